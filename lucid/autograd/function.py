@@ -1,0 +1,402 @@
+"""Custom Functions: a forward and its hand-written backward, as PyTorch's users know them.
+
+A Function is called through `apply`. Its `ctx` is the node of the autograd graph, so it lives as
+long as the output does. In a trace the ops of forward and backward are recorded like all others,
+tagged with the call that they belong to.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from lucid.autograd import outputs as output_rules
+from lucid.autograd.engine import BackwardRun, zeros_of
+from lucid.autograd.node import FREED, Gradients, Node, SavedTensor, edge_of
+from lucid.autograd.returned import checked_gradients
+from lucid.ir.errors import ArgumentError, LucidError, MissingRuleError
+from lucid.ir.types import TensorType
+from lucid.tensor.context import context
+
+if TYPE_CHECKING:
+    from lucid.tensor.core import TensorCore
+
+
+class FunctionCtx:
+    """What a Function's forward leaves for its backward.
+
+    Attributes:
+        needs_input_grad: one bool per argument of `apply`; while a backward runs, False as well for
+            inputs whose gradient nobody asked for.
+        to_save: what `save_for_backward` was given, None before.
+    """
+
+    needs_input_grad: tuple[bool, ...] = ()
+    to_save: tuple[Any, ...] | None = None
+    saved_for_forward: tuple[Any, ...] | None = None
+    materialize_grads: bool = True
+    dirty_tensors: tuple[Any, ...] = ()
+    non_differentiable: tuple[Any, ...] = ()
+
+    def save_for_backward(self, *tensors: TensorCore | None) -> None:
+        """Keep tensors for the backward, in this order; each call replaces the one before."""
+        self.to_save = tensors
+
+    def save_for_forward(self, *tensors: TensorCore | None) -> None:
+        """Keep tensors for `jvp`."""
+        for position, tensor in enumerate(tensors):
+            _require_tensor(tensor, "save_for_forward can only save variables", position)
+        self.saved_for_forward = tensors
+
+    def mark_dirty(self, *tensors: TensorCore) -> None:
+        """Say which inputs forward wrote in place; each must be returned."""
+        self.dirty_tensors = tensors
+
+    def mark_shared_storage(self, *pairs: Any) -> None:
+        """Deprecated and without effect: sharing of memory is found without it."""
+        warnings.warn(
+            "mark_shared_storage is deprecated: tensors with shared storages are tracked already",
+            FutureWarning,
+            stacklevel=2,
+        )
+
+    def mark_non_differentiable(self, *tensors: TensorCore) -> None:
+        """Say which outputs have no gradient; the last call counts."""
+        self.non_differentiable = tensors
+
+    def set_materialize_grads(self, value: bool) -> None:
+        """Whether gradients that nobody sent arrive as zeros (the default) or as None."""
+        self.materialize_grads = bool(value)
+
+
+def _require_tensor(value: Any, what: str, position: int) -> None:
+    from lucid.tensor.core import TensorCore
+
+    if value is not None and not isinstance(value, TensorCore):
+        raise ArgumentError(f"{what}, but argument {position} is of type {type(value).__name__}")
+
+
+class BackwardCFunction(FunctionCtx, Node):
+    """The node of a custom Function's call, and the `ctx` that its methods get."""
+
+    _forward_cls: type[Function]
+
+    def __init__(self) -> None:
+        Node.__init__(self, (), ())
+        self._saved: list[SavedTensor | None] | None = None
+        self._freed = False
+        self._differentiable: tuple[bool, ...] = ()
+        self._input_types: tuple[TensorType | None, ...] = ()
+
+    def name(self) -> str:
+        return type(self).__name__
+
+    # ---------------------------------------------------------------- saved tensors
+
+    def seal(self, outputs: Sequence[Any]) -> None:
+        """Take what forward saved, with its versions, once forward is over."""
+        if self.to_save is None:
+            return
+        saved: list[SavedTensor | None] = []
+        for position, tensor in enumerate(self.to_save):
+            _require_tensor(tensor, "save_for_backward can only save variables", position)
+            is_output = any(tensor is output for output in outputs)
+            saved.append(None if tensor is None else SavedTensor(tensor, is_output))
+        self._saved = saved
+        self.to_save = None
+
+    @property
+    def saved_tensors(self) -> tuple[Any, ...]:
+        """The saved tensors. Raises when one was modified in place since, or all were freed."""
+        if self._freed:
+            raise LucidError(FREED)
+        if self._saved is None:
+            return ()
+        return tuple(None if saved is None else saved.unpack(self) for saved in self._saved)
+
+    @property
+    def saved_variables(self) -> tuple[Any, ...]:
+        """Deprecated name of `saved_tensors`."""
+        warnings.warn(
+            "'saved_variables' is deprecated; use 'saved_tensors'", DeprecationWarning, stacklevel=2
+        )
+        return self.saved_tensors
+
+    def maybe_clear_saved_tensors(self) -> None:
+        """Drop the saved tensors, if the class says that they are read once."""
+        if getattr(self._forward_cls, "clear_saved_tensors_on_access", False):
+            self.release()
+
+    def release(self) -> None:
+        if self._saved:
+            self._saved = None
+            self._freed = True
+
+    @property
+    def requires_grad(self) -> bool:
+        return any(edge is not None for edge in self.edges)
+
+    # ---------------------------------------------------------------- backward
+
+    def apply_in_run(self, run: BackwardRun, gradients: Gradients) -> Gradients:
+        """Run as part of a backward walk: inputs that nobody asked for don't need a gradient."""
+        before = self.needs_input_grad
+        positions = iter(self.edges)
+        self.needs_input_grad = tuple(
+            run.matters(next(positions)) if type is not None else False
+            for type in self._input_types
+        ) + (False,) * (len(before) - len(self._input_types))
+        try:
+            return self.apply(gradients)
+        finally:
+            self.needs_input_grad = before
+
+    def apply(self, *arguments: Any) -> Gradients:
+        """Call the user's backward on the gradients of the outputs, and check what it returns."""
+        gradients = arguments[0]
+        function = self._forward_cls
+        backward = _backward_of(function)
+        if self._freed:
+            raise LucidError(FREED)
+        given = tuple(self._materialized(i, gradient) for i, gradient in enumerate(gradients))
+        with _region(f"{function.__name__}.backward", self):
+            returned = backward(self, *given)
+            return checked_gradients(self, returned, backward)
+
+    def _materialized(self, index: int, gradient: Any) -> Any:
+        type = self.output_types[index]
+        if gradient is None and self.materialize_grads and type is not None:
+            return zeros_of(type)
+        return gradient
+
+
+@contextmanager
+def _region(name: str, node: Node | None) -> Iterator[None]:
+    recorder = context.recorder
+    if recorder is None:
+        yield
+    else:
+        with recorder.region(name):
+            yield
+
+
+def _backward_of(function: type[Function]) -> Callable[..., Any]:
+    has_backward = function.backward is not Function.backward
+    has_vjp = function.vjp is not Function.vjp
+    if has_backward and has_vjp:
+        raise LucidError(
+            f"Implementing both 'backward' and 'vjp' for a custom Function is not allowed: "
+            f"{function.__name__} has both. You should only implement one of them."
+        )
+    return function.vjp if has_vjp else function.backward
+
+
+class FunctionMeta(type):
+    """Gives every Function class the class of its nodes, `<Name>Backward`."""
+
+    _backward_cls: type[BackwardCFunction]
+
+    def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> None:
+        super().__init__(name, bases, namespace)
+        cls._backward_cls = type(f"{name}Backward", (BackwardCFunction,), {"_forward_cls": cls})
+
+
+class Function(metaclass=FunctionMeta):
+    """Base class of custom Functions: override `forward` and `backward`, call `apply`.
+
+    Either `forward(ctx, *args)`, or `forward(*args)` with `setup_context(ctx, inputs, output)`.
+
+    >>> import lucid
+    >>> class Square(lucid.autograd.Function):
+    ...     @staticmethod
+    ...     def forward(ctx, x):
+    ...         ctx.save_for_backward(x)
+    ...         return x * x
+    ...     @staticmethod
+    ...     def backward(ctx, grad_output):
+    ...         (x,) = ctx.saved_tensors
+    ...         return 2 * x * grad_output
+    >>> x = lucid.tensor(3.0, requires_grad=True)
+    >>> Square.apply(x).backward()
+    >>> x.grad
+    tensor(6.)
+    """
+
+    generate_vmap_rule = False
+    clear_saved_tensors_on_access = False
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        warnings.warn(
+            f"{type(self).__name__} should not be instantiated. Methods on autograd functions are "
+            "all static, so you should invoke them on the class itself.",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise LucidError(
+            "Legacy autograd function with non-static forward method is not supported. "
+            "Please use new-style autograd function with static forward method: "
+            f"{type(self).__name__}.apply(...)"
+        )
+
+    @staticmethod
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        """The computation; runs with gradients off."""
+        raise MissingRuleError(
+            "You must implement the forward function for custom autograd.Function."
+        )
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> Any:
+        """Where the two-method style saves for the backward; runs once, after forward."""
+        raise MissingRuleError("setup_context is not implemented.")
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:
+        """Gradients of the outputs to gradients of the arguments, one for each."""
+        raise MissingRuleError(
+            "You must implement either the backward or vjp method for your custom "
+            "autograd.Function to use it with backward mode AD."
+        )
+
+    @staticmethod
+    def vjp(ctx: Any, *grad_outputs: Any) -> Any:
+        """The other name of `backward`."""
+        raise MissingRuleError(
+            "You must implement either the backward or vjp method for your custom "
+            "autograd.Function to use it with backward mode AD."
+        )
+
+    @staticmethod
+    def jvp(ctx: Any, *grad_inputs: Any) -> Any:
+        """Tangents of the arguments to tangents of the outputs."""
+        raise MissingRuleError(
+            "You must implement the jvp function for custom autograd.Function to use it with "
+            "forward mode AD."
+        )
+
+    @classmethod
+    def apply(cls, *args: Any, **kwargs: Any) -> Any:
+        """Call forward and record this Function's backward."""
+        two_methods = cls.setup_context is not Function.setup_context
+        inputs, keyword_only = _bind(cls, two_methods, args, kwargs)
+        ctx = cls._backward_cls()
+        ctx.line = output_rules.calling_line()
+        _note_inputs(ctx, inputs)
+        with _region(cls.__name__, None):
+            before = context.grad_enabled
+            context.grad_enabled = False
+            try:
+                if two_methods:
+                    output = cls.forward(*inputs, **keyword_only)
+                    cls.setup_context(ctx, inputs, output)
+                else:
+                    output = cls.forward(ctx, *inputs, **keyword_only)
+            finally:
+                context.grad_enabled = before
+            return output_rules.finish(ctx, inputs, output)
+
+
+def _note_inputs(ctx: BackwardCFunction, inputs: Sequence[Any]) -> None:
+    from lucid.tensor.core import TensorCore
+
+    tensors = [x if isinstance(x, TensorCore) else None for x in inputs]
+    ctx.needs_input_grad = tuple(x is not None and x.requires_grad for x in tensors)
+    ctx._input_types = tuple(None if x is None else x._type for x in tensors)
+    ctx.edges = tuple(edge_of(x) for x in tensors if x is not None)
+
+
+@functools.lru_cache(maxsize=4096)
+def _signature(forward: Callable[..., Any], two_methods: bool) -> inspect.Signature:
+    signature = inspect.signature(forward)
+    if two_methods:
+        return signature
+    parameters = list(signature.parameters.values())
+    if parameters and parameters[0].kind is not inspect.Parameter.VAR_POSITIONAL:
+        parameters = parameters[1:]
+    return signature.replace(parameters=parameters)
+
+
+def _bind(
+    cls: type[Function], two_methods: bool, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments by position, with keywords put in their places, and keyword-only arguments.
+
+    In the two-method style defaults count as arguments, in the one-method style those that come
+    after the last argument passed don't.
+    """
+    if not kwargs and not two_methods:
+        return args, {}
+    signature = _signature(cls.forward, two_methods)
+    try:
+        bound = signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise ArgumentError(f"{cls.__name__}.apply: {error}") from None
+    if two_methods:
+        bound.apply_defaults()
+    elif kwargs:
+        _fill_gaps(bound, signature)
+    keyword_only = {
+        name: bound.kwargs[name]
+        for name, parameter in signature.parameters.items()
+        if name in bound.kwargs and parameter.kind is inspect.Parameter.KEYWORD_ONLY
+    }
+    extra = {k: v for k, v in bound.kwargs.items() if k not in keyword_only}
+    if extra and not any(
+        p.kind is inspect.Parameter.VAR_KEYWORD for p in signature.parameters.values()
+    ):
+        raise ArgumentError(f"{cls.__name__}.apply: unexpected keyword arguments {sorted(extra)}")
+    return bound.args, {**keyword_only, **extra}
+
+
+def _fill_gaps(bound: inspect.BoundArguments, signature: inspect.Signature) -> None:
+    """Bind the defaults that stand before the last argument passed."""
+    positional = [
+        name
+        for name, p in signature.parameters.items()
+        if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+    ]
+    passed = [i for i, name in enumerate(positional) if name in bound.arguments]
+    for name in positional[: max(passed, default=-1) + 1]:
+        if name not in bound.arguments:
+            bound.arguments[name] = signature.parameters[name].default
+    order = list(signature.parameters)
+    bound.arguments = dict(sorted(bound.arguments.items(), key=lambda kv: order.index(kv[0])))
+
+
+class InplaceFunction(Function):
+    """A Function that may work in place; kept for programs that name it."""
+
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__()
+        self.inplace = inplace
+
+
+def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
+    """Mark a backward whose result can't be differentiated again.
+
+    Put it under `@staticmethod`. Differentiating twice raises, in `backward()` and in
+    `autograd.grad`.
+    """
+
+    @functools.wraps(backward)
+    def once(ctx: Any, *gradients: Any) -> Any:
+        from lucid.tensor.core import TensorCore
+
+        before = context.grad_enabled
+        context.grad_enabled = False
+        try:
+            returned = backward(ctx, *gradients)
+        finally:
+            context.grad_enabled = before
+        tensors = [g for g in gradients if isinstance(g, TensorCore)]
+        if not before or not any(g.requires_grad for g in tensors):
+            return returned
+        return output_rules.refuse_second_derivative(ctx, tensors, returned)
+
+    return once

@@ -1,0 +1,100 @@
+"""Whether ops record what their gradients need, per thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, ParamSpec, Self, TypeVar
+
+from lucid.tensor.context import context
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def is_grad_enabled() -> bool:
+    """Whether this thread records gradients."""
+    return context.grad_enabled
+
+
+class _GradMode:
+    """A grad mode as a context manager and as a decorator."""
+
+    mode: bool
+
+    def __init__(self) -> None:
+        self._before: list[bool] = []
+
+    def __enter__(self) -> Self:
+        self._before.append(context.grad_enabled)
+        context.grad_enabled = self.mode
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        context.grad_enabled = self._before.pop()
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        @wraps(function)
+        def in_mode(*args: P.args, **kwargs: P.kwargs) -> R:
+            with _Fixed(self.mode):
+                return function(*args, **kwargs)
+
+        return in_mode
+
+
+class _Fixed(_GradMode):
+    def __init__(self, mode: bool) -> None:
+        super().__init__()
+        self.mode = mode
+
+
+class no_grad(_GradMode):  # noqa: N801 - the name PyTorch gives it
+    """Record no gradients: `with lucid.no_grad():`, or `@lucid.no_grad()`.
+
+    >>> import lucid
+    >>> x = lucid.ones(2, requires_grad=True)
+    >>> with lucid.no_grad():
+    ...     print((x * 2).requires_grad)
+    False
+    """
+
+    mode = False
+
+    def __new__(cls, function: Callable[..., Any] | None = None) -> Any:
+        mode = super().__new__(cls)
+        if function is None:
+            return mode
+        mode.__init__()  # type: ignore[misc]
+        return mode(function)
+
+    def __init__(self, function: Callable[..., Any] | None = None) -> None:
+        super().__init__()
+
+
+class enable_grad(no_grad):  # noqa: N801 - the name PyTorch gives it
+    """Record gradients again, inside of `no_grad`."""
+
+    mode = True
+
+
+class inference_mode(no_grad):  # noqa: N801 - the name PyTorch gives it
+    """Record no gradients; the same as `no_grad`."""
+
+
+class set_grad_enabled(_GradMode):  # noqa: N801 - the name PyTorch gives it
+    """Set the grad mode, at once and until the end of the block if it is used as one."""
+
+    def __init__(self, mode: bool) -> None:
+        super().__init__()
+        self.mode = bool(mode)
+        self._initial = context.grad_enabled
+        context.grad_enabled = self.mode
+
+    def __enter__(self) -> Self:
+        self._before.append(self._initial)
+        context.grad_enabled = self.mode
+        return self
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        context.grad_enabled = self._initial
+        return super().__call__(function)

@@ -1,0 +1,381 @@
+"""The autograd graph: one node for each recorded op, with edges to the nodes of its operands."""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from lucid.ir import ops
+from lucid.ir.errors import LucidError
+from lucid.ir.op import Attributes, Op, Operand
+from lucid.ir.types import DType, TensorType
+from lucid.tensor.context import context
+
+if TYPE_CHECKING:
+    from lucid.tensor.core import TensorCore, ViewChain
+
+Edge = tuple["Node", int]
+Gradients = tuple["TensorCore | None", ...]
+
+_sequence = itertools.count()
+
+
+class Missing(Operand):
+    """Stands for an operand whose data was not kept, since no gradient that is asked for needs it.
+
+    Whatever a derivative rule computes with it is missing as well, and costs nothing.
+    """
+
+    __slots__ = ("_missing_type", "_present")
+
+    def __init__(self, type: TensorType, present: Operand) -> None:
+        self._missing_type = type
+        self._present = present  # some operand with data, which makes constants
+
+    @property
+    def type(self) -> TensorType:
+        return self._missing_type
+
+    def emit(self, op: Op, operands: Sequence[Operand], attributes: Attributes) -> Operand:
+        if not any(isinstance(operand, Missing) for operand in operands):
+            return self._present.emit(op, operands, attributes)
+        type = op.infer(*(operand.type for operand in operands), **attributes)
+        return Missing(type, self._present)
+
+    def constant(self, value: float, dtype: DType) -> Operand:
+        return self._present.constant(value, dtype)
+
+
+class Node:
+    """A step of the backward computation.
+
+    Attributes:
+        edges: per input of the recorded op, where its gradient goes; None where it isn't wanted.
+        sequence: order of recording; the engine runs later nodes first.
+        output_types: what its incoming gradients look like.
+        metadata: a dict for whoever wants to note something.
+    """
+
+    __slots__ = (
+        "__dict__",
+        "__weakref__",
+        "_post_hooks",
+        "_pre_hooks",
+        "_tensor_hooks",
+        "edges",
+        "line",
+        "origin",
+        "output_types",
+        "retained",
+        "sequence",
+    )
+
+    def __init__(
+        self, edges: tuple[Edge | None, ...], output_types: tuple[TensorType, ...]
+    ) -> None:
+        self.edges = edges
+        self.sequence = next(_sequence)
+        self.output_types = output_types
+        self._pre_hooks: dict[int, Callable[..., Any]] | None = None
+        self._post_hooks: dict[int, Callable[..., Any]] | None = None
+        self._tensor_hooks: dict[int, dict[int, Callable[..., Any]]] | None = None
+        self.retained: dict[int, weakref.ref[TensorCore]] | None = None
+        self.line: tuple[str, int] | None = None
+        self.origin: Any = None  # in a trace, the value whose gradient it computes
+
+    def name(self) -> str:
+        return type(self).__name__
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.__dict__.setdefault("_metadata", {})
+        return found
+
+    @property
+    def next_functions(self) -> tuple[tuple[Node | None, int], ...]:
+        return tuple((None, 0) if edge is None else edge for edge in self.edges)
+
+    def apply(self, gradients: Gradients) -> Gradients:
+        """Gradients of the outputs to gradients of the inputs, one for each edge."""
+        raise NotImplementedError
+
+    def release(self) -> None:
+        """Drop what was saved; a second backward then raises."""
+
+    def register_hook(self, hook: Callable[..., Any]) -> Any:
+        """Call `hook(grad_inputs, grad_outputs)` after the node ran; it may replace grad_inputs."""
+        from lucid.autograd.hooks import HookHandle
+
+        if self._post_hooks is None:
+            self._post_hooks = {}
+        return HookHandle.add(self._post_hooks, hook)
+
+    def register_prehook(self, hook: Callable[..., Any]) -> Any:
+        """Call `hook(grad_outputs)` before the node runs; it may replace them."""
+        from lucid.autograd.hooks import HookHandle
+
+        if self._pre_hooks is None:
+            self._pre_hooks = {}
+        return HookHandle.add(self._pre_hooks, hook)
+
+    def __repr__(self) -> str:
+        return f"<{self.name()} object at {hex(id(self))}>"
+
+
+class AccumulateGrad(Node):
+    """Where the gradient of a leaf arrives: it is added to `variable.grad`."""
+
+    __slots__ = ("post_accumulate_hooks", "variable")
+
+    def __init__(self, variable: TensorCore) -> None:
+        super().__init__((), (variable._type,))
+        self.sequence = -1  # after every op that could still contribute
+        self.variable = variable
+        self.post_accumulate_hooks: dict[int, Callable[..., Any]] | None = None
+
+    def apply(self, gradients: Gradients) -> Gradients:
+        from lucid.autograd.engine import accumulate
+
+        if gradients[0] is not None:
+            accumulate(self.variable, gradients[0])
+            for hook in list((self.post_accumulate_hooks or {}).values()):
+                hook(self.variable)
+        return ()
+
+
+def accumulator_of(tensor: TensorCore) -> AccumulateGrad:
+    """The node that accumulates into a leaf; the same one as long as somebody holds it."""
+    reference = tensor._accumulator
+    node: AccumulateGrad | None = None if reference is None else reference()
+    if node is None:
+        node = AccumulateGrad(tensor)
+        tensor._accumulator = weakref.ref(node)
+    return node
+
+
+def edge_of(tensor: TensorCore) -> Edge | None:
+    """Where a gradient for `tensor` goes; None when it doesn't require one."""
+    if not tensor.requires_grad:
+        return None
+    if tensor._grad_fn is not None:
+        return tensor._grad_fn, tensor._output_nr
+    return accumulator_of(tensor), 0
+
+
+class SavedTensor:
+    """A tensor kept for the backward, with the version it had.
+
+    An output of the node itself is kept without its history, so that node and output don't keep one
+    another alive; unpacking restores it.
+    """
+
+    __slots__ = ("is_output", "name", "output_nr", "packed", "requires_grad", "tensor", "version")
+
+    def __init__(self, tensor: TensorCore, is_output: bool, name: str = "") -> None:
+        from lucid.autograd.hooks import pack_hook
+        from lucid.tensor.core import alias
+
+        self.version = tensor._counter.value
+        self.is_output = is_output
+        self.output_nr = tensor._output_nr
+        self.requires_grad = tensor._requires_grad
+        self.name = name
+        self.packed: Any = None
+        hook = pack_hook()
+        if hook is not None:
+            self.packed = (hook.unpack, hook.pack(alias(tensor)), tensor._type)
+            self.tensor: TensorCore | None = None
+        else:
+            self.tensor = alias(tensor) if is_output else tensor
+
+    def unpack(self, node: Node) -> TensorCore:
+        """The tensor as it was. Raises when it was written in place since."""
+        if self.packed is not None:
+            return self._unpack_hooked(node)
+        tensor = self.tensor
+        assert tensor is not None
+        if tensor._counter.value != self.version:
+            raise LucidError(modified_message(tensor, self, node))
+        if self.is_output and self.requires_grad:
+            return self._with_history(tensor, node)
+        return tensor
+
+    def _with_history(self, tensor: TensorCore, node: Node) -> TensorCore:
+        from lucid.tensor.core import alias
+
+        restored = alias(tensor)
+        restored._grad_fn, restored._output_nr = node, self.output_nr
+        restored._requires_grad = True
+        return restored
+
+    def _unpack_hooked(self, node: Node) -> TensorCore:
+        from lucid.autograd.hooks import checked_unpack
+
+        unpack, packed, type = self.packed
+        tensor = checked_unpack(unpack, packed, type)
+        return self._with_history(tensor, node) if self.is_output and self.requires_grad else tensor
+
+
+def modified_message(tensor: TensorCore, saved: SavedTensor, node: Node) -> str:
+    """PyTorch's text, with the lines of both."""
+    kind = {"f32": "FloatTensor", "f64": "DoubleTensor"}.get(tensor.dtype.name, "Tensor")
+    source = tensor._grad_fn or (node if saved.is_output else None)
+    origin = "" if source is None else f", which is output {saved.output_nr} of {source.name()}"
+    line = node.line
+    place = "" if line is None else f"\n  saved for {node.name()}, recorded at {line[0]}:{line[1]}"
+    return (
+        "one of the variables needed for gradient computation has been modified by an inplace "
+        f"operation: [{kind} {list(tensor._type.shape)}]{origin}, is at version "
+        f"{tensor._counter.value}; expected version {saved.version} instead.{place}"
+    )
+
+
+FREED = (
+    "Trying to backward through the graph a second time (or directly access saved tensors after "
+    "they have already been freed). Saved intermediate values of the graph are freed when you call "
+    ".backward() or autograd.grad(). Specify retain_graph=True if you need to backward through the "
+    "graph a second time or if you need to access saved tensors after calling backward."
+)
+
+
+class OpNode(Node):
+    """The backward of one op: its VJP rule, and what the rule looks at."""
+
+    __slots__ = ("attributes", "op", "operand_types", "saved")
+
+    def __init__(
+        self, op: Op, operands: Sequence[TensorCore], attributes: Attributes, result: TensorCore
+    ) -> None:
+        edges = tuple(map(edge_of, operands))
+        super().__init__(edges, (result._type,))
+        self.op = op
+        self.attributes = attributes
+        self.operand_types = tuple(operand._type for operand in operands)
+        self.line = result._line
+        recorder = context.recorder
+        if recorder is not None:
+            self.origin = recorder.origin_of(result)
+        needed: set[int] = set()
+        for edge, looked_at in zip(edges, looked_at_by(op, self, attributes), strict=True):
+            if edge is not None:
+                needed |= looked_at
+        self.saved: dict[int, SavedTensor] | None = {
+            i: SavedTensor(result, True) if i < 0 else SavedTensor(operands[i], False)
+            for i in sorted(needed)
+        }
+
+    def name(self) -> str:
+        return backward_name(self.op)
+
+    def apply(self, gradients: Gradients) -> Gradients:
+        gradient = gradients[0]
+        if gradient is None:
+            return (None,) * len(self.edges)
+        saved = self.saved
+        if saved is None:
+            raise LucidError(FREED)
+        operands: list[Operand] = [
+            saved[i].unpack(self) if i in saved else Missing(type, gradient)
+            for i, type in enumerate(self.operand_types)
+        ]
+        result = saved[-1].unpack(self) if -1 in saved else Missing(self.output_types[0], gradient)
+        assert self.op.vjp is not None
+        parts = self.op.vjp(gradient, result, *operands, **self.attributes)
+        return tuple(
+            None if edge is None or part is None else ops.sum_to_shape(part, type.shape)
+            for edge, part, type in zip(self.edges, parts, self.operand_types, strict=True)
+        )
+
+    def release(self) -> None:
+        if self.saved:
+            self.saved = None
+
+
+class _Spy(Operand):
+    """Runs through a derivative rule to see which operands each of its results depends on."""
+
+    __slots__ = ("_spied_type", "sources")
+
+    def __init__(self, type: TensorType, sources: frozenset[int]) -> None:
+        self._spied_type = type
+        self.sources = sources
+
+    @property
+    def type(self) -> TensorType:
+        return self._spied_type
+
+    def emit(self, op: Op, operands: Sequence[Operand], attributes: Attributes) -> _Spy:
+        type = op.infer(*(operand.type for operand in operands), **attributes)
+        sources = frozenset[int]()
+        for operand in operands:
+            if isinstance(operand, _Spy):
+                sources |= operand.sources
+        return _Spy(type, sources)
+
+    def constant(self, value: float, dtype: DType) -> _Spy:
+        return _Spy(TensorType(dtype, ()), frozenset())
+
+
+_looked_at: dict[tuple[Op, int], tuple[frozenset[int], ...]] = {}
+
+
+def looked_at_by(op: Op, node: OpNode, attributes: Attributes) -> tuple[frozenset[int], ...]:
+    """Per operand, whose data its cotangent needs: operand numbers, -1 for the result.
+
+    Found by running the rule once on operands without data; it depends on the op, not on shapes.
+    """
+    key = (op, len(node.operand_types))
+    found = _looked_at.get(key)
+    if found is None:
+        assert op.vjp is not None
+        spies = [_Spy(type, frozenset((i,))) for i, type in enumerate(node.operand_types)]
+        gradient = _Spy(node.output_types[0], frozenset())
+        result = _Spy(node.output_types[0], frozenset((-1,)))
+        parts = op.vjp(gradient, result, *spies, **attributes)
+        found = tuple(p.sources if isinstance(p, _Spy) else frozenset() for p in parts)
+        _looked_at[key] = found
+    return found
+
+
+class CopySlices(Node):
+    """The history of a base after a write through one of its views."""
+
+    __slots__ = ("chain",)
+
+    def __init__(self, base: TensorCore, value: TensorCore, chain: ViewChain) -> None:
+        super().__init__((edge_of(base), edge_of(value)), (base._type,))
+        self.chain = chain
+
+    def apply(self, gradients: Gradients) -> Gradients:
+        from lucid.tensor.writing import replay, scatter
+
+        gradient = gradients[0]
+        if gradient is None:
+            return None, None
+        part = replay(gradient, self.chain)
+        rest = None
+        if self.edges[0] is not None:
+            rest = scatter(gradient, self.chain, ops.zeros_like(part))
+        return rest, part
+
+
+def iterate_graph(roots: Sequence[Node]) -> Iterator[Node]:
+    """Every node reachable from the roots, each once, without recursion."""
+    seen = set(roots)
+    stack = list(seen)
+    while stack:
+        node = stack.pop()
+        yield node
+        for edge in node.edges:
+            if edge is not None and edge[0] not in seen:
+                seen.add(edge[0])
+                stack.append(edge[0])
+
+
+@cache
+def backward_name(op: Op) -> str:
+    """`MulBackward` for `mul`: the name of the op's nodes."""
+    return "".join(part.capitalize() for part in op.name.split("_")) + "Backward"

@@ -1,0 +1,554 @@
+"""From a fused group to a kernel: addresses become linear forms, dims are ordered and collapsed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+from lucid.codegen.forms import ZERO, Form, Forms, dot, form, unbroadcast
+from lucid.codegen.fuse import Fusion, Group, cost_of, is_reduction
+from lucid.codegen.gemm import Contraction, scratch_bytes
+from lucid.codegen.items import Buffer, Item, Region
+from lucid.codegen.kernel import (
+    CheckKernel,
+    ContractKernel,
+    Inst,
+    Kernel,
+    LoopKernel,
+    SortKernel,
+)
+from lucid.codegen.lowering import ELEMENTS
+from lucid.codegen.target import Target
+from lucid.ir.graph import Value, freeze_attributes
+from lucid.ir.op import OPS
+from lucid.ir.types import DType, i64
+
+# Values of an early pass are kept for a later one if they took more work than this, and fit.
+SCRATCH_COST = 6
+SCRATCH_BYTES = 1 << 15
+_NOT_ATTRIBUTES = ("shape",)
+
+
+@dataclass(slots=True)
+class Body:
+    """Instructions that are being collected; equal ones are kept once."""
+
+    insts: list[Inst] = field(default_factory=list)
+    args: list[Buffer] = field(default_factory=list)
+    numbers: dict[Inst, int] = field(default_factory=dict)
+
+    def add(self, inst: Inst) -> int:
+        number = self.numbers.get(inst)
+        if number is None or inst.is_root:
+            number = self.numbers[inst] = len(self.insts)
+            self.insts.append(inst)
+        return number
+
+    def arg(self, buffer: Buffer) -> int:
+        if buffer not in self.args:
+            self.args.append(buffer)
+        return self.args.index(buffer)
+
+
+class Builder:
+    """Builds the kernel of one group.
+
+    Args:
+        stored: the values of the group that other groups read, with their homes.
+    """
+
+    def __init__(
+        self, fusion: Fusion, group: Group, stored: dict[Value, Region], target: Target
+    ) -> None:
+        self.fusion = fusion
+        self.source = fusion.source
+        self.group = group
+        self.stored = stored
+        self.target = target
+        self.body = Body()
+        self.known: dict[Item, int] = {}
+
+    def build(self) -> tuple[Kernel, list[Buffer]]:
+        first = self.group.items[0]
+        if self.group.kind == "loop":
+            kernel: Kernel = self._loop()
+        elif self.group.kind == "contract":
+            kernel = self._contract()
+        elif first.op == "check":
+            kernel = self._check(first)
+        else:
+            kernel = self._sort(first)
+        return kernel, self.body.args
+
+    # Instructions -----------------------------------------------------------------------
+
+    def _read(self, value: Value, forms: Forms) -> int:
+        """The instruction that gives a value at these indices."""
+        base = self.source.base(value)
+        item = self.fusion.computed.get(base)
+        if item is not None and item in self.group.forms:
+            return self.known[item]
+        layout = self.source.layout(value)
+        node = base.producer
+        address = dot(forms, layout.strides, layout.offset)
+        if base not in self.source.homes and node is not None:
+            if node.op.name == "constant":
+                bits = node.attributes["value"].tobytes()
+                return self.body.add(Inst("const", base.dtype, attributes=(bits,)))
+            assert node.op.name == "iota", f"{node.op.name} has no home"
+            return self.body.add(Inst("index", base.dtype, form=address))
+        arg = self.body.arg(self.source.homes[base].buffer)
+        return self.body.add(Inst("load", base.dtype, form=address, arg=arg))
+
+    def _add_item(self, item: Item) -> None:
+        forms = self.group.forms[item]
+        if item.op == "store":
+            assert item.region is not None
+            self._store(self._read(item.operands[0], self._operand(item, 0)), item.region, forms)
+            return
+        if item.op == "write_at":
+            self._write_at(item, forms)
+            return
+        number = self._compute(item, forms)
+        self.known[item] = number
+        if item.value in self.stored:
+            self._store(number, self.stored[item.value], forms)
+
+    def _operand(self, item: Item, position: int) -> Forms:
+        forms = self.group.operand_forms.get(item, self.group.forms[item])
+        return unbroadcast(item.operands[position].shape, forms)
+
+    def _store(self, number: int, region: Region, forms: Forms) -> None:
+        address = dot(forms, region.strides, region.offset)
+        arg = self.body.arg(region.buffer)
+        self.body.add(Inst("store", region.buffer.dtype, (number,), address, arg))
+
+    def _compute(self, item: Item, forms: Forms) -> int:
+        assert item.node is not None and item.value is not None
+        op, dtype = item.op, item.value.dtype
+        if op in ("take", "gather"):
+            return self._gather(item, forms)
+        operands = tuple(
+            self._read(v, self._operand(item, i))
+            for i, v in enumerate(item.operands)
+            if OPS[op].kind != "random"
+        )
+        if is_reduction(item):
+            place = self._position(item) if op in ("argmax", "argmin") else None
+            return self.body.add(Inst("reduce", dtype, operands, place, attributes=(op,)))
+        if op == "cumsum":
+            return self.body.add(Inst("scan", dtype, operands, attributes=("sum",)))
+        if OPS[op].kind == "random":
+            state = tuple(self._read_element(item.operands[0], i) for i in (0, 1))
+            strides = [prod(item.shape[axis + 1 :]) for axis in range(len(item.shape))]
+            return self.body.add(Inst(op, dtype, state, dot(forms, strides)))
+        attributes = tuple(
+            (k, v) for k, v in freeze_attributes(item.node.attributes) if k not in _NOT_ATTRIBUTES
+        )
+        return self.body.add(Inst(op, dtype, operands, attributes=attributes))
+
+    def _read_element(self, value: Value, index: int) -> int:
+        return self._read(value, (Form(index),))
+
+    def _position(self, item: Item) -> Form:
+        """The index along the axis of an argmax."""
+        assert item.node is not None
+        return self.group.operand_forms[item][item.node.attributes["axis"]]
+
+    def _split_axis(self, item: Item, forms: Forms, index: Value) -> tuple[Forms, Forms, int]:
+        """Indices into the index operand, into the indexed array (0 on the axis), and the axis."""
+        assert item.node is not None
+        axis: int = item.node.attributes["axis"]
+        if item.op == "take" or item.node.op.name.startswith("index_"):
+            end = axis + len(index.shape)
+            return forms[axis:end], (*forms[:axis], ZERO, *forms[end:]), axis
+        return forms, (*forms[:axis], ZERO, *forms[axis + 1 :]), axis
+
+    def _gather(self, item: Item, forms: Forms) -> int:
+        x, index = item.operands
+        at_index, at_x, axis = self._split_axis(item, forms, index)
+        position = self._read(index, at_index)
+        base, layout = self.source.base(x), self.source.layout(x)
+        address = dot(at_x, layout.strides, layout.offset)
+        attributes = (layout.strides[axis], x.shape[axis])
+        node = base.producer
+        if base not in self.source.homes and node is not None:
+            if node.op.name == "constant":
+                return self._read(x, at_x)
+            inst = Inst("index_at", x.dtype, (position,), address, attributes=attributes)
+            return self.body.add(inst)
+        arg = self.body.arg(self.source.homes[base].buffer)
+        return self.body.add(Inst("gather", x.dtype, (position,), address, arg, attributes))
+
+    def _write_at(self, item: Item, forms: Forms) -> None:
+        assert item.node is not None and item.region is not None
+        index, source = item.operands
+        at_index, at_base, axis = self._split_axis(item, forms, index)
+        operands = self._read(index, at_index), self._read(source, forms)
+        region = item.region
+        address = dot(at_base, region.strides, region.offset)
+        mode = "add" if item.node.op.name.endswith("add") else "set"
+        base = item.node.operands[0]
+        attributes = (region.strides[axis], base.shape[axis], mode)
+        arg = self.body.arg(region.buffer)
+        inst = Inst("write", base.dtype, operands, address, arg, attributes)
+        self.body.add(inst)
+
+    # Loops ------------------------------------------------------------------------------
+
+    def _loop(self) -> LoopKernel:
+        for item in self.group.items:
+            self._add_item(item)
+        serial = self._serial_dims()
+        reduced = self.group.reduced
+        insts = self.body.insts
+        lanes = lanes_for(insts, self.target)
+        vector = choose_vector(insts, self.group.sizes, serial, reduced, lanes)
+        order = order_dims(insts, list(self.group.sizes), serial, reduced, vector)
+        insts, order, sizes = collapse(insts, order, dict(self.group.sizes), reduced)
+        kept = [dim for dim in order if dim not in reduced]
+        inner = [dim for dim in order if dim in reduced]
+        names = {dim: number for number, dim in enumerate(kept + inner)}
+        last = [group[-1] for group in (kept, inner) if group]
+        vector = next((dim for dim in last if dim == vector), -1)
+        if vector >= 0:
+            lanes = min(lanes, 1 << (sizes[vector] - 1).bit_length())
+        kernel = LoopKernel(
+            [buffer.dtype for buffer in self.body.args],
+            tuple(sizes[dim] for dim in kept),
+            tuple(sizes[dim] for dim in inner),
+            names.get(vector, -1),
+            1 if vector < 0 else lanes,
+            [renamed(inst, names) for inst in insts],
+        )
+        analyze(kernel)
+        choose_scratch(kernel)
+        return kernel
+
+    def _serial_dims(self) -> list[int]:
+        """Dims that must be gone through in order, one by one: of a scan, of duplicate indices."""
+        first = self.group.items[0]
+        if first.op == "cumsum":
+            return self.group.reduced_in_order()
+        if first.op != "write_at":
+            return []
+        index = first.operands[0]
+        forms = self.group.forms[first]
+        at_index, _, axis = self._split_axis(first, forms, index)
+        chosen = at_index if len(at_index) != len(forms) else (forms[axis],)
+        assert first.node is not None
+        if first.node.op.name.startswith("index_"):
+            chosen = at_index
+        dims = frozenset[int]().union(*(f.dims for f in chosen))
+        return [dim for dim in self.group.sizes if dim in dims]
+
+    def _contract(self) -> ContractKernel:
+        first = self.group.items[0]
+        assert first.value is not None
+        places = [self._matrix(first, position) for position in (0, 1)]
+        forms = self.group.forms[first]
+        self.known[first] = self.body.add(Inst("product", first.value.dtype))
+        if first.value in self.stored:
+            self._store(self.known[first], self.stored[first.value], forms)
+        for item in self.group.items[1:]:
+            self._add_item(item)
+        dims = [next(iter(f.dims), -1) for f in forms]
+        sizes = dict(zip(dims, first.shape, strict=True))
+        (at_a, (am, ak)), (at_b, (bk, bn)) = places
+        lead = [dim for dim in dims[:-2] if dim >= 0]
+        row, column = dims[-2:]
+        insts, rows = self.body.insts, first.shape[-2]
+        while lead and at_b.coefficient(lead[-1]) == 0:
+            batch = lead[-1]
+            if row < 0:
+                row, am, rows = batch, at_a.coefficient(batch), sizes[batch]
+                at_a = dropped(at_a, batch)
+            elif at_a.coefficient(batch) == am * rows and all(
+                f.coefficient(batch) == f.coefficient(row) * rows for f in forms_of(insts)
+            ):
+                rows *= sizes[batch]
+                at_a = dropped(at_a, batch)
+                insts = [_without_dim(inst, batch) for inst in insts]
+            else:
+                break
+            lead.pop()
+        columns, inner = first.shape[-1], first.operands[0].shape[-1]
+        scratch = scratch_bytes(spec_of(first, rows, (am, ak, bk, bn)), self.target)
+        if scratch:
+            self.body.args.append(self.source.new_temp(i64, -(-scratch // 8)))
+        kept = [dim for dim in (*lead, row, column) if dim >= 0]
+        names = {dim: number for number, dim in enumerate(kept)}
+        body = LoopKernel(
+            [buffer.dtype for buffer in self.body.args],
+            (*(sizes[dim] for dim in lead), *(n for n in (rows, columns) if n != 1)),
+            (),
+            names.get(column, -1),
+            1,
+            [renamed(inst, names) for inst in insts],
+        )
+        analyze(body)
+        return ContractKernel(
+            body,
+            rows,
+            inner,
+            columns,
+            tuple(sizes[dim] for dim in lead),
+            at_a.renamed(names),
+            at_b.renamed(names),
+            (am, ak, bk, bn),
+            bool(scratch),
+        )
+
+    def _matrix(self, item: Item, position: int) -> tuple[Form, tuple[int, ...]]:
+        """Where an operand's matrix lies for a batch index, and the strides of its last two axes."""
+        operand = item.operands[position]
+        layout = self.source.layout(operand)
+        self.body.args.append(self.source.homes[self.source.base(operand)].buffer)
+        lead = unbroadcast(operand.shape[:-2], self.group.forms[item][:-2])
+        strides = tuple(
+            0 if size == 1 else stride
+            for size, stride in zip(operand.shape, layout.strides, strict=True)
+        )
+        return dot(lead, strides[:-2], layout.offset), strides[-2:]
+
+    # Others -----------------------------------------------------------------------------
+
+    def _strided(self, value: Value) -> tuple[Form, tuple[int, ...]]:
+        """Address and sizes of a value in memory, its axes named 0, 1, ... with size 1 left out."""
+        layout = self.source.layout(value)
+        self.body.args.append(self.source.homes[self.source.base(value)].buffer)
+        return strided_form(value.shape, layout.strides, layout.offset)
+
+    def _check(self, item: Item) -> CheckKernel:
+        value = item.operands[0]
+        address, shape = self._strided(value)
+        return CheckKernel(value.dtype, shape, address, item.limit)
+
+    def _sort(self, item: Item) -> SortKernel:
+        assert item.node is not None and item.value is not None
+        x, attributes = item.operands[0], item.node.attributes
+        axis: int = attributes["axis"]
+        layout, home = self.source.layout(x), self.source.homes[item.value]
+        scratch = self.source.new_temp(i64, 4 * x.shape[axis])
+        self.body.args += [self.source.homes[self.source.base(x)].buffer, home.buffer, scratch]
+        lines = without(x.shape, axis)
+        source, shape = strided_form(lines, without(layout.strides, axis), layout.offset)
+        target, _ = strided_form(lines, without(home.strides, axis), home.offset)
+        return SortKernel(
+            x.dtype,
+            shape,
+            x.shape[axis],
+            source,
+            layout.strides[axis],
+            target,
+            home.strides[axis],
+            attributes["descending"],
+            "positions" if item.op == "argsort" else "values",
+        )
+
+
+def spec_of(item: Item, rows: int, strides: tuple[int, int, int, int]) -> Contraction:
+    assert item.value is not None
+    columns, inner = item.shape[-1], item.operands[0].shape[-1]
+    return contraction(item.value.dtype, (rows, inner, columns), strides)
+
+
+def contraction(
+    dtype: DType, sizes: tuple[int, int, int], strides: tuple[int, int, int, int]
+) -> Contraction:
+    """One product without its batch; strides of axes of one element don't matter."""
+    rows, inner, columns = sizes
+    am, ak, bk, bn = strides
+    if columns == 1 or not inner:
+        bn = 1
+    if inner == 1:
+        ak, bk = 1, columns
+    return Contraction(rows, columns, inner, ELEMENTS[dtype], (am, ak), (bk, bn), (columns, 1))
+
+
+def forms_of(insts: Sequence[Inst]) -> list[Form]:
+    return [inst.form for inst in insts if inst.form is not None]
+
+
+def dropped(index: Form, dim: int) -> Form:
+    return form(index.offset, [term for term in index.terms if term[0] != dim])
+
+
+def without(axes: Sequence[int], axis: int) -> tuple[int, ...]:
+    return (*axes[:axis], *axes[axis + 1 :])
+
+
+def strided_form(
+    shape: Sequence[int], strides: Sequence[int], offset: int
+) -> tuple[Form, tuple[int, ...]]:
+    pairs = [(size, stride) for size, stride in zip(shape, strides, strict=True) if size != 1]
+    address = form(offset, [(dim, stride) for dim, (_, stride) in enumerate(pairs)])
+    return address, tuple(size for size, _ in pairs)
+
+
+def renamed(inst: Inst, names: dict[int, int]) -> Inst:
+    if inst.form is None:
+        return inst
+    changed = inst.form.renamed(names)
+    return Inst(inst.op, inst.dtype, inst.operands, changed, inst.arg, inst.attributes)
+
+
+# Dims -----------------------------------------------------------------------------------------
+
+
+def lanes_for(insts: Sequence[Inst], target: Target) -> int:
+    """Lanes of a full vector of the smallest number type that is computed with."""
+    sizes = [inst.dtype.itemsize for inst in insts if inst.dtype.kind != "bool"]
+    return target.vector_bytes // min(sizes, default=4)
+
+
+def choose_vector(
+    insts: Sequence[Inst],
+    sizes: dict[int, int],
+    serial: Sequence[int],
+    reduced: frozenset[int],
+    lanes: int,
+) -> int:
+    """The dim along which most accesses, stores above all, are contiguous; -1 if there is none."""
+
+    def score(dim: int) -> tuple[float, int, int]:
+        total = 0.0
+        for inst in insts:
+            if not inst.has_address or inst.form is None:
+                continue
+            stride = inst.form.coefficient(dim)
+            is_store = inst.op in ("store", "write")
+            if stride == 1:
+                total += 4 if is_store else 2
+            elif stride:
+                total -= 4
+            elif not is_store:
+                total += 1
+        if sizes[dim] * 2 <= lanes:
+            total -= 6
+        return total, sizes[dim], -dim
+
+    return max((dim for dim in sizes if dim not in serial), key=score, default=-1)
+
+
+def order_dims(
+    insts: Sequence[Inst],
+    dims: list[int],
+    serial: Sequence[int],
+    reduced: frozenset[int],
+    vector: int,
+) -> list[int]:
+    """Kept dims, then reduced ones, each by falling stride of the main access, the vector last."""
+    accesses = [inst for inst in insts if inst.has_address and inst.form is not None]
+    stores = [inst for inst in accesses if inst.op in ("store", "write")]
+
+    def by_stride(group: list[int], candidates: list[Inst]) -> list[int]:
+        movable = [dim for dim in group if dim not in serial and dim != vector]
+        forms = [inst.form for inst in candidates if inst.form is not None]
+        main = max(forms, key=lambda f: len(f.dims & set(group)), default=ZERO)
+        movable.sort(key=lambda dim: -abs(main.coefficient(dim)))
+        fixed = [dim for dim in group if dim in serial]
+        return movable + fixed + [dim for dim in group if dim == vector]
+
+    kept = by_stride([dim for dim in dims if dim not in reduced], stores or accesses)
+    inner = by_stride([dim for dim in dims if dim in reduced], accesses)
+    return kept + inner
+
+
+def collapse(
+    insts: list[Inst], order: list[int], sizes: dict[int, int], reduced: frozenset[int]
+) -> tuple[list[Inst], list[int], dict[int, int]]:
+    """Make one dim of neighbours that every access walks through without a gap."""
+    order = list(order)
+    at = len(order) - 2
+    while at >= 0:
+        outer, inner = order[at], order[at + 1]
+        forms = [inst.form for inst in insts if inst.form is not None]
+        if (outer in reduced) == (inner in reduced) and all(
+            f.coefficient(outer) == f.coefficient(inner) * sizes[inner] for f in forms
+        ):
+            sizes[inner] *= sizes.pop(outer)
+            insts = [_without_dim(inst, outer) for inst in insts]
+            order.pop(at)
+        at -= 1
+    return insts, order, sizes
+
+
+def _without_dim(inst: Inst, dim: int) -> Inst:
+    if inst.form is None:
+        return inst
+    kept = dropped(inst.form, dim)
+    return Inst(inst.op, inst.dtype, inst.operands, kept, inst.arg, inst.attributes)
+
+
+# Passes ---------------------------------------------------------------------------------------
+
+
+def analyze(kernel: LoopKernel) -> None:
+    """Find what each instruction varies with, and in which pass it can run."""
+    inner = frozenset(range(len(kernel.kept), len(kernel.sizes)))
+    for inst in kernel.insts:
+        dims = frozenset[int]() if inst.form is None else inst.form.dims
+        stage = 0
+        for operand in inst.operands:
+            dims |= kernel.dims[operand]
+            done = kernel.insts[operand].op == "reduce"
+            stage = max(stage, kernel.stages[operand] + done)
+        if inst.op == "scan":
+            dims |= inner
+        if inst.op == "product":
+            dims = frozenset(range(len(kernel.sizes)))
+        kernel.dims.append(dims - inner if inst.op == "reduce" else dims)
+        kernel.stages.append(stage)
+
+
+def choose_scratch(kernel: LoopKernel) -> None:
+    """Decide which values of an early pass are kept in memory for a later one."""
+    if kernel.passes < 2 or not prod(kernel.reduced) or not kernel.reduced:
+        return
+    count = prod(kernel.reduced)
+    across = kernel.vector >= 0 and kernel.vector < len(kernel.kept)
+    room = SCRATCH_BYTES // (count * (kernel.lanes if across else 1))
+    for stage in range(1, kernel.passes):
+        for number in sorted(early_values(kernel, stage)):
+            room -= kernel.insts[number].dtype.itemsize
+            if room >= 0 and number not in kernel.scratch:
+                kernel.scratch.append(number)
+
+
+def early_values(kernel: LoopKernel, stage: int) -> set[int]:
+    """Expensive values of earlier passes that a pass reads."""
+    found: set[int] = set()
+    seen: set[int] = set()
+    work = work_of(kernel)
+
+    def visit(number: int) -> None:
+        if number in seen or not kernel.is_inner(number):
+            return
+        seen.add(number)
+        if kernel.stages[number] < stage and work[number] > SCRATCH_COST:
+            found.add(number)
+            return
+        for operand in kernel.insts[number].operands:
+            visit(operand)
+
+    for number, inst in enumerate(kernel.insts):
+        if inst.is_root and kernel.in_pass(number) and kernel.stages[number] == stage:
+            for operand in inst.operands:
+                visit(operand)
+    return found
+
+
+def work_of(kernel: LoopKernel) -> list[int]:
+    """What it takes to compute each value anew within a pass; a shared part counts twice."""
+    result: list[int] = []
+    for number, inst in enumerate(kernel.insts):
+        if not kernel.is_inner(number) or inst.op in ("load", "const", "index"):
+            result.append(0)
+        elif inst.op == "scan":
+            result.append(SCRATCH_COST + 1)
+        else:
+            below = sum(result[operand] for operand in inst.operands)
+            result.append(min(cost_of(inst.op) + below, 1 << 20))
+    return result

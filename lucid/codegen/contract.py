@@ -1,0 +1,81 @@
+"""Emission of matrix products with what follows them elementwise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lucid.codegen import lowering
+from lucid.codegen.build import contraction
+from lucid.codegen.gemm import Position, emit_gemm
+from lucid.codegen.insts import InstEmitter
+from lucid.codegen.kernel import ContractKernel
+from lucid.codegen.llvm import FunctionBuilder, Val
+
+
+class EpilogueEmitter(InstEmitter):
+    """The instructions of a product's kernel for a vector of the result."""
+
+    def __init__(self, b: FunctionBuilder, kernel: ContractKernel, args: Sequence[Val]) -> None:
+        super().__init__(b, kernel.body, args)
+        self.lanes = b.target.lanes(lowering.MEMORY[kernel.body.args[0]])
+        batch, last = len(kernel.batch), len(kernel.body.sizes) - 1
+        self.row_dim = batch if kernel.rows != 1 else -1
+        self.column_dim = last if kernel.columns != 1 else -1
+
+    def prepare(self) -> None:
+        """Emit what is the same for all elements; to be called outside of the loops."""
+        for number in range(1, len(self.kernel.insts)):
+            if not self.kernel.dims[number] and not self.kernel.insts[number].is_root:
+                self.emit(number)
+
+    def element(self, b: FunctionBuilder, product: Val, place: Position) -> None:
+        """Everything for the lanes of `product`."""
+        saved = dict(self.env), dict(self.wide), dict(self.places), self.lanes
+        self.mask, self.lanes = place.mask, product.lanes
+        for dim, index in ((self.row_dim, place.row), (self.column_dim, place.col)):
+            if dim >= 0:
+                self.enter(dim, index)
+        self.env[0] = product
+        for number in range(1, len(self.kernel.insts)):
+            self.emit(number)
+        self.env, self.wide, self.places, self.lanes = saved
+        self.mask = None
+
+
+def emit_contract(b: FunctionBuilder, kernel: ContractKernel, args: Sequence[Val]) -> None:
+    if 0 in (*kernel.batch, kernel.rows, kernel.columns):
+        return
+    epilogue = EpilogueEmitter(b, kernel, args)
+    epilogue.prepare()
+    _over_batch(b, kernel, args, epilogue, 0)
+
+
+def _over_batch(
+    b: FunctionBuilder,
+    kernel: ContractKernel,
+    args: Sequence[Val],
+    epilogue: EpilogueEmitter,
+    dim: int,
+) -> None:
+    if dim == len(kernel.batch):
+        _product(b, kernel, args, epilogue)
+        return
+    with b.loop(0, kernel.batch[dim]) as loop:
+        saved = dict(epilogue.places), dict(epilogue.index)
+        epilogue.enter(dim, loop.index)
+        _over_batch(b, kernel, args, epilogue, dim + 1)
+        epilogue.places, epilogue.index = saved
+
+
+def _product(
+    b: FunctionBuilder, kernel: ContractKernel, args: Sequence[Val], epilogue: EpilogueEmitter
+) -> None:
+    dtype = kernel.body.args[0]
+    element = lowering.MEMORY[dtype]
+    pointers = [
+        epilogue.address(b.at(element, args[n], form.offset), element, form)
+        for n, form in enumerate((kernel.a, kernel.b))
+    ]
+    spec = contraction(dtype, (kernel.rows, kernel.inner, kernel.columns), kernel.strides)
+    scratch = args[-1] if kernel.has_scratch else None
+    emit_gemm(b, spec, *pointers, pointers[0], scratch, epilogue.element)

@@ -1,0 +1,211 @@
+"""Index arithmetic: where an element lies, as a linear form of a kernel's loop indices.
+
+A kernel iterates over a set of dims. The index of a value along each of its axes is a `Form` of
+them; views (transpose, reshape, broadcast, slice) map forms to forms and so cost nothing. A reshape
+that cuts an axis needs a dim cut first: `SplitNeeded` says which, and the caller starts again.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from lucid.ir.graph import Node
+from lucid.ir.types import Shape
+
+_dims = itertools.count()
+
+
+def fresh_dim() -> int:
+    """Return the name of a new loop dim."""
+    return next(_dims)
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """offset + sum of coefficient * dim; terms by falling coefficient, none of them 0."""
+
+    offset: int = 0
+    terms: tuple[tuple[int, int], ...] = ()
+
+    def coefficient(self, dim: int) -> int:
+        for name, value in self.terms:
+            if name == dim:
+                return value
+        return 0
+
+    @property
+    def dims(self) -> frozenset[int]:
+        return frozenset(dim for dim, _ in self.terms)
+
+    def scaled(self, factor: int, offset: int = 0) -> Form:
+        """factor * self + offset."""
+        if factor == 0:
+            return Form(offset)
+        return form(self.offset * factor + offset, [(d, c * factor) for d, c in self.terms])
+
+    def split(self, dim: int, outer: int, inner: int, size: int) -> Form:
+        """The same index after `dim` became outer * size + inner."""
+        terms: list[tuple[int, int]] = []
+        for name, value in self.terms:
+            terms += [(outer, value * size), (inner, value)] if name == dim else [(name, value)]
+        return form(self.offset, terms)
+
+    def renamed(self, names: Mapping[int, int]) -> Form:
+        return form(self.offset, [(names.get(d, d), c) for d, c in self.terms])
+
+
+Forms = tuple[Form, ...]
+ZERO = Form()
+
+
+class SplitNeeded(Exception):
+    """A dim must be cut, so that its inner part has `inner` values."""
+
+    def __init__(self, dim: int, inner: int) -> None:
+        super().__init__(dim, inner)
+        self.dim = dim
+        self.inner = inner
+
+
+def form(offset: int, terms: Sequence[tuple[int, int]]) -> Form:
+    """Collect terms of the same dim, and order them."""
+    collected: dict[int, int] = {}
+    for dim, value in terms:
+        collected[dim] = collected.get(dim, 0) + value
+    kept = [(dim, value) for dim, value in collected.items() if value]
+    return Form(offset, tuple(sorted(kept, key=lambda term: (-abs(term[1]), term[0]))))
+
+
+def dot(forms: Sequence[Form], strides: Sequence[int], offset: int = 0) -> Form:
+    """The linear address of the element at `forms`, for strides per axis."""
+    terms: list[tuple[int, int]] = []
+    for index, stride in zip(forms, strides, strict=True):
+        offset += index.offset * stride
+        terms += [(dim, value * stride) for dim, value in index.terms]
+    return form(offset, terms)
+
+
+def pull(view: Node, forms: Forms, sizes: Mapping[int, int]) -> Forms | None:
+    """Forms of a view's operand from those of its result; None where they aren't linear."""
+    attributes, shape = view.attributes, view.operands[0].shape
+    if view.op.name == "transpose":
+        result: list[Form] = [ZERO] * len(shape)
+        for axis, index in zip(attributes["perm"], forms, strict=True):
+            result[axis] = index
+        return tuple(result)
+    if view.op.name == "slice":
+        steps, starts = attributes["steps"], attributes["starts"]
+        return tuple(f.scaled(k, s) for f, k, s in zip(forms, steps, starts, strict=True))
+    if view.op.name == "broadcast":
+        return unbroadcast(shape, forms)
+    return reshape_forms(forms, view.result.shape, shape, sizes)
+
+
+def unbroadcast(shape: Shape, forms: Forms) -> Forms:
+    """Forms of an operand that NumPy broadcasts to the shape that `forms` index."""
+    kept = forms[len(forms) - len(shape) :]
+    return tuple(ZERO if size == 1 else f for size, f in zip(shape, kept, strict=True))
+
+
+PartialForms = tuple[Form | None, ...]
+
+
+def push(view: Node, forms: PartialForms, sizes: Mapping[int, int]) -> PartialForms | None:
+    """Forms of a view's result from those of its operand: None on axes that it repeats."""
+    shape = view.operands[0].shape
+    if view.op.name == "transpose":
+        return tuple(forms[axis] for axis in view.attributes["perm"])
+    if view.op.name == "slice":
+        return forms if view.result.shape == shape and min(view.attributes["steps"]) > 0 else None
+    if view.op.name == "broadcast":
+        return broadcast_forms(shape, view.result.shape, forms)
+    known = tuple(f for f in forms if f is not None)
+    if len(known) != len(forms):
+        return None
+    return reshape_forms(known, shape, view.result.shape, sizes)
+
+
+def broadcast_forms(shape: Shape, result: Shape, forms: PartialForms) -> PartialForms:
+    lead = len(result) - len(shape)
+    kept = [
+        None if old == 1 and new != 1 else f
+        for f, old, new in zip(forms, shape, result[lead:], strict=True)
+    ]
+    return (*(ZERO if size == 1 else None for size in result[:lead]), *kept)
+
+
+def reshape_forms(
+    forms: Forms, old: Shape, new: Shape, sizes: Mapping[int, int]
+) -> Forms | None:
+    """Forms of the axes `new` from those of `old`, both of the same elements in row-major order.
+
+    Raises `SplitNeeded` where a dim spans several of the new axes.
+    """
+    if 0 in old:
+        return None
+    rest = [(size, f) for size, f in zip(old, forms, strict=True) if size != 1]
+    result: list[Form] = [ZERO] * len(new)
+    axes = [axis for axis, size in enumerate(new) if size != 1]
+    while rest:
+        taken_old, taken_new = [rest.pop(0)], [axes.pop(0)]
+        have, want = taken_old[0][0], new[taken_new[0]]
+        while have != want:
+            if have < want:
+                taken_old.append(rest.pop(0))
+                have *= taken_old[-1][0]
+            else:
+                taken_new.append(axes.pop(0))
+                want *= new[taken_new[-1]]
+        index, scale = ZERO, 1
+        for size, f in reversed(taken_old):
+            index = dot((index, f), (1, scale))
+            scale *= size
+        parts = cut(index, [new[axis] for axis in taken_new], sizes)
+        if parts is None:
+            return None
+        for axis, part in zip(taken_new, parts, strict=True):
+            result[axis] = part
+    return tuple(result)
+
+
+def cut(index: Form, shape: Sequence[int], sizes: Mapping[int, int]) -> list[Form] | None:
+    """The indices along `shape` of the element at the row-major position `index`."""
+    result: list[Form] = []
+    for size in reversed(shape[1:]):
+        if index.offset:
+            return None
+        inner: list[tuple[int, int]] = []
+        outer: list[tuple[int, int]] = []
+        for dim, value in index.terms:
+            if value < 0:
+                return None
+            if value % size == 0:
+                outer.append((dim, value // size))
+            elif value * sizes[dim] <= size:
+                inner.append((dim, value))
+            elif size % value == 0 and sizes[dim] % (size // value) == 0:
+                raise SplitNeeded(dim, size // value)
+            else:
+                return None
+        if sum(value * (sizes[dim] - 1) for dim, value in inner) >= size:
+            return None
+        result.append(form(0, inner))
+        index = form(0, outer)
+    result.append(index)
+    return result[::-1]
+
+
+def radix(index: Form, sizes: Mapping[int, int]) -> list[int] | None:
+    """The dims of an index, innermost first, if it counts through all their values in order."""
+    if index.offset:
+        return None
+    expected = 1
+    result: list[int] = []
+    for dim, value in reversed(index.terms):
+        if value != expected:
+            return None
+        result.append(dim)
+        expected *= sizes[dim]
+    return result

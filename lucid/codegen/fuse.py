@@ -1,0 +1,543 @@
+"""Which items run in one loop nest: groups of items over common loop dims.
+
+Greedy, in topological order: an item joins the group of one of its operands when every operand
+computed in the group is read at exactly the indices at which it is computed, and no path leads from
+the group to the item through another one. Groups of several operands merge on the same terms.
+All choices follow the items' order, so that equal graphs give equal kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import prod
+
+from lucid.codegen.forms import (
+    ZERO,
+    Form,
+    Forms,
+    PartialForms,
+    SplitNeeded,
+    broadcast_forms,
+    form,
+    fresh_dim,
+    pull,
+    push,
+    radix,
+    unbroadcast,
+)
+from lucid.codegen.items import Item, ItemList
+from lucid.ir.graph import Node, Value
+from lucid.ir.op import OPS
+from lucid.ir.types import Shape
+
+# Elements of a row that is gone over several times: it should stay in the L1 or L2 cache.
+ROW_LIMIT = 16384
+# Weighted size of one loop body; beyond it registers spill and code generation gets slow.
+LOOP_LIMIT = 400
+EPILOGUE_LIMIT = 12
+
+_COSTS = {
+    "exp": 16, "log": 20, "log1p": 26, "expm1": 18, "sin": 30, "cos": 30, "tanh": 20,
+    "sigmoid": 20, "erf": 40, "pow": 60, "div": 4, "sqrt": 4, "rsqrt": 8, "reciprocal": 4,
+    "floor_div": 40, "remainder": 30, "random_uniform": 60, "random_normal": 120,
+    "take": 6, "gather": 6,
+}  # fmt: skip
+
+
+def cost_of(op: str) -> int:
+    """Roughly the vector instructions of one op."""
+    return _COSTS.get(op, 1)
+
+
+class Group:
+    """Items in one kernel.
+
+    Attributes:
+        kind: "loop", "contract" (a matrix product and what follows it elementwise) or "opaque".
+        sizes: the loop dims, none of them of size 1, in the order of creation.
+        reduced: the dims over which the group's reductions go.
+        forms: for each item the indices of its element; for reductions those of the result.
+        stages: how many reductions, one waiting for the other, come before an item's value.
+        closed: nothing may join.
+    """
+
+    def __init__(self, kind: str, number: int) -> None:
+        self.kind = kind
+        self.number = number
+        self.items: list[Item] = []
+        self.sizes: dict[int, int] = {}
+        self.reduced: frozenset[int] = frozenset()
+        self.forms: dict[Item, Forms] = {}
+        self.operand_forms: dict[Item, Forms] = {}
+        self.stages: dict[Item, int] = {}
+        self.closed = kind == "opaque"
+        self.cost = 0
+
+    def split(self, dim: int, inner: int) -> None:
+        """Cut a dim into an outer and an inner one of size `inner`."""
+        outer, low = fresh_dim(), fresh_dim()
+        count = self.sizes[dim] // inner
+        sizes: dict[int, int] = {}
+        for name, size in self.sizes.items():
+            sizes.update({outer: count, low: inner} if name == dim else {name: size})
+        self.sizes = {name: size for name, size in sizes.items() if size != 1}
+        single = [name for name, size in sizes.items() if size == 1]
+
+        def cut(forms: Forms) -> Forms:
+            done = (f.split(dim, outer, low, inner) for f in forms)
+            return tuple(
+                form(f.offset, [t for t in f.terms if t[0] not in single]) for f in done
+            )
+
+        self.forms = {item: cut(forms) for item, forms in self.forms.items()}
+        self.operand_forms = {item: cut(forms) for item, forms in self.operand_forms.items()}
+        if dim in self.reduced:
+            self.reduced = self.reduced - {dim} | ({outer, low} & set(self.sizes))
+
+    def rename(self, names: dict[int, int]) -> None:
+        def renamed(table: dict[Item, Forms]) -> dict[Item, Forms]:
+            return {k: tuple(f.renamed(names) for f in forms) for k, forms in table.items()}
+
+        self.forms = renamed(self.forms)
+        self.operand_forms = renamed(self.operand_forms)
+        self.sizes = {names.get(dim, dim): size for dim, size in self.sizes.items()}
+        self.reduced = frozenset(names.get(dim, dim) for dim in self.reduced)
+
+    def reduced_in_order(self) -> list[int]:
+        return [dim for dim in self.sizes if dim in self.reduced]
+
+    def is_inner(self, forms: Iterable[Form]) -> bool:
+        """Whether these indices vary along a reduced dim."""
+        return any(f.dims & self.reduced for f in forms)
+
+    @property
+    def row_size(self) -> int:
+        return prod(self.sizes[dim] for dim in self.reduced)
+
+    def __str__(self) -> str:
+        dims = ", ".join(
+            f"{'r' if dim in self.reduced else 'd'}{dim}={size}" for dim, size in self.sizes.items()
+        )
+        lines = [f"group {self.number} {self.kind} ({dims}):"]
+        return "\n".join([*lines, *(f"  {item}" for item in self.items)])
+
+
+class Fusion:
+    """The groups of an item list.
+
+    Attributes:
+        before: for each group number the set, as bits, of groups that must run before it.
+    """
+
+    def __init__(self, items: ItemList, fuse: bool = True) -> None:
+        self.source = items
+        self.fuse = fuse
+        self.groups: dict[int, Group] = {}
+        self.group_of: dict[Item, Group] = {}
+        self.before: dict[int, int] = {}
+        self.computed: dict[Value, Item] = {
+            item.value: item for item in items.items if item.value is not None
+        }
+        for item in items.items:
+            self._place(item)
+
+    def add_last(self, item: Item) -> Group:
+        """Place an item of the end in a group of its own."""
+        self._start(item, "closed")
+        return self.group_of[item]
+
+    # Placing one item -------------------------------------------------------------------
+
+    def _place(self, item: Item) -> None:
+        kind = _kind_of(item)
+        candidates = self._candidates(item) if self.fuse and kind in ("map", "reduce") else []
+        for group in candidates:
+            if self._try(item, group):
+                for other in candidates:
+                    if other is not self.group_of[item] and other.number in self.groups:
+                        self._try_merge(item, other)
+                return
+        self._start(item, kind)
+
+    def _candidates(self, item: Item) -> list[Group]:
+        """The open groups that compute an operand, the latest first; products before loops."""
+        found: dict[int, Group] = {}
+        for operand in item.operands:
+            producer = self.computed.get(self.source.base(operand))
+            if producer is not None:
+                group = self.group_of[producer]
+                if not group.closed and producer.value is not None:
+                    found[group.number] = group
+        return sorted(found.values(), key=lambda g: (g.kind != "contract", -g.number))
+
+    def _start(self, item: Item, kind: str) -> None:
+        """Begin a group with one item."""
+        number = len(self.before)
+        group = Group({"contract": "contract", "opaque": "opaque"}.get(kind, "loop"), number)
+        group.closed = kind in ("opaque", "closed")
+        shape = item.operands[0].shape if kind == "reduce" else item.shape
+        forms = []
+        for size in shape:
+            if size == 1:
+                forms.append(ZERO)
+            else:
+                dim = fresh_dim()
+                group.sizes[dim] = size
+                forms.append(Form(0, ((dim, 1),)))
+        self.groups[number] = group
+        self.before[number] = 0
+        if kind == "reduce":
+            self._enter_reduction(item, group, tuple(forms))
+        else:
+            if item.op == "cumsum" and item.node is not None:
+                group.reduced = forms[item.node.attributes["axis"]].dims
+            self._enter(item, group, tuple(forms))
+
+    def _enter(self, item: Item, group: Group, forms: Forms) -> None:
+        group.items.append(item)
+        group.forms[item] = forms
+        group.cost += cost_of(item.op)
+        group.stages[item] = self._stage(item, group)
+        self.group_of[item] = group
+        self._wait(group, self._dependences(item, group))
+
+    def _enter_reduction(self, item: Item, group: Group, forms: Forms) -> None:
+        axes = reduced_axes(item)
+        for axis in axes:
+            group.reduced |= forms[axis].dims
+        group.operand_forms[item] = forms
+        kept = tuple(f for axis, f in enumerate(forms) if axis not in axes)
+        self._enter(item, group, kept)
+
+    def _stage(self, item: Item, group: Group) -> int:
+        stages = [0]
+        for operand in item.operands:
+            producer = self.computed.get(self.source.base(operand))
+            if producer is not None and producer in group.forms:
+                stages.append(group.stages[producer] + (producer in group.operand_forms))
+        return max(stages)
+
+    def _dependences(self, item: Item, group: Group) -> int:
+        bits = 0
+        for needed in self.source.dependences(item):
+            other = self.group_of[needed]
+            if other is not group:
+                bits |= 1 << other.number
+        return bits
+
+    def _wait(self, group: Group, needed: int) -> None:
+        """Add dependences of a group, and of all that wait for it."""
+        bits = needed | self._closure(needed)
+        own = 1 << group.number
+        if bits & ~self.before[group.number]:
+            self.before[group.number] |= bits
+            for number in self.groups:
+                if self.before[number] & own:
+                    self.before[number] |= bits
+
+    def _closure(self, bits: int) -> int:
+        result = 0
+        for number in bits_of(bits):
+            result |= self.before[number]
+        return result
+
+    def wait_for(self, group: Group, others: Iterable[Group]) -> bool:
+        """Make a group run after others; False, and nothing done, where that is a cycle."""
+        own = 1 << group.number
+        needed = 0
+        for other in others:
+            if other is not group:
+                if self.before[other.number] & own:
+                    return False
+                needed |= 1 << other.number
+        self._wait(group, needed)
+        return True
+
+    # Joining ----------------------------------------------------------------------------
+
+    def _try(self, item: Item, group: Group) -> bool:
+        limit = EPILOGUE_LIMIT if group.kind == "contract" else LOOP_LIMIT
+        if group.cost + cost_of(item.op) > limit or self._makes_cycle(item, group):
+            return False
+        reduces = is_reduction(item)
+        while True:
+            try:
+                return self._join_reduction(item, group) if reduces else self._join(item, group)
+            except SplitNeeded as needed:
+                if group.kind == "contract":
+                    return False
+                group.split(needed.dim, needed.inner)
+
+    def _makes_cycle(self, item: Item, group: Group) -> bool:
+        needed = self._dependences(item, group)
+        return bool(self._closure(needed) >> group.number & 1)
+
+    def _join(self, item: Item, group: Group) -> bool:
+        forms = self._propose(item, item.shape, group)
+        if forms is None or not self._reads_in_place(item, forms, group):
+            return False
+        if group.kind == "contract" and len(set().union(*(f.dims for f in forms))) < len(
+            group.sizes
+        ):
+            return False
+        if self._repeats_long_row(item, forms, group):
+            return False
+        self._enter(item, group, forms)
+        return True
+
+    def _join_reduction(self, item: Item, group: Group) -> bool:
+        shape = item.operands[0].shape
+        forms = self._propose(item, shape, group)
+        if group.kind == "contract" or forms is None:
+            return False
+        axes = reduced_axes(item)
+        dims = frozenset[int]().union(*(forms[axis].dims for axis in axes))
+        covered = frozenset[int]().union(*(f.dims for f in forms))
+        if covered != set(group.sizes) or (group.reduced and group.reduced != dims):
+            return False
+        if not self._reads_in_place(item, forms, group):
+            return False
+        if self._repeats_long_row(item, forms, group):
+            return False
+        self._enter_reduction(item, group, forms)
+        return True
+
+    def _repeats_long_row(self, item: Item, forms: Forms, group: Group) -> bool:
+        """Whether a pass over a row that is too long for the cache would wait for another one."""
+        return (
+            group.row_size > ROW_LIMIT
+            and group.is_inner(forms)
+            and self._stage(item, group) > 0
+        )
+
+    def _propose(self, item: Item, shape: Shape, group: Group) -> Forms | None:
+        """Indices over the group's dims at which an item of this shape would be computed."""
+        for operand in item.operands:
+            producer = self.computed.get(self.source.base(operand))
+            if producer is None or producer not in group.forms:
+                continue
+            partial = self._push(operand, group.forms[producer], group)
+            if partial is None:
+                continue
+            partial = broadcast_forms(operand.shape, shape, partial)
+            forms = self._complete(partial, shape, group)
+            if forms is not None:
+                return forms
+        return None
+
+    def _push(self, value: Value, forms: Forms, group: Group) -> PartialForms | None:
+        """Indices of a view from those of what it looks at."""
+        partial: PartialForms | None = forms
+        for view in self._views(value):
+            if partial is None:
+                return None
+            partial = push(view, partial, group.sizes)
+        return partial
+
+    def _views(self, value: Value) -> list[Node]:
+        """The views between a value and its base, the base's neighbour first."""
+        base, found = self.source.base(value), []
+        while value is not base:
+            node = value.producer
+            assert node is not None
+            found.append(node)
+            value = node.operands[0]
+        return found[::-1]
+
+    def _complete(self, partial: PartialForms, shape: Shape, group: Group) -> Forms | None:
+        """Put the reduced dims on axes along which a row's value is repeated."""
+        used = frozenset[int]().union(*(f.dims for f in partial if f is not None))
+        free = [dim for dim in group.reduced_in_order() if dim not in used]
+        result: list[Form] = []
+        for size, known in zip(shape, partial, strict=True):
+            if known is not None:
+                result.append(known)
+                continue
+            terms: list[tuple[int, int]] = []
+            left = size
+            taken = []
+            while left > 1 and free:
+                dim = free.pop(0)
+                if not group.sizes[dim] or left % group.sizes[dim]:
+                    return None
+                left //= group.sizes[dim]
+                taken.append(dim)
+            if left != 1:
+                return None
+            scale = 1
+            for dim in reversed(taken):
+                terms.append((dim, scale))
+                scale *= group.sizes[dim]
+            result.append(form(0, terms))
+        covered = frozenset[int]().union(*(f.dims for f in result))
+        kept = set(group.sizes) - group.reduced
+        if not kept <= covered or (covered & group.reduced and not group.reduced <= covered):
+            return None
+        return tuple(result)
+
+    def _reads_in_place(self, item: Item, forms: Forms, group: Group) -> bool:
+        """Whether each operand in the group is computed at the very indices that are read."""
+        for operand in item.operands:
+            producer = self.computed.get(self.source.base(operand))
+            if producer is None or producer not in group.forms:
+                continue
+            if item.op in ("take", "gather", "write_at"):
+                return False
+            read = self.operand_forms_of(operand, forms, group)
+            if read != group.forms[producer]:
+                return False
+        return True
+
+    def operand_forms_of(self, operand: Value, forms: Forms, group: Group) -> Forms | None:
+        """Indices into the base of an operand for an element of an item at `forms`."""
+        read: Forms | None = unbroadcast(operand.shape, forms)
+        for view in reversed(self._views(operand)):
+            if read is None:
+                return None
+            read = pull(view, read, group.sizes)
+        return read
+
+    # Merging ----------------------------------------------------------------------------
+
+    def _try_merge(self, item: Item, other: Group) -> bool:
+        group = self.group_of[item]
+        limit = EPILOGUE_LIMIT if group.kind == "contract" else LOOP_LIMIT
+        if other.kind == "contract" or group.cost + other.cost > limit:
+            return False
+        if self._path_between(group, other):
+            return False
+        while True:
+            try:
+                return self._merge(item, group, other)
+            except SplitNeeded as needed:
+                owner = group if needed.dim in group.sizes else other
+                if owner.kind == "contract":
+                    return False
+                owner.split(needed.dim, needed.inner)
+
+    def _path_between(self, a: Group, b: Group) -> bool:
+        """Whether one of the groups waits for the other through a third."""
+        for first, second in ((a, b), (b, a)):
+            between = self.before[second.number] & ~(1 << first.number)
+            for number in bits_of(between):
+                if number in self.groups and self.before[number] >> first.number & 1:
+                    return True
+        return False
+
+    def _merge(self, item: Item, group: Group, other: Group) -> bool:
+        shape = item.operands[0].shape if item in group.operand_forms else item.shape
+        there = self._propose(item, shape, other)
+        here = group.operand_forms.get(item, group.forms[item])
+        if there is None:
+            return False
+        names = self._unify(here, there, group, other)
+        if names is None:
+            return False
+        reduced = frozenset(names.get(dim, dim) for dim in other.reduced)
+        if group.reduced and reduced and group.reduced != reduced:
+            return False
+        sizes = {names.get(dim, dim) for dim in other.sizes} | set(group.sizes)
+        if sizes - set(group.sizes) - reduced:
+            return False
+        if group.kind == "contract" and (reduced or len(other.sizes) != len(group.sizes)):
+            return False
+        return self._absorb(item, group, other, names)
+
+    def _unify(
+        self, here: Forms, there: Forms, group: Group, other: Group
+    ) -> dict[int, int] | None:
+        """Names that make the dims of another group those of this one."""
+        names: dict[int, int] = {}
+        for f, g in zip(here, there, strict=True):
+            a, b = radix(f, group.sizes), radix(g, other.sizes)
+            if a is None or b is None or not match_radix(a, b, group, other, names):
+                return None
+        rest = [dim for dim in other.reduced_in_order() if dim not in names]
+        mine = [dim for dim in group.reduced_in_order() if dim not in names.values()]
+        if rest and mine and not match_radix(mine[::-1], rest[::-1], group, other, names):
+            return None
+        return names
+
+    def _absorb(
+        self, item: Item, group: Group, other: Group, names: dict[int, int]
+    ) -> bool:
+        """Move everything of a group into another one, unless a row would be gone over again."""
+        other.rename(names)
+        reduced, sizes = group.reduced, group.sizes
+        group.sizes = {**group.sizes, **other.sizes}
+        group.reduced = group.reduced | other.reduced
+        items = sorted([*group.items, *other.items], key=lambda entry: entry.index)
+        forms = {**other.forms, **group.forms}
+        operand_forms = {**other.operand_forms, **group.operand_forms}
+        trial = Group(group.kind, group.number)
+        trial.sizes, trial.reduced = group.sizes, group.reduced
+        trial.forms, trial.operand_forms = forms, operand_forms
+        fits = True
+        for entry in items:
+            trial.stages[entry] = self._stage(entry, trial)
+            at = operand_forms.get(entry, forms[entry])
+            fits = fits and self._reads_in_place(entry, at, trial)
+            fits = fits and not self._repeats_long_row(entry, at, trial)
+        if not fits:
+            group.reduced, group.sizes = reduced, sizes
+            return False
+        group.items, group.forms, group.operand_forms = items, forms, operand_forms
+        group.stages = trial.stages
+        group.cost += other.cost
+        self._replace(other, group)
+        return True
+
+    def _replace(self, old: Group, new: Group) -> None:
+        del self.groups[old.number]
+        for item in old.items:
+            self.group_of[item] = new
+        mine, gone = 1 << new.number, 1 << old.number
+        bits = (self.before[new.number] | self.before[old.number]) & ~mine & ~gone
+        self.before[new.number] = bits
+        for number in self.groups:
+            if number != new.number and self.before[number] & (mine | gone):
+                self.before[number] = self.before[number] & ~gone | mine | bits
+
+
+def match_radix(
+    a: Sequence[int], b: Sequence[int], group: Group, other: Group, names: dict[int, int]
+) -> bool:
+    """Pair the dims of an index in two groups, innermost first; cuts the longer one of a pair."""
+    for mine, theirs in zip(a, b, strict=False):
+        m, n = group.sizes[mine], other.sizes[theirs]
+        if m != n:
+            if not m or not n or (m % n and n % m):
+                return False
+            raise SplitNeeded(mine, n) if m > n else SplitNeeded(theirs, m)
+        if names.setdefault(theirs, mine) != mine:
+            return False
+    return len(a) == len(b)
+
+
+def bits_of(bits: int) -> Iterable[int]:
+    while bits:
+        low = bits & -bits
+        yield low.bit_length() - 1
+        bits ^= low
+
+
+def is_reduction(item: Item) -> bool:
+    return item.node is not None and item.op == item.node.op.name and item.node.op.kind == "reduce"
+
+
+def reduced_axes(item: Item) -> tuple[int, ...]:
+    assert item.node is not None
+    attributes = item.node.attributes
+    return tuple(attributes["axes"]) if "axes" in attributes else (attributes["axis"],)
+
+
+def _kind_of(item: Item) -> str:
+    """How an item is placed: "map", "reduce", "contract", "closed" (a loop of its own), "opaque"."""
+    if item.op == "store":
+        return "map"
+    if item.op == "write_at" or item.op == "cumsum":
+        return "closed"
+    kind = OPS[item.op].kind if item.op in OPS else ""
+    if item.op in ("take", "gather") or kind in ("map", "random"):
+        return "map"
+    return {"reduce": "reduce", "contract": "contract"}.get(kind, "opaque")

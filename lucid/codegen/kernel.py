@@ -1,0 +1,231 @@
+"""The kernel IR: loops over buffers, the stage between fused groups and LLVM.
+
+A `LoopKernel` has kept dims (outside) and reduced dims (inside). Its instructions are in SSA form; the
+ones that vary along a reduced dim run once per element, in passes: a pass ends with reductions,
+whose results the next one may use. One dim is the vector dim, whose lanes run side by side.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from lucid.codegen.forms import Form
+from lucid.ir.types import DType, Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Inst:
+    """One instruction.
+
+    Attributes:
+        op: "const", "index" (the form's value), "load", "gather" (a load at an index operand),
+            "reduce", "scan", "store", "write" (a store at an index operand), or an op's name.
+        operands: numbers of earlier instructions.
+        form: for memory the element's address, for "index" and random ops the value.
+        arg: the buffer argument of a memory access.
+        attributes: what else the rule needs, in a hashable form.
+    """
+
+    op: str
+    dtype: DType
+    operands: tuple[int, ...] = ()
+    form: Form | None = None
+    arg: int = -1
+    attributes: tuple[Any, ...] = ()
+
+    @property
+    def is_root(self) -> bool:
+        """Whether it has an effect."""
+        return self.op in ("store", "write", "reduce")
+
+    @property
+    def has_address(self) -> bool:
+        return self.arg >= 0
+
+
+@dataclass(slots=True)
+class LoopKernel:
+    """A loop nest.
+
+    Attributes:
+        args: element types of the buffers that it gets.
+        kept: sizes of the outer dims; dims are numbered, kept ones first.
+        reduced: sizes of the inner dims.
+        vector: the dim whose values fill the lanes, the last kept or the last reduced one; -1 none.
+        dims: for each instruction the dims that its value depends on.
+        stages: for each instruction how many passes must be over before it.
+        scratch: instructions of an early pass whose values a later one reads from memory.
+    """
+
+    args: list[DType]
+    kept: tuple[int, ...]
+    reduced: tuple[int, ...]
+    vector: int
+    lanes: int
+    insts: list[Inst]
+    dims: list[frozenset[int]] = field(default_factory=list)
+    stages: list[int] = field(default_factory=list)
+    scratch: list[int] = field(default_factory=list)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return self.kept + self.reduced
+
+    def is_inner(self, number: int) -> bool:
+        """Whether an instruction runs inside the loops over reduced dims."""
+        return bool(self.dims[number] and max(self.dims[number]) >= len(self.kept))
+
+    @property
+    def passes(self) -> int:
+        roots = [n for n, inst in enumerate(self.insts) if self.in_pass(n) and inst.is_root]
+        return max((self.stages[n] + 1 for n in roots), default=0)
+
+    def in_pass(self, number: int) -> bool:
+        return self.insts[number].op == "reduce" or self.is_inner(number)
+
+    def __str__(self) -> str:
+        return "\n".join(_print_loop(self))
+
+
+def _print_loop(kernel: LoopKernel) -> list[str]:
+    args = ", ".join(f"a{i}: {dtype.name}*" for i, dtype in enumerate(kernel.args))
+    lines = [f"loop({args}) {{"]
+    indent = 1
+
+    def open_loops(start: int, sizes: Shape) -> None:
+        nonlocal indent
+        for dim, size in enumerate(sizes, start):
+            step = f" step {kernel.lanes} lanes" if dim == kernel.vector else ""
+            lines.append("  " * indent + f"for i{dim} in {size}{step} {{")
+            indent += 1
+
+    def close_loops(count: int) -> None:
+        nonlocal indent
+        for _ in range(count):
+            indent -= 1
+            lines.append("  " * indent + "}")
+
+    open_loops(0, kernel.kept)
+    for stage in range(kernel.passes + 1):
+        for number, inst in enumerate(kernel.insts):
+            if not kernel.in_pass(number) and kernel.stages[number] == stage:
+                lines.append("  " * indent + print_inst(kernel, number, inst))
+        if stage < kernel.passes:
+            lines.append("  " * indent + f"pass {stage}:")
+            open_loops(len(kernel.kept), kernel.reduced)
+            for number, inst in enumerate(kernel.insts):
+                if kernel.in_pass(number) and kernel.stages[number] == stage:
+                    kept = "  // kept for a later pass" if number in kernel.scratch else ""
+                    lines.append("  " * indent + print_inst(kernel, number, inst) + kept)
+            close_loops(len(kernel.reduced))
+    close_loops(len(kernel.kept))
+    return [*lines, "}"]
+
+
+def print_form(form: Form | None) -> str:
+    if form is None:
+        return ""
+    terms = [f"i{dim}*{value}" if value != 1 else f"i{dim}" for dim, value in form.terms]
+    if form.offset or not terms:
+        terms.append(str(form.offset))
+    return " + ".join(terms)
+
+
+def print_inst(kernel: LoopKernel, number: int, inst: Inst) -> str:
+    operands = ", ".join(f"%{n}" for n in inst.operands)
+    details = "".join(f" {_printed(a)}" for a in inst.attributes)
+    if inst.op in ("store", "write"):
+        return f"a{inst.arg}[{print_form(inst.form)}] <- {operands}{details}"
+    place = print_form(inst.form)
+    if inst.has_address:
+        place = f" a{inst.arg}[{place}]"
+    elif inst.form is not None:
+        place = f" ({place})"
+    operands = " " + operands if operands else ""
+    return f"%{number} = {inst.op}{place}{operands}{details} : {inst.dtype.name}"
+
+
+def _printed(attribute: Any) -> str:
+    if isinstance(attribute, DType):
+        return attribute.name
+    if isinstance(attribute, bytes):
+        return attribute.hex()
+    return str(attribute)
+
+
+@dataclass(slots=True)
+class ContractKernel:
+    """A product of matrices, and instructions for each element of the result.
+
+    The dims of `body` are the batch dims, then the rows, then the columns; instruction 0 is the
+    product. Operands are read at `a` (batch, rows, inner) and `b` (batch, inner, columns).
+
+    Attributes:
+        strides: elements from one row, inner index, column to the next: of a, of b.
+        has_scratch: the last argument is memory for packed operands.
+    """
+
+    body: LoopKernel
+    rows: int
+    inner: int
+    columns: int
+    batch: tuple[int, ...]
+    a: Form
+    b: Form
+    strides: tuple[int, int, int, int]
+    has_scratch: bool
+
+    def __str__(self) -> str:
+        am, ak, bk, bn = self.strides
+        head = (
+            f"contract {self.rows}x{self.inner}x{self.columns} batch {list(self.batch)}: "
+            f"a0[{print_form(self.a)} + m*{am} + k*{ak}] . a1[{print_form(self.b)} + k*{bk} + n*{bn}]"
+        )
+        return f"{head}\n{self.body}"
+
+
+@dataclass(slots=True)
+class CheckKernel:
+    """Whether all indices lie in -limit <= i < limit; else the record gets node and index."""
+
+    dtype: DType
+    shape: Shape
+    form: Form
+    limit: int
+
+    def __str__(self) -> str:
+        dims = ", ".join(f"i{dim} in {size}" for dim, size in enumerate(self.shape))
+        place = f"a0[{print_form(self.form)}] : {self.dtype.name}"
+        return f"check({dims}) -{self.limit} <= {place} < {self.limit}"
+
+
+@dataclass(slots=True)
+class SortKernel:
+    """Sort lines: a0 at `source` is read with `stride`, a1 at `target` is written.
+
+    Attributes:
+        keeps: "values" or, for argsort, "positions".
+    """
+
+    dtype: DType
+    shape: Shape
+    length: int
+    source: Form
+    source_stride: int
+    target: Form
+    target_stride: int
+    descending: bool
+    keeps: str
+
+    def __str__(self) -> str:
+        dims = ", ".join(f"i{dim} in {size}" for dim, size in enumerate(self.shape))
+        order = "descending" if self.descending else "ascending"
+        return (
+            f"sort({dims}) {order} {self.length} {self.dtype.name} {self.keeps}: "
+            f"a0[{print_form(self.source)} + k*{self.source_stride}] -> "
+            f"a1[{print_form(self.target)} + k*{self.target_stride}]"
+        )
+
+
+Kernel = LoopKernel | ContractKernel | CheckKernel | SortKernel

@@ -1,0 +1,365 @@
+"""Emission of loop kernels: loops, passes, tails and accumulators, decided once for all ops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from math import prod
+
+from lucid.codegen import lowering, memory, reductions
+from lucid.codegen.forms import Form
+from lucid.codegen.fuse import cost_of
+from lucid.codegen.insts import InstEmitter
+from lucid.codegen.kernel import Inst, LoopKernel
+from lucid.codegen.llvm import FunctionBuilder, Val, const_lanes, i64
+from lucid.ir.types import DType
+
+# Bodies cheaper than this are repeated with accumulators of their own, to hide the latency.
+UNROLL_COST = 12
+
+State = list[list[Val]]  # for each repetition of the body, all accumulators one after the other
+
+
+class LoopEmitter(InstEmitter):
+    """Emits the body of one loop kernel into a function."""
+
+    def __init__(self, b: FunctionBuilder, kernel: LoopKernel, args: Sequence[Val]) -> None:
+        super().__init__(b, kernel, args)
+        self.outer = len(kernel.kept)
+        self.depth = len(kernel.sizes)
+        self.needed: set[int] = set()
+        self.folded: list[int] = []
+        self.dtypes: list[DType] = []
+        self.scratch: dict[int, Val] = {}
+        self.straight = self._is_straight()
+        if not self.straight:
+            self._allocate_scratch()
+
+    def run(self) -> None:
+        if 0 in self.kernel.kept:
+            return
+        self._place(0)
+        self._kept(0)
+
+    # Kept dims --------------------------------------------------------------------------
+
+    def _kept(self, dim: int) -> None:
+        if dim == self.outer:
+            self._row()
+            return
+
+        def inside(state: list[Val]) -> list[Val]:
+            self._place(dim + 1)
+            self._kept(dim + 1)
+            return state
+
+        self._over(dim, [[]], inside)
+
+    def _place(self, level: int) -> None:
+        """Emit what is known once `level` loops are open and needs no reduction."""
+        for number in range(len(self.kernel.insts)):
+            if (
+                not self.kernel.in_pass(number)
+                and self.kernel.stages[number] == 0
+                and self.level(number) == level
+            ):
+                self.emit(number)
+
+    def level(self, number: int) -> int:
+        return max(self.kernel.dims[number], default=-1) + 1
+
+    def _row(self) -> None:
+        """The passes over one row, and what is computed between them."""
+        passes = self.kernel.passes
+        for stage in range(passes + 1):
+            if stage:
+                for number in range(len(self.kernel.insts)):
+                    if not self.kernel.in_pass(number) and self.kernel.stages[number] == stage:
+                        self.emit(number)
+            if stage < passes:
+                self._pass(stage)
+
+    # Passes -----------------------------------------------------------------------------
+
+    def _is_straight(self) -> bool:
+        """Whether a row is one vector, so that all of its values stay in registers."""
+        inner = self.kernel.reduced
+        if not inner:
+            return True
+        return len(inner) == 1 and self.kernel.vector == self.outer and inner[0] <= self.lanes
+
+    def _allocate_scratch(self) -> None:
+        count = prod(self.kernel.reduced)
+        across = 0 <= self.kernel.vector < self.outer
+        for number in self.kernel.scratch:
+            dtype = self.kernel.insts[number].dtype
+            lanes = self.lanes if across and self.is_vector(number) else 1
+            self.scratch[number] = self.b.alloca(lowering.MEMORY[dtype], count * lanes)
+
+    def scratch_form(self, number: int) -> Form:
+        """Where a kept value of the current element lies in its scratch."""
+        across = 0 <= self.kernel.vector < self.outer
+        scale = self.lanes if across and self.is_vector(number) else 1
+        terms = []
+        for dim in range(self.depth - 1, self.outer - 1, -1):
+            terms.append((dim, scale))
+            scale *= self.kernel.sizes[dim]
+        return Form(0, tuple(reversed(terms)))
+
+    def _pass(self, stage: int) -> None:
+        kernel = self.kernel
+        roots = [
+            n
+            for n, inst in enumerate(kernel.insts)
+            if inst.is_root and kernel.in_pass(n) and kernel.stages[n] == stage
+        ]
+        self.needed = self._closure(roots, stage)
+        self.spilled = {
+            n for n in self.scratch if n in self.needed and kernel.stages[n] < stage
+        }
+        self.folded = [n for n in sorted(self.needed) if kernel.insts[n].op in ("reduce", "scan")]
+        if 0 in kernel.reduced:
+            repeat = 1
+        else:
+            repeat = self._repetitions(stage)
+        starts = self._starts(repeat)
+        state: State = [list(starts) for _ in range(repeat)]
+        if 0 not in kernel.reduced:
+            state = self._inner(self.outer, state)
+        self._finish(state)
+
+    def _closure(self, roots: list[int], stage: int) -> set[int]:
+        """What a pass computes; values kept in scratch end the search."""
+        found: set[int] = set()
+        todo = list(roots)
+        while todo:
+            number = todo.pop()
+            if number in found:
+                continue
+            found.add(number)
+            if number in self.scratch and self.kernel.stages[number] < stage:
+                continue
+            todo += [n for n in self.kernel.insts[number].operands if self.kernel.in_pass(n)
+                     and self.kernel.insts[n].op != "reduce"]
+        return found
+
+    def _repetitions(self, stage: int) -> int:
+        insts = self.kernel.insts
+        if not self.kernel.reduced or any(insts[n].op in ("scan", "write") for n in self.needed):
+            return 1
+        if not self.folded or sum(cost_of(insts[n].op) for n in self.needed) > UNROLL_COST:
+            return 1
+        last = self.depth - 1
+        rounds = self.kernel.sizes[last] // (self.lanes if self.kernel.vector == last else 1)
+        for repeat in (4, 2):
+            if rounds >= repeat and (rounds % repeat == 0 or rounds >= 4 * repeat):
+                return repeat
+        return 1
+
+    def _starts(self, repeat: int) -> list[Val]:
+        """First values of all accumulators; also decides their dtypes."""
+        self.dtypes = []
+        starts: list[Val] = []
+        inner_vector = self.kernel.vector >= self.outer
+        for number in self.folded:
+            inst = self.kernel.insts[number]
+            op = str(inst.attributes[0])
+            operand = inst.operands[0]
+            source = self.kernel.insts[operand].dtype
+            rounds = prod(self.kernel.reduced) // (self.lanes if inner_vector else 1) // repeat
+            dtype = source if inst.op == "scan" else reductions.accumulated(op, source, rounds)
+            wide = inner_vector or self.is_vector(operand)
+            self.dtypes.append(dtype)
+            starts += reductions.start(op, dtype, self.lanes if wide else 1)
+        return starts
+
+    def _inner(self, dim: int, state: State) -> State:
+        if dim == self.depth:
+            return [self._element(part) for part in state]
+        if dim == self.depth - 1:
+            return self._over(dim, state, self._element)
+
+        def inside(flat: list[Val]) -> list[Val]:
+            self._place_inner(dim + 1)
+            return _flat(self._inner(dim + 1, _unflat(flat, len(state))))
+
+        return _unflat(self._over(dim, [_flat(state)], inside)[0], len(state))
+
+    def _place_inner(self, level: int) -> None:
+        for number in sorted(self.needed):
+            if self.level(number) == level and not self.kernel.insts[number].is_root:
+                self._emit_or_reload(number)
+
+    def _element(self, accumulators: list[Val]) -> list[Val]:
+        """One element of the pass: everything at the deepest level, and the accumulation."""
+        result: list[Val] = []
+        position = 0
+        for number in sorted(self.needed):
+            inst = self.kernel.insts[number]
+            if inst.op in ("reduce", "scan"):
+                index = self.folded.index(number)
+                count = 2 if inst.attributes[0] in ("argmax", "argmin") else 1
+                old = accumulators[position : position + count]
+                position += count
+                new = self._accumulate(inst, old, self.dtypes[index])
+                result += new
+                if inst.op == "scan":
+                    self.env[number] = new[0]
+                    self._spill(number)
+            else:
+                self._emit_or_reload(number)
+        return result
+
+    def _emit_or_reload(self, number: int) -> None:
+        if number in self.env:
+            return
+        if number in self.spilled:
+            self.env[number] = self._scratch_access(number, None)
+            self.widen(number)
+            return
+        self.emit(number)
+        self._spill(number)
+
+    def _spill(self, number: int) -> None:
+        if number in self.scratch:
+            self._scratch_access(number, self.env[number])
+
+    def _scratch_access(self, number: int, value: Val | None) -> Val:
+        """Load or store the scratch value of the current element."""
+        dtype = self.kernel.insts[number].dtype
+        form = self.scratch_form(number)
+        pointer = self.address(self.scratch[number], lowering.MEMORY[dtype], form)
+        lanes = self.lanes if self.is_vector(number) else 1
+        mask = self.mask if self.kernel.vector >= self.outer else None
+        if value is None:
+            return memory.load(self.b, dtype, pointer, lanes, 1, mask)
+        memory.store(self.b, dtype, value, pointer, 1, mask)
+        return value
+
+    def _accumulate(self, inst: Inst, old: list[Val], dtype: DType) -> list[Val]:
+        op, operand = str(inst.attributes[0]), inst.operands[0]
+        source = self.kernel.insts[operand].dtype
+        lanes = old[0].lanes
+        value = lowering.convert(self.b, source, self.value(operand, lanes), dtype)
+        if source is dtype and op in ("any", "all"):
+            value = self.value(operand, lanes)
+        new = [value]
+        if op in ("argmax", "argmin"):
+            assert inst.form is not None
+            new.append(self.index_lanes(inst.form, lanes))
+        if self.mask is not None and self.kernel.vector >= self.outer:
+            neutral = reductions.start(op, dtype, lanes)
+            new = [self.b.select(self.mask, v, n) for v, n in zip(new, neutral, strict=True)]
+        return reductions.combine(self.b, op, dtype, old, new)
+
+    def _finish(self, state: State) -> None:
+        """Fold repetitions and lanes; from here on the results are values of the row."""
+        position = 0
+        for number, dtype in zip(self.folded, self.dtypes, strict=True):
+            inst = self.kernel.insts[number]
+            op = str(inst.attributes[0])
+            count = 2 if op in ("argmax", "argmin") else 1
+            parts = [part[position : position + count] for part in state]
+            position += count
+            if inst.op == "scan":
+                continue
+            total = reductions.tree(self.b, op, dtype, parts)
+            if self.kernel.vector >= self.outer:
+                total = reductions.across_lanes(self.b, op, dtype, total)
+            result = total[-1]
+            if count == 1:
+                result = lowering.convert(self.b, dtype, result, inst.dtype)
+            self.env[number] = result
+            self.widen(number)
+
+    # Loops ------------------------------------------------------------------------------
+
+    def _over(
+        self, dim: int, state: State, inside: Callable[[list[Val]], list[Val]]
+    ) -> State:
+        """Run `inside` for all values of a dim, the parts of the state taking turns."""
+        size = self.kernel.sizes[dim]
+        step = self.lanes if dim == self.kernel.vector else 1
+        repeat = len(state)
+        whole = size // step
+        main = whole // repeat * repeat
+        keep = self.straight and dim >= self.outer
+        if main:
+            state = self._loop(dim, 0, main * step, step, state, inside, keep)
+        if whole > main:
+            first = [state[0]]
+            first = self._loop(dim, main * step, whole * step, step, first, inside, keep)
+            state = [*first, *state[1:]]
+        if size > whole * step:
+            rest = size - whole * step
+            outer_mask = self.mask
+            self.mask = const_lanes("i1", [lane < rest for lane in range(step)])
+            state = [*self._step(dim, i64(whole * step), [state[0]], step, inside, keep), *state[1:]]
+            if not keep:
+                self.mask = outer_mask
+        return state
+
+    def _loop(
+        self,
+        dim: int,
+        low: int,
+        high: int,
+        step: int,
+        state: State,
+        inside: Callable[[list[Val]], list[Val]],
+        keep: bool,
+    ) -> State:
+        stride = step * len(state)
+        if high - low == stride:
+            return self._step(dim, i64(low), state, step, inside, keep)
+        with self.b.loop(low, high, stride, _flat(state)) as loop:
+            parts = _unflat(loop.carried, len(state))
+            done = self._step(dim, loop.index, parts, step, inside, False)
+            loop.carry(*_flat(done))
+        return _unflat(loop.results, len(state))
+
+    def _step(
+        self,
+        dim: int,
+        index: Val,
+        state: State,
+        step: int,
+        inside: Callable[[list[Val]], list[Val]],
+        keep: bool,
+    ) -> State:
+        """The body once for each part of the state, `step` apart."""
+        result: State = []
+        for number, part in enumerate(state):
+            with self.scope(keep):
+                at = self._offset(index, number * step)
+                self.enter(dim, at)
+                result.append(inside(part))
+        return result
+
+    def _offset(self, index: Val, offset: int) -> Val:
+        if not offset:
+            return index
+        if index.name.lstrip("-").isdigit():
+            return i64(int(index.name) + offset)
+        return self.b.add(index, offset)
+
+    @contextmanager
+    def scope(self, keep: bool) -> Iterator[None]:
+        """Forget at the end what was computed within, unless it stays in registers."""
+        saved = dict(self.env), dict(self.wide), dict(self.places), dict(self.index), self.mask
+        yield
+        if not keep:
+            self.env, self.wide, self.places, self.index, self.mask = saved
+
+
+def _flat(state: State) -> list[Val]:
+    return [value for part in state for value in part]
+
+
+def _unflat(values: Sequence[Val], parts: int) -> State:
+    count = len(values) // parts
+    return [list(values[i * count : (i + 1) * count]) for i in range(parts)]
+
+
+def emit_loop(b: FunctionBuilder, kernel: LoopKernel, args: Sequence[Val]) -> None:
+    LoopEmitter(b, kernel, args).run()

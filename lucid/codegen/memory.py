@@ -1,0 +1,78 @@
+"""Loads and stores of a loop kernel's lanes: contiguous, repeated, strided or at given indices."""
+
+from __future__ import annotations
+
+from lucid.codegen.llvm import FunctionBuilder, Val, const, const_lanes, element_of, vector
+from lucid.codegen.lowering import MEMORY
+from lucid.codegen.target import ELEMENT_BYTES
+from lucid.codegen.values import mangled
+from lucid.ir.types import DType
+
+
+def load(
+    b: FunctionBuilder, dtype: DType, pointer: Val, lanes: int, stride: int, mask: Val | None
+) -> Val:
+    """Lanes at `pointer`, `stride` elements apart; those that the mask leaves out are 0."""
+    type_ = vector(MEMORY[dtype], lanes)
+    if lanes == 1:
+        raw = b.load(type_, pointer)
+    elif stride == 1:
+        raw = b.load(type_, pointer) if mask is None else b.masked_load(type_, pointer, mask)
+    else:
+        raw = gather(b, type_, lane_pointers(b, type_, pointer, stride), mask)
+    return b.ne(raw, 0) if dtype.kind == "bool" else raw
+
+
+def store(
+    b: FunctionBuilder, dtype: DType, value: Val, pointer: Val, stride: int, mask: Val | None
+) -> None:
+    raw = b.cast("zext", value, "i8") if dtype.kind == "bool" else value
+    if value.lanes == 1:
+        b.store(raw, pointer)
+    elif stride == 1:
+        if mask is None:
+            b.store(raw, pointer)
+        else:
+            b.masked_store(raw, pointer, mask)
+    else:
+        scatter(b, raw, lane_pointers(b, raw.type, pointer, stride), mask)
+
+
+def lane_pointers(b: FunctionBuilder, type_: str, pointer: Val, stride: int) -> Val:
+    lanes = int(type_[1 : type_.index("x")])
+    offsets = const_lanes("i64", [lane * stride for lane in range(lanes)])
+    return pointers_at(b, element_of(type_), pointer, offsets)
+
+
+def pointers_at(b: FunctionBuilder, element: str, pointer: Val, offsets: Val) -> Val:
+    """One pointer per lane, `offsets` (i64 lanes) elements from `pointer`."""
+    type_ = vector("ptr", offsets.lanes)
+    return b.emit(type_, f"getelementptr inbounds {element}, {pointer}, {offsets}")
+
+
+def gather(b: FunctionBuilder, type_: str, pointers: Val, mask: Val | None) -> Val:
+    lanes = pointers.lanes
+    mask = const(vector("i1", lanes), 1) if mask is None else mask
+    name = f"llvm.masked.gather.{mangled(type_)}.v{lanes}p0"
+    b.module.declare(name, type_, [pointers.type, mask.type, type_])
+    align = ELEMENT_BYTES[element_of(type_)]
+    passed = const(type_, 0)
+    text = f"{pointers.type} align {align} {pointers.name}, {mask}, {passed}"
+    return b.emit(type_, f"call {type_} @{name}({text})")
+
+
+def scatter(b: FunctionBuilder, value: Val, pointers: Val, mask: Val | None) -> None:
+    lanes = pointers.lanes
+    mask = const(vector("i1", lanes), 1) if mask is None else mask
+    name = f"llvm.masked.scatter.{mangled(value.type)}.v{lanes}p0"
+    b.module.declare(name, "void", [value.type, pointers.type, mask.type])
+    align = ELEMENT_BYTES[value.element]
+    text = f"{value}, {pointers.type} align {align} {pointers.name}, {mask}"
+    b.statement(f"call void @{name}({text})")
+
+
+def element_offset(b: FunctionBuilder, index: Val, size: int, stride: int) -> Val:
+    """Elements from the start of an axis to a checked index, which may count from the end."""
+    wide = b.cast("sext", index, "i64")
+    position = b.select(b.lt(wide, 0), b.add(wide, size), wide)
+    return position if stride == 1 else b.mul(position, stride)

@@ -1,0 +1,278 @@
+"""The order of kernels, where their results live, and which state is updated in place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lucid.codegen.build import Builder
+from lucid.codegen.forms import dot
+from lucid.codegen.fuse import Fusion, Group, is_reduction
+from lucid.codegen.items import Buffer, Item, ItemList, Region, lower_pointwise_scatter
+from lucid.codegen.kernel import CheckKernel, Kernel
+from lucid.codegen.lowering import RULES
+from lucid.codegen.target import Target
+from lucid.ir.clone import copy_graph
+from lucid.ir.graph import Graph, Node, Value
+from lucid.ir.strides import Strides, contiguous_strides
+
+ALIGNMENT = 64
+
+
+@dataclass(slots=True)
+class Step:
+    """One call of a kernel.
+
+    Attributes:
+        node: of a check the node whose index operand it looks at.
+    """
+
+    kernel: Kernel
+    args: list[Buffer]
+    node: Node | None = None
+
+
+@dataclass(slots=True)
+class Program:
+    """What a compiled step does.
+
+    Attributes:
+        offsets: byte offset of each temp in the arena.
+        written: numbers of the inputs that the step writes.
+        live: numbers of the inputs that are scalars in the table itself.
+    """
+
+    graph: Graph
+    steps: list[Step]
+    inputs: list[Buffer]
+    outputs: list[Buffer]
+    offsets: dict[Buffer, int]
+    arena_bytes: int
+    written: list[int]
+    live: list[int]
+
+    def kernel_text(self) -> str:
+        """The kernels in order, equal ones once."""
+        seen: dict[str, int] = {}
+        lines: list[str] = []
+        for step in self.steps:
+            text = str(step.kernel)
+            number = seen.get(text)
+            if number is None:
+                number = seen[text] = len(seen)
+                lines.append(f"kernel k{number} = {text}")
+            lines.append(f"call k{number}({', '.join(map(str, step.args))})\n")
+        return "\n".join(lines)
+
+    def buffer_text(self) -> str:
+        """The temps with offset, size and the calls between which they live."""
+        lines = [f"arena of {self.arena_bytes} bytes"]
+        spans = lifetimes(self.steps)
+        for buffer, offset in self.offsets.items():
+            first, last = spans[buffer]
+            size = buffer.size * buffer.dtype.itemsize
+            lines.append(f"  {buffer}: {offset} .. {offset + size}  calls {first} .. {last}")
+        return "\n".join(lines)
+
+
+def make_program(
+    graph: Graph, strides: list[Strides | None], target: Target, fuse: bool = True
+) -> Program:
+    """Lower a flat graph to kernels over buffers.
+
+    Raises:
+        MissingRuleError: an op has no lowering.
+    """
+    graph = copy_graph(graph)
+    graph.drop_dead_nodes()
+    checked = lower_pointwise_scatter(graph)
+    items = ItemList(graph, strides, checked)
+    fusion = Fusion(items, fuse)
+    _update_in_place(fusion)
+    stored = _assign_homes(fusion)
+    steps = []
+    for group in _ordered(fusion):
+        if not _has_effect(group, stored):
+            continue
+        kernel, args = Builder(fusion, group, stored, target).build()
+        node = group.items[0].node if isinstance(kernel, CheckKernel) else None
+        steps.append(Step(kernel, args, node))
+    offsets, size = place_temps(steps)
+    cells = [cell for cell, _ in graph.writes]
+    numbers = {entry.value: number for number, entry in enumerate(graph.inputs)}
+    written = [numbers[cell] for cell in cells]
+    live = [n for n, entry in enumerate(graph.inputs) if entry.kind == "live"]
+    return Program(graph, steps, items.inputs, items.outputs, offsets, size, written, live)
+
+
+def _has_effect(group: Group, stored: dict[Value, Region]) -> bool:
+    """Whether a group stores, or checks, anything; what has no elements isn't computed."""
+    return any(
+        item.op in ("store", "write_at", "check") or item.value in stored for item in group.items
+    )
+
+
+# State ----------------------------------------------------------------------------------------
+
+
+def _update_in_place(fusion: Fusion) -> None:
+    """Let the stores of new state go straight to the inputs where nobody needs the old value.
+
+    The others go to a temp first, and from there to the input at the very end. Nothing is stored
+    in an input before the last check of indices: a step that fails leaves its inputs alone.
+    """
+    checks = [group for group in fusion.groups.values() if group.items[0].op == "check"]
+    late: list[Item] = []
+    for item in list(fusion.source.items):
+        if item.cell is not None:
+            group = fusion.group_of[item]
+            readers = _readers(fusion, item.cell)
+            if not _same_elements(fusion, group, item) or not fusion.wait_for(
+                group, [*readers, *checks]
+            ):
+                late.append(item)
+    for item in late:
+        _store_at_the_end(fusion, item, checks)
+
+
+def _readers(fusion: Fusion, cell: Value) -> list[Group]:
+    found = [
+        fusion.group_of[item]
+        for item in fusion.group_of
+        if any(fusion.source.base(operand) is cell for operand in item.operands)
+    ]
+    return list(dict.fromkeys(found))
+
+
+def _same_elements(fusion: Fusion, group: Group, store: Item) -> bool:
+    """Whether its own group reads the old state only where, and not after, it is replaced."""
+    assert store.region is not None
+    source = fusion.source
+    target = dot(group.forms[store], store.region.strides, store.region.offset)
+    for item in group.items:
+        forms = group.operand_forms.get(item, group.forms[item])
+        for operand in item.operands:
+            if source.base(operand) is not store.cell:
+                continue
+            simple = item.op == "store" or item.op in RULES or is_reduction(item)
+            if not simple or max(group.stages.values()) > group.stages[store]:
+                return False
+            layout = source.layout(operand)
+            lead = len(forms) - len(operand.shape)
+            strides = [
+                0 if size == 1 else stride
+                for size, stride in zip(operand.shape, layout.strides, strict=True)
+            ]
+            if dot(forms[lead:], strides, layout.offset) != target:
+                return False
+    return True
+
+
+def _store_at_the_end(fusion: Fusion, store: Item, checks: list[Group]) -> None:
+    """Divert a store of new state to a temp, which is copied when all else is done."""
+    source, cell, region = fusion.source, store.cell, store.region
+    assert cell is not None and region is not None
+    temp = source.new_temp(cell.dtype, cell.type.size)
+    store.region = Region(temp, 0, contiguous_strides(cell.shape))
+    store.cell = None
+    held = Value(cell.type, source.graph, None)
+    source.homes[held] = store.region
+    source.producers[held] = [store]
+    copy = Item("store", None, (held,), cell.shape, region=region, index=len(source.items))
+    source.items.append(copy)
+    group = fusion.add_last(copy)
+    done = fusion.wait_for(group, [*_readers(fusion, cell), *checks])
+    assert done, "nothing waits for a copy at the end"
+
+
+# Homes ----------------------------------------------------------------------------------------
+
+
+def _assign_homes(fusion: Fusion) -> dict[Value, Region]:
+    """Give memory to every computed value that another kernel reads."""
+    source = fusion.source
+    wanted: dict[Value, None] = {}
+    for item, group in fusion.group_of.items():
+        for operand in item.operands:
+            producer = fusion.computed.get(source.base(operand))
+            if producer is not None and fusion.group_of[producer] is not group:
+                wanted[source.base(operand)] = None
+    stored: dict[Value, Region] = {}
+    for value in wanted:
+        region = _home_of_store(fusion, value)
+        if region is None:
+            buffer = source.new_temp(value.dtype, value.type.size)
+            region = Region(buffer, 0, contiguous_strides(value.shape))
+            stored[value] = region
+        source.set_home(value, region)
+    return stored
+
+
+def _home_of_store(fusion: Fusion, value: Value) -> Region | None:
+    """Where the value's own kernel stores it anyway, in its own shape."""
+    producer = fusion.computed[value]
+    for item in fusion.group_of[producer].items:
+        if (
+            item.op == "store"
+            and item.operands[0] is value
+            and not item.overwritten
+            and item.region is not None
+            and item.shape == value.shape
+            and fusion.source.reads_with_strides(value, item.region)
+        ):
+            return item.region
+    return None
+
+
+# Order ----------------------------------------------------------------------------------------
+
+
+def _ordered(fusion: Fusion) -> list[Group]:
+    """All groups that have something to do, each behind those it waits for."""
+    waiting = sorted(fusion.groups.values(), key=lambda group: group.items[-1].index)
+    done = 0
+    order: list[Group] = []
+    while waiting:
+        for position, group in enumerate(waiting):
+            if not fusion.before[group.number] & ~done:
+                break
+        else:
+            raise AssertionError("kernels wait for each other in a cycle")
+        del waiting[position]
+        done |= 1 << group.number
+        order.append(group)
+    return order
+
+
+def lifetimes(steps: list[Step]) -> dict[Buffer, tuple[int, int]]:
+    """The first and the last call that uses each temp."""
+    spans: dict[Buffer, tuple[int, int]] = {}
+    for number, step in enumerate(steps):
+        for buffer in step.args:
+            if buffer.kind == "temp":
+                spans[buffer] = (spans.get(buffer, (number, 0))[0], number)
+    return spans
+
+
+def place_temps(steps: list[Step]) -> tuple[dict[Buffer, int], int]:
+    """Offsets in one arena: the largest first, each at the lowest place that is free for its life."""
+    spans = lifetimes(steps)
+
+    def size_of(buffer: Buffer) -> int:
+        return -(-buffer.size * buffer.dtype.itemsize // ALIGNMENT) * ALIGNMENT
+
+    placed: list[tuple[int, int, Buffer]] = []
+    offsets: dict[Buffer, int] = {}
+    for buffer in sorted(spans, key=lambda entry: (-size_of(entry), entry.index)):
+        first, last = spans[buffer]
+        size, offset = size_of(buffer), 0
+        for start, stop, other in placed:  # by rising start
+            lives = spans[other]
+            if lives[0] > last or lives[1] < first:
+                continue
+            if start - offset >= size:
+                break
+            offset = max(offset, stop)
+        offsets[buffer] = offset
+        placed.append((offset, offset + size, buffer))
+        placed.sort(key=lambda entry: (entry[0], entry[1]))
+    return offsets, max((stop for _, stop, _ in placed), default=0)

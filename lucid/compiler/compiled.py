@@ -1,0 +1,183 @@
+"""`lucid.compile`: the decorator, and the function that it makes."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lucid.compiler.signature import Call
+from lucid.compiler.stance import eager_is_forced
+from lucid.ir.errors import ArgumentError, LucidError, OptionError
+from lucid.tensor.context import context
+from lucid.tensor.core import of_array
+
+if TYPE_CHECKING:
+    from lucid.compiler.program import Program
+
+logger = logging.getLogger("lucid.retrace")
+MODES = ("native", "eager")
+
+
+@dataclass
+class Stats:
+    """What happened to a compiled function so far.
+
+    Attributes:
+        traces: how often it was traced; 1 in a healthy training loop.
+        calls: calls that ran natively.
+        retrace_reasons: for each trace after the first, the guard that failed: old -> new.
+        compile_seconds: tracing and compiling, in all.
+    """
+
+    traces: int = 0
+    calls: int = 0
+    retrace_reasons: list[str] = field(default_factory=list)
+    compile_seconds: float = 0.0
+
+    @property
+    def compiles(self) -> int:
+        return self.traces
+
+
+class Compiled:
+    """A function, or Module, that runs as one native call per signature of its arguments.
+
+    Attributes:
+        stats: traces, calls, reasons of retraces.
+        stages: text of each stage of the compiler, for the program used last.
+    """
+
+    def __init__(self, function: Callable[..., Any], mode: str, *, is_pure: bool = False) -> None:
+        functools.update_wrapper(self, function, updated=())
+        self.__wrapped__ = function
+        self._mode = mode
+        self._is_pure = is_pure  # state is read, and what is written to it is dropped
+        self._programs: dict[Any, list[Program]] = {}
+        self._latest: Program | None = None
+        self._lock = threading.RLock()
+        self.stats = Stats()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._mode == "eager" or context.recorder is not None or eager_is_forced():
+            return self.__wrapped__(*_as_tensors(args), **_as_tensors(kwargs))
+        call = Call(args, kwargs)
+        program = self._program(call, args, kwargs)
+        self._latest = program
+        self.stats.calls += 1
+        return program.run(call, args, kwargs)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        """As a method: one compiled function per object, kept on the object."""
+        if instance is None:
+            return self
+        name = f"_compiled_{self.__wrapped__.__name__}"
+        bound = instance.__dict__.get(name)
+        if bound is None:
+            bound = Compiled(self.__wrapped__.__get__(instance, owner), self._mode)
+            instance.__dict__[name] = bound
+        return bound
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "_wrapped":
+            raise AttributeError(name)
+        return getattr(self.__wrapped__, name)
+
+    def __repr__(self) -> str:
+        return f"<compiled {self.__wrapped__!r}>"
+
+    def _program(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Program:
+        key = (call.key, context.grad_enabled)
+        with self._lock:
+            programs = self._programs.setdefault(key, [])
+            reason = "a new signature"
+            for program in reversed(programs):
+                failure = program.failed_guard(call)
+                if failure is None:
+                    return program
+                if reason == "a new signature":
+                    reason = failure
+            return self._trace(call, args, kwargs, programs, reason)
+
+    def _trace(
+        self,
+        call: Call,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        programs: list[Program],
+        reason: str,
+    ) -> Program:
+        from lucid.compiler.program import Program
+        from lucid.compiler.trace import trace
+
+        if self.stats.traces and "retrace" in os.environ.get("LUCID_LOG", "").split(","):
+            print(f"lucid: retrace of {self.__name__}: {reason}")  # noqa: T201
+        program = Program(trace(self.__wrapped__, call, args, kwargs), self._is_pure)
+        if self.stats.traces:
+            self.stats.retrace_reasons.append(reason)
+            logger.info("retrace of %s: %s", self.__name__, reason)
+        self.stats.traces += 1
+        self.stats.compile_seconds += program.compile_seconds
+        programs.append(program)
+        return program
+
+    # ------------------------------------------------------------------ looking inside
+
+    def _latest_program(self) -> Program:
+        if self._latest is None:
+            raise LucidError(f"{self.__name__} has not been called yet, so nothing is compiled")
+        return self._latest
+
+    @property
+    def stages(self) -> dict[str, str]:
+        return self._latest_program().stages
+
+    def dump_ir(self) -> str:
+        """The graph of the program used last, with custom Functions as regions of their own."""
+        return self._latest_program().structured
+
+    def dump_llvm(self) -> str:
+        """The LLVM IR of the program used last."""
+        return self._latest_program().executable.llvm
+
+
+def _as_tensors(tree: Any) -> Any:
+    """NumPy arrays among the arguments as tensors on their memory, as in a compiled call."""
+    from lucid.compiler.tree import map_tree
+
+    values = tree.values() if isinstance(tree, dict) else tree
+    if not any(isinstance(value, (np.ndarray, list, tuple, dict)) for value in values):
+        return tree
+    return map_tree(lambda x, _: of_array(x) if isinstance(x, np.ndarray) else x, tree)
+
+
+def compile(
+    function: Callable[..., Any] | None = None, *, mode: str = "native", **unknown: Any
+) -> Any:
+    """Compile a function or Module: its first call per signature is traced, then it runs natively.
+
+    `mode="eager"` runs the function as it is. As a decorator with or without arguments.
+    Raises: what tracing raises, at the call; `OptionError` for an unknown mode.
+
+    >>> import lucid
+    >>> @lucid.compile
+    ... def double(x):
+    ...     return 2 * x
+    >>> double(lucid.tensor([1.0, 2.0]))
+    tensor([2., 4.])
+    """
+    if unknown:
+        raise ArgumentError(f"compile: unknown option(s) {', '.join(sorted(unknown))}")
+    if mode not in MODES:
+        raise OptionError(f"compile: unknown mode {mode!r}; there are {', '.join(MODES)}")
+    if function is None:
+        return functools.partial(compile, mode=mode)
+    if not callable(function):
+        raise ArgumentError(f"compile: {type(function).__name__} is not callable")
+    return Compiled(function, mode)

@@ -1,0 +1,86 @@
+"""What the rest of the library tells a running trace, and asks it; without one, all do nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from lucid.compiler.scalars import LiveSource
+from lucid.tensor.context import context
+
+
+def is_tracing() -> bool:
+    """Whether this thread records a trace."""
+    return context.recorder is not None
+
+
+@contextmanager
+def outside_trace() -> Iterator[None]:
+    """Evaluate ops inside of the block at once, on concrete tensors, though a trace runs.
+
+    For state that is created late, such as an optimizer's moments: tensors made here are state
+    cells of the step when it meets them.
+    """
+    before = context.recorder
+    context.recorder = None
+    try:
+        yield
+    finally:
+        context.recorder = before
+
+
+def on_trace_failure(callback: Callable[[], object]) -> None:
+    """Call `callback` if the running trace fails, to undo a change of Python state."""
+    if context.recorder is not None:
+        context.recorder.undo.append(callback)
+
+
+def live(read: Callable[[], Any], source: str) -> Any:
+    """What `read()` gives; in a trace a float stays an input of the step.
+
+    Ints, bools, strings and None are guarded: when `read()` gives something else later, the step is
+    traced again. Tuples are taken by element.
+    """
+    value = read()
+    recorder = context.recorder
+    if recorder is None:
+        return value
+    if type(value) is tuple:
+        return tuple(
+            live(lambda i=i: read()[i], f"{source}[{i}]")  # type: ignore[misc]
+            for i in range(len(value))
+        )
+    if type(value) is float:
+        return recorder.live_scalar(LiveSource(source, read), value)
+    if value is None or isinstance(value, (bool, int, str)):
+        recorder.guard_value(source, read, value)
+    return value
+
+
+def meet(module: object, path: str) -> None:
+    """Let the running trace depend on a Module's attributes, parameters and flags."""
+    recorder = context.recorder
+    if recorder is not None and recorder.environment is not None:
+        recorder.environment.meet(path, module)
+
+
+def after_call(callback: Callable[[], object], what: str) -> None:
+    """Repeat a Python effect after each call of the step that is being traced; `what` names it."""
+    recorder = context.recorder
+    assert recorder is not None, "after_call is for traces"
+    recorder.effects.append((callback, what))
+
+
+@contextmanager
+def scope(name: str) -> Iterator[None]:
+    """Nodes recorded inside of the block belong to this module or library function."""
+    recorder = context.recorder
+    if recorder is None:
+        yield
+        return
+    recorder.scopes.append(name)
+    try:
+        yield
+    finally:
+        recorder.scopes.pop()

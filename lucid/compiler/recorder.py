@@ -1,0 +1,392 @@
+"""The trace that is being recorded: graph, state cells, and all that must be put back after it."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from lucid.autograd.node import AccumulateGrad, Node
+from lucid.compiler.scalars import LiveScalar, LiveSource, is_live
+from lucid.ir import ops
+from lucid.ir.errors import TraceError
+from lucid.ir.graph import Graph, Region, Value
+from lucid.ir.graph import Node as GraphNode
+from lucid.ir.location import Location, here
+from lucid.ir.op import Attributes, Op
+from lucid.ir.types import DType, TensorType, f64
+from lucid.tensor.context import context
+from lucid.tensor.core import TensorCore, of_value, traced_view
+from lucid.tensor.storage import Storage, VersionCounter
+from lucid.tensor.tensor import Tensor
+from lucid.tensor.writing import replay, scatter
+
+if TYPE_CHECKING:
+    from lucid.compiler.environment import Environment
+
+
+@dataclass(slots=True, eq=False)
+class Cell:
+    """A buffer that the step reads, and perhaps writes.
+
+    Attributes:
+        kind: "arg", "state" (found while tracing), "grad" (some leaf's `.grad`) or "constant" (made
+            from data inside the trace; writes to it stay inside).
+        position: of an "arg", its number among the tensor arguments.
+        leaf: of a "grad", the leaf.
+    """
+
+    storage: Storage
+    value: Value
+    kind: str
+    position: int = -1
+    leaf: TensorCore | None = None
+
+    @property
+    def is_written(self) -> bool:
+        return self.kind != "constant" and self.storage.value is not self.value
+
+
+@dataclass(slots=True, eq=False)
+class GradUse:
+    """How the trace used `.grad` of a concrete leaf (or of an argument).
+
+    Attributes:
+        original: what it was before the trace.
+        was_read: whether it was read before it was set: then the step depends on what it finds.
+        was_set: whether it was set.
+    """
+
+    leaf: TensorCore
+    original: TensorCore | None
+    was_read: bool = False
+    was_set: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ValueGuard:
+    """The step was specialized on a Python value: `read()` must still give `expected`."""
+
+    text: str
+    read: Callable[[], Any]
+    expected: Any
+
+    def failure(self) -> str | None:
+        found = self.read()
+        if type(found) is type(self.expected) and (
+            found == self.expected or found is self.expected
+        ):
+            return None
+        return f"{self.text}: {self.expected!r} -> {found!r}"
+
+
+class Recorder:
+    """Everything that one trace touches.
+
+    Attributes:
+        graph: the nodes so far.
+        cells: buffers met, by storage.
+        live: live scalars by source text.
+        guards: Python values that the trace looked at.
+        effects: Python effects to repeat after each call.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.graph = Graph(name)
+        self.cells: dict[Storage, Cell] = {}
+        self.live: dict[str, tuple[LiveScalar, LiveSource]] = {}
+        self.guards: dict[str, ValueGuard] = {}
+        self.guarded_sources: set[LiveSource] = set()
+        self.effects: list[tuple[Callable[[], object], str]] = []
+        self.undo: list[Callable[[], object]] = []
+        self.grads: dict[int, GradUse] = {}
+        self.grad_leaf_of: dict[Storage, TensorCore] = {}
+        self.counters: dict[VersionCounter, int] = {}
+        self.flags: dict[int, tuple[TensorCore, bool]] = {}
+        self.histories: dict[int, tuple[TensorCore, tuple[Any, ...]]] = {}
+        self.made: list[weakref.ref[Tensor]] = []
+        self.scopes: list[str] = []
+        self.environment: Environment | None = None
+        self._region: Region | None = None
+        self._deriving: Node | None = None
+
+    # ------------------------------------------------------------------ recording ops
+
+    def record(self, op: Op, operands: Sequence[TensorCore], attributes: Attributes) -> Tensor:
+        """Append an op on tensors; views stay views of their storage."""
+        values = [self.value_of(operand) for operand in operands]
+        node = self.graph.append(op, values, attributes)
+        self._annotate(node)
+        value = node.result
+        if op.kind == "view":
+            result = traced_view(op, operands[0], attributes, value)
+        else:
+            result = of_value(value)
+        self.made.append(weakref.ref(result))
+        if node.location is not None:
+            result._line = (node.location.file, node.location.line)
+        return result
+
+    def constant(self, value: Any, dtype: DType) -> Tensor:
+        """A 0-d constant, or the value of a live scalar."""
+        with self.annotated():
+            if is_live(value):
+                recorded = value.value
+                if dtype is not f64:
+                    recorded = ops.cast(recorded, dtype=dtype)
+            else:
+                number = np.array(value, dtype.numpy)[()]
+                recorded = self.graph.append(
+                    ops.constant, (), {"value": number, "dtype": dtype}
+                ).result
+        result = of_value(recorded)
+        place = here()
+        result._line = None if place is None else (place.file, place.line)
+        self.made.append(weakref.ref(result))
+        return result
+
+    def value_of(self, tensor: TensorCore) -> Value:
+        """The value that the tensor has by now in this trace."""
+        storage = tensor._storage
+        if storage.recorder is not self:
+            self._lift(tensor)
+        cached = tensor._value
+        if cached is not None and cached[0] == storage.generation:
+            value: Value = cached[1]
+            if value.graph is self.graph:
+                return value
+        assert storage.value is not None
+        value = storage.value
+        if tensor._chain:
+            with self.annotated():
+                value = replay(value, tensor._chain)
+        tensor._value = (storage.generation, value)
+        return value
+
+    def _lift(self, tensor: TensorCore) -> None:
+        """Make a concrete buffer an input of the step."""
+        storage = tensor._storage
+        if storage.array is None:
+            raise TraceError(
+                "this tensor belongs to another trace and holds no data\n"
+                f"  {tensor._describe()}\n"
+                "hint: return it from the function that made it"
+            )
+        leaf = self.grad_leaf_of.get(storage)
+        self.add_cell(storage, "state" if leaf is None else "grad", leaf=leaf)
+
+    def add_cell(
+        self, storage: Storage, kind: str, position: int = -1, leaf: TensorCore | None = None
+    ) -> Cell:
+        """Enter a buffer as an input of the graph."""
+        ir_kind = "arg" if kind == "arg" else "state"
+        value = self.graph.add_input(storage.root_type, ir_kind)
+        cell = Cell(storage, value, kind, position, leaf)
+        storage.value = value
+        storage.recorder = self
+        storage.generation += 1
+        self.cells[storage] = cell
+        return cell
+
+    def replace_cell(self, storage: Storage, content: TensorCore) -> None:
+        """Let a buffer that was not met yet hold `content`; what is written to it stays inside."""
+        value = self.value_of(content)
+        storage.value, storage.recorder = value, self
+        storage.generation += 1
+        self.cells[storage] = Cell(storage, value, "constant")
+
+    def adopt_constant(self, tensor: TensorCore) -> None:
+        """Take data that was made inside of the trace as a constant of the program."""
+        array = tensor._array
+        assert array is not None
+        storage = tensor._storage
+        if array.size and (array == array.reshape(-1)[0]).all():
+            with self.annotated():
+                value = self.graph.constant(array.reshape(-1)[0], tensor.dtype)
+                if array.ndim:
+                    value = ops.broadcast(value, shape=tensor.type.shape)
+            storage.value, storage.recorder = value, self
+            storage.generation += 1
+            self.cells[storage] = Cell(storage, value, "constant")
+            return
+        storage.array = array.copy()
+        tensor._array = storage.array
+        self.add_cell(storage, "constant")
+
+    def write(self, target: TensorCore, value: TensorCore) -> None:
+        """Write `value` through `target`'s view chain into its storage."""
+        new = self.value_of(value)
+        self.value_of(target)
+        storage = target._storage
+        assert storage.value is not None
+        self.note_counter(target._counter)
+        if target._chain:
+            with self.annotated():
+                new = scatter(storage.value, target._chain, new)
+        storage.value = new
+        storage.generation += 1
+
+    # ------------------------------------------------------------------ where nodes come from
+
+    def _annotate(self, node: GraphNode, location: Location | None = None) -> None:
+        node.location = location or self._location()
+        node.scope = self.scope
+        node.region = self._region
+        if self._deriving is not None and self._deriving.origin is not None:
+            node.gradient_of = self._deriving.origin
+            producer = self._deriving.origin.producer
+            if producer is not None:
+                node.scope = producer.scope
+
+    def _location(self) -> Location | None:
+        deriving = self._deriving
+        if deriving is not None and deriving.origin is not None and deriving.line is not None:
+            return Location(*deriving.line)
+        return here()
+
+    @property
+    def scope(self) -> str:
+        return ".".join(filter(None, self.scopes))
+
+    @contextmanager
+    def annotated(self) -> Iterator[None]:
+        """Give nodes that are appended to the graph directly their location and scope."""
+        start = len(self.graph.nodes)
+        yield
+        nodes = self.graph.nodes[start:]
+        if nodes:
+            location = self._location()
+            for node in nodes:
+                if node.location is None:
+                    self._annotate(node, location)
+
+    @contextmanager
+    def region(self, name: str) -> Iterator[None]:
+        """Tag the nodes of a custom Function's forward or backward."""
+        before = self._region
+        deriving = self._deriving
+        self._region = Region(name, here(), before)
+        self._deriving = None
+        try:
+            yield
+        finally:
+            self._region = before
+            self._deriving = deriving
+
+    @contextmanager
+    def deriving(self, node: Node) -> Iterator[None]:
+        """Mark nodes as computing the gradient of what `node` recorded."""
+        before = self._deriving
+        self._deriving = None if isinstance(node, AccumulateGrad) else node
+        try:
+            yield
+        finally:
+            self._deriving = before
+
+    def origin_of(self, result: TensorCore) -> Value | None:
+        return result._value[1] if result._value is not None else result._storage.value
+
+    # ------------------------------------------------------------------ what Python looks at
+
+    def refuse_concrete(self, tensor: TensorCore, what: str) -> np.ndarray:
+        """The data of a constant; for all others an error that names the line."""
+        cell = self.cells.get(tensor._storage)
+        untouched = cell is not None and cell.value is tensor._storage.value
+        if untouched and cell is not None and cell.kind == "constant":
+            if tensor._array is not None:
+                return tensor._array
+        self.refuse(
+            f"{what} of a traced tensor, {tensor._describe()}",
+            "the value is known only when the compiled step runs: use lucid.where or arithmetic "
+            "instead of a Python branch, return the tensor and look at it outside, or run with "
+            'lucid.compiler.set_stance("force_eager") for debugging',
+        )
+
+    def refuse(self, what: str, remedy: str) -> NoReturn:
+        place = here()
+        line = "" if place is None else f"\n  at {place}   {place.text}"
+        raise TraceError(f"{what} can't be compiled{line}\nhint: {remedy}")
+
+    def guard_live(self, scalar: LiveScalar) -> None:
+        """Specialize the step on the present values behind a live scalar."""
+        self.guarded_sources |= scalar.sources
+
+    def guard_value(self, text: str, read: Callable[[], Any], expected: Any) -> None:
+        self.guards.setdefault(text, ValueGuard(text, read, expected))
+
+    def live_scalar(self, source: LiveSource, now: float) -> LiveScalar:
+        """The live scalar of a source; the same one for the same text."""
+        found = self.live.get(source.text)
+        if found is None:
+            value = self.graph.add_input(TensorType(f64, ()), "live", "", source.text)
+            scalar = LiveScalar(value, float(now), frozenset((source,)), self)
+            found = self.live[source.text] = (scalar, source)
+        return found[0]
+
+    # ------------------------------------------------------------------ what must be put back
+
+    def note_counter(self, counter: VersionCounter) -> None:
+        self.counters.setdefault(counter, counter.value)
+
+    def note_flag(self, tensor: TensorCore) -> None:
+        if tensor._array is not None:
+            self.flags.setdefault(id(tensor), (tensor, tensor._requires_grad))
+
+    def note_history(self, tensor: TensorCore) -> None:
+        """Remember the history of a concrete tensor that is about to be written."""
+        if tensor._array is not None and tensor._storage in self.cells:
+            history = (tensor._grad_fn, tensor._output_nr, tensor._requires_grad, tensor._epoch)
+            self.histories.setdefault(id(tensor), (tensor, history))
+
+    def _grad_use(self, leaf: TensorCore) -> GradUse | None:
+        if leaf._array is None and not leaf.__dict__.get("_is_argument"):
+            return None
+        use = self.grads.get(id(leaf))
+        if use is None:
+            use = self.grads[id(leaf)] = GradUse(leaf, leaf._grad)
+        return use
+
+    def note_grad_read(self, leaf: TensorCore) -> None:
+        use = self._grad_use(leaf)
+        if use is not None and not use.was_set and not use.was_read:
+            use.was_read = True
+            if use.original is not None:
+                self.grad_leaf_of.setdefault(use.original._storage, leaf)
+
+    def note_grad_write(self, leaf: TensorCore) -> None:
+        use = self._grad_use(leaf)
+        if use is not None:
+            use.was_set = True
+
+    def restore(self, failed: bool) -> None:
+        """Put every concrete tensor back to what it was before the trace."""
+        for storage in self.cells:
+            storage.value = None
+            storage.recorder = None
+            storage.generation += 1
+        for use in self.grads.values():
+            use.leaf._grad = use.original
+        for counter, value in self.counters.items():
+            counter.value = value
+        for tensor, history in self.histories.values():
+            tensor._grad_fn, tensor._output_nr, tensor._requires_grad, tensor._epoch = history
+        if failed:
+            for tensor, flag in self.flags.values():
+                tensor._requires_grad = flag
+            for callback in reversed(self.undo):
+                callback()
+
+
+@contextmanager
+def recording(recorder: Recorder) -> Iterator[None]:
+    """Record this thread's ops into `recorder`."""
+    before = context.recorder
+    context.recorder = recorder
+    try:
+        yield
+    finally:
+        context.recorder = before

@@ -1,0 +1,166 @@
+"""The history of a compiled step's results, for programs that differentiate them outside.
+
+The backward of a compiled function is a compiled function as well: it runs the recorded function
+again, from the state that the call found, and returns the gradients. Its own results have a history
+of the same kind, so derivatives of any order come without a further rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lucid.autograd.engine import grad, zeros_of
+from lucid.autograd.modes import enable_grad
+from lucid.autograd.node import FREED, AccumulateGrad, Gradients, Node, edge_of, iterate_graph
+from lucid.compiler.tree import map_tree
+from lucid.ir.errors import LucidError
+from lucid.tensor.context import context
+from lucid.tensor.core import TensorCore, of_array
+from lucid.tensor.storage import Storage
+
+if TYPE_CHECKING:
+    from lucid.compiler.compiled import Compiled
+    from lucid.compiler.signature import Call
+
+Leaf = int | TensorCore  # an argument by position, or a tensor from outside
+
+
+def leaves_of(outputs: Sequence[TensorCore], handles: Sequence[TensorCore]) -> list[Leaf]:
+    """The leaves that the outputs of a trace depend on."""
+    position = {id(handle): i for i, handle in enumerate(handles)}
+    roots = [t.grad_fn if t.grad_fn is not None else None for t in outputs]
+    found: dict[int, Leaf] = {}
+    for node in iterate_graph([root for root in roots if root is not None]):
+        if isinstance(node, AccumulateGrad):
+            variable = node.variable
+            found[id(variable)] = position.get(id(variable), variable)
+    return list(found.values())
+
+
+class Differentiable:
+    """What a program needs to give its results a history.
+
+    Attributes:
+        outputs: positions, among the flattened results, of those that require grad.
+        leaves: what they depend on.
+        written: buffers that the program writes; their contents are kept for the backward.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        outputs: list[int],
+        leaves: list[Leaf],
+        written: list[Storage],
+        written_args: list[int],
+    ) -> None:
+        self.outputs = outputs
+        self.leaves = leaves
+        self.written = written
+        self.written_args = written_args
+        self._function = function
+        self._backward: Compiled | None = None
+
+    def backward(self) -> Compiled:
+        """The compiled function that computes the gradients."""
+        from lucid.compiler.compiled import Compiled
+
+        if self._backward is None:
+            self._backward = Compiled(self._gradients, "native", is_pure=True)
+        return self._backward
+
+    def _gradients(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        cotangents: tuple[TensorCore | None, ...],
+        before: tuple[TensorCore, ...],
+        create_graph: bool,
+    ) -> tuple[Any, ...]:
+        """Run the function again from the state `before`, and differentiate it."""
+        recorder = context.recorder
+        if recorder is not None:
+            for storage, snapshot in zip(self.written, before, strict=True):
+                recorder.replace_cell(storage, snapshot)
+        handles = flat_tensors((args, kwargs))
+        with enable_grad():
+            results = flat_tensors(self._function(*args, **kwargs))
+            wanted = [results[i] for i in self.outputs]
+            seeds = [
+                zeros_of(y.type) if g is None else g
+                for y, g in zip(wanted, cotangents, strict=True)
+            ]
+            leaves = [handles[leaf] if isinstance(leaf, int) else leaf for leaf in self.leaves]
+            return grad(wanted, leaves, seeds, create_graph=create_graph, allow_unused=True)
+
+
+def flat_tensors(tree: Any) -> list[TensorCore]:
+    """The tensors of a tree, in order."""
+    found: list[TensorCore] = []
+
+    def collect(leaf: Any, _: str) -> None:
+        if isinstance(leaf, np.ndarray):
+            leaf = of_array(leaf)
+        if isinstance(leaf, TensorCore):
+            found.append(leaf)
+
+    map_tree(collect, tree)
+    return found
+
+
+class CompiledBackward(Node):
+    """The node of one call of a compiled function."""
+
+    def __init__(
+        self,
+        rule: Differentiable,
+        call: Call,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        results: Sequence[TensorCore],
+        before: tuple[TensorCore, ...],
+    ) -> None:
+        leaves = [call.tensors[x] if isinstance(x, int) else x for x in rule.leaves]
+        super().__init__(tuple(map(edge_of, leaves)), tuple(t.type for t in results))
+        self._rule = rule
+        self._saved: Any = (args, kwargs, before)
+        read = [*call.tensors, *(x for x in rule.leaves if isinstance(x, TensorCore))]
+        self._versions = [(tensor, tensor._counter.value) for tensor in read]
+        for index, tensor in enumerate(results):
+            tensor._grad_fn, tensor._output_nr, tensor._requires_grad = self, index, True
+
+    def apply(self, gradients: Gradients) -> Gradients:
+        if self._saved is None:
+            raise LucidError(FREED)
+        for tensor, version in self._versions:
+            if tensor._counter.value != version:
+                raise LucidError(
+                    "one of the variables needed for gradient computation has been modified by an "
+                    f"inplace operation: {tensor._describe()}, is at version "
+                    f"{tensor._counter.value}; expected version {version} instead."
+                )
+        args, kwargs, before = self._saved
+        found = self._rule.backward()(args, kwargs, gradients, before, context.grad_enabled)
+        return tuple(None if e is None else g for e, g in zip(self.edges, found, strict=True))
+
+    def release(self) -> None:
+        self._saved = None
+        self._versions = []
+
+
+class FreedBackward(Node):
+    """Behind a result whose graph was walked, and freed, inside of the compiled step."""
+
+    def __init__(self, result: TensorCore) -> None:
+        super().__init__((), (result.type,))
+
+    def apply(self, gradients: Gradients) -> Gradients:
+        raise LucidError(FREED)
+
+
+def freed_history(tensor: TensorCore) -> None:
+    """Make `tensor` require grad, as it does in eager, with a graph that is freed."""
+    tensor._grad_fn, tensor._output_nr, tensor._requires_grad = FreedBackward(tensor), 0, True

@@ -1,0 +1,37 @@
+"""Run compiled code eagerly, for debugging: by a context manager or by the environment."""
+
+from __future__ import annotations
+
+import os
+from typing import Self
+
+from lucid.ir.errors import OptionError
+
+STANCES = ("default", "force_eager")
+_current = "force_eager" if os.environ.get("LUCID_EAGER", "0") not in ("", "0") else "default"
+
+
+def eager_is_forced() -> bool:
+    """Whether compiled functions run as plain Python now."""
+    return _current == "force_eager"
+
+
+class set_stance:  # noqa: N801 - the name PyTorch gives it
+    """Choose how compiled functions run: "default", or "force_eager" (op by op, pdb works).
+
+    Holds from the call on, and until the end of the block when used as a context manager.
+    """
+
+    def __init__(self, stance: str = "default") -> None:
+        global _current
+        if stance not in STANCES:
+            raise OptionError(f"unknown stance {stance!r}; there are {', '.join(STANCES)}")
+        self._before = _current
+        _current = stance
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        global _current
+        _current = self._before

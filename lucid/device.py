@@ -1,0 +1,57 @@
+"""The device: there is one, the CPU; code that names it runs unmodified."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lucid.ir.errors import ArgumentError, OptionError
+
+
+class device:  # noqa: N801 - PyTorch's name
+    """The CPU. Equal to the string "cpu", as programs compare it.
+
+    >>> import lucid
+    >>> lucid.device("cpu")
+    device(type='cpu')
+    >>> lucid.zeros(2).device == "cpu"
+    True
+    """
+
+    __slots__ = ()
+    type = "cpu"
+    index = None
+
+    def __init__(self, type: Any = "cpu", index: int | None = None) -> None:
+        check_device(type, "device")
+        if index not in (None, 0):
+            raise OptionError(f"device: there is one CPU, not one with index {index}")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, device) or (isinstance(other, str) and other in _NAMES)
+
+    def __hash__(self) -> int:
+        return hash("cpu")
+
+    def __repr__(self) -> str:
+        return "device(type='cpu')"
+
+    def __str__(self) -> str:
+        return "cpu"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return device, ()
+
+
+_NAMES = ("cpu", "cpu:0")
+
+
+def check_device(value: Any, op: str) -> None:
+    """Accept None and the CPU. Raises `OptionError` for another device."""
+    if value is None or isinstance(value, device) or value in _NAMES:
+        return
+    if not isinstance(value, str):
+        raise ArgumentError(f"{op}: device must be a string or a device, not {value!r}")
+    raise OptionError(f"{op}: device {value!r} does not exist; lucid runs on the CPU: 'cpu'")
+
+
+CPU = device()

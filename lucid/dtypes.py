@@ -1,0 +1,142 @@
+"""Dtypes as users name them, and what follows from them: promotion, limits, the default dtype."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lucid.ir.errors import ArgumentError, DTypeError
+from lucid.ir.types import DTYPES, DType, bool_, dtype_of_numpy, f32, f64, i32, i64, u32
+
+
+class _Default:
+    """The dtype of Python floats, and of functions that make floats out of integers."""
+
+    floating = f32
+
+
+def get_default_dtype() -> DType:
+    """Return the dtype that Python floats get; `float32` unless it was set."""
+    return _Default.floating
+
+
+def set_default_dtype(d: DType) -> None:
+    """Set the dtype that Python floats get: `float32` or `float64`."""
+    if not as_dtype(d, "set_default_dtype").is_floating_point:
+        raise DTypeError(
+            f"set_default_dtype: only floating-point types can be the default, not {d!r}"
+        )
+    _Default.floating = d
+
+
+_PYTHON_TYPES = {"bool": bool_, "int": i64, "float": f64}
+
+
+def as_dtype(value: Any, op: str) -> DType:
+    """Check a `dtype=` argument; NumPy's dtypes, and Python's bool, int and float, are taken too.
+
+    Python's types mean what they mean to NumPy and PyTorch: `int` is int64, `float` is float64.
+    Raises: `ArgumentError` for what is no dtype, `DTypeError` for a dtype that lucid hasn't got.
+    """
+    if isinstance(value, DType):
+        return value
+    if value.__class__ is type and value.__module__ == "builtins":
+        known = _PYTHON_TYPES.get(value.__name__)
+        if known is not None:
+            return known
+    if isinstance(value, np.dtype):
+        return dtype_of_numpy(value)
+    if isinstance(value, type) and issubclass(value, np.generic):
+        return dtype_of_numpy(np.dtype(value))
+    names = ", ".join(f"lucid.{d.torch_name}" for d in DTYPES)
+    raise ArgumentError(f"{op}: dtype must be one of {names}, not {value!r}")
+
+
+def promote_types(type1: DType, type2: DType) -> DType:
+    """Return the dtype that holds both: the higher category, and the wider type within it.
+
+    As in PyTorch any integer with float32 gives float32; int32 with uint32, which PyTorch refuses,
+    gives int64.
+    """
+    if type1 is type2:
+        return type1
+    if {type1, type2} == {i32, u32}:
+        return i64
+    return type1 if type1.rank > type2.rank else type2
+
+
+def can_cast(from_: DType, to: DType) -> bool:
+    """Whether an in-place operation may store `from_` in `to`: the category must not go down."""
+    order = ("bool", "int", "float")
+    return order.index(from_.kind) <= order.index(to.kind)
+
+
+@dataclass(frozen=True, init=False)
+class finfo:  # noqa: N801 - the name that NumPy and PyTorch gave it
+    """Limits of a floating-point dtype; the default dtype's when none is named.
+
+    >>> import lucid
+    >>> lucid.finfo(lucid.float32).eps
+    1.1920928955078125e-07
+    """
+
+    bits: int
+    eps: float
+    max: float
+    min: float
+    tiny: float
+    smallest_normal: float
+    resolution: float
+    dtype: str
+
+    def __init__(self, type: DType | None = None) -> None:
+        type = get_default_dtype() if type is None else as_dtype(type, "finfo")
+        if not type.is_floating_point:
+            raise DTypeError(
+                f"finfo() requires a floating point input type, not {type!r}\nhint: use iinfo"
+            )
+        info = np.finfo(type.numpy.str)
+        values = {
+            "bits": info.bits,
+            "eps": info.eps.item(),
+            "max": info.max.item(),
+            "min": info.min.item(),
+            "tiny": info.tiny.item(),
+            "smallest_normal": info.tiny.item(),
+            "resolution": info.resolution.item(),
+            "dtype": type.torch_name,
+        }
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+
+@dataclass(frozen=True, init=False)
+class iinfo:  # noqa: N801 - the name that NumPy and PyTorch gave it
+    """Limits of an integer dtype.
+
+    >>> import lucid
+    >>> lucid.iinfo(lucid.int32).max
+    2147483647
+    """
+
+    bits: int
+    max: int
+    min: int
+    dtype: str
+
+    def __init__(self, type: DType) -> None:
+        type = as_dtype(type, "iinfo")
+        if type.kind != "int":
+            raise DTypeError(
+                f"iinfo() requires an integer input type, not {type!r}\nhint: use finfo"
+            )
+        info = np.iinfo(np.dtype(type.numpy.str))
+        for name, value in (
+            ("bits", info.bits),
+            ("max", info.max),
+            ("min", info.min),
+            ("dtype", type.torch_name),
+        ):
+            object.__setattr__(self, name, value)

@@ -1,0 +1,110 @@
+"""Arguments as users pass them: axes, sizes and tensors, checked once and in one way."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Sequence
+from math import prod
+from typing import Any
+
+from lucid.functions.tensors import Tensor
+from lucid.ir.errors import ArgumentError, IndexOutOfRangeError, OptionError, ShapeError
+from lucid.ir.types import Shape
+
+Dims = int | Sequence[int] | None
+
+
+def describe(*tensors: Any) -> str:
+    """Lines for an error message: what each operand is and where it was made."""
+    lines = []
+    for i, tensor in enumerate(tensors):
+        if isinstance(tensor, Tensor):
+            place = tensor.location
+            origin = "" if place is None else f"  from {place}   {place.text}"
+            lines.append(f"\n  operand {i}: {tensor.type}{origin}".rstrip())
+        else:
+            lines.append(f"\n  operand {i}: {tensor!r}")
+    return "".join(lines)
+
+
+def tensor_of(value: Any, op: str, name: str = "input") -> Tensor:
+    """Check that an argument is a tensor. Raises `ArgumentError`."""
+    if isinstance(value, Tensor):
+        return value
+    raise ArgumentError(
+        f"{op}: {name} must be a Tensor, not {type(value).__name__}\n"
+        "hint: lucid.tensor(...) makes one"
+    )
+
+
+def integer(value: Any, op: str, name: str = "dim") -> int:
+    """An int, or what stands for one. Raises `ArgumentError`."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise ArgumentError(f"{op}: {name} must be an int, not {value!r}") from None
+
+
+def axis_of(dim: Any, ndim: int, op: str) -> int:
+    """Normalize an axis; a 0-d tensor takes 0 and -1, as in PyTorch."""
+    axis = dim if type(dim) is int else integer(dim, op)
+    limit = ndim or 1
+    if not -limit <= axis < limit:
+        raise IndexOutOfRangeError(
+            f"{op}: Dimension out of range (expected to be in range of "
+            f"[{-limit}, {limit - 1}], but got {axis})"
+        )
+    return axis % limit
+
+
+def axes_of(dim: Dims, ndim: int, op: str) -> tuple[int, ...]:
+    """Normalize axes to reduce over; None and () mean all of them. Sorted."""
+    if dim is None:
+        return tuple(range(ndim))
+    if not isinstance(dim, (tuple, list)):
+        axis = axis_of(dim, ndim, op)
+        return (axis,) if ndim else ()
+    axes = distinct_axes(dim, ndim, op)
+    return tuple(sorted(axes)) if axes and ndim else tuple(range(ndim))
+
+
+def distinct_axes(dims: Iterable[Any], ndim: int, op: str) -> tuple[int, ...]:
+    """Normalize axes in the order given. Raises `OptionError` when one comes twice."""
+    axes = tuple(axis_of(dim, ndim, op) for dim in dims)
+    for i, axis in enumerate(axes):
+        if axis in axes[:i]:
+            raise OptionError(f"{op}: dim {axis} appears multiple times in the list of dims")
+    return axes
+
+
+def sizes_of(sizes: tuple[Any, ...], op: str) -> Shape:
+    """Read `f(2, 3)`, `f((2, 3))` and `f([2, 3])` as a tuple of ints; negative ones pass."""
+    if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
+        sizes = tuple(sizes[0])
+    return tuple(s if type(s) is int else integer(s, op, "size") for s in sizes)
+
+
+def shape_of(sizes: tuple[Any, ...], op: str) -> Shape:
+    """As `sizes_of`, for the shape of a new tensor. Raises `ShapeError` for negative sizes."""
+    shape = sizes_of(sizes, op)
+    if any(size < 0 for size in shape):
+        raise ShapeError(f"{op}: Trying to create tensor with negative dimension: {list(shape)}")
+    return shape
+
+
+def infer_size(shape: Shape, numel: int, op: str) -> Shape:
+    """Resolve one -1 in the shape of `numel` elements. Raises `ShapeError` where none fits."""
+    known = prod(size for size in shape if size != -1)
+    holes = shape.count(-1)
+    if holes > 1:
+        raise ShapeError(f"{op}: only one dimension can be inferred, not {holes}: {list(shape)}")
+    if any(size < -1 for size in shape):
+        raise ShapeError(f"{op}: invalid shape dimension {min(shape)} in {list(shape)}")
+    if holes and known == 0:
+        raise ShapeError(
+            f"{op}: cannot reshape tensor of {numel} elements into shape {list(shape)} because the "
+            "unspecified dimension size -1 can be any value and is ambiguous"
+        )
+    if numel % known if holes else known != numel:
+        raise ShapeError(f"{op}: shape '{list(shape)}' is invalid for input of size {numel}")
+    return tuple(numel // known if size == -1 else size for size in shape)

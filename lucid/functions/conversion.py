@@ -1,0 +1,112 @@
+"""Changing dtype; naming the device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lucid import dtypes
+from lucid.device import CPU, check_device, device
+from lucid.functions.arguments import tensor_of
+from lucid.functions.elementwise import clone
+from lucid.functions.tensors import Tensor
+from lucid.ir import ops
+from lucid.ir.errors import ArgumentError
+from lucid.ir.types import DType, bool_, f32, f64, i32, i64
+from lucid.tensor.core import emit
+
+
+def cast(input: Tensor, dtype: DType) -> Tensor:
+    """The tensor in a dtype; itself where it has it."""
+    return input if input._type.dtype is dtype else emit(ops.cast, (input,), dtype=dtype)
+
+
+def to(
+    input: Tensor,
+    *args: Any,
+    dtype: Any = None,
+    device: Any = None,
+    non_blocking: bool = False,
+    copy: bool = False,
+) -> Tensor:
+    """Return the tensor in a dtype: `to(dtype)`, `to("cpu", dtype)`, `to(other)`.
+
+    Aliasing: the tensor itself where nothing changes, unless `copy`.
+    """
+    for arg in args:
+        if isinstance(arg, Tensor):
+            dtype = arg._type.dtype
+        elif isinstance(arg, str) or _is_device(arg):
+            device = arg
+        elif isinstance(arg, bool):
+            raise ArgumentError("to: name non_blocking= and copy=")
+        elif arg is not None:
+            dtype = arg
+    check_device(device, "to")
+    wanted = input._type.dtype if dtype is None else dtypes.as_dtype(dtype, "to")
+    if wanted is input._type.dtype and copy:
+        return clone(input)
+    return cast(input, wanted)
+
+
+def _is_device(value: Any) -> bool:
+    return isinstance(value, device)
+
+
+def to_float(input: Tensor) -> Tensor:
+    """Return the tensor as float32."""
+    return cast(tensor_of(input, "float"), f32)
+
+
+def to_double(input: Tensor) -> Tensor:
+    """Return the tensor as float64."""
+    return cast(tensor_of(input, "double"), f64)
+
+
+def to_int(input: Tensor) -> Tensor:
+    """Return the tensor as int32, without fractions."""
+    return cast(tensor_of(input, "int"), i32)
+
+
+def to_long(input: Tensor) -> Tensor:
+    """Return the tensor as int64, without fractions."""
+    return cast(tensor_of(input, "long"), i64)
+
+
+def to_bool(input: Tensor) -> Tensor:
+    """Return whether each element is not zero."""
+    return cast(tensor_of(input, "bool"), bool_)
+
+
+def type_as(input: Tensor, other: Tensor) -> Tensor:
+    """Return the tensor in the dtype of `other`."""
+    return cast(input, other._type.dtype)
+
+
+def cpu(input: Tensor) -> Tensor:
+    """Return the tensor itself: it is on the CPU."""
+    return input
+
+
+def device_of(input: Tensor) -> device:
+    """`.device`: the CPU."""
+    return CPU
+
+
+def is_floating_point(input: Tensor) -> bool:
+    """Whether the dtype is a floating-point one."""
+    return tensor_of(input, "is_floating_point")._type.dtype.is_floating_point
+
+
+def is_complex(input: Tensor) -> bool:
+    """Whether the dtype is complex: never."""
+    return tensor_of(input, "is_complex")._type.dtype.is_complex
+
+
+def is_nonzero(input: Tensor) -> bool:
+    """Whether the only element is not zero, a Python bool."""
+    return bool(input)
+
+
+def is_tensor(obj: Any) -> bool:
+    """Whether an object is a tensor."""
+    return isinstance(obj, Tensor)

@@ -1,0 +1,421 @@
+"""New tensors: from data, filled, or counted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from lucid.device import check_device
+from lucid.dtypes import as_dtype, get_default_dtype
+from lucid.functions.arguments import integer, shape_of, tensor_of
+from lucid.functions.conversion import cast
+from lucid.functions.elementwise import choose, clone
+from lucid.functions.promotion import Number, operand, scalar_dtype
+from lucid.functions.tensors import Tensor
+from lucid.ir import ops
+from lucid.ir.errors import ArgumentError, OptionError, ShapeError
+from lucid.ir.types import DType, Shape, bool_, dtype_of_numpy, f64, i64
+from lucid.tensor.context import context
+from lucid.tensor.core import constant, emit, from_array
+
+# ---------------------------------------------------------------------- from data
+
+
+def tensor(
+    data: Any, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
+    """Return a new tensor with a copy of `data`: a number, nested lists, an array, or a tensor.
+
+    dtype: that of an array or tensor; of numbers int64, bool, or the default dtype. Raises:
+    `ShapeError` for ragged lists, `TraceError` for traced tensors inside of lists.
+
+    >>> import lucid
+    >>> lucid.tensor([[1, 2], [3, 4]])
+    tensor([[1, 2],
+            [3, 4]])
+    >>> lucid.tensor([1, 2.5])
+    tensor([1.0000, 2.5000])
+    """
+    check_device(device, "tensor")
+    wanted = None if dtype is None else as_dtype(dtype, "tensor")
+    if isinstance(data, Tensor):
+        result = clone(cast(data.detach(), wanted or data._type.dtype)).detach()
+    elif type(data) is not data.__class__:  # a live scalar: its class is only what it says
+        result = constant(data, wanted or get_default_dtype())
+    else:
+        result = from_array(_array(data, wanted))
+    return _leaf(result, requires_grad)
+
+
+def _leaf(result: Tensor, requires_grad: bool) -> Tensor:
+    return result.requires_grad_() if requires_grad else result
+
+
+def _array(data: Any, dtype: DType | None) -> np.ndarray:
+    """A new array of the data in a dtype that lucid has."""
+    if isinstance(data, (list, tuple)):
+        return _array_of_lists(data, dtype)
+    if isinstance(data, (np.ndarray, np.generic)) or hasattr(data, "__array__"):
+        array = np.asarray(data)
+        return np.array(array, (dtype or dtype_of_numpy(array.dtype)).numpy, order="C")
+    found = scalar_dtype(data, "tensor") if dtype is None else dtype
+    if not isinstance(data, (bool, int, float)):
+        scalar_dtype(data, "tensor")
+    return _converted(data, found)
+
+
+def _array_of_lists(data: Any, dtype: DType | None) -> np.ndarray:
+    leaves = list(_leaves(data))
+    if dtype is None:
+        dtype = _dtype_of_leaves(leaves)
+    if any(isinstance(leaf, (Tensor, np.ndarray)) for leaf in leaves):
+        data = _plain(data)
+    return _converted(data, dtype)
+
+
+def _converted(data: Any, dtype: DType) -> np.ndarray:
+    try:
+        return np.array(data, dtype.numpy)
+    except OverflowError as error:
+        raise OptionError(f"tensor: a value doesn't fit {dtype!r}: {error}") from None
+    except (ValueError, TypeError) as error:
+        raise ShapeError(
+            f"tensor: {error}\nhint: nested lists need the same length on each level"
+        ) from None
+
+
+def _leaves(data: Any) -> Iterator[Any]:
+    if isinstance(data, (list, tuple)):
+        for item in data:
+            yield from _leaves(item)
+    else:
+        yield data
+
+
+def _dtype_of_leaves(leaves: list[Any]) -> DType:
+    if not leaves:
+        return get_default_dtype()
+    found = bool_
+    for leaf in leaves:
+        kind = type(leaf)
+        if kind is float or kind is int or kind is bool:
+            dtype = scalar_dtype(leaf, "tensor")
+        elif isinstance(leaf, Tensor):
+            dtype = leaf._type.dtype
+        elif isinstance(leaf, (np.ndarray, np.generic)):
+            dtype = dtype_of_numpy(leaf.dtype)
+        else:
+            dtype = scalar_dtype(leaf, "tensor")
+        if dtype.rank > found.rank:
+            found = dtype
+    return found
+
+
+def _plain(data: Any) -> Any:
+    """Nested lists without tensors and arrays in them."""
+    if isinstance(data, (list, tuple)):
+        return [_plain(item) for item in data]
+    if isinstance(data, Tensor):
+        return data._concrete("tensor() of a list of tensors (stack records it),").tolist()
+    return data.tolist() if isinstance(data, np.ndarray) else data
+
+
+def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tensor:
+    """Return `data` as a tensor, sharing memory with arrays and tensors of that dtype."""
+    check_device(device, "as_tensor")
+    if isinstance(data, Tensor):
+        return data if dtype is None else cast(data, as_dtype(dtype, "as_tensor"))
+    if isinstance(data, np.ndarray):
+        wanted = None if dtype is None else as_dtype(dtype, "as_tensor").numpy
+        return from_array(data if wanted is None else np.asarray(data, wanted))
+    return tensor(data, dtype=dtype)
+
+
+def asarray(
+    obj: Any,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    copy: bool | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Return `obj` as a tensor: a copy if `copy`, sharing memory where that can be."""
+    made = tensor(obj, dtype=dtype) if copy else as_tensor(obj, dtype, device)
+    return _leaf(made.detach() if requires_grad else made, requires_grad)
+
+
+def from_numpy(ndarray: np.ndarray) -> Tensor:
+    """Return a tensor on the array's memory: writes to one show in the other.
+
+    Raises: `ArgumentError` for what is no array, `DTypeError` for dtypes that lucid hasn't got.
+    """
+    if not isinstance(ndarray, np.ndarray):
+        raise ArgumentError(f"from_numpy: expected np.ndarray (got {type(ndarray).__name__})")
+    return from_array(ndarray)
+
+
+def from_dlpack(ext_tensor: Any) -> Tensor:
+    """Return a tensor on the memory of another library's CPU array."""
+    return from_array(np.from_dlpack(ext_tensor))
+
+
+# ---------------------------------------------------------------------- filled
+
+
+def filled(shape: Shape, value: Any, dtype: DType) -> Tensor:
+    """A new tensor with memory of its own, filled with a number or a 0-d tensor."""
+    plain = type(value) in (bool, int, float)
+    if plain and context.recorder is None:
+        if dtype.kind == "int":
+            operand(value, dtype, "full")  # raises for what doesn't fit
+        return from_array(np.full(shape, value, dtype.numpy))
+    whole = operand(value, dtype, "full")
+    return clone(emit(ops.broadcast, (whole,), shape=shape))
+
+
+def _filled(
+    size: tuple[Any, ...], value: Any, dtype: Any, device: Any, requires_grad: bool, op: str
+) -> Tensor:
+    check_device(device, op)
+    wanted = get_default_dtype() if dtype is None else as_dtype(dtype, op)
+    return _leaf(filled(shape_of(size, op), value, wanted), requires_grad)
+
+
+def zeros(
+    *size: Any, dtype: DType | None = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
+    """Return zeros: `zeros(2, 3)` or `zeros((2, 3))`, in the default dtype."""
+    return _filled(size, 0, dtype, device, requires_grad, "zeros")
+
+
+def ones(
+    *size: Any, dtype: DType | None = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
+    """Return ones: `ones(2, 3)` or `ones((2, 3))`, in the default dtype."""
+    return _filled(size, 1, dtype, device, requires_grad, "ones")
+
+
+def empty(
+    *size: Any, dtype: DType | None = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
+    """Return a tensor to be written to; it holds zeros, so that eager and compiled agree."""
+    return _filled(size, 0, dtype, device, requires_grad, "empty")
+
+
+def full(
+    size: Any,
+    fill_value: Number | Tensor,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Return a tensor of one value; dtype: int64, bool, or the default dtype, by the value."""
+    if dtype is None:
+        if isinstance(fill_value, Tensor):
+            dtype = fill_value._type.dtype
+        else:
+            dtype = scalar_dtype(fill_value, "full")
+    return _filled((size,), fill_value, dtype, device, requires_grad, "full")
+
+
+def zeros_like(
+    input: Tensor, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
+    """Return zeros of the shape and dtype of `input`."""
+    return full_like(input, 0, dtype=dtype, device=device, requires_grad=requires_grad)
+
+
+def ones_like(
+    input: Tensor, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
+    """Return ones of the shape and dtype of `input`."""
+    return full_like(input, 1, dtype=dtype, device=device, requires_grad=requires_grad)
+
+
+def empty_like(
+    input: Tensor, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
+    """Return a tensor to be written to, of the shape and dtype of `input`; it holds zeros."""
+    return full_like(input, 0, dtype=dtype, device=device, requires_grad=requires_grad)
+
+
+def full_like(
+    input: Tensor,
+    fill_value: Number | Tensor,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Return a tensor of one value with the shape and dtype of `input`."""
+    x = tensor_of(input, "full_like")
+    wanted = x._type.dtype if dtype is None else dtype
+    return _filled((x._type.shape,), fill_value, wanted, device, requires_grad, "full_like")
+
+
+def new_zeros(
+    input: Tensor,
+    *size: Any,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Return zeros of a shape, in the dtype of `input`."""
+    return _filled(size, 0, dtype or input.dtype, device, requires_grad, "new_zeros")
+
+
+def new_ones(
+    input: Tensor,
+    *size: Any,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Return ones of a shape, in the dtype of `input`."""
+    return _filled(size, 1, dtype or input.dtype, device, requires_grad, "new_ones")
+
+
+def new_empty(
+    input: Tensor,
+    *size: Any,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Return a tensor to be written to, in the dtype of `input`; it holds zeros."""
+    return _filled(size, 0, dtype or input.dtype, device, requires_grad, "new_empty")
+
+
+def new_full(
+    input: Tensor,
+    size: Any,
+    fill_value: Number | Tensor,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Return a tensor of one value, in the dtype of `input`."""
+    return _filled((size,), fill_value, dtype or input.dtype, device, requires_grad, "new_full")
+
+
+def new_tensor(
+    input: Tensor,
+    data: Any,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Return a new tensor with a copy of `data`, in the dtype of `input`."""
+    wanted = dtype or input._type.dtype
+    return tensor(data, dtype=wanted, device=device, requires_grad=requires_grad)
+
+
+# ---------------------------------------------------------------------- counted
+
+
+def arange(
+    start: Number,
+    end: Number | None = None,
+    step: Number = 1,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Return `start`, `start + step`, … below `end`; `arange(n)` starts at 0.
+
+    dtype: int64 if all three are ints, else the default dtype.
+    """
+    check_device(device, "arange")
+    if end is None:
+        start, end = 0, start
+    numbers = tuple(_number(value, "arange") for value in (start, end, step))
+    whole = all(isinstance(value, int) for value in numbers)
+    wanted = as_dtype(dtype, "arange") if dtype is not None else i64
+    if dtype is None and not whole:
+        wanted = get_default_dtype()
+    first, last, stride = numbers
+    if stride == 0:
+        raise OptionError("arange: step must be nonzero")
+    count = math.ceil((last - first) / stride) if not whole else -((first - last) // stride)
+    if count < 0:
+        raise OptionError("arange: upper bound and lower bound inconsistent with step sign")
+    return _leaf(_progression(first, stride, int(count), wanted, whole), requires_grad)
+
+
+def _number(value: Any, op: str) -> int | float:
+    """A Python number for an argument that shapes depend on; not a live scalar."""
+    if isinstance(value, (np.generic, Tensor)):
+        value = value.item()
+    if type(value) not in (int, float, bool):
+        raise ArgumentError(
+            f"{op}: needs Python numbers, as the result's shape depends on them, not {value!r}"
+        )
+    return value
+
+
+def _progression(first: Any, stride: Any, count: int, dtype: DType, whole: bool) -> Tensor:
+    """`first + i * stride`; computed in float64 unless all numbers are whole."""
+    inner = i64 if whole else f64
+    if context.recorder is None:
+        values = np.arange(count, dtype=inner.numpy) * inner.numpy.type(stride)
+        return from_array((values + inner.numpy.type(first)).astype(dtype.numpy))
+    index = emit(ops.iota, (), shape=(count,), axis=0, dtype=inner)
+    if stride != 1:
+        index = emit(ops.mul, (index, constant(stride, inner)))
+    if first != 0:
+        index = emit(ops.add, (index, constant(first, inner)))
+    return clone(cast(index, dtype))
+
+
+def linspace(
+    start: Number | Tensor,
+    end: Number | Tensor,
+    steps: int,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Return `steps` numbers from `start` to `end`, both included, evenly spaced."""
+    check_device(device, "linspace")
+    count = integer(steps, "linspace", "steps")
+    if count < 0:
+        raise OptionError(f"linspace: number of steps must be non-negative, not {count}")
+    wanted = get_default_dtype() if dtype is None else as_dtype(dtype, "linspace")
+    first, last = operand(start, f64, "linspace"), operand(end, f64, "linspace")
+    index = emit(ops.iota, (), shape=(count,), axis=0, dtype=f64)
+    step = (last - first) / float(max(count - 1, 1))
+    # from both ends, so that both are met exactly
+    values = choose(index < count / 2, first + step * index, last - step * (count - 1 - index))
+    return _leaf(clone(cast(values, wanted)), requires_grad)
+
+
+def eye(
+    n: int,
+    m: int | None = None,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Return ones on the diagonal of an (n, m) matrix, m = n by default, and zeros elsewhere."""
+    check_device(device, "eye")
+    wanted = get_default_dtype() if dtype is None else as_dtype(dtype, "eye")
+    shape = shape_of((n, n if m is None else m), "eye")
+    rows = emit(ops.iota, (), shape=shape, axis=0, dtype=i64)
+    columns = emit(ops.iota, (), shape=shape, axis=1, dtype=i64)
+    return _leaf(clone(cast(rows == columns, wanted)), requires_grad)
+
+
+def scalar_tensor(
+    s: Number, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
+    """Return a 0-d tensor of a number, in the default dtype."""
+    return _filled((), s, dtype, device, requires_grad, "scalar_tensor")

@@ -1,0 +1,301 @@
+"""Reading and writing where an index tensor says; and what depends on the data's values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from lucid.functions.arguments import axis_of, describe, integer, tensor_of
+from lucid.functions.elementwise import choose, mul
+from lucid.functions.indexing import getitem, replaced
+from lucid.functions.promotion import Number, operand
+from lucid.functions.shape import broadcast, reshaped
+from lucid.functions.tensors import Tensor
+from lucid.ir import ops
+from lucid.ir.errors import (
+    ArgumentError,
+    DTypeError,
+    IndexOutOfRangeError,
+    OptionError,
+    ShapeError,
+)
+from lucid.ir.types import Shape, i64
+from lucid.tensor.core import constant, emit, from_array
+
+
+def _index(index: Any, op: str) -> Tensor:
+    """An index operand. Raises `DTypeError` unless it holds integers."""
+    x = tensor_of(index, op, "index")
+    if x._type.dtype.kind != "int":
+        raise DTypeError(f"{op}: the index must hold integers, not {x.dtype!r}{describe(x)}")
+    return x if x._type.dtype is i64 else emit(ops.cast, (x,), dtype=i64)
+
+
+def _lifted(x: Tensor) -> Tensor:
+    """A 0-d tensor as a vector of one, which has an axis to index."""
+    return x if x.ndim else reshaped(x, (1,))
+
+
+def gather(input: Tensor, dim: int, index: Tensor) -> Tensor:
+    """Return `out[i][j] = input[index[i][j]][j]` for dim 0, and so on for other axes.
+
+    Shapes: `index` has as many axes as `input`, no longer than its on axes other than `dim`.
+    """
+    x, at = tensor_of(input, "gather"), _index(index, "gather")
+    axis = axis_of(dim, x.ndim, "gather")
+    result = emit(ops.gather, (_lifted(x), _lifted(at)), axis=axis)
+    return result if at.ndim else reshaped(result, ())
+
+
+def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
+    """As `gather`, both broadcast on the other axes; without a dim of the flattened tensors."""
+    x, at = tensor_of(input, "take_along_dim"), _index(indices, "take_along_dim")
+    if dim is None:
+        return gather(reshaped(x, (x._type.size,)), 0, reshaped(at, (at._type.size,)))
+    axis = axis_of(dim, x.ndim, "take_along_dim")
+    if at.ndim != x.ndim:
+        raise ShapeError(
+            "take_along_dim: input and indices should have the same number of dimensions"
+            f"{describe(x, at)}"
+        )
+    pairs = list(zip(x._type.shape, at._type.shape, strict=True))
+    sizes = [max(a, b) if 0 not in (a, b) else 0 for a, b in pairs]
+    full_x = tuple(a if i == axis else sizes[i] for i, (a, _) in enumerate(pairs))
+    full_at = tuple(b if i == axis else sizes[i] for i, (_, b) in enumerate(pairs))
+    return gather(broadcast(x, full_x), axis, broadcast(at, full_at))
+
+
+def take(input: Tensor, index: Tensor) -> Tensor:
+    """Return the elements of the flattened tensor at `index`, in the index's shape."""
+    x = tensor_of(input, "take")
+    return emit(ops.take, (reshaped(x, (x._type.size,)), _index(index, "take")), axis=0)
+
+
+def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
+    """Return the slices of `input` along `dim` that a vector of indices names, as a copy."""
+    x, at = tensor_of(input, "index_select"), _vector(index, "index_select")
+    axis = axis_of(dim, x.ndim, "index_select")
+    result = emit(ops.take, (_lifted(x), at), axis=axis)
+    return result if x.ndim else reshaped(result, ())
+
+
+def _vector(index: Any, op: str) -> Tensor:
+    at = _lifted(_index(index, op))
+    if at.ndim != 1:
+        raise ShapeError(f"{op}: the index is supposed to be a vector{describe(at)}")
+    return at
+
+
+# ---------------------------------------------------------------------- writing
+
+
+def scatter(
+    input: Tensor, dim: int, index: Tensor, src: Any = None, *, value: Number | None = None
+) -> Tensor:
+    """Return a copy with `src`, a tensor or number, at `out[index[i][j]][j]` for dim 0, and so on.
+
+    Of several elements for one place the last one stays.
+    Shapes: `src` is at least as long as `index` on each axis.
+    """
+    if (src is None) == (value is None):
+        raise ArgumentError("scatter: takes src or value")
+    return _scattered(ops.scatter, input, dim, index, value if src is None else src)
+
+
+def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
+    """Return a copy with `src` added at `out[index[i][j]][j]` for dim 0, and so on."""
+    return _scattered(ops.scatter_add, input, dim, index, tensor_of(src, "scatter_add", "src"))
+
+
+def _scattered(op: Any, input: Tensor, dim: int, index: Tensor, src: Any) -> Tensor:
+    x, at = tensor_of(input, op.name), _lifted(_index(index, op.name))
+    axis = axis_of(dim, x.ndim, op.name)
+    shape = at._type.shape
+    if isinstance(src, Tensor):
+        if src._type.dtype is not x._type.dtype:
+            raise DTypeError(
+                f"{op.name}: Expected self.dtype to be equal to src.dtype{describe(x, src)}"
+            )
+        source = _corner(_lifted(src), shape, op.name)
+    else:
+        source = broadcast(operand(src, x._type.dtype, op.name), shape)
+    result = emit(op, (_lifted(x), at, source), axis=axis)
+    return result if x.ndim else reshaped(result, ())
+
+
+def _corner(source: Tensor, shape: Shape, op: str) -> Tensor:
+    """The part of the source that the index refers to."""
+    have = source._type.shape
+    if have == shape:
+        return source
+    if len(have) != len(shape) or any(a < b for a, b in zip(have, shape, strict=True)):
+        raise ShapeError(
+            f"{op}: Expected index {list(shape)} to be no larger than src {list(have)}"
+            f"{describe(source)}"
+        )
+    zeros = (0,) * len(shape)
+    return emit(ops.slice, (source,), starts=zeros, stops=shape, steps=(1,) * len(shape))
+
+
+def index_add(
+    input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Number = 1
+) -> Tensor:
+    """Return a copy with `alpha * source` added to the slices that a vector of indices names."""
+    source = tensor_of(source, "index_add", "source")
+    if type(alpha) is not int or alpha != 1:
+        source = mul(source, alpha)
+    return _slices(ops.index_add, input, dim, index, source)
+
+
+def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+    """Return a copy with `source` in place of the slices that a vector of indices names."""
+    return _slices(ops.index_set, input, dim, index, tensor_of(source, "index_copy", "source"))
+
+
+def index_fill(input: Tensor, dim: int, index: Tensor, value: Number | Tensor) -> Tensor:
+    """Return a copy with a number or 0-d tensor in the slices that a vector of indices names."""
+    if isinstance(value, Tensor) and value.ndim:
+        raise ShapeError(f"index_fill: only supports a 0-dimensional value{describe(value)}")
+    filling = operand(value, tensor_of(input, "index_fill")._type.dtype, "index_fill")
+    return _slices(ops.index_set, input, dim, index, filling)
+
+
+def _slices(op: Any, input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+    x, at = tensor_of(input, op.name), _vector(index, op.name)
+    axis = axis_of(dim, x.ndim, op.name)
+    if source._type.dtype is not x._type.dtype:
+        raise DTypeError(
+            f"{op.name}: self and source expected to have the same dtype{describe(x, source)}"
+        )
+    base = _lifted(x)
+    shape = base._type.shape
+    target = (*shape[:axis], at._type.shape[0], *shape[axis + 1 :])
+    if source.ndim == 0:
+        source = broadcast(source, target)
+    result = emit(op, (base, at, source), axis=axis)
+    return result if x.ndim else reshaped(result, ())
+
+
+def index_put(input: Tensor, indices: Any, values: Tensor, accumulate: bool = False) -> Tensor:
+    """Return a copy with `values` at `input[indices]`, or added there (`accumulate`).
+
+    `indices` is a tuple of integer tensors or masks (eager only), one per leading axis.
+    """
+    x = tensor_of(input, "index_put")
+    if not isinstance(indices, (tuple, list)):
+        raise ArgumentError("index_put: indices must be a tuple of tensors")
+    picks: list[tuple[int, Tensor]] = []
+    axis = 0
+    for index in indices:
+        if index is None:
+            axis += 1
+        elif tensor_of(index, "index_put", "index")._type.dtype.kind == "bool":
+            found = nonzero(index, as_tuple=True)
+            picks += [(axis + i, column) for i, column in enumerate(found)]
+            axis += index.ndim
+        else:
+            picks.append((axis, _index(index, "index_put")))
+            axis += 1
+    if axis > x.ndim:
+        raise IndexOutOfRangeError(f"index_put: too many indices for {x.type}: {axis}")
+    new = tensor_of(values, "index_put", "values")
+    if new._type.dtype is not x._type.dtype:
+        raise DTypeError(
+            "index_put: Index put requires the source and destination dtypes match"
+            f"{describe(x, new)}"
+        )
+    return replaced(x, picks, new, accumulate)
+
+
+# ---------------------------------------------------------------------- as many as the data says
+
+
+def masked_select(input: Tensor, mask: Tensor) -> Tensor:
+    """Return the elements where the mask holds, as a vector; both broadcast. Eager only."""
+    x, where_ = tensor_of(input, "masked_select"), tensor_of(mask, "masked_select", "mask")
+    if where_._type.dtype.kind != "bool":
+        raise DTypeError(f"masked_select: expected BoolTensor for mask{describe(where_)}")
+    shape = tuple(np.broadcast_shapes(x._type.shape, where_._type.shape))
+    return getitem(broadcast(x, shape), broadcast(where_, shape))
+
+
+def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
+    """Return the indices of elements that aren't zero, (n, ndim), or one vector per axis.
+
+    Raises: `TraceError` in a trace, where n isn't known.
+    """
+    array = tensor_of(input, "nonzero")._concrete("nonzero(), whose result's size depends on data,")
+    if as_tuple:
+        found = np.nonzero(np.atleast_1d(array))
+        return tuple(from_array(np.ascontiguousarray(index)) for index in found)
+    return from_array(np.ascontiguousarray(np.argwhere(array)))
+
+
+def argwhere(input: Tensor) -> Tensor:
+    """Return `nonzero(input)`."""
+    return nonzero(input)
+
+
+def repeated_positions(repeats: Tensor, size: int) -> Tensor:
+    """The index that repeats each of `size` positions as often as `repeats` says. Eager only."""
+    counts = repeats._concrete("repeat_interleave() with a tensor of repeats")
+    if counts.shape not in ((1,), (size,)) or (counts < 0).any():
+        raise ShapeError(
+            f"repeat_interleave: repeats must be one number, or {size} that aren't negative"
+            f"{describe(repeats)}"
+        )
+    return from_array(np.repeat(np.arange(size), counts))
+
+
+def unique(
+    input: Tensor,
+    sorted: bool = True,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    dim: int | None = None,
+) -> Any:
+    """Return the distinct elements in ascending order, or the distinct slices along `dim`.
+
+    With `return_inverse` and `return_counts` a tuple. `sorted=False` is sorted all the same.
+    Raises: `TraceError` in a trace, where their number isn't known.
+    """
+    x = tensor_of(input, "unique")
+    array = x._concrete("unique(), whose result's size depends on data,")
+    axis = None if dim is None else axis_of(dim, x.ndim, "unique")
+    values, inverse, counts = np.unique(
+        array, return_inverse=True, return_counts=True, axis=axis, equal_nan=False
+    )
+    where_ = inverse.reshape(array.shape if axis is None else (-1,))
+    parts = [from_array(np.ascontiguousarray(values))]
+    if return_inverse:
+        parts.append(from_array(where_.astype(np.int64)))
+    if return_counts:
+        parts.append(from_array(counts.astype(np.int64)))
+    return parts[0] if len(parts) == 1 else tuple(parts)
+
+
+def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
+    """Return int64 with 1 at each class along a new last axis.
+
+    `num_classes=-1`: as many as the greatest class needs (eager only).
+    Raises: `IndexOutOfRangeError` for a class below 0 or not below `num_classes`.
+    """
+    classes = _index(tensor, "one_hot")
+    count = integer(num_classes, "one_hot", "num_classes")
+    if count == -1:
+        array = classes._concrete("one_hot() without num_classes")
+        if array.size == 0:
+            raise OptionError("one_hot: Can not infer total number of classes from empty tensor.")
+        count = int(array.max()) + 1
+    if count < 1:
+        raise OptionError(f"one_hot: num_classes should be positive, not {count}")
+    shape = (*classes._type.shape, count)
+    column = reshaped(choose(classes < 0, count, classes), (*shape[:-1], 1))
+    zeros, one = broadcast(constant(0, i64), shape), broadcast(constant(1, i64), (*shape[:-1], 1))
+    return emit(ops.scatter, (zeros, column, one), axis=len(shape) - 1)
+
+
+def where_method(input: Tensor, condition: Tensor, other: Tensor | Number) -> Tensor:
+    """`input.where(condition, other)`: `input` where the condition holds, `other` elsewhere."""
+    return choose(condition, input, other)

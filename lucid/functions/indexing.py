@@ -1,0 +1,454 @@
+"""`x[index]` and `x[index] = value`.
+
+Ints, slices, None and `...` give views. Integer tensors, lists, arrays and bool masks pick elements
+by NumPy's advanced rules, after ints and slices were applied: so `x[0, :, picks]` has the axes of
+`x[0][:, picks]`, as in PyTorch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from lucid.functions.arguments import describe
+from lucid.functions.elementwise import choose
+from lucid.functions.promotion import operand
+from lucid.functions.shape import broadcast, checked_index, permuted, reshaped, select
+from lucid.functions.tensors import Tensor
+from lucid.ir import ops
+from lucid.ir.errors import (
+    ArgumentError,
+    DTypeError,
+    IndexOutOfRangeError,
+    OptionError,
+    ShapeError,
+)
+from lucid.ir.types import Shape, i64
+from lucid.tensor.context import context
+from lucid.tensor.core import emit, from_array
+from lucid.tensor.writing import write_
+
+Picks = list[tuple[int, Tensor]]  # axis of the view, and the index for it
+
+
+def getitem(input: Tensor, index: Any) -> Tensor:
+    """`input[index]`; a view if the index has no tensor, list or array.
+
+    Raises: `IndexOutOfRangeError`, `DTypeError` for an index of floats, `TraceError` for a mask in
+    a trace, whose number of elements isn't known.
+    """
+    if type(index) is int:
+        return select(input, 0, index) if input._type.shape else _too_many(input, 1)
+    view, parsed = _basic_view(input, index)
+    if parsed.mask is not None:
+        parsed.picks = [*parsed.picks, *_nonzero_picks(parsed)]
+    return _pick(view, sorted(parsed.picks, key=_axis)) if parsed.picks else view
+
+
+def setitem(input: Tensor, index: Any, value: Any) -> None:
+    """`input[index] = value`: writes in place; `value` is a number or a tensor that broadcasts.
+
+    Raises: as `getitem`; `ShapeError`, `ArgumentError` for a value that is no tensor or number.
+    """
+    new = _assigned(value, input)
+    view, parsed = _basic_view(input, index)
+    if parsed.mask is not None:
+        result = None if parsed.picks else _masked(view, parsed.mask, parsed.mask_axis, new)
+        if result is not None:
+            write_(view, result)
+            return
+        parsed.picks = [*parsed.picks, *_nonzero_picks(parsed)]
+    if not parsed.picks:
+        write_(view, _without_leading_ones(new, view.ndim))
+    else:
+        write_(view, replaced(view, sorted(parsed.picks, key=_axis), new))
+
+
+def _axis(pick: tuple[int, Tensor]) -> int:
+    return pick[0]
+
+
+def _assigned(value: Any, target: Tensor) -> Tensor:
+    if isinstance(value, (list, tuple, np.ndarray)) and not isinstance(value, np.generic):
+        raise ArgumentError(
+            f"setitem: can't assign a {type(value).__name__} to a tensor{describe(target)}\n"
+            "hint: lucid.tensor(...) or lucid.from_numpy(array) makes a tensor"
+        )
+    return operand(value, target._type.dtype, "setitem")
+
+
+def _without_leading_ones(x: Tensor, ndim: int) -> Tensor:
+    """Drop axes that a value has above the target's, where they have size 1."""
+    shape = x._type.shape
+    surplus = len(shape) - ndim
+    if surplus > 0 and all(size == 1 for size in shape[:surplus]):
+        return reshaped(x, shape[surplus:])
+    return x
+
+
+# ---------------------------------------------------------------------- reading the index
+
+
+@dataclass(slots=True)
+class _Parsed:
+    """An index, taken apart.
+
+    Attributes:
+        starts, stops, steps: the slice of each axis of the input.
+        shape: of the view: sliced axes, without those of ints, with those of None.
+        picks: integer tensors, each with its axis of the view.
+        mask, mask_axis: the first bool mask, with its first axis of the view.
+        trivial: the view is the whole tensor.
+    """
+
+    starts: list[int] = field(default_factory=list)
+    stops: list[int] = field(default_factory=list)
+    steps: list[int] = field(default_factory=list)
+    shape: list[int] = field(default_factory=list)
+    picks: Picks = field(default_factory=list)
+    mask: Tensor | np.ndarray | None = None
+    mask_axis: int = 0
+    trivial: bool = True
+
+    def whole(self, size: int) -> None:
+        self.starts.append(0)
+        self.stops.append(size)
+        self.steps.append(1)
+
+    def keep(self, size: int) -> None:
+        self.whole(size)
+        self.shape.append(size)
+
+
+def _basic_view(x: Tensor, index: Any) -> tuple[Tensor, _Parsed]:
+    """The view that ints, slices and None make, and what is left to be picked from it."""
+    items = _items(index)
+    parsed = _parse(x, items)
+    shape = x._type.shape
+    if parsed.trivial and (parsed.picks or parsed.mask is not None):
+        return x, parsed
+    view = x
+    if shape:
+        view = emit(
+            ops.slice,
+            (x,),
+            starts=tuple(parsed.starts),
+            stops=tuple(parsed.stops),
+            steps=tuple(parsed.steps),
+        )
+    if view._type.shape != tuple(parsed.shape) or view is x:
+        view = reshaped(view, tuple(parsed.shape))
+    return view, parsed
+
+
+def _items(index: Any) -> list[Any]:
+    """The entries of an index. A list that holds slices, None, `...` or tensors is a tuple."""
+    if isinstance(index, tuple):
+        return [_entry(item) for item in index]
+    if isinstance(index, list):
+        kinds = (slice, Tensor, type(None), type(Ellipsis))
+        if any(isinstance(item, kinds) for item in index):
+            return [_entry(item) for item in index]
+        if any(isinstance(item, (list, tuple, np.ndarray)) for item in index):
+            raise OptionError(
+                "indexing: a list of lists may mean one index per axis, or one index array\n"
+                "hint: write x[a, b] for the first, x[lucid.tensor([a, b])] for the second"
+            )
+    return [_entry(index)]
+
+
+def _entry(item: Any) -> Any:
+    """An entry as int, bool, slice, None, Ellipsis, or a tensor or array of indices."""
+    if item is None or item is Ellipsis or isinstance(item, (slice, bool, int, Tensor)):
+        if isinstance(item, Tensor) and item._type.dtype.kind == "float":
+            raise DTypeError(
+                f"indexing: tensors used as indices must be integers or bools{describe(item)}"
+            )
+        return item
+    if isinstance(item, (np.bool_, np.integer)):
+        return item.item()
+    if isinstance(item, (list, tuple, range, np.ndarray)):
+        array = np.asarray(item)
+        if array.size == 0 and not isinstance(item, np.ndarray):
+            array = array.astype(np.int64)
+        if array.dtype.kind not in "biu":
+            raise DTypeError(f"indexing: arrays used as indices hold integers or bools, not {item}")
+        return array if array.dtype.kind == "b" else from_array(array.astype(np.int64))
+    if hasattr(item, "__index__"):
+        return item.__index__()
+    raise ArgumentError(
+        "indexing: only integers, slices (`:`), ellipsis (`...`), None and integer or bool "
+        f"tensors, lists and arrays are valid indices, not {item!r}"
+    )
+
+
+def _consumed(item: Any) -> int:
+    """How many axes of the input an entry stands for."""
+    if item is None or item is Ellipsis or isinstance(item, bool):
+        return 0
+    if _is_mask(item):
+        return int(item.ndim)
+    return 1
+
+
+def _is_mask(item: Any) -> bool:
+    if isinstance(item, Tensor):
+        return item._type.dtype.kind == "bool"
+    return isinstance(item, np.ndarray)
+
+
+def _parse(x: Tensor, items: list[Any]) -> _Parsed:
+    shape = x._type.shape
+    used = sum(map(_consumed, items))
+    if used > len(shape):
+        _too_many(x, used)
+    ellipses = [i for i, item in enumerate(items) if item is Ellipsis]
+    if len(ellipses) > 1:
+        raise OptionError("indexing: an index can only have a single ellipsis ('...')")
+    at = ellipses[0] if ellipses else len(items)
+    filled = [*items[:at], *[slice(None)] * (len(shape) - used), *items[at + 1 :]]
+    parsed = _Parsed()
+    for item in filled:
+        _parse_entry(parsed, item, shape)
+    return parsed
+
+
+def _too_many(x: Tensor, used: int) -> Any:
+    raise IndexOutOfRangeError(
+        f"indexing: too many indices for tensor of dimension {x.ndim}: {used}{describe(x)}"
+    )
+
+
+def _parse_entry(parsed: _Parsed, item: Any, shape: Shape) -> None:
+    axis = len(parsed.starts)
+    if item is None or item is True:
+        parsed.shape.append(1)
+        parsed.trivial = False
+    elif item is False:
+        parsed.shape.append(1)
+        parsed.picks.append((len(parsed.shape) - 1, from_array(np.zeros(0, np.int64))))
+        parsed.trivial = False
+    elif isinstance(item, slice):
+        _parse_slice(parsed, item, shape[axis])
+    elif isinstance(item, int):
+        at = checked_index(item, shape[axis], axis)
+        parsed.starts.append(at)
+        parsed.stops.append(at + 1)
+        parsed.steps.append(1)
+        parsed.trivial = False
+    elif _is_mask(item):
+        _parse_mask(parsed, item, shape)
+    else:
+        parsed.picks.append((len(parsed.shape), item))
+        parsed.keep(shape[axis])
+
+
+def _parse_slice(parsed: _Parsed, item: slice, size: int) -> None:
+    try:
+        start, stop, step = item.indices(size)
+    except ValueError:
+        raise OptionError("indexing: slice step cannot be zero") from None
+    length = len(range(start, stop, step))
+    if length == 0:
+        start = stop = 0
+        step = 1
+    parsed.starts.append(start)
+    parsed.stops.append(stop)
+    parsed.steps.append(step)
+    parsed.shape.append(length)
+    if length != size or step != 1:
+        parsed.trivial = False
+
+
+def _parse_mask(parsed: _Parsed, mask: Tensor | np.ndarray, shape: Shape) -> None:
+    axis = len(parsed.starts)
+    covered = shape[axis : axis + mask.ndim]
+    if tuple(mask.shape) != covered:
+        raise IndexOutOfRangeError(
+            f"indexing: the shape of the mask {list(mask.shape)} at axis {axis} does not match the "
+            f"shape of the indexed tensor {list(shape)}"
+        )
+    first = len(parsed.shape)
+    if mask.ndim == 0:  # a 0-d mask adds an axis of size 0 or 1
+        parsed.shape.append(1)
+        parsed.trivial = False
+    for size in covered:
+        parsed.keep(size)
+    if parsed.mask is None:
+        parsed.mask, parsed.mask_axis = mask, first
+    else:
+        parsed.picks += _picks_of_mask(mask, first)
+
+
+def _nonzero_picks(parsed: _Parsed) -> Picks:
+    assert parsed.mask is not None
+    return _picks_of_mask(parsed.mask, parsed.mask_axis)
+
+
+def _picks_of_mask(mask: Tensor | np.ndarray, axis: int) -> Picks:
+    """Indices of the mask's true elements, one tensor per axis. Raises `TraceError` in a trace."""
+    if isinstance(mask, Tensor):
+        mask = mask._concrete("indexing with a bool mask, whose result's size depends on its data,")
+    found = np.nonzero(np.atleast_1d(mask))
+    return [(axis + i, from_array(np.asarray(index))) for i, index in enumerate(found)]
+
+
+# ---------------------------------------------------------------------- picking
+
+
+def _pick(view: Tensor, picks: Picks) -> Tensor:
+    view, picks = _take_scalars(view, picks)
+    if not picks:
+        return view
+    merged, axis, index, _ = _merge(view, picks)
+    return emit(ops.take, (merged, index), axis=axis)
+
+
+def _take_scalars(view: Tensor, picks: Picks) -> tuple[Tensor, Picks]:
+    """Apply 0-d index tensors first, as ints are; the axes of the others move down."""
+    remaining: Picks = []
+    taken = 0
+    for axis, index in picks:
+        if index.ndim == 0:
+            view = emit(ops.take, (view, _wide(index)), axis=axis - taken)
+            taken += 1
+        else:
+            remaining.append((axis - taken, index))
+    return view, remaining
+
+
+def _wide(index: Tensor) -> Tensor:
+    return index if index._type.dtype is i64 else emit(ops.cast, (index,), dtype=i64)
+
+
+def _merge(view: Tensor, picks: Picks) -> tuple[Tensor, int, Tensor, tuple[int, ...]]:
+    """Lay the picked axes side by side and make one of them.
+
+    Returns the tensor, the merged axis, one index into it, and the order that the axes were put in.
+    Where the axes are apart the result's axes of the index come first, else in their place.
+    """
+    axes = [axis for axis, _ in picks]
+    adjacent = axes == list(range(axes[0], axes[0] + len(axes)))
+    first = axes[0] if adjacent else 0
+    rest = [axis for axis in range(view.ndim) if axis not in axes]
+    perm = (*rest[:first], *axes, *rest[first:])
+    if perm != tuple(range(view.ndim)):
+        view = permuted(view, perm)
+    if len(picks) == 1:
+        return view, first, _wide(picks[0][1]), perm
+    shape = view._type.shape
+    sizes = shape[first : first + len(axes)]
+    index = _linear([index for _, index in picks], sizes, [axis for axis, _ in picks])
+    merged = (*shape[:first], prod(sizes), *shape[first + len(axes) :])
+    return reshaped(view, merged), first, index, perm
+
+
+def _linear(indices: Sequence[Tensor], sizes: Sequence[int], axes: Sequence[int]) -> Tensor:
+    """One row-major index from one per axis; an index out of its own axis stays out of range."""
+    try:
+        shape = np.broadcast_shapes(*(index._type.shape for index in indices))
+    except ValueError:
+        raise ShapeError(
+            "indexing: shape mismatch: indexing tensors could not be broadcast together"
+            f"{describe(*indices)}"
+        ) from None
+    linear: Any = None
+    outside: Any = None
+    for index, size, axis in zip(indices, sizes, axes, strict=True):
+        index = _wide(index)
+        if index._array is not None and context.recorder is None:
+            _check_range(index._array, size, axis)
+        wrapped = choose(index < 0, index + size, index)
+        wrong = (wrapped < 0) | (wrapped >= size)
+        outside = wrong if outside is None else outside | wrong
+        linear = wrapped if linear is None else linear * size + wrapped
+    return broadcast(choose(outside, prod(sizes), linear), tuple(shape))
+
+
+def _check_range(index: np.ndarray, size: int, axis: int) -> None:
+    outside = (index < -size) | (index >= size)
+    if outside.any():
+        raise IndexOutOfRangeError(
+            f"index {int(index[outside].flat[0])} is out of bounds for dimension {axis} with size "
+            f"{size}"
+        )
+
+
+def replaced(view: Tensor, picks: Picks, value: Tensor, accumulate: bool = False) -> Tensor:
+    """`view` with the picked elements replaced by `value`, or with `value` added to them.
+
+    Of several values for one element the last one stays; when accumulating, all count.
+    """
+    for axis, index in picks:
+        if index.ndim == 0:
+            return _replaced_slice(view, axis, index, picks, value, accumulate)
+    merged, axis, index, perm = _merge(view, picks)
+    shape = merged._type.shape
+    source = _fitted(value, (*shape[:axis], *index._type.shape, *shape[axis + 1 :]))
+    op = ops.index_add if accumulate else ops.index_set
+    result = emit(op, (merged, index, source), axis=axis)
+    ordered = tuple(view._type.shape[i] for i in perm)
+    if result._type.shape != ordered:
+        result = reshaped(result, ordered)
+    if perm == tuple(range(len(perm))):
+        return result
+    return permuted(result, tuple(sorted(range(len(perm)), key=perm.__getitem__)))
+
+
+def _replaced_slice(
+    view: Tensor, axis: int, index: Tensor, picks: Picks, value: Tensor, accumulate: bool
+) -> Tensor:
+    """As `replaced`, inside the slice that a 0-d index names, as an int would."""
+    part = emit(ops.take, (view, _wide(index)), axis=axis)
+    rest = [(other - (other > axis), x) for other, x in picks if x is not index]
+    if rest:
+        part = replaced(part, rest, value, accumulate)
+    else:
+        new = _fitted(value, part._type.shape)
+        part = part + new if accumulate else new
+    shape = view._type.shape
+    row = reshaped(part, (*shape[:axis], 1, *shape[axis + 1 :]))
+    return emit(ops.index_set, (view, reshaped(_wide(index), (1,)), row), axis=axis)
+
+
+def _fitted(value: Tensor, target: Shape) -> Tensor:
+    value = _without_leading_ones(value, len(target))
+    try:
+        fits = np.broadcast_shapes(value._type.shape, target) == target
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ShapeError(
+            f"indexing: shape mismatch: value tensor of shape {list(value._type.shape)} cannot be "
+            f"broadcast to indexing result of shape {list(target)}{describe(value)}"
+        )
+    return broadcast(value, target)
+
+
+def _masked(view: Tensor, mask: Tensor | np.ndarray, axis: int, value: Tensor) -> Tensor | None:
+    """`view` with `value` where the mask holds; None if true elements have a value each."""
+    ndim = mask.ndim
+    behind = view.ndim - axis - max(ndim, 1)
+    value = _without_leading_ones(value, axis + 1 + behind)
+    shape = value._type.shape
+    if len(shape) > behind:
+        place = len(shape) - behind - 1
+        if shape[place] != 1:
+            return None
+        value = reshaped(value, (*shape[:place], *(1,) * max(ndim, 1), *shape[place + 1 :]))
+    condition = mask if isinstance(mask, Tensor) else from_array(mask)
+    condition = reshaped(condition, (*(condition._type.shape or (1,)), *(1,) * behind))
+    try:
+        fits = np.broadcast_shapes(value._type.shape, view._type.shape) == view._type.shape
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ShapeError(
+            f"indexing: shape mismatch: value tensor of shape {list(shape)} cannot be broadcast to "
+            f"the masked part of {list(view._type.shape)}{describe(value)}"
+        )
+    return choose(condition, value, view)

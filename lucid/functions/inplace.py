@@ -1,0 +1,71 @@
+"""In-place variants: the function's result, written into its first operand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Concatenate, ParamSpec
+
+from lucid.functions.arguments import describe, tensor_of
+from lucid.functions.conversion import cast
+from lucid.functions.elementwise import masked_fill
+from lucid.functions.promotion import Number, operand
+from lucid.functions.tensors import Tensor
+from lucid.ir.errors import ArgumentError, ShapeError
+from lucid.tensor.writing import write_
+
+P = ParamSpec("P")
+Function = Callable[Concatenate[Tensor, P], Tensor]
+
+
+def in_place(function: Function[P]) -> Function[P]:
+    """The variant of a function that writes its result into the first operand and returns that.
+
+    It raises `DTypeError` where the result's category is above the operand's, and `ShapeError`
+    where its shape is another one.
+    """
+
+    def written(input: Tensor, /, *args: P.args, **kwargs: P.kwargs) -> Tensor:
+        return write_(input, function(input, *args, **kwargs))
+
+    written.__name__ = written.__qualname__ = f"{function.__name__}_"
+    written.__doc__ = f"In place: see `{function.__name__}`."
+    return written
+
+
+def copy_(input: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
+    """Overwrite the tensor with `src`, broadcast and cast, also from floats to integers."""
+    source = tensor_of(src, "copy_", "src")
+    return write_(input, cast(source, input._type.dtype))
+
+
+def fill_(input: Tensor, value: Number | Tensor) -> Tensor:
+    """Overwrite every element with a number or a 0-d tensor."""
+    if isinstance(value, Tensor) and value.ndim:
+        raise ShapeError(f"fill_: only supports 0-dimension value tensors{describe(value)}")
+    return write_(input, operand(value, input._type.dtype, "fill_"))
+
+
+def zero_(input: Tensor) -> Tensor:
+    """Overwrite every element with 0."""
+    return fill_(input, 0)
+
+
+def masked_fill_(input: Tensor, mask: Tensor, value: Number | Tensor) -> Tensor:
+    """Overwrite the elements where the mask holds with a number or a 0-d tensor."""
+    return write_(input, masked_fill(input, mask, value))
+
+
+def fill_diagonal_(input: Tensor, fill_value: Number) -> Tensor:
+    """Overwrite the diagonal of a matrix with a number."""
+    if input.ndim != 2:
+        raise ShapeError(f"fill_diagonal_: takes a matrix{describe(input)}")
+    fill_(input.diagonal(), fill_value)
+    return input
+
+
+def detach_(input: Tensor) -> Tensor:
+    """Cut the tensor from its history. Raises `ArgumentError` for a view."""
+    if input._base is not None and input.requires_grad:
+        raise ArgumentError("detach_: can't detach views in-place\nhint: use detach() instead")
+    input._grad_fn, input._output_nr, input._requires_grad = None, 0, False
+    return input

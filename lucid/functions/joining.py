@@ -1,0 +1,300 @@
+"""Joining tensors, cutting them apart, and shifting their elements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+
+from lucid.functions.arguments import axis_of, describe, integer, shape_of, tensor_of
+from lucid.functions.elementwise import choose, clone
+from lucid.functions.promotion import Number, common_dtype, operand
+from lucid.functions.shape import broadcast, permuted, reshaped, select, sliced, unsqueeze
+from lucid.functions.tensors import Tensor
+from lucid.ir import ops
+from lucid.ir.errors import ArgumentError, OptionError, ShapeError
+from lucid.ir.types import Shape, i64
+from lucid.tensor.core import emit
+
+Tensors = Sequence[Tensor]
+
+
+def _listed(tensors: Any, op: str) -> list[Tensor]:
+    if isinstance(tensors, Tensor):
+        raise ArgumentError(f"{op}: takes a list or tuple of tensors, not a Tensor")
+    parts = [tensor_of(part, op, f"element {i}") for i, part in enumerate(tensors)]
+    if not parts:
+        raise ArgumentError(f"{op}: expected a non-empty list of Tensors")
+    return parts
+
+
+def cat(tensors: Tensors, dim: int = 0) -> Tensor:
+    """Join tensors along an axis that they have; dtypes are promoted.
+
+    Empty tensors of shape (0,) are left out, as in PyTorch. Raises `ShapeError`.
+    """
+    parts = _listed(tensors, "cat")
+    dtype = common_dtype(tuple(parts), "cat")
+    real = [part for part in parts if part._type.shape != (0,)] or parts[:1]
+    if any(part.ndim == 0 for part in real):
+        raise ShapeError(
+            f"cat: zero-dimensional tensor cannot be concatenated{describe(*parts)}\n"
+            "hint: use stack"
+        )
+    axis = axis_of(dim, real[0].ndim, "cat")
+    return emit(ops.concat, [operand(part, dtype, "cat") for part in real], axis=axis)
+
+
+def stack(tensors: Tensors, dim: int = 0) -> Tensor:
+    """Join tensors of one shape along a new axis; dtypes are promoted. Raises `ShapeError`."""
+    parts = _listed(tensors, "stack")
+    shape = parts[0]._type.shape
+    if any(part._type.shape != shape for part in parts):
+        raise ShapeError(f"stack: expects each tensor to be equal size{describe(*parts)}")
+    axis = axis_of(dim, len(shape) + 1, "stack")
+    return cat([unsqueeze(part, axis) for part in parts], axis)
+
+
+def hstack(tensors: Tensors) -> Tensor:
+    """Join along axis 1, vectors along axis 0."""
+    parts = [part if part.ndim else reshaped(part, (1,)) for part in _listed(tensors, "hstack")]
+    return cat(parts, 0 if parts[0].ndim == 1 else 1)
+
+
+def vstack(tensors: Tensors) -> Tensor:
+    """Join along axis 0, vectors as rows."""
+    parts = _listed(tensors, "vstack")
+    return cat([p if p.ndim >= 2 else reshaped(p, (1, p._type.size)) for p in parts], 0)
+
+
+def split(tensor: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
+    """Return views of parts along `dim`: of one size (the last may be smaller) or listed sizes."""
+    x = tensor_of(tensor, "split")
+    axis = axis_of(dim, x.ndim, "split")
+    if not x.ndim:
+        raise ShapeError("split: split expects at least a 1-dimensional tensor")
+    size = x._type.shape[axis]
+    if isinstance(split_size_or_sections, (tuple, list)):
+        sizes = list(shape_of((split_size_or_sections,), "split"))
+        if sum(sizes) != size:
+            raise ShapeError(
+                "split: split_with_sizes expects split_sizes to sum exactly to "
+                f"{size} (input tensor's size at dimension {axis}), but got split_sizes={sizes}"
+            )
+    else:
+        step = integer(split_size_or_sections, "split", "split_size")
+        if step < 0 or (step == 0 and size):
+            raise OptionError(f"split: expects split_size be non-negative, but got {step}")
+        sizes = [min(step, size - at) for at in range(0, size, step or 1)] or [0]
+    ends = list(accumulate(sizes))
+    pairs = zip([0, *ends], ends, strict=False)
+    return tuple(sliced(x, axis, start, stop) for start, stop in pairs)
+
+
+def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
+    """Return views of at most `chunks` parts of equal size along `dim`, the last maybe smaller."""
+    if chunks <= 0:
+        raise OptionError(f"chunk: expects `chunks` to be greater than 0, got: {chunks}")
+    x = tensor_of(input, "chunk")
+    axis = axis_of(dim, x.ndim, "chunk")
+    if not x.ndim:
+        raise ShapeError("chunk: chunk expects at least a 1-dimensional tensor")
+    size = x._type.shape[axis]
+    if not size:
+        return split(x, [0] * chunks, axis)
+    return split(x, -(-size // chunks), axis)
+
+
+def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
+    """Return a tuple of views, one per index along `dim`, without that axis."""
+    x = tensor_of(input, "unbind")
+    axis = axis_of(dim, x.ndim, "unbind")
+    if not x.ndim:
+        raise ShapeError("unbind: Dimension specified as 0 but tensor has no dimensions")
+    return tuple(select(x, axis, i) for i in range(x._type.shape[axis]))
+
+
+def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
+    """Return a copy with elements moved by `shifts` along `dims`; what falls off comes in again."""
+    x = tensor_of(input, "roll")
+    amounts = shifts if isinstance(shifts, (tuple, list)) else (shifts,)
+    if dims is None or dims == ():
+        if len(amounts) != 1:
+            raise ArgumentError("roll: shifts and dimensions must align")
+        return reshaped(roll(reshaped(x, (x._type.size,)), amounts[0], 0), x._type.shape)
+    axes = dims if isinstance(dims, (tuple, list)) else (dims,)
+    if len(amounts) != len(axes):
+        raise ArgumentError(
+            f"roll: shifts and dimensions must align. shifts: {len(amounts)}, dims: {len(axes)}"
+        )
+    result = clone(x)
+    for amount, dim in zip(amounts, axes, strict=True):
+        axis = axis_of(dim, x.ndim, "roll")
+        size = x._type.shape[axis]
+        cut = (size - integer(amount, "roll", "shifts")) % size if size else 0
+        if cut:
+            result = cat([sliced(result, axis, cut, size), sliced(result, axis, 0, cut)], axis)
+    return result
+
+
+# ---------------------------------------------------------------------- diagonals and triangles
+
+
+def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    """Return the diagonal of two axes as the last one; a view where strides allow it."""
+    x = tensor_of(input, "diagonal")
+    first, second = axis_of(dim1, x.ndim, "diagonal"), axis_of(dim2, x.ndim, "diagonal")
+    if first == second or x.ndim < 2:
+        raise OptionError(f"diagonal: diagonal dimensions cannot be identical {dim1}, {dim2}")
+    rest = tuple(axis for axis in range(x.ndim) if axis not in (first, second))
+    if rest or (first, second) != (0, 1):
+        x = permuted(x, (*rest, first, second))
+    *outer, rows, columns = x._type.shape
+    length = max(min(rows + min(offset, 0), columns - max(offset, 0)), 0)
+    start = (max(offset, 0) + max(-offset, 0) * columns) if length else 0
+    flat = reshaped(x, (*outer, rows * columns))
+    stop = start + (length - 1) * (columns + 1) + 1 if length else start
+    return sliced(flat, len(outer), start, stop, columns + 1)
+
+
+def diag(input: Tensor, diagonal: int = 0) -> Tensor:
+    """Return the matrix with a vector on its diagonal, or the diagonal of a matrix, as a copy."""
+    x = tensor_of(input, "diag")
+    if x.ndim == 1:
+        return diag_embed(x, diagonal)
+    if x.ndim == 2:
+        return clone(_diagonal(x, diagonal))
+    raise ShapeError(f"diag: Supports 1D or 2D tensors. Got {x.ndim}D{describe(x)}")
+
+
+_diagonal = diagonal
+
+
+def diag_embed(input: Tensor, offset: int = 0) -> Tensor:
+    """Return matrices with the last axis on their diagonal. Shapes: (..., n) to (..., m, m)."""
+    x = tensor_of(input, "diag_embed")
+    length = x._type.shape[-1]
+    size = length + abs(offset)
+    low, high = max(-offset, 0), max(offset, 0)
+    columns = pad(x, (high, low))
+    mask = _band(size, size, offset)
+    rows = broadcast(unsqueeze(columns, -2), (*x._type.shape[:-1], size, size))
+    return choose(mask, rows, 0)
+
+
+def _band(rows: int, columns: int, offset: int) -> Tensor:
+    return _column(rows, columns) - _row(rows, columns) == offset
+
+
+def _row(rows: int, columns: int) -> Tensor:
+    return emit(ops.iota, (), shape=(rows, columns), axis=0, dtype=i64)
+
+
+def _column(rows: int, columns: int) -> Tensor:
+    return emit(ops.iota, (), shape=(rows, columns), axis=1, dtype=i64)
+
+
+def trace(input: Tensor) -> Tensor:
+    """Return the sum of a matrix's diagonal."""
+    if input.ndim != 2:
+        raise ShapeError(f"trace: expected a matrix, but got tensor with dim {input.ndim}")
+    return diagonal(input).sum()
+
+
+def tril(input: Tensor, diagonal: int = 0) -> Tensor:
+    """Return the matrices with zeros above the given diagonal."""
+    return _triangle(input, "tril", lambda distance: distance <= diagonal)
+
+
+def triu(input: Tensor, diagonal: int = 0) -> Tensor:
+    """Return the matrices with zeros below the given diagonal."""
+    return _triangle(input, "triu", lambda distance: distance >= diagonal)
+
+
+def _triangle(input: Tensor, op: str, keep: Any) -> Tensor:
+    x = tensor_of(input, op)
+    if x.ndim < 2:
+        raise ShapeError(f"{op}: input tensor must have at least 2 dimensions{describe(x)}")
+    rows, columns = x._type.shape[-2:]
+    inside = keep(_column(rows, columns) - _row(rows, columns))
+    return choose(inside, x, False)
+
+
+# ---------------------------------------------------------------------- borders
+
+
+def pad(
+    input: Tensor, pad: Sequence[int], mode: str = "constant", value: Number | None = None
+) -> Tensor:
+    """Add `value`, 0 by default, around the tensor; negative widths cut.
+
+    Shapes: `pad` holds (before, after) of the last axis, then of the one before it, and so on.
+    """
+    if mode != "constant":
+        raise OptionError(f"pad: mode 'constant' is what there is, not {mode!r}")
+    x = tensor_of(input, "pad")
+    widths = tuple(integer(width, "pad", "width") for width in pad)
+    if len(widths) % 2 or len(widths) // 2 > x.ndim:
+        raise ShapeError(
+            f"pad: needs a pair of widths for at most {x.ndim} axes, not {list(widths)}"
+            f"{describe(x)}"
+        )
+    low, high = [0] * x.ndim, [0] * x.ndim
+    for i in range(len(widths) // 2):
+        low[-1 - i], high[-1 - i] = widths[2 * i], widths[2 * i + 1]
+    x = _cropped(x, low, high)
+    filling = operand(0 if value is None else value, x._type.dtype, "pad")
+    positive_low, positive_high = (tuple(max(w, 0) for w in side) for side in (low, high))
+    return emit(ops.pad, (x, filling), low=positive_low, high=positive_high)
+
+
+def _cropped(x: Tensor, low: list[int], high: list[int]) -> Tensor:
+    for axis, size in enumerate(x._type.shape):
+        start, stop = max(-low[axis], 0), size - max(-high[axis], 0)
+        if stop < start:
+            raise ShapeError(f"pad: cuts more than the {size} elements of axis {axis}{describe(x)}")
+        if (start, stop) != (0, size):
+            x = sliced(x, axis, start, stop)
+    return x
+
+
+def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """Return views of all tensors in the shape that they broadcast to. Raises `ShapeError`."""
+    shape = broadcast_shapes(*(tensor._type.shape for tensor in tensors))
+    return tuple(broadcast(tensor, tuple(shape)) for tensor in tensors)
+
+
+def broadcast_shapes(*shapes: Shape) -> Shape:
+    """Return the shape that all shapes broadcast to. Raises `ShapeError`."""
+    from lucid.tensor.size import Size
+
+    try:
+        return Size(np.broadcast_shapes(*shapes))
+    except ValueError:
+        listed = ", ".join(str(list(shape)) for shape in shapes)
+        raise ShapeError(f"broadcast_shapes: {listed} don't broadcast to one shape") from None
+
+
+def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
+    """Return views of vectors spread over a grid, one axis each; "xy" swaps the first two."""
+    if indexing not in ("ij", "xy"):
+        raise OptionError(
+            f"meshgrid: indexing must be one of 'xy' or 'ij', but received {indexing}"
+        )
+    if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)):
+        tensors = tuple(tensors[0])
+    vectors = [reshaped(vector, (vector._type.size,)) for vector in tensors]
+    order = list(range(len(vectors)))
+    if indexing == "xy" and len(order) > 1:
+        order[0], order[1] = 1, 0
+    sizes = [0] * len(order)
+    for axis, vector in zip(order, vectors, strict=True):
+        sizes[axis] = vector._type.size
+    return tuple(
+        broadcast(
+            reshaped(vector, (vector._type.size, *(1,) * (len(order) - 1 - axis))), tuple(sizes)
+        )
+        for axis, vector in zip(order, vectors, strict=True)
+    )

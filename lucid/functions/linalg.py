@@ -1,0 +1,166 @@
+"""Products of vectors, matrices and batches of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lucid.functions.arguments import describe, tensor_of
+from lucid.functions.promotion import Number
+from lucid.functions.shape import permuted, reshape, reshaped
+from lucid.functions.tensors import Tensor
+from lucid.ir import ops
+from lucid.ir.errors import DTypeError, ShapeError
+from lucid.tensor.core import emit
+
+
+def _pair(input: Any, other: Any, op: str) -> tuple[Tensor, Tensor]:
+    """Check that both are tensors of one dtype; products don't promote, as in PyTorch."""
+    a, b = tensor_of(input, op), tensor_of(other, op, "other")
+    if a._type.dtype is not b._type.dtype:
+        raise DTypeError(
+            f"{op}: expected both operands to have the same dtype, but got {a.dtype!r} and "
+            f"{b.dtype!r}{describe(a, b)}\nhint: convert one with .to(other.dtype)"
+        )
+    return a, b
+
+
+def _ranked(input: Any, other: Any, ranks: tuple[int, int], op: str) -> tuple[Tensor, Tensor]:
+    a, b = _pair(input, other, op)
+    if (a.ndim, b.ndim) != ranks:
+        raise ShapeError(
+            f"{op}: expects tensors with {ranks[0]} and {ranks[1]} dimensions{describe(a, b)}"
+        )
+    return a, b
+
+
+def matmul(input: Tensor, other: Tensor) -> Tensor:
+    """Return the matrix product; vectors are rows or columns, leading axes are batches.
+
+    Shapes: (..., n, k) and (..., k, m) give (..., n, m), with (...) broadcast; a vector's axis
+    is left out of the result. Raises: `ShapeError`, `DTypeError` for two dtypes.
+    """
+    a, b = _pair(input, other, "matmul")
+    first, second = a._type.shape, b._type.shape
+    if len(first) >= 2 and len(second) >= 2:
+        return emit(ops.matmul, (a, b))
+    if not first or not second:
+        raise ShapeError(
+            f"matmul: both arguments to matmul need to be at least 1D{describe(a, b)}\n"
+            "hint: use * to multiply by a scalar"
+        )
+    inner = (first[-1], second[-2] if len(second) > 1 else second[0])
+    if inner[0] != inner[1]:
+        raise ShapeError(
+            f"matmul: the inner dimensions differ, {inner[0]} and {inner[1]}{describe(a, b)}"
+        )
+    left = reshaped(a, (1, first[0])) if len(first) == 1 else a
+    right = reshaped(b, (second[0], 1)) if len(second) == 1 else b
+    product = emit(ops.matmul, (left, right))
+    shape = product._type.shape
+    if len(second) == 1:
+        shape = shape[:-1]
+    if len(first) == 1:
+        shape = shape[:-1] if len(second) == 1 else (*shape[:-2], shape[-1])
+    return reshaped(product, shape)
+
+
+def rmatmul(input: Tensor, other: Tensor) -> Tensor:
+    """Return `other @ input`."""
+    return matmul(other, input)
+
+
+def mm(input: Tensor, mat2: Tensor) -> Tensor:
+    """Return the product of two matrices: (n, k) and (k, m) give (n, m)."""
+    return emit(ops.matmul, _ranked(input, mat2, (2, 2), "mm"))
+
+
+def bmm(input: Tensor, mat2: Tensor) -> Tensor:
+    """Return the products of two batches of matrices: (b, n, k) and (b, k, m) give (b, n, m)."""
+    a, b = _ranked(input, mat2, (3, 3), "bmm")
+    if a._type.shape[0] != b._type.shape[0]:
+        raise ShapeError(f"bmm: the batches differ in size{describe(a, b)}")
+    return emit(ops.matmul, (a, b))
+
+
+def mv(input: Tensor, vec: Tensor) -> Tensor:
+    """Return the product of a matrix (n, k) and a vector (k,)."""
+    return matmul(*_ranked(input, vec, (2, 1), "mv"))
+
+
+def dot(input: Tensor, tensor: Tensor) -> Tensor:
+    """Return the scalar product of two vectors of one size."""
+    a, b = _ranked(input, tensor, (1, 1), "dot")
+    if a._type.shape != b._type.shape:
+        raise ShapeError(f"dot: inconsistent tensor size{describe(a, b)}")
+    return matmul(a, b)
+
+
+def outer(input: Tensor, vec2: Tensor) -> Tensor:
+    """Return the product of each element with each: (n,) and (m,) give (n, m); promoted."""
+    a, b = tensor_of(input, "outer"), tensor_of(vec2, "outer", "vec2")
+    if a.ndim != 1 or b.ndim != 1:
+        raise ShapeError(f"outer: expects two vectors{describe(a, b)}")
+    return reshaped(a, (a._type.size, 1)) * b
+
+
+def addmm(
+    input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Number = 1, alpha: Number = 1
+) -> Tensor:
+    """Return `beta * input + alpha * (mat1 @ mat2)`."""
+    return _combined(input, mm(mat1, mat2), beta, alpha)
+
+
+def addmv(
+    input: Tensor, mat: Tensor, vec: Tensor, *, beta: Number = 1, alpha: Number = 1
+) -> Tensor:
+    """Return `beta * input + alpha * (mat @ vec)`."""
+    return _combined(input, mv(mat, vec), beta, alpha)
+
+
+def baddbmm(
+    input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Number = 1, alpha: Number = 1
+) -> Tensor:
+    """Return `beta * input + alpha * (batch1 @ batch2)`."""
+    return _combined(input, bmm(batch1, batch2), beta, alpha)
+
+
+def _combined(base: Tensor, product: Tensor, beta: Number, alpha: Number) -> Tensor:
+    """`beta * base + alpha * product`; with a beta of 0, NaN in `base` doesn't count."""
+    if type(alpha) is not int or alpha != 1:
+        product = product * alpha
+    if type(beta) in (int, float) and beta == 0:
+        return product
+    if type(beta) is not int or beta != 1:
+        base = base * beta
+    return base + product
+
+
+def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
+    """Sum products over the last `dims` axes of `a` and the first of `b`, or over listed axes."""
+    x, y = _pair(a, b, "tensordot")
+    if isinstance(dims, int):
+        left, right = list(range(x.ndim - dims, x.ndim)), list(range(dims))
+    else:
+        left, right = (
+            [axis % t.ndim for axis in axes] for t, axes in zip((x, y), dims, strict=True)
+        )
+    kept_left = [axis for axis in range(x.ndim) if axis not in left]
+    kept_right = [axis for axis in range(y.ndim) if axis not in right]
+    shape_x, shape_y = x._type.shape, y._type.shape
+    if [shape_x[i] for i in left] != [shape_y[i] for i in right]:
+        raise ShapeError(f"tensordot: contracted dimensions need to match{describe(x, y)}")
+    outer_x, outer_y = [shape_x[i] for i in kept_left], [shape_y[i] for i in kept_right]
+    inner = 1
+    for axis in left:
+        inner *= shape_x[axis]
+    rows = _volume(outer_x)
+    matrix_x = reshaped(permuted(x, (*kept_left, *left)), (rows, inner))
+    matrix_y = reshaped(permuted(y, (*right, *kept_right)), (inner, _volume(outer_y)))
+    return reshape(emit(ops.matmul, (matrix_x, matrix_y)), (*outer_x, *outer_y))
+
+
+def _volume(sizes: list[int]) -> int:
+    result = 1
+    for size in sizes:
+        result *= size
+    return result

@@ -1,0 +1,170 @@
+"""PyTorch's type promotion: which dtype an operation computes in.
+
+Tensors with dimensions come before 0-d tensors, and these before Python numbers: a later class
+decides only if its category (bool < int < float) is higher.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import numpy as np
+
+from lucid.dtypes import get_default_dtype, promote_types
+from lucid.functions.tensors import Tensor
+from lucid.ir import ops
+from lucid.ir.errors import ArgumentError, OptionError
+from lucid.ir.op import Op, Operand
+from lucid.ir.types import DType, bool_, i64
+from lucid.tensor.core import constant, emit
+
+Number = bool | int | float
+_PLAIN = (float, int)
+
+
+def scalar_dtype(value: Any, op: str) -> DType:
+    """The dtype that a Python number stands for. Raises `ArgumentError` for anything else."""
+    kind = type(value)
+    if kind is float:
+        return get_default_dtype()
+    if kind is int:
+        return i64
+    if isinstance(value, (bool, np.bool_)):
+        return bool_
+    if isinstance(value, (int, np.integer)):
+        return i64
+    if isinstance(value, (float, np.floating)):  # a live scalar says that it is a float
+        return get_default_dtype()
+    raise ArgumentError(
+        f"{op}: operands are tensors and Python numbers, not {value.__class__.__name__}\n"
+        "hint: lucid.from_numpy(array) or lucid.tensor(data) makes a tensor"
+    )
+
+
+def result_type(*operands: Tensor | Number) -> DType:
+    """Return the dtype that arithmetic on these operands gives.
+
+    >>> import lucid
+    >>> lucid.result_type(lucid.tensor([1, 2]), 1.0)
+    lucid.float32
+    >>> lucid.result_type(lucid.tensor([1.0]), lucid.tensor(2.0, dtype=lucid.float64))
+    lucid.float32
+    """
+    return common_dtype(operands, "result_type")
+
+
+def common_dtype(operands: tuple[Any, ...], op: str) -> DType:
+    """As `result_type`, for the operands of `op`."""
+    dimensioned: DType | None = None
+    zero: DType | None = None
+    number: DType | None = None
+    for operand in operands:
+        if isinstance(operand, Tensor):
+            type = operand._type
+            if type.shape:
+                dimensioned = _joined(dimensioned, type.dtype)
+            else:
+                zero = _joined(zero, type.dtype)
+        else:
+            number = _joined(number, scalar_dtype(operand, op))
+    result = _ranked(dimensioned, _ranked(zero, number))
+    if result is None:
+        raise ArgumentError(f"{op}: needs at least one operand")
+    return result
+
+
+def _joined(first: DType | None, second: DType) -> DType:
+    return second if first is None else promote_types(first, second)
+
+
+def _ranked(higher: DType | None, lower: DType | None) -> DType | None:
+    """`higher` unless the category of `lower` is above its own."""
+    if higher is None or lower is None:
+        return higher or lower
+    if higher.kind == "bool" or (lower.kind == "float" and higher.kind != "float"):
+        return promote_types(higher, lower)
+    return higher
+
+
+def operand(value: Any, dtype: DType, op: str) -> Tensor:
+    """A tensor cast to `dtype`, or a number as a constant of it.
+
+    Raises: `OptionError` for a number that the dtype can't hold.
+    """
+    if isinstance(value, Tensor):
+        if value._type.dtype is dtype:
+            return value
+        return emit(ops.cast, (value,), dtype=dtype)
+    if dtype.kind == "int":
+        value = _integer_in_range(value, dtype, op)
+    return constant(value, dtype)
+
+
+def _integer_in_range(value: Any, dtype: DType, op: str) -> Any:
+    """A number as an integer of `dtype`, without its fraction; a live scalar is cast later."""
+    if (
+        not issubclass(value.__class__, (int, float, np.generic))
+        or type(value) is not value.__class__
+    ):
+        return value  # its class is only what it says
+    try:
+        whole = int(value)
+    except (ValueError, OverflowError):
+        raise OptionError(f"{op}: value {value} cannot be converted to {dtype!r}") from None
+    info = np.iinfo(dtype.numpy.str)
+    if not info.min <= whole <= info.max:
+        raise OptionError(f"{op}: value {whole} cannot be converted to {dtype!r} without overflow")
+    return whole
+
+
+def promoted(x: Any, y: Any, op: str) -> tuple[Tensor, Tensor]:
+    """Bring two operands, at least one of them a tensor, to their common dtype."""
+    if isinstance(x, Tensor):
+        dtype = x._type.dtype
+        if isinstance(y, Tensor):
+            if y._type.dtype is dtype:
+                return x, y
+        elif dtype.kind == "float" and type(y) in _PLAIN:
+            return x, constant(y, dtype)
+    elif isinstance(y, Tensor):
+        dtype = y._type.dtype
+        if dtype.kind == "float" and type(x) in _PLAIN:
+            return constant(x, dtype), y
+    else:
+        raise ArgumentError(
+            f"{op}: at least one operand must be a Tensor, not {x!r} and {y!r}\n"
+            "hint: lucid.tensor(...) makes one"
+        )
+    if isinstance(x, Operand) and isinstance(y, Operand) and x.dtype is y.dtype:
+        return cast(tuple[Tensor, Tensor], (x, y))  # the engine's stand-in for data not kept
+    dtype = common_dtype((x, y), op)
+    return operand(x, dtype, op), operand(y, dtype, op)
+
+
+def binary(op: Op, x: Any, y: Any) -> Tensor:
+    """Apply an op of two operands in their common dtype."""
+    return emit(op, promoted(x, y, op.name))
+
+
+def floating(x: Any, op: str) -> Tensor:
+    """The operand of a function of floats: integers and bools become the default dtype."""
+    if isinstance(x, Tensor):
+        if x._type.dtype.kind == "float":
+            return x
+        return emit(ops.cast, (x,), dtype=get_default_dtype())
+    if isinstance(x, Operand):  # the engine's stand-in for data that was not kept
+        return cast(Tensor, x)
+    raise ArgumentError(
+        f"{op}: input must be a Tensor, not {x.__class__.__name__}\n"
+        "hint: lucid.tensor(...) makes one"
+    )
+
+
+def truth(x: Any, op: str) -> Tensor:
+    """A tensor as bools: whether each element is not zero; a NaN is true."""
+    if not isinstance(x, Tensor):
+        scalar_dtype(x, op)
+        return constant(bool(x), bool_)
+    if x._type.dtype is bool_:
+        return x
+    return emit(ops.ne, (x, constant(0, x._type.dtype)))

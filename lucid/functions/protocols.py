@@ -1,0 +1,181 @@
+"""What Python, NumPy, copy and pickle ask of a tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, SupportsIndex
+
+import numpy as np
+
+from lucid.functions.arguments import describe
+from lucid.functions.joining import unbind
+from lucid.functions.reduction import any as any_of
+from lucid.functions.shape import flip
+from lucid.functions.tensors import Tensor
+from lucid.ir.errors import ArgumentError, LucidError, OptionError, ShapeError
+from lucid.tensor.core import alias, of_array
+
+
+def item(input: Tensor) -> Any:
+    """Return the only element as a Python number.
+
+    Raises: `ShapeError` for several, `TraceError` in a trace.
+    """
+    array = input._concrete("item()")
+    if array.size != 1:
+        raise ShapeError(
+            f"item: a Tensor with {array.size} elements cannot be converted to Scalar"
+            f"{describe(input)}"
+        )
+    return array.item()
+
+
+def tolist(input: Tensor) -> Any:
+    """Return nested lists of Python numbers; of a 0-d tensor its number."""
+    return input._concrete("tolist()").tolist()
+
+
+def to_bool(input: Tensor) -> bool:
+    """`bool(x)` of one element. Raises `OptionError` for several, `TraceError` in a trace."""
+    if input._type.size != 1:
+        count = "more than one value" if input._type.size else "no values"
+        raise OptionError(
+            f"bool: Boolean value of Tensor with {count} is ambiguous{describe(input)}\n"
+            "hint: use .any() or .all()"
+        )
+    return bool(input._concrete("bool()").item())
+
+
+def to_float(input: Tensor) -> float:
+    """`float(x)` of one element."""
+    return float(_only(input, "float()"))
+
+
+def to_int(input: Tensor) -> int:
+    """`int(x)` of one element, without its fraction."""
+    return int(_only(input, "int()"))
+
+
+def _only(input: Tensor, what: str) -> Any:
+    if input._type.size != 1:
+        raise ShapeError(
+            f"{what}: only one element tensors can be converted to Python scalars{describe(input)}"
+        )
+    return input._concrete(what).item()
+
+
+def to_index(input: Tensor) -> int:
+    """`operator.index(x)` of one integer, as ranges and list indices ask."""
+    if input._type.dtype.kind == "float" or input._type.size != 1:
+        raise ArgumentError(
+            "index: only integer tensors of a single element can be converted to an index"
+            f"{describe(input)}"
+        )
+    return int(input._concrete("int()").item())
+
+
+def length(input: Tensor) -> int:
+    """`len(x)`: the size of the first axis. Raises `ArgumentError` for 0-d tensors."""
+    if not input._type.shape:
+        raise ArgumentError("len: len() of a 0-d tensor")
+    return input._type.shape[0]
+
+
+def iterate(input: Tensor) -> Iterator[Tensor]:
+    """`iter(x)`: views along the first axis. Raises `ArgumentError` for 0-d tensors."""
+    if not input._type.shape:
+        raise ArgumentError("iter: iteration over a 0-d tensor")
+    return iter(unbind(input))
+
+
+def backwards(input: Tensor) -> Tensor:
+    """`reversed(x)`: the tensor with the order of the first axis reversed."""
+    return flip(input, 0) if input.ndim else input
+
+
+def contains(input: Tensor, element: Any) -> bool:
+    """`element in x`: whether any element equals it."""
+    return to_bool(any_of(input == element))
+
+
+def as_array(input: Tensor, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+    """What `np.asarray(x)` gets: the tensor's memory, or a copy in another dtype."""
+    array = input.numpy()
+    wanted = array.dtype if dtype is None else np.dtype(dtype)
+    if wanted != array.dtype and copy is False:
+        raise OptionError(f"__array__: dtype {wanted} needs a copy of a tensor of {array.dtype}")
+    return np.array(array, wanted) if copy else np.asarray(array, wanted)
+
+
+def dlpack(input: Tensor, **options: Any) -> Any:
+    """What `np.from_dlpack(x)` and other libraries get: the tensor's memory."""
+    if input.requires_grad:
+        raise LucidError(
+            "dlpack: Can't export tensors that require gradient\nhint: use tensor.detach()"
+        )
+    return input._concrete("__dlpack__()").__dlpack__(**options)
+
+
+def dlpack_device(input: Tensor) -> tuple[int, int]:
+    """The CPU, as DLPack numbers it."""
+    return (1, 0)
+
+
+def formatted(input: Tensor, specification: str) -> str:
+    """`format(x, specification)`: of a 0-d tensor as its number."""
+    if specification and not input._type.shape:
+        return format(item(input), specification)
+    return format(str(input), specification)
+
+
+# ---------------------------------------------------------------------- copies
+
+
+def shallow_copy(input: Tensor) -> Tensor:
+    """`copy.copy(x)`: another tensor of that class on the same memory."""
+    copied = alias(input)
+    copied.__class__ = input.__class__
+    copied.__dict__.update(input.__dict__)
+    copied._base, copied._view_chain, copied._epoch = input._base, input._view_chain, input._epoch
+    copied._grad_fn, copied._output_nr = input._grad_fn, input._output_nr
+    copied._requires_grad, copied._grad = input._requires_grad, input._grad
+    return copied
+
+
+def deep_copy(input: Tensor, memo: dict[int, Any]) -> Tensor:
+    """`copy.deepcopy(x)` of a leaf: its own memory, its gradient copied.
+
+    Raises: `LucidError` for a tensor with history, `TraceError` in a trace.
+    """
+    if id(input) in memo:
+        known: Tensor = memo[id(input)]
+        return known
+    if not input.is_leaf:
+        raise LucidError(
+            "deepcopy: Only Tensors created explicitly by the user (graph leaves) support the "
+            f"deepcopy protocol at the moment{describe(input)}\nhint: use detach()"
+        )
+    copied = _rebuilt(input.__class__, input._concrete("deepcopy()").copy(), input.requires_grad)
+    memo[id(input)] = copied
+    if input._grad is not None:
+        copied._grad = deep_copy(input._grad, memo)  # type: ignore[arg-type]  # it is a Tensor
+    copied.__dict__.update(input.__dict__)
+    return copied
+
+
+def reduced(input: Tensor, protocol: SupportsIndex = 2) -> tuple[Any, ...]:
+    """What pickle stores: class, data, whether it requires grad."""
+    if not input.is_leaf:
+        raise LucidError(
+            f"pickle: a tensor with history can't be stored{describe(input)}\nhint: use detach()"
+        )
+    array = np.ascontiguousarray(input._concrete("pickle")).reshape(input._type.shape)
+    return _rebuilt, (input.__class__, array, input.requires_grad)
+
+
+def _rebuilt(kind: type[Tensor], array: np.ndarray, requires_grad: bool) -> Tensor:
+    result = of_array(array)
+    if result.__class__ is not kind:
+        result.__class__ = kind
+    result._requires_grad = requires_grad
+    return result

@@ -1,0 +1,43 @@
+"""Copies of graphs, and of nodes from one graph into another."""
+
+from __future__ import annotations
+
+from lucid.ir.graph import Graph, Input, Node, Value
+
+
+def copy_graph(graph: Graph) -> Graph:
+    """Return a graph with the same text that shares no node, value or table with the original."""
+    copied = Graph(graph.name)
+    copied.location = graph.location
+    mapping: dict[Value, Value] = {}
+    for entry in graph.inputs:
+        old = entry.value
+        mapping[old] = value = Value(old.type, copied, None, old.index, old.name)
+        copied.inputs.append(Input(value, entry.kind, entry.source))
+    for node in graph.nodes:
+        copied.nodes.append(copy_node(node, copied, mapping))
+    for node in copied.nodes:
+        if node.gradient_of is not None:  # a value that is gone stays what it was: unprinted
+            node.gradient_of = mapping.get(node.gradient_of, node.gradient_of)
+    copied.outputs = [mapping[value] for value in graph.outputs]
+    copied.writes = [(mapping[cell], mapping[new]) for cell, new in graph.writes]
+    copied.functions = {name: copy_graph(body) for name, body in graph.functions.items()}
+    return copied
+
+
+def copy_node(node: Node, target: Graph, mapping: dict[Value, Value]) -> Node:
+    """Return a node of `target` like `node`, and enter its results in `mapping`; append it not.
+
+    The operands are looked up in `mapping`; what it is the gradient of stays the original's.
+    """
+    types = [result.type for result in node.results]
+    operands = [mapping[operand] for operand in node.operands]
+    copied = Node(node.op, operands, dict(node.attributes), types, target)
+    copied.location = node.location
+    copied.scope = node.scope
+    copied.gradient_of = node.gradient_of
+    copied.region = node.region
+    for old, new in zip(node.results, copied.results, strict=True):
+        new.name = old.name
+        mapping[old] = new
+    return copied

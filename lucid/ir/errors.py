@@ -1,0 +1,51 @@
+"""The library's exceptions: each is a `LucidError` and the builtin that a reader expects.
+
+`LucidError` is a `RuntimeError`, as PyTorch's own errors are, so `except RuntimeError` in a program
+written for PyTorch goes on working; the other builtin comes by second inheritance.
+"""
+
+from __future__ import annotations
+
+
+class LucidError(RuntimeError):
+    """Base of every error that lucid raises on purpose."""
+
+
+class ShapeError(LucidError, ValueError):
+    """Shapes that don't fit the operation."""
+
+
+class DTypeError(LucidError, TypeError):
+    """A dtype that the operation doesn't take."""
+
+
+class ArgumentError(LucidError, TypeError):
+    """An argument of the wrong Python type, or a wrong number of them."""
+
+
+class OptionError(LucidError, ValueError):
+    """An argument of the right type with a value that makes no sense."""
+
+
+class IndexOutOfRangeError(LucidError, IndexError):
+    """An index outside of its axis, found while tracing, in eager mode, or by a compiled step."""
+
+
+class TraceError(LucidError):
+    """Something that can't be recorded: the message names the line and what would work."""
+
+
+class NotDifferentiableError(LucidError):
+    """A gradient was asked for where there is none."""
+
+
+class MissingRuleError(LucidError, NotImplementedError):
+    """A method that the user's class must provide, or an op without the rule that is asked for."""
+
+
+class ParseError(LucidError, ValueError):
+    """IR text that isn't lucid IR: the message holds the line and a caret."""
+
+
+class VerifyError(LucidError):
+    """A graph that breaks an invariant of the IR; a defect of lucid when a pass made it."""

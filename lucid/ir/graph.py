@@ -1,0 +1,238 @@
+"""Value, Node, Graph: a pure SSA graph with explicit reads and writes of state at its border."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lucid.ir.location import Location
+from lucid.ir.op import OPS, Attributes, Op, Operand
+from lucid.ir.types import DType, TensorType
+
+
+class Value(Operand):
+    """One SSA value: an input of the graph, or a result of the node that produces it.
+
+    Attributes:
+        name: a hint for printing, often the user's own name for it; not unique, may be empty.
+        producer: the node that computes it; None for a graph's input.
+    """
+
+    __slots__ = ("_type", "graph", "index", "name", "producer")
+
+    def __init__(
+        self, type: TensorType, graph: Graph, producer: Node | None, index: int = 0, name: str = ""
+    ) -> None:
+        self._type = type
+        self.graph = graph
+        self.producer = producer
+        self.index = index
+        self.name = name
+
+    @property
+    def type(self) -> TensorType:
+        return self._type
+
+    def emit(self, op: Op, operands: Sequence[Operand], attributes: Attributes) -> Value:
+        return self.graph.append(op, operands, attributes).result
+
+    def constant(self, value: float, dtype: DType) -> Value:
+        return self.graph.constant(value, dtype)
+
+    def __repr__(self) -> str:
+        return f"%{self.name or '?'}: {self.type}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Region:
+    """One call of a custom Function while it was traced: nodes carry it until they are outlined.
+
+    Attributes:
+        name: the Function's name, with ".backward" for its backward.
+        location: the user's line that called `apply` (or `backward`).
+        parent: the region around it; None at the top.
+    """
+
+    name: str
+    location: Location | None
+    parent: Region | None
+
+
+class Node:
+    """One operation: `results = op(operands, attributes)`.
+
+    Attributes:
+        location: the user's line that it came from.
+        scope: path of the module or library function around it, such as `model.0`.
+        gradient_of: the value whose gradient this node helps to compute, None in the forward.
+        region: the custom Function's call that it was recorded in.
+    """
+
+    __slots__ = (
+        "attributes",
+        "gradient_of",
+        "location",
+        "op",
+        "operands",
+        "region",
+        "results",
+        "scope",
+    )
+
+    def __init__(
+        self,
+        op: Op,
+        operands: Sequence[Value],
+        attributes: Attributes,
+        types: Sequence[TensorType],
+        graph: Graph,
+    ) -> None:
+        self.op = op
+        self.operands: tuple[Value, ...] = tuple(operands)
+        self.attributes = attributes
+        self.results = tuple(Value(type, graph, self, i) for i, type in enumerate(types))
+        self.location: Location | None = None
+        self.scope = ""
+        self.gradient_of: Value | None = None
+        self.region: Region | None = None
+
+    @property
+    def result(self) -> Value:
+        """The only result; every op but `call` has just one."""
+        assert len(self.results) == 1
+        return self.results[0]
+
+    def __repr__(self) -> str:
+        operands = ", ".join(map(repr, self.operands))
+        return f"<{self.op.name}({operands}) {self.attributes}>"
+
+
+@dataclass(slots=True, eq=False)
+class Input:
+    """An input of a graph.
+
+    Attributes:
+        kind: "arg" (a tensor argument), "state" (a tensor that the trace met: parameter, moment,
+            buffer) or "live" (a Python float read at each call, f64[]).
+        source: how the user gets at it, such as `model.0.weight`; empty when unknown.
+    """
+
+    value: Value
+    kind: str
+    source: str = ""
+
+
+class Graph:
+    """A typed program: inputs, nodes in an order that respects dependence, results, writes.
+
+    Attributes:
+        outputs: the returned values.
+        writes: `(input, new value)`: what the step leaves in the buffer of an input.
+        functions: regions of custom Functions by name, which `call` nodes refer to.
+        location: the user's function that was traced.
+    """
+
+    def __init__(self, name: str = "graph") -> None:
+        self.name = name
+        self.inputs: list[Input] = []
+        self.nodes: list[Node] = []
+        self.outputs: list[Value] = []
+        self.writes: list[tuple[Value, Value]] = []
+        self.functions: dict[str, Graph] = {}
+        self.location: Location | None = None
+
+    def add_input(
+        self, type: TensorType, kind: str = "arg", name: str = "", source: str = ""
+    ) -> Value:
+        """Append an input; see `Input` for its kinds."""
+        value = Value(type, self, None, len(self.inputs), name)
+        self.inputs.append(Input(value, kind, source))
+        return value
+
+    def append(self, op: Op, operands: Sequence[Operand], attributes: Attributes) -> Node:
+        """Append a node; its type is inferred. Raises what the op's type rule raises."""
+        values = [value for value in operands if isinstance(value, Value)]
+        assert len(values) == len(operands), "operands of a node are values"
+        type = op.infer(*(value.type for value in values), **attributes)
+        node = Node(op, values, attributes, (type,), self)
+        self.nodes.append(node)
+        return node
+
+    def constant(self, value: float, dtype: DType) -> Value:
+        """Append a 0-d constant."""
+        attributes = {"value": dtype.numpy.type(value), "dtype": dtype}
+        return self.append(OPS["constant"], (), attributes).result
+
+    def values(self) -> Iterator[Value]:
+        """Every value, inputs first."""
+        for entry in self.inputs:
+            yield entry.value
+        for node in self.nodes:
+            yield from node.results
+
+    def results(self) -> list[Value]:
+        """What must be computed: outputs, then the written values."""
+        return [*self.outputs, *(new for _, new in self.writes)]
+
+    def substitute(self, replacement: dict[Value, Value]) -> None:
+        """Replace values by others everywhere; chains of replacements are followed."""
+
+        def final(value: Value) -> Value:
+            while value in replacement:
+                value = replacement[value]
+            return value
+
+        for node in self.nodes:
+            if any(operand in replacement for operand in node.operands):
+                node.operands = tuple(map(final, node.operands))
+            if node.gradient_of in replacement:
+                node.gradient_of = final(node.gradient_of)
+        self.outputs = [final(value) for value in self.outputs]
+        self.writes = [(cell, final(value)) for cell, value in self.writes]
+
+    def drop_dead_nodes(self) -> bool:
+        """Remove nodes that no output and no write depends on; ops are pure. True if any went."""
+        live: set[Value] = set(self.results())
+        kept: list[Node] = []
+        for node in reversed(self.nodes):
+            if any(result in live for result in node.results):
+                live.update(node.operands)
+                kept.append(node)
+        changed = len(kept) != len(self.nodes)
+        self.nodes = kept[::-1]
+        return changed
+
+    def uses(self) -> dict[Value, list[Node]]:
+        """The nodes that read each value, in order; a node is listed once per operand slot."""
+        users: dict[Value, list[Node]] = {}
+        for node in self.nodes:
+            for operand in node.operands:
+                users.setdefault(operand, []).append(node)
+        return users
+
+    def __str__(self) -> str:
+        from lucid.ir.text import print_graph
+
+        return print_graph(self)
+
+    def __eq__(self, other: object) -> bool:
+        """Equal as programs: the same text, names of values included."""
+        return isinstance(other, Graph) and str(self) == str(other)
+
+    __hash__ = object.__hash__
+
+
+def freeze_attributes(attributes: Attributes) -> tuple[tuple[str, Any], ...]:
+    """A hashable form, equal for equal attributes; floats compare by their bits."""
+    return tuple(sorted((key, _frozen(value)) for key, value in attributes.items()))
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return tuple(map(_frozen, value))
+    if hasattr(value, "tobytes"):  # a NumPy scalar: -0.0 is not 0.0, and NaN equals itself
+        return (value.dtype.str, value.tobytes())
+    if isinstance(value, DType):
+        return value.name
+    return value

@@ -1,0 +1,105 @@
+"""Run a graph with NumPy: the meaning that compiled code is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from lucid.ir.errors import ArgumentError, LucidError, ShapeError
+from lucid.ir.graph import Graph, Node, Value
+
+
+def interpret(
+    graph: Graph, inputs: Sequence[np.ndarray | float]
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Evaluate a graph, one op after the other, with the ops' NumPy references.
+
+    Args:
+        graph: may contain calls of its functions.
+        inputs: one for each of the graph's inputs, of its dtype and shape; a Python float for a
+            live input.
+
+    Returns:
+        The outputs, and the new values of the graph's writes in their order. They are fresh arrays:
+        nothing is written to the inputs.
+
+    Raises:
+        ArgumentError, ShapeError: the inputs don't fit the graph.
+        LucidError: what an op raises, such as IndexOutOfRangeError, with the user's line.
+    """
+    arrays = _checked(graph, inputs)
+    with np.errstate(all="ignore"):
+        results = _run(graph, arrays, graph.functions)
+    fresh = [np.array(result, order="C") for result in results]
+    return fresh[: len(graph.outputs)], fresh[len(graph.outputs) :]
+
+
+def _checked(graph: Graph, inputs: Sequence[np.ndarray | float]) -> list[np.ndarray]:
+    if len(inputs) != len(graph.inputs):
+        raise ArgumentError(
+            f"graph {graph.name} takes {len(graph.inputs)} inputs, {len(inputs)} were given"
+        )
+    arrays = []
+    for entry, given in zip(graph.inputs, inputs, strict=True):
+        type = entry.value.type
+        array = np.asarray(given, type.dtype.numpy if isinstance(given, float) else None)
+        if array.dtype != type.dtype.numpy:
+            raise ArgumentError(f"input {entry.value!r}: an array of {array.dtype} was given")
+        if array.shape != type.shape:
+            raise ShapeError(f"input {entry.value!r}: an array of shape {array.shape} was given")
+        arrays.append(array)
+    return arrays
+
+
+def _run(
+    graph: Graph, inputs: Sequence[np.ndarray], functions: dict[str, Graph]
+) -> list[np.ndarray]:
+    """Evaluate the nodes, and forget each value after its last use."""
+    last_uses = _last_uses(graph)
+    known: dict[Value, np.ndarray] = {}
+    for entry, array in zip(graph.inputs, inputs, strict=True):
+        known[entry.value] = array
+    for node, dying in zip(graph.nodes, last_uses, strict=True):
+        computed = _results(node, [known[operand] for operand in node.operands], functions)
+        known.update(zip(node.results, computed, strict=True))
+        for value in dying:
+            del known[value]
+    return [known[value] for value in graph.results()]
+
+
+def _results(
+    node: Node, operands: Sequence[np.ndarray], functions: dict[str, Graph]
+) -> list[np.ndarray]:
+    if node.op.kind == "call":
+        return _run(functions[node.attributes["function"]], operands, functions)
+    return [_evaluate(node, operands)]
+
+
+def _evaluate(node: Node, operands: Sequence[np.ndarray]) -> np.ndarray:
+    """Evaluate one op. NumPy's sums round by memory layout, so all but views get C order."""
+    if node.op.kind != "view":
+        operands = [np.asarray(operand, order="C") for operand in operands]
+    try:
+        result = np.asarray(node.op.evaluate(*operands, **node.attributes))
+    except LucidError as error:
+        if node.location is None:
+            raise
+        place = f"{node.location}   {node.location.text}".rstrip()
+        raise type(error)(f"{error}\n  in {place}") from error
+    type_ = node.result.type
+    assert result.dtype == type_.dtype.numpy and result.shape == type_.shape, (
+        f"{node.op.name} gave {result.dtype}{list(result.shape)}, declared is {type_}"
+    )
+    return result
+
+
+def _last_uses(graph: Graph) -> list[list[Value]]:
+    """For each node, the values that nothing after it reads; its own results if nothing does."""
+    live = set(graph.results())
+    dying: list[list[Value]] = []
+    for node in reversed(graph.nodes):
+        ending = [v for v in dict.fromkeys((*node.operands, *node.results)) if v not in live]
+        live.update(ending)
+        dying.append(ending)
+    return dying[::-1]

@@ -1,0 +1,50 @@
+"""Where in the user's files something was made."""
+
+from __future__ import annotations
+
+import contextlib
+import linecache
+import os
+import sys
+from dataclasses import dataclass, field
+from types import FrameType
+
+_LIBRARY = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_NOT_THE_USERS = (_LIBRARY, contextlib.__file__)
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A line of a user's file.
+
+    Attributes:
+        source: the line as IR text quotes it, for a location that was parsed; None: read the file.
+    """
+
+    file: str
+    line: int
+    source: str | None = field(default=None, compare=False)
+
+    @property
+    def text(self) -> str:
+        """The line's source, stripped; empty when it can't be read."""
+        if self.source is not None:
+            return self.source
+        return linecache.getline(self.file, self.line).strip()
+
+    def __str__(self) -> str:
+        return f"{os.path.basename(self.file)}:{self.line}"
+
+
+def user_frame() -> FrameType | None:
+    """Return the innermost frame that isn't the library's own; None when there is none."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_NOT_THE_USERS):
+        frame = frame.f_back
+    return frame
+
+
+def here() -> Location | None:
+    """The user's line that is running now: a walk of a few frames, no source is read."""
+    frame = user_frame()
+    return None if frame is None else Location(frame.f_code.co_filename, frame.f_lineno)

@@ -1,0 +1,109 @@
+"""Functions of one number, per element."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import pi
+from typing import Any
+
+import numpy as np
+
+from lucid.ir import ops
+from lucid.ir.op import Op, Operand, Sample, declare
+from lucid.ir.ops.erf import erf as error_function
+from lucid.ir.ops.evaluation import quiet
+from lucid.ir.ops.rules import ANY, FLOATS, NUMBERS, DTypeSet, elementwise, require_dtype
+from lucid.ir.ops.samples import EDGES, singles
+from lucid.ir.types import DType, TensorType, bool_, f32, f64, i32, i64, u32
+
+
+def _unary(
+    name: str,
+    evaluate: Callable[..., Any],
+    vjp: Callable[..., tuple[Any, ...]],
+    dtypes: DTypeSet = FLOATS,
+    samples: tuple[Sample, ...] = singles(-3.0, 3.0),
+) -> Op:
+    infer = elementwise(name, ("x",), dtypes)
+    return declare(Op(name, infer, quiet(evaluate), vjp, samples=samples))
+
+
+def _flat(g: Operand, y: Operand, x: Operand) -> tuple[Any, ...]:
+    """A step function: its derivative is 0, and taken as 0 where it jumps."""
+    return (ops.zeros_like(g),)
+
+
+def _sigmoid(x: np.ndarray) -> Any:
+    """1 / (1 + e^-x), from e^-|x|, which can't overflow."""
+    decay = np.exp(-np.abs(x))
+    return np.where(x >= 0, x.dtype.type(1), decay) / (1 + decay)
+
+
+_POSITIVE = singles(0.3, 4.0)
+_NO_ZERO = (*_POSITIVE, *singles(-4.0, -0.3))
+_STEPS = (*singles(0.1, 0.4), Sample((np.array([-2.5, -1.5, -0.5, -0.4, 0.5, 1.5, 2.5, 1e10]),)))
+
+neg = _unary("neg", np.negative, lambda g, y, x: (-g,), NUMBERS)
+abs = _unary("abs", np.abs, lambda g, y, x: (g * sign(x),), NUMBERS, _NO_ZERO)
+sign: Op = _unary("sign", np.sign, _flat, NUMBERS, _NO_ZERO)
+
+exp = _unary("exp", np.exp, lambda g, y, x: (g * y,))
+expm1 = _unary("expm1", np.expm1, lambda g, y, x: (g * (y + 1),))
+log = _unary("log", np.log, lambda g, y, x: (g / x,), samples=_POSITIVE)
+log1p = _unary("log1p", np.log1p, lambda g, y, x: (g / (x + 1),), samples=singles(-0.6, 3.0))
+sqrt = _unary("sqrt", np.sqrt, lambda g, y, x: (g * 0.5 / y,), samples=_POSITIVE)
+rsqrt = _unary(
+    "rsqrt", lambda x: 1 / np.sqrt(x), lambda g, y, x: (g * -0.5 * (y * y * y),), samples=_POSITIVE
+)
+reciprocal = _unary(
+    "reciprocal", np.reciprocal, lambda g, y, x: (-(g * (y * y)),), samples=_NO_ZERO
+)
+sin = _unary("sin", np.sin, lambda g, y, x: (g * cos(x),))
+cos: Op = _unary("cos", np.cos, lambda g, y, x: (-(g * sin(x)),))
+tanh = _unary("tanh", np.tanh, lambda g, y, x: (g - g * (y * y),))
+sigmoid = _unary("sigmoid", _sigmoid, lambda g, y, x: (g * (y - y * y),))
+erf = _unary("erf", error_function, lambda g, y, x: (g * exp(-(x * x)) * (2 / pi**0.5),))
+
+floor = _unary("floor", np.floor, _flat, samples=_STEPS)
+ceil = _unary("ceil", np.ceil, _flat, samples=_STEPS)
+round = _unary("round", np.rint, _flat, samples=_STEPS)  # halves go to the even neighbour
+trunc = _unary("trunc", np.trunc, _flat, samples=_STEPS)
+
+
+def _infer_cast(x: TensorType, dtype: DType) -> TensorType:
+    require_dtype("cast", ("x",), (x,), ANY)
+    return x.with_dtype(dtype)
+
+
+def _cast(x: np.ndarray, dtype: DType) -> np.ndarray:
+    """Floats become integers by truncation; beyond the range the nearest end, and NaN becomes 0.
+
+    Integers wrap into a narrower type. A bool is True for all but 0, so for NaN too.
+    """
+    result = x.astype(dtype.numpy)
+    if x.dtype.kind == "f" and dtype.kind == "int":
+        limits = np.iinfo(dtype.torch_name)
+        inside = (x > limits.min - 1.0) & (x < limits.max + 1.0)
+        if not inside.all():
+            nearest = np.where(np.isnan(x), 0, np.where(x < 0, limits.min, limits.max))
+            return np.where(inside, result, nearest).astype(dtype.numpy)
+    return result
+
+
+def _cast_vjp(g: Operand, y: Operand, x: Operand, dtype: DType) -> tuple[Any, ...]:
+    return (ops.cast(g, dtype=x.dtype) if x.dtype.is_floating_point else None,)
+
+
+cast = declare(
+    Op(
+        "cast",
+        _infer_cast,
+        quiet(_cast),
+        _cast_vjp,
+        samples=tuple(
+            Sample((operand,), {"dtype": dtype}, (0.2, 0.8) if dtype.kind != "float" else None)
+            for dtype in (f64, f32, i64, i32, u32, bool_)
+            for operand in ((), (3, 5), (0,), EDGES, np.array([True, False]))
+        ),
+    )
+)

@@ -1,0 +1,115 @@
+"""Comparisons, truth values, bits, and the choice between two values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from lucid.ir import ops
+from lucid.ir.errors import DTypeError
+from lucid.ir.op import Op, Operand, Sample, declare
+from lucid.ir.ops.evaluation import quiet
+from lucid.ir.ops.rules import (
+    ANY,
+    BOOLS,
+    INTEGERS,
+    DTypeSet,
+    common_shape,
+    elementwise,
+    failure,
+    require_dtype,
+)
+from lucid.ir.ops.samples import EDGES, ZEROS
+from lucid.ir.types import DType, TensorType, bool_
+
+_PAIRS = (
+    Sample(((4, 7), (4, 7))),
+    Sample(((5, 1), (1, 3))),
+    Sample(((), (3, 2))),
+    Sample(((), ())),
+    Sample(((0, 3), (3,))),
+    Sample((np.concatenate([EDGES, ZEROS])[:, None], np.concatenate([EDGES, ZEROS]))),
+)
+_SHIFTS = (
+    Sample(((4, 7), np.arange(7.0))),
+    Sample(((), np.array(3.0))),
+    Sample(((5,), np.array([0.0, 31.0, 32.0, 63.0, 64.0]))),
+    Sample(((0,), np.array(1.0))),
+    _PAIRS[-1],
+)
+
+
+def _pair(
+    name: str,
+    evaluate: Callable[..., Any],
+    dtypes: DTypeSet,
+    result: DType | None = None,
+    commutative: bool = False,
+    samples: tuple[Sample, ...] = _PAIRS,
+) -> Op:
+    infer = elementwise(name, ("lhs", "rhs"), dtypes, result)
+    return declare(Op(name, infer, quiet(evaluate), commutative=commutative, samples=samples))
+
+
+def _single(name: str, evaluate: Callable[..., Any], dtypes: DTypeSet) -> Op:
+    samples = (Sample(((3, 5),)), Sample(((),)), Sample(((0,),)))
+    return declare(Op(name, elementwise(name, ("x",), dtypes), quiet(evaluate), samples=samples))
+
+
+# A NaN is unequal to everything, itself included; -0.0 equals 0.0.
+eq = _pair("eq", np.equal, ANY, bool_, commutative=True)
+ne = _pair("ne", np.not_equal, ANY, bool_, commutative=True)
+lt = _pair("lt", np.less, ANY, bool_)
+le = _pair("le", np.less_equal, ANY, bool_)
+gt = _pair("gt", np.greater, ANY, bool_)
+ge = _pair("ge", np.greater_equal, ANY, bool_)
+
+logical_and = _pair("logical_and", np.logical_and, BOOLS, commutative=True)
+logical_or = _pair("logical_or", np.logical_or, BOOLS, commutative=True)
+logical_xor = _pair("logical_xor", np.logical_xor, BOOLS, commutative=True)
+logical_not = _single("logical_not", np.logical_not, BOOLS)
+
+bit_and = _pair("bit_and", np.bitwise_and, INTEGERS, commutative=True)
+bit_or = _pair("bit_or", np.bitwise_or, INTEGERS, commutative=True)
+bit_xor = _pair("bit_xor", np.bitwise_xor, INTEGERS, commutative=True)
+bit_not = _single("bit_not", np.invert, INTEGERS)
+# A shift by a negative number, or by the width or more, moves every bit out; a negative number
+# shifted right keeps its sign.
+shift_left = _pair("shift_left", np.left_shift, INTEGERS, samples=_SHIFTS)
+shift_right = _pair("shift_right", np.right_shift, INTEGERS, samples=_SHIFTS)
+
+_WHERE = ("condition", "x", "other")
+
+
+def _infer_where(condition: TensorType, x: TensorType, other: TensorType) -> TensorType:
+    types = (condition, x, other)
+    if condition.dtype is not bool_:
+        problem = f"the condition is bool, not {condition.dtype.name}"
+        raise failure(DTypeError, "where", problem, _WHERE, types, "compare with 0")
+    require_dtype("where", _WHERE, types, ANY, besides=0)
+    return TensorType(x.dtype, common_shape("where", _WHERE, types))
+
+
+def _where_vjp(g: Operand, y: Operand, c: Operand, a: Operand, b: Operand) -> tuple[Any, ...]:
+    return None, ops.where(c, g, ops.zero(g)), ops.where(c, ops.zero(g), g)
+
+
+_CHECKED = np.array([[True, False, True], [False, True, True]])
+
+where = declare(
+    Op(
+        "where",
+        _infer_where,
+        quiet(np.where),
+        _where_vjp,
+        samples=(
+            Sample((_CHECKED, (2, 3), (2, 3))),
+            Sample((_CHECKED, (), (3,))),
+            Sample((np.array(True), (4,), ())),
+            Sample((np.array([[True], [False]]), (1, 5), (2, 1))),
+            Sample((np.zeros((0, 3), np.bool_), (3,), ())),
+        ),
+    )
+)

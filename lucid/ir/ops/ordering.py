@@ -1,0 +1,57 @@
+"""Sorting along an axis: stable; a NaN is greater than every number, as in NumPy and PyTorch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from lucid.ir import ops
+from lucid.ir.op import Op, Operand, Sample, declare
+from lucid.ir.ops.rules import ANY, require_axis, require_dtype
+from lucid.ir.types import TensorType, i64
+
+_TIES = np.array([2.0, 1.0, np.nan, 2.0, 0.0, 1.0, np.nan, -0.0, np.inf, 2.0])
+_SAMPLES = (
+    Sample(((9,),), {"axis": 0, "descending": False}),
+    Sample(((9,),), {"axis": 0, "descending": True}),
+    Sample(((4, 7),), {"axis": 0, "descending": True}),
+    Sample(((2, 3, 5),), {"axis": 1, "descending": False}),
+    Sample(((0, 3),), {"axis": 0, "descending": False}),
+    Sample((_TIES,), {"axis": 0, "descending": False}),
+    Sample((_TIES,), {"axis": 0, "descending": True}),
+)
+
+
+def _infer_sort(x: TensorType, axis: int, descending: bool) -> TensorType:
+    require_dtype("sort", ("x",), (x,), ANY)
+    require_axis("sort", ("x",), (x,), axis)
+    return x
+
+
+def _infer_argsort(x: TensorType, axis: int, descending: bool) -> TensorType:
+    require_dtype("argsort", ("x",), (x,), ANY)
+    require_axis("argsort", ("x",), (x,), axis)
+    return x.with_dtype(i64)
+
+
+def _argsort(x: np.ndarray, axis: int, descending: bool) -> np.ndarray:
+    """Equal elements stay in their order, also when descending: both ends are reversed for it."""
+    if not descending:
+        return np.argsort(x, axis, kind="stable").astype(np.int64, copy=False)
+    backwards = np.argsort(np.flip(x, axis), axis, kind="stable").astype(np.int64, copy=False)
+    return np.flip(x.shape[axis] - 1 - backwards, axis)
+
+
+def _sort(x: np.ndarray, axis: int, descending: bool) -> np.ndarray:
+    return np.take_along_axis(x, _argsort(x, axis, descending), axis)
+
+
+def _sort_vjp(g: Operand, y: Operand, x: Operand, axis: int, descending: bool) -> tuple[Any, ...]:
+    """Each cotangent goes back to where its element came from."""
+    order = ops.argsort(x, axis=axis, descending=descending)
+    return (ops.scatter(ops.zeros_like(g), order, g, axis=axis),)
+
+
+sort = declare(Op("sort", _infer_sort, _sort, _sort_vjp, kind="sort", samples=_SAMPLES))
+argsort = declare(Op("argsort", _infer_argsort, _argsort, kind="sort", samples=_SAMPLES))

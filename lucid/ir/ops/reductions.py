@@ -1,0 +1,195 @@
+"""Ops that fold axes away, and the running sum. Reduced axes are dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from lucid.ir import ops
+from lucid.ir.errors import ShapeError
+from lucid.ir.op import Op, Operand, Sample, declare
+from lucid.ir.ops.evaluation import quiet
+from lucid.ir.ops.rules import (
+    ANY,
+    BOOLS,
+    NUMBERS,
+    DTypeSet,
+    Infer,
+    failure,
+    require_axis,
+    require_dtype,
+)
+from lucid.ir.types import TensorType, i64
+
+Ints = tuple[int, ...]
+
+_TIES = np.array([[2.0, 1.0, 2.0], [1.0, 0.0, 0.0], [0.0, np.nan, 3.0]])
+_SAMPLES = (
+    Sample(((4, 7),), {"axes": (0,)}),
+    Sample(((4, 7),), {"axes": (1,)}),
+    Sample(((3, 2, 5),), {"axes": (0, 2)}),
+    Sample(((3, 2, 5),), {"axes": (1,)}),
+    Sample(((3, 2),), {"axes": (0, 1)}),
+    Sample(((3, 2),), {"axes": ()}),
+    Sample(((),), {"axes": ()}),
+    Sample(((37,),), {"axes": (0,)}),
+    Sample(((0, 3),), {"axes": (1,)}),
+    Sample((_TIES,), {"axes": (1,)}),
+)
+_EMPTY = (Sample(((0, 3),), {"axes": (0,)}), Sample(((0,),), {"axes": (0,)}))
+
+
+def _reduced(name: str, dtypes: DTypeSet, empty: bool) -> Infer:
+    """Return the type rule of a reduction; `empty`: it has a value for no elements."""
+
+    def infer(x: TensorType, axes: Ints) -> TensorType:
+        require_dtype(name, ("x",), (x,), dtypes)
+        for axis in axes:
+            require_axis(name, ("x",), (x,), axis)
+            if not empty and x.shape[axis] == 0:
+                raise failure(ShapeError, name, f"axis {axis} has no elements", ("x",), (x,))
+        if len({*axes}) != len(axes):
+            raise failure(ShapeError, name, f"an axis is twice in {list(axes)}", ("x",), (x,))
+        return x.with_shape(tuple(n for axis, n in enumerate(x.shape) if axis not in axes))
+
+    return infer
+
+
+def _reduction(
+    name: str,
+    evaluate: Callable[..., Any],
+    dtypes: DTypeSet,
+    vjp: Callable[..., tuple[Any, ...]] | None = None,
+    empty: bool = True,
+) -> Op:
+    samples = _SAMPLES + _EMPTY if empty else _SAMPLES
+    infer = _reduced(name, dtypes, empty)
+    return declare(Op(name, infer, quiet(evaluate), vjp, kind="reduce", samples=samples))
+
+
+def _prod_vjp(g: Operand, y: Operand, x: Operand, axes: Ints) -> tuple[Any, ...]:
+    """Each element gets the product of all the others, without a division: zeros don't hurt.
+
+    The reduced axes are made one; the others' product is the one before times the one behind.
+    """
+    rest = tuple(axis for axis in range(len(x.shape)) if axis not in axes)
+    perm = (*rest, *axes)
+    shape = (*(x.shape[axis] for axis in rest), -1)
+    moved = ops.transpose(x, perm=perm)
+    count = 1
+    for axis in axes:
+        count *= x.shape[axis]
+    rows = ops.reshape(moved, shape=(*shape[:-1], count))
+    others = _product_before(rows) * ops.flip(_product_before(ops.flip(rows, -1)), -1)
+    cotangents = ops.reshape(g, shape=(*g.shape, 1)) * others
+    ordered = ops.reshape(cotangents, shape=moved.shape)
+    return (ops.transpose(ordered, perm=ops.inverse_permutation(perm)),)
+
+
+def _product_before(x: Operand) -> Any:
+    """Return the product of all elements before each one on the last axis, by doubling steps."""
+    axis, count = len(x.shape) - 1, x.shape[-1]
+    low, high = [0] * (axis + 1), (0,) * (axis + 1)
+
+    def later(product: Operand, step: int) -> Any:
+        low[axis] = min(step, count)
+        kept = ops.slice_axis(product, axis, 0, count - low[axis])
+        return ops.pad(kept, ops.one(x), low=tuple(low), high=high)
+
+    product = later(x, 1)
+    step = 1
+    while step < count:
+        product = product * later(product, step)
+        step *= 2
+    return product
+
+
+def _extreme_vjp(g: Operand, y: Operand, x: Operand, axes: Ints) -> tuple[Any, ...]:
+    """The elements that reach the extreme share the cotangent evenly; a NaN makes all of it NaN."""
+    reached = ops.cast(ops.eq(x, ops.keep_axes(y, x.shape, axes)), dtype=x.dtype)
+    count = ops.sum(reached, axes=axes)
+    return (reached * ops.keep_axes(g / count, x.shape, axes),)
+
+
+def _sum(x: np.ndarray, axes: Ints) -> Any:
+    return np.sum(x, axes, dtype=x.dtype)
+
+
+def _prod(x: np.ndarray, axes: Ints) -> Any:
+    return np.prod(x, axes, dtype=x.dtype)
+
+
+sum = _reduction(
+    "sum", _sum, NUMBERS, lambda g, y, x, axes: (ops.expand_reduced(g, x.shape, axes),)
+)
+prod = _reduction("prod", _prod, NUMBERS, _prod_vjp)
+# A NaN wins, and there is no extreme of no elements.
+amax = _reduction("amax", lambda x, axes: np.max(x, axes), ANY, _extreme_vjp, empty=False)
+amin = _reduction("amin", lambda x, axes: np.min(x, axes), ANY, _extreme_vjp, empty=False)
+any = _reduction("any", lambda x, axes: np.any(x, axes), BOOLS)
+all = _reduction("all", lambda x, axes: np.all(x, axes), BOOLS)
+
+_AXIS_SAMPLES = (
+    Sample(((4, 7),), {"axis": 0}),
+    Sample(((4, 7),), {"axis": 1}),
+    Sample(((3, 2, 5),), {"axis": 1}),
+    Sample(((33,),), {"axis": 0}),
+    Sample(((1,),), {"axis": 0}),
+    Sample(((0, 3),), {"axis": 1}),
+    Sample((_TIES,), {"axis": 1}),
+)
+
+
+def _position(name: str, evaluate: Callable[..., Any]) -> Op:
+    """Declare argmax or argmin: the first one where several tie; a NaN wins."""
+
+    def infer(x: TensorType, axis: int) -> TensorType:
+        require_dtype(name, ("x",), (x,), ANY)
+        require_axis(name, ("x",), (x,), axis)
+        if x.shape[axis] == 0:
+            raise failure(ShapeError, name, f"axis {axis} has no elements", ("x",), (x,))
+        return TensorType(i64, x.shape[:axis] + x.shape[axis + 1 :])
+
+    def positions(x: np.ndarray, axis: int) -> np.ndarray:
+        return np.asarray(evaluate(x, axis), np.int64)
+
+    return declare(Op(name, infer, positions, kind="reduce", samples=_AXIS_SAMPLES))
+
+
+argmax = _position("argmax", np.argmax)
+argmin = _position("argmin", np.argmin)
+
+
+def _infer_cumsum(x: TensorType, axis: int) -> TensorType:
+    require_dtype("cumsum", ("x",), (x,), NUMBERS)
+    require_axis("cumsum", ("x",), (x,), axis)
+    return x
+
+
+def _cumsum(x: np.ndarray, axis: int) -> np.ndarray:
+    return np.cumsum(x, axis, dtype=x.dtype)
+
+
+def _cumsum_vjp(g: Operand, y: Operand, x: Operand, axis: int) -> tuple[Any, ...]:
+    """The running sum from the other end."""
+    return (ops.flip(ops.cumsum(ops.flip(g, axis), axis=axis), axis),)
+
+
+cumsum = declare(
+    Op(
+        "cumsum",
+        _infer_cumsum,
+        quiet(_cumsum),
+        _cumsum_vjp,
+        kind="scan",
+        samples=(
+            Sample(((9,),), {"axis": 0}),
+            Sample(((4, 7),), {"axis": 0}),
+            Sample(((4, 7),), {"axis": 1}),
+            Sample(((2, 3, 4),), {"axis": 1}),
+            Sample(((0, 3),), {"axis": 0}),
+        ),
+    )
+)

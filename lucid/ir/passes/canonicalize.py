@@ -1,0 +1,232 @@
+"""One form for what can be written in several ways, so that equal things look equal."""
+
+from __future__ import annotations
+
+from lucid.ir import ops
+from lucid.ir.errors import LucidError
+from lucid.ir.graph import Graph, Node, Value
+from lucid.ir.passes.rewrite import (
+    Rules,
+    broadcast_like,
+    is_exact_embedding,
+    producer_of,
+    rewrite,
+    uniform,
+)
+from lucid.ir.types import Shape
+
+_RULES = Rules()
+_Bounds = tuple[int, int, int]
+
+
+def canonicalize(graph: Graph) -> bool:
+    """Compose views of views, drop ops that do nothing and broadcasts that are implied anyway.
+
+    Constants become the right operand of commutative ops. The rules below say one identity each;
+    all hold bit for bit. Transposes that feed a matmul stay: a contraction reads them in place.
+    """
+    return rewrite(graph, _canonicalize)
+
+
+def _canonicalize(node: Node) -> Value | None:
+    value = _RULES(node)
+    if value is None and node.op.commutative:
+        value = _constant_to_the_right(node)
+    if value is None and node.op.kind == "map":
+        value = _drop_implied_broadcasts(node)
+    return value
+
+
+def _constant_to_the_right(node: Node) -> Value | None:
+    """c + x -> x + c."""
+    a, b = node.operands
+    if uniform(a) is None or uniform(b) is not None:
+        return None
+    return _same(node, b, a)
+
+
+def _same(node: Node, *operands: Value) -> Value:
+    """The node's op with its attributes, on other operands."""
+    value: Value = node.op(*operands, **node.attributes)
+    return value
+
+
+def _drop_implied_broadcasts(node: Node) -> Value | None:
+    """f(broadcast x, y) -> f(x, y) where the shape stays: elementwise ops broadcast anyway."""
+    operands = list(node.operands)
+    for index, operand in enumerate(operands):
+        source = _before_broadcast(operand)
+        if source is operand:
+            continue
+        shorter = [*operands[:index], source, *operands[index + 1 :]]
+        try:
+            type = node.op.infer(*(v.type for v in shorter), **node.attributes)
+        except LucidError:
+            continue
+        if type == node.result.type:
+            operands = shorter
+    return None if tuple(operands) == node.operands else _same(node, *operands)
+
+
+def _before_broadcast(value: Value) -> Value:
+    """The value that an explicit broadcast, or a reshape that only puts 1s in front, repeats."""
+    while True:
+        node = value.producer
+        if node is None or not (node.op is ops.broadcast or _puts_ones_in_front(node)):
+            return value
+        value = node.operands[0]
+
+
+def _puts_ones_in_front(node: Node) -> bool:
+    return node.op is ops.reshape and (
+        _without_leading_ones(node.result.shape) == _without_leading_ones(node.operands[0].shape)
+        and len(node.result.shape) > len(node.operands[0].shape)
+    )
+
+
+def _without_leading_ones(shape: Shape) -> Shape:
+    ones = next((axis for axis, size in enumerate(shape) if size != 1), len(shape))
+    return shape[ones:]
+
+
+@_RULES.on("broadcast")
+def _broadcast(node: Node) -> Value | None:
+    """broadcast(x) -> x if the shape stays; broadcast(broadcast x) -> broadcast x."""
+    (x,) = node.operands
+    if x.shape == node.result.shape:
+        return x
+    source = _before_broadcast(x)
+    return None if source is x else broadcast_like(node.result, source)
+
+
+@_RULES.on("reshape")
+def _reshape(node: Node) -> Value | None:
+    """reshape(x) -> x if the shape stays; reshape(reshape x) -> reshape x."""
+    (x,) = node.operands
+    if x.shape == node.result.shape:
+        return x
+    inner = producer_of(x, "reshape")
+    return None if inner is None else _same(node, inner.operands[0])
+
+
+@_RULES.on("transpose")
+def _transpose(node: Node) -> Value | None:
+    """transpose(x) -> x for the identity; transpose(transpose x) -> one transpose."""
+    (x,) = node.operands
+    perm = node.attributes["perm"]
+    if perm == tuple(range(len(perm))):
+        return x
+    inner = producer_of(x, "transpose")
+    if inner is None:
+        return None
+    composed = tuple(inner.attributes["perm"][axis] for axis in perm)
+    value: Value = ops.transpose(inner.operands[0], perm=composed)
+    return value
+
+
+@_RULES.on("slice")
+def _slice(node: Node) -> Value | None:
+    """slice(x) -> x if all is taken; slice(slice x) -> one slice; the tightest bounds."""
+    (x,) = node.operands
+    bounds = _bounds(node)
+    if x.shape == node.result.shape and all(step > 0 for _, _, step in bounds):
+        return x
+    inner = producer_of(x, "slice")
+    if inner is not None:
+        x = inner.operands[0]
+        bounds = [_composed(a, b) for a, b in zip(_bounds(inner), bounds, strict=True)]
+    tight = [_tight(*axis) for axis in bounds]
+    if inner is None and tight == bounds:
+        return None
+    starts, stops, steps = (tuple(axis[i] for axis in tight) for i in range(3))
+    value: Value = ops.slice(x, starts=starts, stops=stops, steps=steps)
+    return value
+
+
+def _bounds(node: Node) -> list[_Bounds]:
+    attributes = node.attributes
+    keys = ("starts", "stops", "steps")
+    return list(zip(*(attributes[key] for key in keys), strict=True))
+
+
+def _composed(inner: _Bounds, outer: _Bounds) -> _Bounds:
+    """The bounds that select from an axis what `outer` selects from what `inner` does."""
+    if not range(*outer):
+        return 0, 0, 1
+    start = inner[0] + outer[0] * inner[2]
+    step = inner[2] * outer[2]
+    return start, start + len(range(*outer)) * step, step
+
+
+def _tight(start: int, stop: int, step: int) -> _Bounds:
+    """Equal bounds that stop right behind the last index; 0:0:1 for none, step 1 for one."""
+    taken = range(start, stop, step)
+    if not taken:
+        return 0, 0, 1
+    if len(taken) == 1:
+        return start, start + 1, 1
+    return start, taken[-1] + (1 if step > 0 else -1), step
+
+
+@_RULES.on("slice")
+def _slice_of_update(node: Node) -> Value | None:
+    """slice(update_slice(x, u), the same place) -> u."""
+    update = producer_of(node.operands[0], "update_slice")
+    if update is None or not _same_place(node, update):
+        return None
+    return update.operands[1]
+
+
+@_RULES.on("update_slice")
+def _update_slice(node: Node) -> Value | None:
+    """update_slice(x, u) -> u if all is replaced; of two updates of one place the later counts."""
+    base, update = node.operands
+    if base.shape == update.shape and all(step > 0 for _, _, step in _bounds(node)):
+        return update
+    inner = producer_of(base, "update_slice")
+    if inner is None or not _same_place(node, inner):
+        return None
+    return _same(node, inner.operands[0], update)
+
+
+def _same_place(a: Node, b: Node) -> bool:
+    return all(range(*x) == range(*y) for x, y in zip(_bounds(a), _bounds(b), strict=True))
+
+
+@_RULES.on("pad")
+def _pad(node: Node) -> Value | None:
+    """pad(x) -> x if nothing is added."""
+    return node.operands[0] if node.operands[0].shape == node.result.shape else None
+
+
+@_RULES.on("concat")
+def _concat(node: Node) -> Value | None:
+    """concat(x) -> x; operands without elements are left out."""
+    filled = [x for x in node.operands if x.shape[node.attributes["axis"]]]
+    if len(filled) == len(node.operands) > 1:
+        return None
+    kept = filled or [node.operands[0]]
+    return kept[0] if len(kept) == 1 else _same(node, *kept)
+
+
+@_RULES.on("cast")
+def _cast(node: Node) -> Value | None:
+    """cast(x) -> x if the dtype stays; a cast before it that keeps every number is left out.
+
+    bool -> f32 -> bool is nothing, and i32 -> i64 -> u32 is i32 -> u32; f32 -> f64 -> i32 stays, as
+    the cast of what doesn't fit an integer is not defined.
+    """
+    (x,) = node.operands
+    if x.dtype is node.result.dtype:
+        return x
+    inner = producer_of(x, "cast")
+    if inner is None:
+        return None
+    (source,) = inner.operands
+    if not is_exact_embedding(source.dtype, x.dtype):
+        return None
+    if source.dtype is node.result.dtype:
+        return source
+    if node.result.dtype.kind == "int" and x.dtype.kind == "float":
+        return None
+    return _same(node, source)

@@ -1,0 +1,25 @@
+"""Dead code."""
+
+from __future__ import annotations
+
+from lucid.ir.graph import Graph
+from lucid.ir.verify import called_functions
+
+
+def eliminate_dead_nodes(graph: Graph) -> bool:
+    """Remove nodes that no result depends on, and functions that nothing calls.
+
+    Every op is pure, random ones included, so nothing else is lost.
+    """
+    changed = graph.drop_dead_nodes()
+    called: set[str] = set()
+    waiting = called_functions(graph)
+    while waiting:
+        name = waiting.pop()
+        if name not in called:
+            called.add(name)
+            waiting += called_functions(graph.functions[name])
+    uncalled = [name for name in graph.functions if name not in called]
+    for name in uncalled:
+        del graph.functions[name]
+    return changed or bool(uncalled)

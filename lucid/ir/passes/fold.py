@@ -1,0 +1,62 @@
+"""Constant folding."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lucid.ir import ops
+from lucid.ir.graph import Graph, Node, Value
+from lucid.ir.passes.rewrite import broadcast_like, constant_like, rewrite, uniform
+
+
+def fold_constants(graph: Graph) -> bool:
+    """f(c, d) -> the number that it is, for elementwise f; a view of a repeated c -> c, repeated.
+
+    Only one number is ever computed and stored: f(broadcast c) becomes broadcast f(c). The number
+    is what the op's NumPy reference gives.
+    """
+    return rewrite(graph, _fold)
+
+
+def _fold(node: Node) -> Value | None:
+    if node.op.kind == "map":
+        return _fold_elementwise(node)
+    if node.op.kind == "view":
+        return _fold_view(node)
+    return None
+
+
+def _fold_elementwise(node: Node) -> Value | None:
+    numbers = []
+    for operand in node.operands:
+        number = uniform(operand)
+        if number is None:
+            return None
+        numbers.append(np.asarray(number))
+    if node.op is ops.cast and not _is_defined(numbers[0], node.result):
+        return None
+    with np.errstate(all="ignore"):
+        folded = np.asarray(node.op.evaluate(*numbers, **node.attributes))
+    if folded.dtype.kind == "f" and np.isnan(folded):
+        folded = np.asarray(np.nan, folded.dtype)  # its sign depends on the processor
+    return constant_like(node.result, folded[()])
+
+
+def _is_defined(number: np.ndarray, result: Value) -> bool:
+    """Whether the cast of a number has one meaning: a float must fit the integers it goes to."""
+    if number.dtype.kind != "f" or result.dtype.kind != "int":
+        return True
+    limits = np.iinfo(result.dtype.numpy.name)
+    return bool(np.isfinite(number)) and limits.min <= float(number) < float(limits.max)
+
+
+def _fold_view(node: Node) -> Value | None:
+    source = node.operands[0].producer
+    if source is None or source.op.kind != "view":
+        return None
+    value = node.operands[0]
+    if uniform(value) is None:
+        return None
+    while value.producer is not None and value.producer.op.kind == "view":
+        value = value.producer.operands[0]
+    return broadcast_like(node.result, value)

@@ -1,0 +1,40 @@
+"""Value numbering."""
+
+from __future__ import annotations
+
+from lucid.ir.graph import Graph, Node, Value, freeze_attributes
+
+
+def eliminate_common_subexpressions(graph: Graph) -> bool:
+    """Keep the first of several nodes that compute the same value (local value numbering).
+
+    Every op is pure, so equal op, operands and attributes mean equal results; random ops have their
+    state as an operand. The operands of a commutative op may stand in either order. A name goes on
+    to the value that is kept, if that has none.
+
+    Reference: Cocke, "Global common subexpression elimination", 1970.
+    """
+    first: dict[tuple[object, ...], Node] = {}
+    replacement: dict[Value, Value] = {}
+    for node in graph.nodes:
+        operands = tuple(replacement.get(operand, operand) for operand in node.operands)
+        kept = first.setdefault(_value_number(node, operands), node)
+        if kept is node:
+            continue
+        for result, original in zip(node.results, kept.results, strict=True):
+            replacement[result] = original
+            if node.operands:  # a constant stands for more than the use that it was named for
+                original.name = original.name or result.name
+    if not replacement:
+        return False
+    graph.substitute(replacement)
+    graph.nodes = [node for node in graph.nodes if node.results[0] not in replacement]
+    return True
+
+
+def _value_number(node: Node, operands: tuple[Value, ...]) -> tuple[object, ...]:
+    """What decides a node's value: equal for nodes whose results are equal."""
+    ids = [id(operand) for operand in operands]
+    if node.op.commutative:
+        ids.sort()
+    return node.op.name, freeze_attributes(node.attributes), *ids

@@ -1,0 +1,92 @@
+"""Strides, in elements, of what the view ops make: the one place that knows when a view exists."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lucid.ir.op import Attributes, Op
+from lucid.ir.types import Shape
+
+Strides = tuple[int, ...]
+
+
+def contiguous_strides(shape: Shape) -> Strides:
+    """Row-major strides."""
+    strides: list[int] = []
+    step = 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))
+
+
+def is_contiguous(shape: Shape, strides: Strides) -> bool:
+    """Whether elements lie in row-major order without gaps; axes of size 1 don't count."""
+    expected = 1
+    for size, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if size == 0:
+            return True
+        if size != 1:
+            if stride != expected:
+                return False
+            expected *= size
+    return True
+
+
+def reshape_strides(shape: Shape, strides: Strides, new_shape: Shape) -> Strides | None:
+    """Strides of a reshaped view; None where only a copy has that shape.
+
+    Axes are cut into the coarsest groups that hold equally many elements on both sides; a group can
+    be split anew when its own axes lie behind one another in memory.
+    """
+    if 0 in shape:
+        return contiguous_strides(new_shape)
+    old = [(size, stride) for size, stride in zip(shape, strides, strict=True) if size != 1]
+    result: list[int] = []
+    position = 0
+    pending = 1  # elements of the current group not yet handed to new axes
+    inner = 1
+    for size in new_shape:
+        if size == 1:
+            result.append(0)
+            continue
+        if pending == 1:
+            if position == len(old):
+                return None
+            pending, inner = old[position]
+            position += 1
+            while pending % size or (pending < size):
+                if position == len(old):
+                    return None
+                next_size, next_stride = old[position]
+                if inner != next_stride * next_size:
+                    return None
+                pending, inner = pending * next_size, next_stride
+                position += 1
+        elif pending % size:
+            while pending % size:
+                if position == len(old):
+                    return None
+                next_size, next_stride = old[position]
+                if inner != next_stride * next_size:
+                    return None
+                pending, inner = pending * next_size, next_stride
+                position += 1
+        pending //= size
+        result.append(pending * inner)
+    return tuple(result)
+
+
+def view_strides(op: Op, attributes: Attributes, shape: Shape, strides: Strides) -> Strides | None:
+    """Strides of a view op's result on an operand with `shape` and `strides`; None for a copy."""
+    if op.name == "transpose":
+        return tuple(strides[axis] for axis in attributes["perm"])
+    if op.name == "slice":
+        return tuple(s * step for s, step in zip(strides, attributes["steps"], strict=True))
+    if op.name == "broadcast":
+        new_shape: Sequence[int] = attributes["shape"]
+        lead = len(new_shape) - len(shape)
+        kept = (0 if old == 1 else s for old, s in zip(shape, strides, strict=True))
+        return (0,) * lead + tuple(kept)
+    assert op.name == "reshape", op.name
+    return reshape_strides(shape, strides, attributes["shape"])

@@ -1,0 +1,131 @@
+"""Element types and tensor types: what a value of the IR is.
+
+`f32[64,128]` is a row-major idea only; layout is decided when buffers are assigned.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+import numpy as np
+
+from lucid.ir.errors import DTypeError
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DType:
+    """An element type; one instance each, compared by identity.
+
+    Attributes:
+        name: as IR text spells it, `f32`.
+        torch_name: as users spell it, `float32`.
+        numpy: the NumPy dtype with the same bytes.
+        kind: "bool", "int" or "float".
+        rank: position in the promotion order; within a kind the greater one wins.
+    """
+
+    name: str
+    torch_name: str
+    numpy: np.dtype[np.generic]
+    kind: str
+    rank: int
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes per element in memory; a bool takes one."""
+        return int(self.numpy.itemsize)
+
+    @property
+    def is_floating_point(self) -> bool:
+        return self.kind == "float"
+
+    @property
+    def is_signed(self) -> bool:
+        return self.numpy.kind in "if"
+
+    @property
+    def is_complex(self) -> bool:
+        return False
+
+    def __repr__(self) -> str:
+        return f"lucid.{self.torch_name}"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return dtype_named, (self.name,)
+
+    def __copy__(self) -> DType:
+        return self
+
+    def __deepcopy__(self, memo: object) -> DType:
+        return self
+
+
+bool_ = DType("bool", "bool", np.dtype(np.bool_), "bool", 0)
+i32 = DType("i32", "int32", np.dtype(np.int32), "int", 1)
+u32 = DType("u32", "uint32", np.dtype(np.uint32), "int", 2)
+i64 = DType("i64", "int64", np.dtype(np.int64), "int", 3)
+f32 = DType("f32", "float32", np.dtype(np.float32), "float", 4)
+f64 = DType("f64", "float64", np.dtype(np.float64), "float", 5)
+
+DTYPES = (bool_, i32, i64, u32, f32, f64)
+_BY_NAME = {dtype.name: dtype for dtype in DTYPES}
+_BY_NUMPY = {dtype.numpy: dtype for dtype in DTYPES}
+
+
+def dtype_named(name: str) -> DType:
+    """Return the dtype that IR text calls `name`. Raises `DTypeError`."""
+    try:
+        return _BY_NAME[name]
+    except KeyError:
+        raise DTypeError(f"no dtype {name!r}; there are {', '.join(_BY_NAME)}") from None
+
+
+def dtype_of_numpy(dtype: np.dtype[np.generic]) -> DType:
+    """Return the dtype with the bytes of a NumPy dtype. Raises `DTypeError` for all others."""
+    try:
+        return _BY_NUMPY[dtype]
+    except (KeyError, TypeError):
+        supported = ", ".join(str(d.numpy) for d in DTYPES)
+        raise DTypeError(
+            f"arrays of dtype {dtype} are not supported; supported are {supported}\n"
+            "hint: convert with .astype(...) first"
+        ) from None
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """Element type and static shape: `f32[64,128]`, `i64[]`."""
+
+    dtype: DType
+    shape: Shape
+
+    @cached_property
+    def size(self) -> int:
+        """Number of elements."""
+        return prod(self.shape)
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
+    def __str__(self) -> str:
+        return f"{self.dtype.name}[{','.join(map(str, self.shape))}]"
+
+    def with_shape(self, shape: Shape) -> TensorType:
+        return TensorType(self.dtype, shape)
+
+    def with_dtype(self, dtype: DType) -> TensorType:
+        return TensorType(dtype, self.shape)
+
+
+def type_of_array(array: np.ndarray) -> TensorType:
+    """The type of an array's elements and shape. Raises `DTypeError`."""
+    return TensorType(dtype_of_numpy(array.dtype), tuple(map(int, array.shape)))

@@ -1,0 +1,164 @@
+"""The invariants of the IR, checked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from lucid.ir.errors import LucidError, VerifyError
+from lucid.ir.graph import Graph, Node, Value
+from lucid.ir.types import DType, TensorType, f64
+
+_INPUT_KINDS = ("arg", "state", "live")
+
+
+def verify(graph: Graph) -> None:
+    """Check that a graph, and each function that it calls, is well formed.
+
+    Values are defined once, before their use, by this graph; each node's type is what its op's type
+    rule gives; calls fit the functions that they name, and no function calls itself; each state is
+    written at most once, with its own type. Raises `VerifyError`, which names the node and the
+    user's line.
+    """
+    _Verifier(graph, graph.functions).run()
+    for name, function in graph.functions.items():
+        if function.name != name:
+            raise VerifyError(f"graph {graph.name}: function {function.name} is filed under {name}")
+        if function.functions or function.writes:
+            raise VerifyError(f"function {name} has functions or writes of its own")
+        _Verifier(function, graph.functions).run()
+    _verify_no_function_calls_itself(graph)
+
+
+class _Verifier:
+    """The checks of one graph or function."""
+
+    def __init__(self, graph: Graph, functions: dict[str, Graph]) -> None:
+        self._graph = graph
+        self._functions = functions
+        self._defined: set[Value] = set()
+
+    def run(self) -> None:
+        self._inputs()
+        for node in self._graph.nodes:
+            self._node(node)
+            for index, result in enumerate(node.results):
+                if result.producer is not node or result.index != index:
+                    raise self._error(node, f"result {result!r} says that another node made it")
+                self._define(result, node)
+        for value in self._graph.outputs:
+            if value not in self._defined:
+                raise self._error(None, f"the output {value!r} isn't computed in it")
+        self._writes()
+
+    def _error(self, node: Node | None, message: str) -> VerifyError:
+        if node is None:
+            return VerifyError(f"graph {self._graph.name}: {message}")
+        operands = ", ".join(map(repr, node.operands))
+        lines = [f"graph {self._graph.name}: {node.op.name}: {message}"]
+        lines.append(f"  node: {node.op.name}({operands})")
+        if node.location is not None:
+            lines.append(f"  from {node.location}   {node.location.text}".rstrip())
+        return VerifyError("\n".join(lines))
+
+    def _define(self, value: Value, node: Node | None) -> None:
+        if value.graph is not self._graph:
+            raise self._error(node, f"{value!r} belongs to another graph")
+        if value in self._defined:
+            raise self._error(node, f"{value!r} is defined twice")
+        self._defined.add(value)
+
+    def _inputs(self) -> None:
+        for index, entry in enumerate(self._graph.inputs):
+            value = entry.value
+            if value.producer is not None or value.index != index:
+                raise self._error(None, f"input {index}, {value!r}, has a producer or other index")
+            if entry.kind not in _INPUT_KINDS:
+                raise self._error(None, f"input {value!r} is of no kind {entry.kind!r}")
+            if entry.kind == "live" and value.type != TensorType(f64, ()):
+                raise self._error(None, f"live input {value!r} isn't an f64[]")
+            self._define(value, None)
+
+    def _writes(self) -> None:
+        inputs = {entry.value: entry for entry in self._graph.inputs}
+        written: set[Value] = set()
+        for cell, new in self._graph.writes:
+            if cell not in inputs or inputs[cell].kind == "live":
+                raise self._error(None, f"{cell!r} is written and is no state or argument")
+            if cell in written:
+                raise self._error(None, f"{cell!r} is written twice")
+            if new not in self._defined:
+                raise self._error(None, f"what is written to {cell!r} isn't computed in it")
+            if new.type != cell.type:
+                raise self._error(None, f"{cell!r} is written with a value of type {new.type}")
+            written.add(cell)
+
+    def _node(self, node: Node) -> None:
+        for operand in node.operands:
+            if operand.graph is not self._graph:
+                raise self._error(node, f"operand {operand!r} belongs to another graph")
+            if operand not in self._defined:
+                raise self._error(node, f"operand {operand!r} isn't defined before it")
+        for key, value in node.attributes.items():
+            if not _is_normal(value):
+                raise self._error(node, f"attribute {key} = {value!r} isn't a plain value")
+        if node.op.kind == "call":
+            self._call(node)
+        else:
+            self._types(node)
+
+    def _types(self, node: Node) -> None:
+        try:
+            inferred = node.op.infer(*(v.type for v in node.operands), **node.attributes)
+        except (LucidError, TypeError, ValueError, IndexError) as error:
+            raise self._error(node, f"its type rule refuses it: {error}") from error
+        found = [result.type for result in node.results]
+        if found != [inferred]:
+            raise self._error(node, f"its type is {inferred}, not {', '.join(map(str, found))}")
+
+    def _call(self, node: Node) -> None:
+        name = node.attributes.get("function")
+        function = self._functions.get(str(name))
+        if function is None:
+            raise self._error(node, f"no function {name}")
+        if not node.results:
+            raise self._error(node, f"the call of {name} has no result")
+        wanted = [entry.value.type for entry in function.inputs]
+        if [operand.type for operand in node.operands] != wanted:
+            raise self._error(node, f"{name} takes ({', '.join(map(str, wanted))})")
+        given = [value.type for value in function.outputs]
+        if [result.type for result in node.results] != given:
+            raise self._error(node, f"{name} returns ({', '.join(map(str, given))})")
+
+
+def _is_normal(value: Any) -> bool:
+    """Ints, bools, strings, dtypes, NumPy scalars, and tuples of them."""
+    if isinstance(value, tuple):
+        return all(map(_is_normal, value))
+    return type(value) in (int, bool, str) or isinstance(value, (DType, np.generic))
+
+
+def _verify_no_function_calls_itself(graph: Graph) -> None:
+    done: set[str] = set()
+    path: list[str] = []
+
+    def visit(name: str) -> None:
+        if name in path:
+            raise VerifyError(f"graph {graph.name}: {' calls '.join([*path, name])}")
+        if name in done:
+            return
+        path.append(name)
+        for callee in called_functions(graph.functions[name]):
+            visit(callee)
+        path.pop()
+        done.add(name)
+
+    for name in graph.functions:
+        visit(name)
+
+
+def called_functions(graph: Graph) -> list[str]:
+    """The names of the functions that the graph's own nodes call, each once, in order."""
+    calls = (node.attributes["function"] for node in graph.nodes if node.op.kind == "call")
+    return list(dict.fromkeys(calls))

@@ -1,0 +1,213 @@
+"""Elementwise activations; those whose gradient is better written by hand are Functions."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from lucid.autograd import Function
+from lucid.ir.errors import OptionError
+from lucid.nn.functional.calls import apply, where
+from lucid.tensor.tensor import Tensor
+
+_SQRT_HALF = math.sqrt(0.5)
+_SQRT_2_OVER_PI = math.sqrt(2.0 / math.pi)
+_DENSITY_AT_0 = 1.0 / math.sqrt(2.0 * math.pi)
+_CUBIC = 0.044715
+
+
+class ReLU(Function):
+    """max(x, 0); the derivative at 0 is 0, and a NaN stays a NaN."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        y = x.clamp(min=0)
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Tensor:
+        (y,) = ctx.saved_tensors
+        return where(y <= 0, 0.0, g)
+
+
+class LeakyReLU(Function):
+    """x where x > 0, else `slope * x`; the derivative at 0 is the slope."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, slope: float) -> Tensor:
+        ctx.save_for_backward(x)
+        ctx.slope = slope
+        return where(x > 0, x, x * slope)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
+        (x,) = ctx.saved_tensors
+        return where(x > 0, g, g * ctx.slope), None
+
+
+class ELU(Function):
+    """x where x > 0, else `alpha * (exp(x) - 1)`."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, alpha: float) -> Tensor:
+        ctx.save_for_backward(x)
+        ctx.alpha = alpha
+        return where(x > 0, x, x.clamp(max=0).expm1() * alpha)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
+        (x,) = ctx.saved_tensors
+        return where(x <= 0, g * (x.clamp(max=0).exp() * ctx.alpha), g), None
+
+
+class GELU(Function):
+    """x times the normal distribution's CDF at x.
+
+    Reference: Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x * 0.5 * (1.0 + (x * _SQRT_HALF).erf())
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        cdf = 0.5 * (1.0 + (x * _SQRT_HALF).erf())
+        density = (x * x * -0.5).exp() * _DENSITY_AT_0
+        slope: Tensor = cdf + x * density
+        return g * slope
+
+
+class GELUTanh(Function):
+    """GELU with the CDF approximated by `(1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2`."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x * 0.5 * (1.0 + (_SQRT_2_OVER_PI * (x + _CUBIC * (x * x * x))).tanh())
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        t = (_SQRT_2_OVER_PI * (x + _CUBIC * (x * x * x))).tanh()
+        slope = (1.0 - t * t) * (_SQRT_2_OVER_PI * (1.0 + 3.0 * _CUBIC * (x * x)))
+        total: Tensor = 0.5 * (1.0 + t) + x * 0.5 * slope
+        return g * total
+
+
+class SiLU(Function):
+    """x times sigmoid(x)."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x * x.sigmoid()
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        s = x.sigmoid()
+        slope: Tensor = s * (1.0 + x * (1.0 - s))
+        return g * slope
+
+
+class Softplus(Function):
+    """log(1 + exp(beta x)) / beta; x itself where beta x > threshold."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, beta: float, threshold: float) -> Tensor:
+        ctx.save_for_backward(x)
+        ctx.beta, ctx.threshold = beta, threshold
+        scaled = x * beta
+        soft = scaled.clamp(max=threshold).exp().log1p() / beta
+        return where(scaled > threshold, x, soft)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None]:
+        (x,) = ctx.saved_tensors
+        scaled = x * ctx.beta
+        return where(scaled > ctx.threshold, g, g * scaled.sigmoid()), None, None
+
+
+class LogSigmoid(Function):
+    """log(sigmoid(x)) without overflow: min(x, 0) - log1p(exp(-|x|))."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x.clamp(max=0) - (-x.abs()).exp().log1p()
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        slope: Tensor = (-x).sigmoid()
+        return g * slope
+
+
+def _result(x: Tensor, y: Tensor, inplace: bool) -> Tensor:
+    """The result, written into `x` where the caller asked for it."""
+    return x.copy_(y) if inplace else y
+
+
+def relu(input: Tensor, inplace: bool = False) -> Tensor:
+    """max(input, 0), elementwise."""
+    if not input.dtype.is_floating_point:
+        return _result(input, input.clamp(min=0), inplace)
+    return _result(input, apply(ReLU, input), inplace)
+
+
+def relu6(input: Tensor, inplace: bool = False) -> Tensor:
+    """min(max(input, 0), 6), elementwise."""
+    return _result(input, input.clamp(min=0, max=6), inplace)
+
+
+def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
+    """input where it is positive, else `negative_slope * input`."""
+    return _result(input, apply(LeakyReLU, input, negative_slope), inplace)
+
+
+def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
+    """input where it is positive, else `alpha * (exp(input) - 1)`."""
+    return _result(input, apply(ELU, input, alpha), inplace)
+
+
+def gelu(input: Tensor, approximate: str = "none") -> Tensor:
+    """input times the normal CDF of input; `approximate="tanh"` for the cheaper form."""
+    if approximate == "none":
+        return apply(GELU, input)
+    if approximate == "tanh":
+        return apply(GELUTanh, input)
+    raise OptionError(f"gelu: approximate must be 'none' or 'tanh', not {approximate!r}")
+
+
+def silu(input: Tensor, inplace: bool = False) -> Tensor:
+    """input * sigmoid(input), elementwise."""
+    return _result(input, apply(SiLU, input), inplace)
+
+
+def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
+    """log(1 + exp(beta * input)) / beta; input itself where beta * input > threshold."""
+    return apply(Softplus, input, beta, threshold)
+
+
+def logsigmoid(input: Tensor) -> Tensor:
+    """log(sigmoid(input)), accurate for inputs of any size."""
+    return apply(LogSigmoid, input)
+
+
+def sigmoid(input: Tensor) -> Tensor:
+    """1 / (1 + exp(-input)), elementwise."""
+    return input.sigmoid()
+
+
+def tanh(input: Tensor) -> Tensor:
+    """Hyperbolic tangent, elementwise."""
+    return input.tanh()
+
+
+def mish(input: Tensor, inplace: bool = False) -> Tensor:
+    """input * tanh(softplus(input)), elementwise."""
+    return _result(input, input * softplus(input).tanh(), inplace)

@@ -1,0 +1,189 @@
+"""Losses on classes: negative log likelihood and cross entropy."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import lucid
+from lucid.autograd import Function
+from lucid.ir import ops
+from lucid.ir.errors import DTypeError, IndexOutOfRangeError, OptionError, ShapeError
+from lucid.nn.functional.calls import apply, where
+from lucid.nn.functional.embedding import check_index, reject_negative
+from lucid.nn.functional.reduction import check_reduction
+from lucid.nn.functional.softmax import log_softmax
+from lucid.tensor.tensor import Tensor
+
+
+def _picked(values: Tensor, index: Tensor) -> Tensor:
+    """values[n, index[n], ...]: one entry along axis 1 for each index; index lacks that axis."""
+    result: Tensor = ops.gather(values, index.unsqueeze(1), axis=1).squeeze(1)
+    return result
+
+
+def _weights(
+    target: Tensor, index: Tensor, weight: Tensor | None, ignore: int, like: Tensor
+) -> Tensor:
+    """How much each target counts: its class's weight, or 1; 0 where it is ignored."""
+    if weight is None:
+        counted: Tensor = target != ignore
+        return counted.to(like.dtype)
+    return where(target != ignore, ops.take(weight, index, axis=0), 0.0)
+
+
+class NLLLoss(Function):
+    """-log_probs[n, target[n]] per target, times the target's weight."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, log_probs: Tensor, target: Tensor, index: Tensor, weights: Tensor
+    ) -> Tensor:
+        ctx.save_for_backward(index, weights)
+        ctx.classes = log_probs.shape[1]
+        return where(weights == 0, 0.0, -_picked(log_probs, index) * weights)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None, None]:
+        """A comparison per class rather than a scatter: it fuses with the softmax's gradient."""
+        index, weights = ctx.saved_tensors
+        classes = lucid.arange(ctx.classes, dtype=index.dtype)
+        classes = classes.reshape(1, -1, *([1] * (index.ndim - 1)))
+        here = classes == index.unsqueeze(1)
+        share = where(weights == 0, 0.0, -g * weights)  # g is infinite when none counts
+        return where(here, share.unsqueeze(1), 0.0), None, None, None
+
+
+def _check_shapes(name: str, input: Tensor, target: Tensor) -> None:
+    if input.ndim == 0:
+        raise ShapeError(f"{name}: the input needs an axis of classes, got {input.type}")
+    batch = input.shape[:1] + input.shape[2:] if input.ndim > 1 else ()
+    if tuple(target.shape) != tuple(batch):
+        raise ShapeError(
+            f"{name}: expected a target of shape {list(batch)} for an input of shape "
+            f"{list(input.shape)} (classes are axis {min(input.ndim - 1, 1)}), "
+            f"got {list(target.shape)}\n  input:  {input.type}\n  target: {target.type}"
+        )
+
+
+def _check_weight(name: str, weight: Tensor | None, input: Tensor, classes: int) -> None:
+    if weight is not None and tuple(weight.shape) != (classes,):
+        raise ShapeError(
+            f"{name}: weight tensor should be defined either for all {classes} classes or no "
+            f"classes but got weight tensor of shape: {list(weight.shape)}"
+        )
+    if weight is not None and weight.dtype is not input.dtype:
+        raise DTypeError(
+            f"{name}: the weight must have the input's dtype\n"
+            f"  input:  {input.type}\n  weight: {weight.type}"
+        )
+
+
+def _loss_and_weights(
+    name: str, log_probs: Tensor, target: Tensor, weight: Tensor | None, ignore: int
+) -> tuple[Tensor, Tensor]:
+    """The weighted loss of each target, and the weights. Raises `IndexOutOfRangeError`."""
+    classes = log_probs.shape[1]
+    index = where(target == ignore, 0, reject_negative(target, classes))
+    try:
+        weights = _weights(target, index, weight, ignore, log_probs)
+        return apply(NLLLoss, log_probs, target, index, weights), weights
+    except IndexOutOfRangeError as error:
+        raise IndexOutOfRangeError(
+            f"{name}: a target is out of range for {classes} classes\n"
+            f"  input:  {log_probs.type}\n  target: {target.type}\n"
+            f"hint: only ignore_index ({ignore}) may lie outside"
+        ) from error
+
+
+def nll_loss(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+) -> Tensor:
+    """Negative log likelihood of the target classes under log probabilities.
+
+    Shapes: input (n, classes, *) or (classes,), target of class indices (n, *) or ().
+    The mean is over the weights of the targets that are not ignored; NaN when all are.
+    Raises `IndexOutOfRangeError` for a target that is no class.
+    """
+    check_reduction(reduction)
+    _check_shapes("nll_loss", input, target)
+    check_index("nll_loss", target)
+    if input.ndim == 1:
+        loss = nll_loss(input.unsqueeze(0), target.unsqueeze(0), weight, ignore_index, reduction)
+        return loss.squeeze(0) if reduction == "none" else loss
+    _check_weight("nll_loss", weight, input, input.shape[1])
+    loss, weights = _loss_and_weights("nll_loss", input, target, weight, ignore_index)
+    if reduction == "mean":
+        return loss.sum() / weights.sum()
+    return loss.sum() if reduction == "sum" else loss
+
+
+def cross_entropy(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """Cross entropy of the softmax of `input` with the target classes or class probabilities.
+
+    Shapes: input (n, classes, *) or (classes,); target of class indices (n, *) or (), or of
+    probabilities, of the input's shape and a float dtype.
+    The mean over class indices is over the weights of those that are not ignored.
+    Raises `IndexOutOfRangeError` for a target that is no class.
+    """
+    check_reduction(reduction)
+    if not 0.0 <= label_smoothing <= 1.0:
+        raise OptionError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}")
+    if input.ndim == 0:
+        raise ShapeError(f"cross_entropy: the input needs an axis of classes, got {input.type}")
+    if input.shape == target.shape and target.dtype.is_floating_point:
+        return _with_probabilities(input, target, weight, reduction, label_smoothing)
+    _check_shapes("cross_entropy", input, target)
+    check_index("cross_entropy", target)
+    if input.ndim == 1:
+        row = input.unsqueeze(0), target.unsqueeze(0)
+        loss = cross_entropy(*row, weight, ignore_index, reduction, label_smoothing)
+        return loss.squeeze(0) if reduction == "none" else loss
+    _check_weight("cross_entropy", weight, input, input.shape[1])
+    log_probs = log_softmax(input, 1)
+    loss, weights = _loss_and_weights("cross_entropy", log_probs, target, weight, ignore_index)
+    if label_smoothing > 0.0:
+        share = label_smoothing / input.shape[1]
+        scored = log_probs if weight is None else log_probs * _per_class(weight, input)
+        smooth = where(target == ignore_index, 0.0, -scored.sum(1))
+        loss = loss * (1.0 - label_smoothing) + smooth * share
+    if reduction == "mean":
+        return loss.sum() / weights.sum()
+    return loss.sum() if reduction == "sum" else loss
+
+
+def _per_class(weight: Tensor, input: Tensor) -> Tensor:
+    """View the weights along the axis of classes."""
+    return weight if input.ndim == 1 else weight.reshape(1, -1, *([1] * (input.ndim - 2)))
+
+
+def _with_probabilities(
+    input: Tensor, target: Tensor, weight: Tensor | None, reduction: str, smoothing: float
+) -> Tensor:
+    """Cross entropy with class probabilities; the mean is over the rows, whatever the weights."""
+    axis = min(input.ndim - 1, 1)
+    classes = input.shape[axis]
+    _check_weight("cross_entropy", weight, input, classes)
+    if smoothing > 0.0:
+        target = target * (1.0 - smoothing) + smoothing / classes
+    scored = log_softmax(input, axis) * target
+    if weight is not None:
+        scored = scored * _per_class(weight, input)
+    if reduction == "none":
+        return -scored.sum(axis)
+    total = -scored.sum()
+    if reduction == "sum":
+        return total
+    rows = input.numel() // classes if classes else 0
+    return total / rows if rows else total * math.nan

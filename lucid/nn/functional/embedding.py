@@ -1,0 +1,104 @@
+"""Rows of a table by index, and the one-hot form of indices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import lucid
+from lucid.autograd import Function
+from lucid.ir import ops
+from lucid.ir.errors import DTypeError, IndexOutOfRangeError, OptionError
+from lucid.ir.types import i32, i64
+from lucid.nn.functional.calls import apply, where
+from lucid.tensor.tensor import Tensor
+
+
+def reject_negative(index: Tensor, size: int) -> Tensor:
+    """Map negative indices out of range, so that the op that reads them raises.
+
+    Ops count negative indices from the end; where PyTorch refuses them, so does lucid.
+    """
+    return where(index < 0, size, index)
+
+
+class Embedding(Function):
+    """Rows of the weight; the gradient of row `padding` is left out (-1: of none)."""
+
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, index: Tensor, padding: int) -> Tensor:
+        ctx.save_for_backward(index)
+        ctx.shape, ctx.padding = tuple(weight.shape), padding
+        result: Tensor = ops.take(weight, reject_negative(index, weight.shape[0]), axis=0)
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None]:
+        (index,) = ctx.saved_tensors
+        if ctx.padding >= 0:
+            g = where((index == ctx.padding).unsqueeze(-1), 0.0, g)
+        table = lucid.zeros(ctx.shape, dtype=g.dtype)
+        return ops.index_add(table, index, g, axis=0), None, None
+
+
+def check_index(name: str, index: Tensor) -> None:
+    """Raise `DTypeError` unless `index` holds i64 or i32."""
+    if index.dtype not in (i64, i32):
+        raise DTypeError(
+            f"{name}: indices must be int64 or int32, not {index.type}\nhint: index.long()"
+        )
+
+
+def embedding(
+    input: Tensor,
+    weight: Tensor,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Tensor:
+    """Rows of `weight` by index: shape (*input.shape, weight.shape[1]).
+
+    padding_idx: the row that gets no gradient; negative counts from the end.
+    Raises `IndexOutOfRangeError` for an index below 0 or past the end, `OptionError` for max_norm,
+    scale_grad_by_freq and sparse, which lucid doesn't have.
+    """
+    if max_norm is not None or scale_grad_by_freq or sparse:
+        raise OptionError("embedding: max_norm, scale_grad_by_freq and sparse are not supported")
+    check_index("embedding", input)
+    rows = weight.shape[0]
+    if padding_idx is not None and not -rows <= padding_idx < rows:
+        raise OptionError("Padding_idx must be within num_embeddings")
+    padding = -1 if padding_idx is None else padding_idx % rows
+    try:
+        return apply(Embedding, weight, input, padding)
+    except IndexOutOfRangeError as error:
+        raise IndexOutOfRangeError(
+            f"embedding: an index is out of range for {rows} rows\n"
+            f"  input:  {input.type}\n  weight: {weight.type}"
+        ) from error
+
+
+def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
+    """i64 zeros with a one at each index: shape (*tensor.shape, num_classes).
+
+    num_classes: -1 takes the largest index plus one, which a compiled step can't know.
+    Raises `IndexOutOfRangeError` for an index below 0 or past the end.
+    """
+    if tensor.dtype is not i64:
+        raise DTypeError(f"one_hot is only applicable to index tensor of type int64: {tensor.type}")
+    if num_classes == -1:
+        if 0 in tensor.shape:
+            raise OptionError("one_hot: the number of classes of no indices must be given")
+        num_classes = int(tensor.max().item()) + 1
+    elif num_classes < 1:
+        raise OptionError(f"one_hot: num_classes should be positive, got {num_classes}")
+    classes = lucid.arange(num_classes)
+    try:  # read through the classes: an index that is not among them raises, also when compiled
+        index = ops.take(classes, reject_negative(tensor, num_classes), axis=0)
+    except IndexOutOfRangeError as error:
+        raise IndexOutOfRangeError(
+            f"one_hot: Class values must be non-negative and smaller than num_classes={num_classes}"
+        ) from error
+    result: Tensor = (index.unsqueeze(-1) == classes).to(i64)
+    return result

@@ -1,0 +1,28 @@
+"""The affine map."""
+
+from __future__ import annotations
+
+from lucid.ir.errors import ShapeError
+from lucid.tensor.tensor import Tensor
+
+
+def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """input @ weight.T + bias.
+
+    Shapes: input (*, k), weight (n, k) or (k,), bias (n,) or (); result (*, n) or (*).
+    Raises `ShapeError` when the last axes differ.
+    """
+    if input.ndim == 0 or weight.ndim not in (1, 2) or input.shape[-1] != weight.shape[-1]:
+        raise ShapeError(
+            f"linear: input of shape {list(input.shape)} and weight of shape {list(weight.shape)} "
+            "don't fit: their last axes must be equal\n"
+            f"  input:  {input.type}\n  weight: {weight.type}"
+        )
+    if weight.ndim == 1 or input.ndim == 1:
+        y = weight @ input if weight.ndim == 2 else input @ weight
+    elif input.ndim == 2:
+        y = input @ weight.T
+    else:  # one matrix product, not one per leading index
+        rows = input.reshape(-1, input.shape[-1]) if input.shape[-1] else input.flatten(0, -2)
+        y = (rows @ weight.T).reshape(*input.shape[:-1], weight.shape[0])
+    return y if bias is None else y + bias

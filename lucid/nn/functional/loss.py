@@ -1,0 +1,152 @@
+"""Losses on real numbers and probabilities, in the input's shape and then reduced."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lucid.autograd import Function
+from lucid.compiler import hooks
+from lucid.ir.errors import OptionError, ShapeError
+from lucid.nn.functional.activation import logsigmoid
+from lucid.nn.functional.calls import apply, where
+from lucid.nn.functional.reduction import check_reduction, reduce_loss, warn_if_broadcast
+from lucid.tensor.tensor import Tensor
+
+_SMALLEST_LOG = -100.0  # a loss stays finite for a probability of 0
+_SMALLEST_VARIANCE = 1e-12
+
+
+def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+    """(input - target)^2, reduced."""
+    warn_if_broadcast("mse_loss", input, target)
+    difference = input - target
+    return reduce_loss(difference * difference, reduction)
+
+
+def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+    """|input - target|, reduced."""
+    warn_if_broadcast("l1_loss", input, target)
+    return reduce_loss((input - target).abs(), reduction)
+
+
+def smooth_l1_loss(
+    input: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0
+) -> Tensor:
+    """d^2 / (2 beta) where |d| < beta, else |d| - beta / 2, for d = input - target; reduced."""
+    warn_if_broadcast("smooth_l1_loss", input, target)
+    if beta < 0.0:
+        raise OptionError("smooth_l1_loss does not support negative values for beta.")
+    if beta == 0.0:
+        return l1_loss(input, target, reduction)
+    distance = (input - target).abs()
+    near = distance * distance * (0.5 / beta)
+    return reduce_loss(where(distance < beta, near, distance - 0.5 * beta), reduction)
+
+
+def huber_loss(
+    input: Tensor,
+    target: Tensor,
+    reduction: str = "mean",
+    delta: float = 1.0,
+    weight: Tensor | None = None,
+) -> Tensor:
+    """d^2 / 2 where |d| <= delta, else delta (|d| - delta / 2), for d = input - target; reduced."""
+    warn_if_broadcast("huber_loss", input, target)
+    if delta <= 0.0:
+        raise OptionError("huber_loss does not support non-positive values for delta.")
+    distance = (input - target).abs()
+    far = (distance - 0.5 * delta) * delta
+    loss = where(distance <= delta, distance * distance * 0.5, far)
+    return reduce_loss(loss if weight is None else loss * weight, reduction)
+
+
+class BCELoss(Function):
+    """-(t log p + (1 - t) log(1 - p)), each logarithm at least -100."""
+
+    @staticmethod
+    def forward(ctx: Any, p: Tensor, target: Tensor) -> Tensor:
+        ctx.save_for_backward(p, target)
+        on, off = _clamped_logs(p)
+        return (target - 1.0) * off - target * on
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        p, target = ctx.saved_tensors
+        needs_p, needs_target = ctx.needs_input_grad
+        variance = ((1.0 - p) * p).clamp(min=_SMALLEST_VARIANCE)
+        on, off = _clamped_logs(p) if needs_target else (p, p)
+        return (
+            g * (p - target) / variance if needs_p else None,
+            g * (off - on) if needs_target else None,
+        )
+
+
+def _clamped_logs(p: Tensor) -> tuple[Tensor, Tensor]:
+    """log p and log(1 - p), not below -100."""
+    return p.log().clamp(min=_SMALLEST_LOG), (-p).log1p().clamp(min=_SMALLEST_LOG)
+
+
+def binary_cross_entropy(
+    input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
+) -> Tensor:
+    """Cross entropy of probabilities with targets in [0, 1]; logarithms are clamped at -100.
+
+    Raises `ShapeError` for different shapes; eager mode also raises `OptionError` for an input that
+    is no probability, which gives NaN in a compiled step.
+    """
+    check_reduction(reduction)
+    _same_shape("binary_cross_entropy", input, target)
+    if not hooks.is_tracing():
+        array = input.detach().numpy()
+        if ((array < 0) | (array > 1)).any():
+            raise OptionError(
+                "binary_cross_entropy: all elements of input should be between 0 and 1"
+            )
+    loss: Tensor = apply(BCELoss, input, target)
+    return reduce_loss(loss if weight is None else loss * weight, reduction)
+
+
+def binary_cross_entropy_with_logits(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    reduction: str = "mean",
+    pos_weight: Tensor | None = None,
+) -> Tensor:
+    """Cross entropy of sigmoid(input) with targets in [0, 1], accurate for inputs of any size.
+
+    pos_weight: what a positive target counts; broadcast against the target.
+    """
+    check_reduction(reduction)
+    _same_shape("binary_cross_entropy_with_logits", input, target)
+    log_on = logsigmoid(input)
+    if pos_weight is not None:
+        log_on = log_on * ((pos_weight - 1.0) * target + 1.0)
+    loss = (1.0 - target) * input - log_on
+    return reduce_loss(loss if weight is None else loss * weight, reduction)
+
+
+def _same_shape(name: str, input: Tensor, target: Tensor) -> None:
+    if input.shape != target.shape:
+        raise ShapeError(
+            f"{name}: Target size ({list(target.shape)}) must be the same as input size "
+            f"({list(input.shape)})\n  input:  {input.type}\n  target: {target.type}"
+        )
+
+
+def kl_div(
+    input: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False
+) -> Tensor:
+    """target * (log(target) - input), reduced: input holds log probabilities.
+
+    reduction: also "batchmean", the sum over the size of axis 0, which is the divergence's mean.
+    log_target: the target holds log probabilities too.
+    """
+    if log_target:
+        loss = target.exp() * (target - input)
+    else:
+        positive = where(target > 0, target, 1.0)
+        loss = target * positive.log() - target * input
+    if reduction == "batchmean":
+        return loss.sum() / (input.shape[0] if input.ndim else 1)
+    return reduce_loss(loss, reduction)

@@ -1,0 +1,206 @@
+"""layer_norm, batch_norm and rms_norm.
+
+The Functions save only their inputs: what they need besides is computed again in the backward,
+where a compiled step finds that it has it already, and derivatives of every order are right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import lucid
+from lucid.autograd import Function
+from lucid.autograd.modes import no_grad
+from lucid.ir.errors import OptionError, ShapeError
+from lucid.nn.functional.calls import apply
+from lucid.tensor.tensor import Tensor
+from lucid.tensor.writing import write_
+
+Axes = tuple[int, ...]
+
+
+def _moments(x: Tensor, axes: Axes) -> tuple[Tensor, Tensor, Tensor]:
+    """The centred x, its mean and its (biased) variance over `axes`, which are kept as ones."""
+    mean = x.mean(axes, keepdim=True)
+    centred = x - mean
+    return centred, mean, (centred * centred).mean(axes, keepdim=True)
+
+
+def _standardized_vjp(g: Tensor, xhat: Tensor, rstd: Tensor, axes: Axes) -> Tensor:
+    """The cotangent of x for `xhat = (x - mean(x)) * rstd(x)`."""
+    along = (g * xhat).mean(axes, keepdim=True)
+    return rstd * (g - g.mean(axes, keepdim=True) - xhat * along)
+
+
+class LayerNorm(Function):
+    """Standardize over the last axes, then scale and shift.
+
+    Reference: Ba, Kiros and Hinton, "Layer Normalization", 2016.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, rank: int, eps: float
+    ) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.axes, ctx.eps = tuple(range(x.ndim - rank, x.ndim)), eps
+        centred, _, variance = _moments(x, ctx.axes)
+        y = centred * (variance + eps).rsqrt()
+        if weight is not None:
+            y = y * weight
+        return y if bias is None else y + bias
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight = ctx.saved_tensors
+        needs_x, needs_weight, needs_bias = ctx.needs_input_grad[:3]
+        centred, _, variance = _moments(x, ctx.axes)
+        rstd = (variance + ctx.eps).rsqrt()
+        xhat = centred * rstd
+        rows = tuple(range(ctx.axes[0]))
+        scaled = g if weight is None else g * weight
+        return (
+            _standardized_vjp(scaled, xhat, rstd, ctx.axes) if needs_x else None,
+            _sum(g * xhat, rows) if needs_weight else None,
+            _sum(g, rows) if needs_bias else None,
+            None,
+            None,
+        )
+
+
+class BatchNorm(Function):
+    """Standardize each channel (axis 1) over the batch; also returns the batch's mean and variance.
+
+    Reference: Ioffe and Szegedy, "Batch Normalization", 2015.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        ctx.save_for_backward(x, weight)
+        ctx.eps, ctx.axes = eps, (0, *range(2, x.ndim))
+        centred, mean, variance = _moments(x, ctx.axes)
+        y = centred * (variance + eps).rsqrt()
+        if weight is not None:
+            y = y * _channels(weight, x)
+        if bias is not None:
+            y = y + _channels(bias, x)
+        mean, variance = mean.reshape(x.shape[1]), variance.reshape(x.shape[1])
+        ctx.mark_non_differentiable(mean, variance)
+        return y, mean, variance
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor, *unused: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight = ctx.saved_tensors
+        needs_x, needs_weight, needs_bias = ctx.needs_input_grad[:3]
+        centred, _, variance = _moments(x, ctx.axes)
+        rstd = (variance + ctx.eps).rsqrt()
+        xhat = centred * rstd
+        scaled = g if weight is None else g * _channels(weight, x)
+        return (
+            _standardized_vjp(scaled, xhat, rstd, ctx.axes) if needs_x else None,
+            _sum(g * xhat, ctx.axes) if needs_weight else None,
+            _sum(g, ctx.axes) if needs_bias else None,
+            None,
+        )
+
+
+def _sum(x: Tensor, axes: Axes) -> Tensor:
+    """Sum over `axes`; no axes means none (a method's `sum(())` means all)."""
+    return x.sum(axes) if axes else x
+
+
+def _channels(x: Tensor, like: Tensor) -> Tensor:
+    """View a vector along axis 1 of `like`."""
+    return x.reshape(1, -1, *([1] * (like.ndim - 2)))
+
+
+def _check_normalized_shape(name: str, input: Tensor, shape: Sequence[int]) -> None:
+    rank = len(shape)
+    if not rank or tuple(input.shape[input.ndim - rank :]) != tuple(shape) or rank > input.ndim:
+        raise ShapeError(
+            f"{name}: Given normalized_shape={list(shape)}, expected input with shape "
+            f"[*, {', '.join(map(str, shape))}], but got input of size {list(input.shape)}"
+        )
+
+
+def layer_norm(
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Standardize over the last axes, whose sizes are `normalized_shape`; then scale and shift.
+
+    Raises `ShapeError` when the input's last axes have other sizes.
+    """
+    _check_normalized_shape("layer_norm", input, normalized_shape)
+    return apply(LayerNorm, input, weight, bias, len(normalized_shape), eps)
+
+
+def rms_norm(
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    eps: float | None = None,
+) -> Tensor:
+    """Divide by the root mean square over the last axes, then scale.
+
+    eps: None is the machine epsilon of the input's dtype.
+    Reference: Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019.
+    """
+    _check_normalized_shape("rms_norm", input, normalized_shape)
+    if eps is None:
+        eps = float(lucid.finfo(input.dtype).eps)
+    axes = tuple(range(input.ndim - len(normalized_shape), input.ndim))
+    y: Tensor = input * ((input * input).mean(axes, keepdim=True) + eps).rsqrt()
+    return y if weight is None else y * weight
+
+
+def batch_norm(
+    input: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float | Tensor = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Standardize each channel (axis 1), by the batch if training, else by the running statistics.
+
+    Training also moves the running statistics towards the batch's, in place (with the unbiased
+    variance). Raises `ShapeError` for a batch of one value per channel.
+    """
+    if not training:
+        if running_mean is None or running_var is None:
+            raise OptionError("batch_norm: outside of training running statistics are needed")
+        scale = (running_var + eps).rsqrt()
+        if weight is not None:
+            scale = scale * weight
+        shift = -running_mean * scale if bias is None else bias - running_mean * scale
+        return input * _channels(scale, input) + _channels(shift, input)
+    if input.ndim < 2:
+        raise ShapeError(f"batch_norm: expected at least 2 axes, got {list(input.shape)}")
+    count = input.shape[0] * prod(input.shape[2:])
+    if count == 1:
+        raise ShapeError(
+            "batch_norm: Expected more than 1 value per channel when training, "
+            f"got input size {list(input.shape)}"
+        )
+    y, mean, variance = BatchNorm.apply(input, weight, bias, eps)
+    with no_grad():
+        if running_mean is not None:
+            _move(running_mean, mean, momentum)
+        if running_var is not None and count:
+            _move(running_var, variance * (count / (count - 1)), momentum)
+    result: Tensor = y
+    return result
+
+
+def _move(running: Tensor, batch: Tensor, momentum: float | Tensor) -> None:
+    write_(running, running * (1.0 - momentum) + batch * momentum)

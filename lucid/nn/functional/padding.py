@@ -1,0 +1,73 @@
+"""Padding at the ends of axes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+
+from lucid.ir import ops
+from lucid.ir.errors import OptionError, ShapeError
+from lucid.ir.ops import composites
+from lucid.tensor.core import constant, from_array
+from lucid.tensor.tensor import Tensor
+
+_Mode = Literal["reflect", "edge", "wrap"]
+_NUMPY_MODES: dict[str, _Mode] = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
+
+
+def pad(
+    input: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None
+) -> Tensor:
+    """Lengthen axes at both ends: `pad` is (low, high) of the last axis, then of the one before, …
+
+    A negative count cuts off. mode: "constant" (with `value`, 0 by default), "reflect" (the end
+    itself isn't repeated), "replicate" or "circular".
+    """
+    if len(pad) % 2 or len(pad) > 2 * input.ndim:
+        raise OptionError(
+            f"pad: expected at most {2 * input.ndim} lengths, an even number of them, for "
+            f"{input.type}, got {list(pad)}"
+        )
+    axes = {input.ndim - 1 - i: (pad[2 * i], pad[2 * i + 1]) for i in range(len(pad) // 2)}
+    if mode == "constant":
+        return _pad_constant(input, axes, 0.0 if value is None else value)
+    if mode not in _NUMPY_MODES:
+        raise OptionError(f"pad: no mode {mode!r}: constant, reflect, replicate or circular")
+    if value is not None and value != 0:
+        raise OptionError(f'pad: mode "{mode}" doesn\'t take in value argument')
+    for axis, (low, high) in axes.items():
+        input = _pad_from_inside(input, axis, low, high, mode)
+    return input
+
+
+def _pad_constant(x: Tensor, axes: dict[int, tuple[int, int]], value: float) -> Tensor:
+    for axis, (low, high) in axes.items():
+        start, stop = max(-low, 0), x.shape[axis] - max(-high, 0)
+        if start > stop:
+            raise ShapeError(f"pad: {low} and {high} leave less than nothing of {x.type}")
+        if (start, stop) != (0, x.shape[axis]):
+            x = composites.slice_axis(x, axis, start, stop)
+    ends = [axes.get(axis, (0, 0)) for axis in range(x.ndim)]
+    lows, highs = (tuple(max(end[side], 0) for end in ends) for side in (0, 1))
+    if not any(lows + highs):
+        return x.clone()
+    result: Tensor = ops.pad(x, constant(value, x.dtype), low=lows, high=highs)
+    return result
+
+
+def _pad_from_inside(x: Tensor, axis: int, low: int, high: int, mode: str) -> Tensor:
+    """Take along one axis: where each position reads from is known from the shape alone."""
+    size = x.shape[axis]
+    longest = {"reflect": size - 1, "circular": size}.get(mode, max(low, high))
+    if max(low, high) > longest or size == 0:
+        raise ShapeError(
+            f"pad: Padding size should be less than the corresponding input dimension in mode "
+            f"{mode}, but got: padding ({low}, {high}) at dimension {axis} of {x.type}"
+        )
+    inner = np.arange(max(-low, 0), size - max(-high, 0), dtype=np.int64)
+    width = (max(low, 0), max(high, 0))
+    positions = np.pad(inner, width, mode=_NUMPY_MODES[mode])
+    result: Tensor = ops.take(x, from_array(positions), axis=axis)
+    return result

@@ -1,0 +1,121 @@
+"""softmax and log_softmax along one axis, by subtracting the largest logit first."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any
+
+from lucid.autograd import Function
+from lucid.ir.errors import DTypeError, IndexOutOfRangeError
+from lucid.ir.types import DType
+from lucid.nn.functional.calls import apply, where
+from lucid.tensor.tensor import Tensor
+
+
+class Softmax(Function):
+    """exp(x) over its sum along an axis. A row of -inf gives NaN."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, dim: int) -> Tensor:
+        ctx.dim = dim
+        e = (x - x.amax(dim, keepdim=True)).exp()
+        y = e / e.sum(dim, keepdim=True)
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
+        (y,) = ctx.saved_tensors
+        return y * (g - (g * y).sum(ctx.dim, keepdim=True)), None
+
+
+class MaskedSoftmax(Function):
+    """Softmax in which -inf means "not there": a row of -inf gives zeros, not NaN."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, dim: int) -> Tensor:
+        ctx.dim = dim
+        largest = x.amax(dim, keepdim=True)
+        e = (x - where(largest == -math.inf, 0.0, largest)).exp()
+        total = e.sum(dim, keepdim=True)
+        y = e / where(total == 0, 1.0, total)
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
+        (y,) = ctx.saved_tensors
+        return y * (g - (g * y).sum(ctx.dim, keepdim=True)), None
+
+
+class LogSoftmax(Function):
+    """x - log(sum(exp(x))) along an axis."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, dim: int) -> Tensor:
+        ctx.dim = dim
+        z = x - x.amax(dim, keepdim=True)
+        y = z - z.exp().sum(dim, keepdim=True).log()
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
+        (y,) = ctx.saved_tensors
+        return g - y.exp() * g.sum(ctx.dim, keepdim=True), None
+
+
+def _implicit_dim(name: str, ndim: int) -> int:
+    warnings.warn(
+        f"Implicit dimension choice for {name} has been deprecated. "
+        "Change the call to include dim=X as an argument.",
+        UserWarning,
+        stacklevel=4,
+    )
+    return 0 if ndim in (0, 1, 3) else 1
+
+
+def _along(
+    function: type[Function], name: str, x: Tensor, dim: int | None, dtype: DType | None
+) -> Tensor:
+    """Apply `function` along an axis that is checked here; a 0-d tensor counts as one element."""
+    if dtype is not None:
+        x = x.to(dtype)
+    if not x.dtype.is_floating_point:
+        raise DTypeError(
+            f"{name}: floats are needed, not {x.type}\nhint: {name}(x, dim, dtype=lucid.float32)"
+        )
+    if dim is None:
+        dim = _implicit_dim(name, x.ndim)
+    rank = max(x.ndim, 1)
+    if not -rank <= dim < rank:
+        raise IndexOutOfRangeError(
+            f"{name}: Dimension out of range (expected to be in range of "
+            f"[{-rank}, {rank - 1}], but got {dim})"
+        )
+    if x.ndim == 0:
+        return _along(function, name, x.reshape(1), 0, None).reshape(())
+    result: Tensor = x.clone() if 0 in x.shape else apply(function, x, dim % rank)
+    return result
+
+
+def softmax(input: Tensor, dim: int | None = None, dtype: DType | None = None) -> Tensor:
+    """exp(input) divided by its sum along `dim`.
+
+    dtype: the input is cast to it first. Raises `DTypeError` for integers.
+    """
+    return _along(Softmax, "softmax", input, dim, dtype)
+
+
+def log_softmax(input: Tensor, dim: int | None = None, dtype: DType | None = None) -> Tensor:
+    """log(softmax(input, dim)), accurate where the softmax underflows.
+
+    dtype: the input is cast to it first. Raises `DTypeError` for integers.
+    """
+    return _along(LogSoftmax, "log_softmax", input, dim, dtype)
+
+
+def softmin(input: Tensor, dim: int | None = None, dtype: DType | None = None) -> Tensor:
+    """softmax(-input, dim)."""
+    return _along(Softmax, "softmin", -input, dim, dtype)

@@ -1,0 +1,412 @@
+"""Module: a tree of parameters, buffers and submodules with a `forward`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Self
+
+from lucid.autograd.hooks import HookHandle
+from lucid.autograd.modes import no_grad
+from lucid.compiler import hooks as trace_hooks
+from lucid.device import check_device
+from lucid.ir.errors import ArgumentError, MissingRuleError, OptionError
+from lucid.ir.types import DType, f32, f64
+from lucid.nn import tracing
+from lucid.nn.parameter import Parameter
+from lucid.nn.state import IncompatibleKeys, load_state, save_state
+from lucid.tensor.core import constant
+from lucid.tensor.tensor import Tensor
+from lucid.tensor.writing import write_
+
+_EXPECTED = {
+    "_parameters": "lucid.nn.Parameter",
+    "_buffers": "lucid.Tensor",
+    "_modules": "lucid.nn.Module",
+}
+_REGISTERS = tuple(_EXPECTED)
+
+
+class Module:
+    """Base of all layers and models; a Parameter or Module that is assigned becomes part of it.
+
+    Attributes:
+        training: what `train()` and `eval()` set; dropout and batch norm read it.
+    """
+
+    training: bool
+    _parameters: dict[str, Parameter | None]
+    _buffers: dict[str, Tensor | None]
+    _modules: dict[str, Module | None]
+    _transient: set[str]  # buffers that are left out of the state dict
+    _forward_hooks: dict[int, Callable[..., Any]]
+    _forward_pre_hooks: dict[int, Callable[..., Any]]
+
+    def __init__(self) -> None:
+        for register in (*_REGISTERS, "_forward_hooks", "_forward_pre_hooks"):
+            object.__setattr__(self, register, {})
+        object.__setattr__(self, "_transient", set())
+        object.__setattr__(self, "training", True)
+
+    # ------------------------------------------------------------------ calling
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Compute the module's result; subclasses define it. Raises `MissingRuleError`."""
+        raise MissingRuleError(
+            f'Module [{type(self).__name__}] is missing the required "forward" function'
+        )
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if not trace_hooks.is_tracing():
+            return self._call(args, kwargs)
+        with tracing.running(self):
+            return self._call(args, kwargs)
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        for hook in tuple(self._forward_pre_hooks.values()):
+            changed = hook(self, args)
+            if changed is not None:
+                args = changed if isinstance(changed, tuple) else (changed,)
+        result = self.forward(*args, **kwargs)
+        for hook in tuple(self._forward_hooks.values()):
+            changed = hook(self, args, result)
+            if changed is not None:
+                result = changed
+        return result
+
+    def register_forward_hook(self, hook: Callable[..., Any]) -> HookHandle:
+        """Call `hook(module, args, result)` after each forward; it may return another result."""
+        tracing.note_change()
+        return HookHandle.add(self._forward_hooks, hook)
+
+    def register_forward_pre_hook(self, hook: Callable[..., Any]) -> HookHandle:
+        """Call `hook(module, args)` before each forward; it may return other arguments."""
+        tracing.note_change()
+        return HookHandle.add(self._forward_pre_hooks, hook)
+
+    # ------------------------------------------------------------------ attributes
+
+    def __getattr__(self, name: str) -> Any:
+        for register in _REGISTERS:
+            held = self.__dict__.get(register)
+            if held is not None and name in held:
+                if trace_hooks.is_tracing():
+                    tracing.meet(self, tracing.path_of(self))
+                return held[name]
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        register = self._register_for(name, value)
+        if register is None:
+            tracing.note_change()
+            object.__setattr__(self, name, value)
+            return
+        self.__dict__.pop(name, None)
+        for other in _REGISTERS:
+            if other != register:
+                self.__dict__[other].pop(name, None)
+        if register != "_buffers":
+            self._transient.discard(name)
+        self.__dict__[register][name] = value
+        tracing.note_change()
+
+    def _register_for(self, name: str, value: Any) -> str | None:
+        """Which register the value belongs to; None for an ordinary attribute."""
+        if isinstance(value, (Parameter, Module)):
+            if "_parameters" not in self.__dict__:
+                kind = "parameters" if isinstance(value, Parameter) else "module"
+                raise AttributeError(f"cannot assign {kind} before Module.__init__() call")
+            return "_parameters" if isinstance(value, Parameter) else "_modules"
+        for register, expected in _EXPECTED.items():
+            if name in self.__dict__.get(register, ()):
+                if value is None or (register == "_buffers" and isinstance(value, Tensor)):
+                    return register
+                raise ArgumentError(
+                    f"cannot assign '{type(value).__name__}' as {register[1:-1]} '{name}' "
+                    f"({expected} or None expected)"
+                )
+        return None
+
+    def __delattr__(self, name: str) -> None:
+        tracing.note_change()
+        for register in _REGISTERS:
+            if name in self.__dict__[register]:
+                del self.__dict__[register][name]
+                self._transient.discard(name)
+                return
+        object.__delattr__(self, name)
+
+    def __dir__(self) -> list[str]:
+        held = [name for register in _REGISTERS for name in self.__dict__.get(register, ())]
+        return sorted({*object.__dir__(self), *held})
+
+    def _check_name(self, what: str, name: str, register: str) -> None:
+        if "_parameters" not in self.__dict__:
+            raise AttributeError(f"cannot assign {what} before Module.__init__() call")
+        if not isinstance(name, str):
+            raise ArgumentError(f"{what} name should be a string. Got {type(name).__name__}")
+        if "." in name or not name:
+            raise KeyError(f'{what} name can\'t contain "." or be empty, got "{name}"')
+        if hasattr(self, name) and name not in self.__dict__[register]:
+            raise KeyError(f"attribute '{name}' already exists")
+
+    def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
+        """Add a tensor that is state but isn't trained, such as a running mean.
+
+        persistent: whether it belongs into the state dict.
+        """
+        self._check_name("buffer", name, "_buffers")
+        if tensor is not None and not isinstance(tensor, Tensor):
+            raise ArgumentError(
+                f"cannot assign '{type(tensor).__name__}' object to buffer '{name}' "
+                "(lucid.Tensor or None required)"
+            )
+        self._buffers[name] = tensor
+        (self._transient.discard if persistent else self._transient.add)(name)
+        tracing.note_change()
+
+    def register_parameter(self, name: str, param: Parameter | None) -> None:
+        """Add a parameter, or the place for one (None)."""
+        self._check_name("parameter", name, "_parameters")
+        if param is not None and not isinstance(param, Parameter):
+            raise ArgumentError(
+                f"cannot assign '{type(param).__name__}' object to parameter '{name}' "
+                "(lucid.nn.Parameter or None required)"
+            )
+        if param is not None and param.grad_fn is not None:
+            raise OptionError(
+                f"Cannot assign non-leaf Tensor to parameter '{name}'. Model parameters must be "
+                "created explicitly."
+            )
+        self._parameters[name] = param
+        tracing.note_change()
+
+    def register_module(self, name: str, module: Module | None) -> None:
+        """Add a submodule by name, as `add_module` does."""
+        self.add_module(name, module)
+
+    def add_module(self, name: str, module: Module | None) -> None:
+        """Add a submodule; it can be read as an attribute of this name."""
+        if module is not None and not isinstance(module, Module):
+            raise ArgumentError(f"{type(module).__name__} is not a Module subclass")
+        self._check_name("module", name, "_modules")
+        self._modules[name] = module
+        tracing.note_change()
+
+    # ------------------------------------------------------------------ walking the tree
+
+    def named_modules(
+        self, memo: set[Module] | None = None, prefix: str = "", remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Module]]:
+        """Yield this module and all below it with their paths, parents first."""
+        memo = set() if memo is None else memo
+        if self in memo:
+            return
+        if remove_duplicate:
+            memo.add(self)
+        yield prefix, self
+        for name, child in self._modules.items():
+            if child is not None:
+                path = f"{prefix}.{name}" if prefix else name
+                yield from child.named_modules(memo, path, remove_duplicate)
+
+    def walk(self) -> Iterator[tuple[str, Module]]:
+        """`named_modules`, for the library's own use where a subclass has overridden it."""
+        return Module.named_modules(self)
+
+    def modules(self) -> Iterator[Module]:
+        """Yield this module and all below it, parents first; each once."""
+        for _, module in self.named_modules():
+            yield module
+
+    def named_children(self) -> Iterator[tuple[str, Module]]:
+        """Yield the direct submodules with their names; each once."""
+        seen: set[Module] = set()
+        for name, child in self._modules.items():
+            if child is not None and child not in seen:
+                seen.add(child)
+                yield name, child
+
+    def children(self) -> Iterator[Module]:
+        """Yield the direct submodules; each once."""
+        for _, child in self.named_children():
+            yield child
+
+    def _named_members(
+        self, register: str, prefix: str, recurse: bool, remove_duplicate: bool
+    ) -> Iterator[tuple[str, Any]]:
+        seen: set[int] = set()
+        tree = self.named_modules(prefix=prefix, remove_duplicate=remove_duplicate)
+        for path, module in tree if recurse else [(prefix, self)]:
+            if trace_hooks.is_tracing():
+                tracing.meet(module, path or tracing.path_of(module))
+            for name, value in module.__dict__[register].items():
+                if value is None or id(value) in seen:
+                    continue
+                if remove_duplicate:
+                    seen.add(id(value))
+                yield f"{path}.{name}" if path else name, value
+
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Parameter]]:
+        """Yield the parameters with their paths; a shared one once, by its first path."""
+        return self._named_members("_parameters", prefix, recurse, remove_duplicate)
+
+    def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
+        """Yield the parameters; a shared one once."""
+        for _, parameter in self.named_parameters(recurse=recurse):
+            yield parameter
+
+    def named_buffers(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Tensor]]:
+        """Yield the buffers with their paths; a shared one once, by its first path."""
+        return self._named_members("_buffers", prefix, recurse, remove_duplicate)
+
+    def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
+        """Yield the buffers; a shared one once."""
+        for _, buffer in self.named_buffers(recurse=recurse):
+            yield buffer
+
+    def get_submodule(self, target: str) -> Module:
+        """The module at a dotted path; "" is this one. Raises AttributeError."""
+        module: Any = self
+        for name in target.split(".") if target else ():
+            if not hasattr(module, name):
+                raise AttributeError(f"{type(module).__name__} has no attribute `{name}`")
+            module = getattr(module, name)
+            if not isinstance(module, Module):
+                raise AttributeError(f"`{name}` is not a Module")
+        result: Module = module
+        return result
+
+    def get_parameter(self, target: str) -> Parameter:
+        """The parameter at a dotted path. Raises AttributeError."""
+        path, _, name = target.rpartition(".")
+        value = getattr(self.get_submodule(path), name)
+        if not isinstance(value, Parameter):
+            raise AttributeError(f"`{name}` is not a Parameter")
+        return value
+
+    def get_buffer(self, target: str) -> Tensor:
+        """The buffer at a dotted path. Raises AttributeError."""
+        path, _, name = target.rpartition(".")
+        module = self.get_submodule(path)
+        if module._buffers.get(name) is None:
+            raise AttributeError(f"`{name}` is not a buffer")
+        buffer: Tensor = getattr(module, name)
+        return buffer
+
+    # ------------------------------------------------------------------ changing the tree
+
+    def apply(self, fn: Callable[[Module], object]) -> Self:
+        """Call `fn` on every module, children first."""
+        for child in self.children():
+            child.apply(fn)
+        fn(self)
+        return self
+
+    def train(self, mode: bool = True) -> Self:
+        """Set `training` here and below."""
+        if not isinstance(mode, bool):
+            raise OptionError("training mode is expected to be boolean")
+        for module in self.modules():
+            module.training = mode
+        return self
+
+    def eval(self) -> Self:
+        """Set `training` to False here and below."""
+        return self.train(False)
+
+    def requires_grad_(self, requires_grad: bool = True) -> Self:
+        """Set whether the parameters require grad."""
+        for parameter in self.parameters():
+            parameter.requires_grad_(requires_grad)
+        return self
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the parameters' gradients, or fill them with zeros."""
+        for parameter in self.parameters():
+            if set_to_none:
+                parameter.grad = None
+            elif parameter.grad is not None:
+                with no_grad():
+                    write_(parameter.grad, constant(0, parameter.dtype))
+
+    def _apply(self, fn: Callable[[Tensor], Tensor]) -> Self:
+        """Replace the data of parameters, their gradients, and the buffers; objects stay."""
+        for tensor in (*self.parameters(), *self.buffers()):
+            gradient, tensor.grad = tensor.grad, None
+            tensor.data = fn(tensor.data)
+            if gradient is not None:
+                tensor.grad = fn(gradient.detach())
+        return self
+
+    def to(self, *args: Any, **kwargs: Any) -> Self:
+        """Cast floating point parameters and buffers; `to(dtype)`, `to(tensor)`, `to("cpu")`.
+
+        Raises `OptionError` for any other device, `ArgumentError` for an integer dtype.
+        """
+        for argument in (*args, kwargs.get("device"), kwargs.get("dtype"), kwargs.get("tensor")):
+            dtype = argument.dtype if isinstance(argument, Tensor) else argument
+            if isinstance(dtype, DType):
+                self._cast(dtype)
+            elif not isinstance(argument, (Tensor, bool, type(None))):
+                check_device(argument, "Module.to")
+        return self
+
+    def _cast(self, dtype: DType) -> None:
+        if not dtype.is_floating_point:
+            raise ArgumentError(f"Module.to only accepts floating point dtypes, but got {dtype!r}")
+        self._apply(lambda t: t.to(dtype) if t.dtype.is_floating_point else t)
+
+    def float(self) -> Self:
+        """Cast floating point parameters and buffers to float32."""
+        return self.to(f32)
+
+    def double(self) -> Self:
+        """Cast floating point parameters and buffers to float64."""
+        return self.to(f64)
+
+    def cpu(self) -> Self:
+        """Nothing moves: there is only the CPU."""
+        return self
+
+    # ------------------------------------------------------------------ state
+
+    def state_dict(
+        self, destination: dict[str, Any] | None = None, prefix: str = "", keep_vars: bool = False
+    ) -> dict[str, Any]:
+        """Parameters and persistent buffers by path.
+
+        Aliasing: the tensors share the module's memory; detached unless `keep_vars`.
+        """
+        return save_state(self, {} if destination is None else destination, prefix, keep_vars)
+
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> IncompatibleKeys:
+        """Copy values into the parameters and buffers of the same paths, in place.
+
+        strict: missing and unexpected keys are errors; else they are returned.
+        assign: hold the given tensors themselves instead of copying.
+        Raises `ModuleStateError` that lists all that doesn't fit; then nothing was changed.
+        """
+        return load_state(self, state_dict, strict, assign)
+
+    # ------------------------------------------------------------------ printing
+
+    def extra_repr(self) -> str:
+        """What `repr` shows between the parentheses besides submodules."""
+        return ""
+
+    def __repr__(self) -> str:
+        extra = self.extra_repr()
+        lines = extra.split("\n") if extra else []
+        children = [
+            f"({name}): " + repr(child).replace("\n", "\n  ")
+            for name, child in self._modules.items()
+        ]
+        if len(lines) <= 1 and not children:
+            return f"{type(self).__name__}({extra})"
+        return f"{type(self).__name__}(\n  " + "\n  ".join([*lines, *children]) + "\n)"

@@ -1,0 +1,1 @@
+"""Layers, containers and losses as modules."""

@@ -1,0 +1,258 @@
+"""Modules that hold modules or parameters."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Self, SupportsIndex, overload
+
+from lucid.compiler import hooks as trace_hooks
+from lucid.ir.errors import ArgumentError, IndexOutOfRangeError
+from lucid.nn import tracing
+from lucid.nn.module import Module
+from lucid.nn.parameter import Parameter
+from lucid.tensor.tensor import Tensor
+
+
+def _position(index: SupportsIndex, length: int) -> int:
+    """The non-negative position of an index. Raises `IndexOutOfRangeError`."""
+    position = operator.index(index)
+    if not -length <= position < length:
+        raise IndexOutOfRangeError(f"index {position} is out of range")
+    return position % length
+
+
+class _Listed(Module):
+    """Submodules under the names "0", "1", …"""
+
+    def _items(self) -> list[Any]:
+        """The submodules in order; a trace that reads them depends on which there are."""
+        if trace_hooks.is_tracing():
+            tracing.meet(self, tracing.path_of(self))
+        return list(self._modules.values())
+
+    def _replace_all(self, modules: Iterable[Any]) -> None:
+        self._modules.clear()
+        tracing.note_change()
+        for index, module in enumerate(modules):
+            self.add_module(str(index), module)
+
+    def __len__(self) -> int:
+        return len(self._items())
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._items())
+
+    def __setitem__(self, index: SupportsIndex, module: Module) -> None:
+        self.add_module(list(self._modules)[_position(index, len(self._modules))], module)
+
+    def __delitem__(self, index: SupportsIndex | slice) -> None:
+        kept = list(self._modules.values())
+        del kept[index if isinstance(index, slice) else _position(index, len(kept))]
+        self._replace_all(kept)
+
+    def append(self, module: Module) -> Self:
+        """Add a module at the end."""
+        self.add_module(str(len(self._modules)), module)
+        return self
+
+    def extend(self, modules: Iterable[Module]) -> Self:
+        """Add modules at the end."""
+        for module in list(modules):
+            self.append(module)
+        return self
+
+    def insert(self, index: int, module: Module) -> Self:
+        """Add a module before a position; those after it move up by one."""
+        items = list(self._modules.values())
+        items.insert(index, module)
+        self._replace_all(items)
+        return self
+
+    def pop(self, index: SupportsIndex = -1) -> Any:
+        """Remove a module and return it."""
+        module = self._items()[_position(index, len(self._modules))]
+        del self[index]
+        return module
+
+
+class Sequential(_Listed):
+    """Calls its modules one after the other; made of modules, or of a dict of them by name."""
+
+    def __init__(self, *args: Module | Mapping[str, Module]) -> None:
+        super().__init__()
+        if len(args) == 1 and isinstance(args[0], Mapping):
+            for name, module in args[0].items():
+                self.add_module(name, module)
+            return
+        for index, item in enumerate(args):
+            if not isinstance(item, Module):
+                raise ArgumentError(f"{type(item).__name__} is not a Module subclass")
+            self.add_module(str(index), item)
+
+    @overload
+    def __getitem__(self, index: slice) -> Self: ...
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> Any: ...
+    def __getitem__(self, index: SupportsIndex | slice) -> Any:
+        if isinstance(index, slice):
+            return type(self)(dict(list(self._modules.items())[index]))  # type: ignore[arg-type]
+        return self._items()[_position(index, len(self._modules))]
+
+    def __delitem__(self, index: SupportsIndex | slice) -> None:
+        names = list(self._modules)
+        for name in names[index] if isinstance(index, slice) else [names[operator.index(index)]]:
+            del self._modules[name]
+        if all(name.isdigit() for name in names):
+            self._replace_all(list(self._modules.values()))
+        tracing.note_change()
+
+    def __add__(self, other: Sequential) -> Sequential:
+        return Sequential(*self, *other)
+
+    def forward(self, input: Any) -> Any:
+        for module in self:
+            input = module(input)
+        return input
+
+
+class ModuleList(_Listed):
+    """A list of modules; it has no `forward`."""
+
+    def __init__(self, modules: Iterable[Module] | None = None) -> None:
+        super().__init__()
+        self.extend(modules or ())
+
+    @overload
+    def __getitem__(self, index: slice) -> Self: ...
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> Any: ...
+    def __getitem__(self, index: SupportsIndex | slice) -> Any:
+        items = self._items()
+        if isinstance(index, slice):
+            return type(self)(items[index])
+        return items[_position(index, len(items))]
+
+    def __iadd__(self, modules: Iterable[Module]) -> Self:
+        return self.extend(modules)
+
+    def __add__(self, other: Iterable[Module]) -> ModuleList:
+        return ModuleList([*self, *other])
+
+
+class ModuleDict(Module):
+    """A dict of modules; it has no `forward`."""
+
+    def __init__(self, modules: Mapping[str, Module] | None = None) -> None:
+        super().__init__()
+        self.update(modules or {})
+
+    def _held(self) -> dict[str, Any]:
+        if trace_hooks.is_tracing():
+            tracing.meet(self, tracing.path_of(self))
+        return self._modules
+
+    def __getitem__(self, key: str) -> Any:
+        return self._held()[key]
+
+    def __setitem__(self, key: str, module: Module) -> None:
+        self.add_module(key, module)
+
+    def __delitem__(self, key: str) -> None:
+        del self._modules[key]
+        tracing.note_change()
+
+    def __len__(self) -> int:
+        return len(self._held())
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._held())
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._held()
+
+    def keys(self) -> Iterable[str]:
+        """The names."""
+        return self._held().keys()
+
+    def values(self) -> Iterable[Any]:
+        """The modules."""
+        return self._held().values()
+
+    def items(self) -> Iterable[tuple[str, Any]]:
+        """Pairs of name and module."""
+        return self._held().items()
+
+    def pop(self, key: str) -> Any:
+        """Remove a module and return it."""
+        module = self[key]
+        del self[key]
+        return module
+
+    def clear(self) -> None:
+        """Remove all."""
+        self._modules.clear()
+        tracing.note_change()
+
+    def update(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]]) -> None:
+        """Add or replace modules."""
+        for key, module in dict(modules).items():
+            self.add_module(key, module)
+
+
+class ParameterList(Module):
+    """A list of parameters; tensors that are added become parameters."""
+
+    def __init__(self, values: Iterable[Tensor] | None = None) -> None:
+        super().__init__()
+        self.extend(values or ())
+
+    def _items(self) -> list[Any]:
+        if trace_hooks.is_tracing():
+            tracing.meet(self, tracing.path_of(self))
+        return list(self._parameters.values())
+
+    def __len__(self) -> int:
+        return len(self._items())
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._items())
+
+    @overload
+    def __getitem__(self, index: slice) -> Self: ...
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> Any: ...
+    def __getitem__(self, index: SupportsIndex | slice) -> Any:
+        items = self._items()
+        if isinstance(index, slice):
+            return type(self)(items[index])
+        return items[_position(index, len(items))]
+
+    def __setitem__(self, index: SupportsIndex, value: Tensor) -> None:
+        position = _position(index, len(self._parameters))
+        self.register_parameter(str(position), _as_parameter(value))
+
+    def append(self, value: Tensor) -> Self:
+        """Add a parameter at the end."""
+        self.register_parameter(str(len(self._parameters)), _as_parameter(value))
+        return self
+
+    def extend(self, values: Iterable[Tensor]) -> Self:
+        """Add parameters at the end."""
+        for value in values:
+            self.append(value)
+        return self
+
+    def __iadd__(self, values: Iterable[Tensor]) -> Self:
+        return self.extend(values)
+
+    def extra_repr(self) -> str:
+        return "\n".join(
+            f"({name}): Parameter containing: [{value.type}]"
+            for name, value in self._parameters.items()
+            if value is not None
+        )
+
+
+def _as_parameter(value: Tensor) -> Parameter:
+    return value if isinstance(value, Parameter) else Parameter(value)

@@ -1,0 +1,26 @@
+"""Dropout as a module."""
+
+from __future__ import annotations
+
+from lucid.ir.errors import OptionError
+from lucid.nn.functional.dropout import dropout
+from lucid.nn.module import Module
+from lucid.nn.tracing import live_attribute
+from lucid.tensor.tensor import Tensor
+
+
+class Dropout(Module):
+    """Zero each element with probability p while training, and scale the others by 1 / (1 - p)."""
+
+    def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
+        super().__init__()
+        if not 0.0 <= p <= 1.0:
+            raise OptionError(f"dropout probability has to be between 0 and 1, but got {p}")
+        self.p = p
+        self.inplace = inplace
+
+    def forward(self, input: Tensor) -> Tensor:
+        return dropout(input, live_attribute(self, "p"), self.training, self.inplace)
+
+    def extra_repr(self) -> str:
+        return f"p={self.p}, inplace={self.inplace}"

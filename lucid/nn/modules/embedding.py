@@ -1,0 +1,71 @@
+"""A table of trained rows."""
+
+from __future__ import annotations
+
+from typing import Self
+
+import lucid
+from lucid.autograd.modes import no_grad
+from lucid.device import check_device
+from lucid.ir.errors import OptionError, ShapeError
+from lucid.ir.types import DType
+from lucid.nn import init
+from lucid.nn.functional.embedding import embedding
+from lucid.nn.module import Module
+from lucid.nn.parameter import Parameter
+from lucid.tensor.tensor import Tensor
+
+
+class Embedding(Module):
+    """Rows of the weight (num_embeddings, embedding_dim) by index; they start standard normal.
+
+    padding_idx: a row that starts as zeros and gets no gradient; negative counts from the end.
+    """
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        padding_idx: int | None = None,
+        *,
+        device: object = None,
+        dtype: DType | None = None,
+    ) -> None:
+        super().__init__()
+        check_device(device, type(self).__name__)
+        if padding_idx is not None:
+            if not -num_embeddings <= padding_idx < num_embeddings:
+                raise OptionError("Padding_idx must be within num_embeddings")
+            padding_idx %= num_embeddings
+        self.num_embeddings = num_embeddings
+        self.embedding_dim = embedding_dim
+        self.padding_idx = padding_idx
+        self.weight = Parameter(lucid.empty(num_embeddings, embedding_dim, dtype=dtype))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the weight anew; the padding row is zero."""
+        init.normal_(self.weight)
+        if self.padding_idx is not None:
+            with no_grad():
+                self.weight[self.padding_idx] = 0.0
+
+    @classmethod
+    def from_pretrained(
+        cls, embeddings: Tensor, freeze: bool = True, padding_idx: int | None = None
+    ) -> Self:
+        """A module on the memory of `embeddings` (rows, size); frozen: without gradient."""
+        if embeddings.ndim != 2:
+            raise ShapeError(
+                f"Embeddings parameter is expected to be 2-dimensional, got {embeddings.type}"
+            )
+        module = cls(embeddings.shape[0], embeddings.shape[1], padding_idx)
+        module.weight = Parameter(embeddings, requires_grad=not freeze)
+        return module
+
+    def forward(self, input: Tensor) -> Tensor:
+        return embedding(input, self.weight, self.padding_idx)
+
+    def extra_repr(self) -> str:
+        padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
+        return f"{self.num_embeddings}, {self.embedding_dim}{padding}"

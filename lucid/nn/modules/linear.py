@@ -1,0 +1,84 @@
+"""Affine layers."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import lucid
+from lucid.device import check_device
+from lucid.ir.types import DType
+from lucid.nn import init
+from lucid.nn.functional.linear import linear
+from lucid.nn.module import Module
+from lucid.nn.parameter import Parameter
+from lucid.tensor.tensor import Tensor
+
+
+class Identity(Module):
+    """Returns its input; takes any arguments."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__()
+
+    def forward(self, input: Tensor) -> Tensor:
+        return input
+
+
+class Linear(Module):
+    """input @ weight.T + bias, over the last axis.
+
+    Weight (out_features, in_features) and bias (out_features,) start uniform in
+    [-1/sqrt(in_features), 1/sqrt(in_features)).
+    """
+
+    bias: Parameter | None
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: object = None,
+        dtype: DType | None = None,
+    ) -> None:
+        super().__init__()
+        check_device(device, type(self).__name__)
+        self.in_features = in_features
+        self.out_features = out_features
+        self.weight = Parameter(lucid.empty(out_features, in_features, dtype=dtype))
+        self.bias = Parameter(lucid.empty(out_features, dtype=dtype)) if bias else None
+        if not bias:
+            self.register_parameter("bias", None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw weight and bias anew."""
+        init.kaiming_uniform_(self.weight, a=math.sqrt(5))
+        if self.bias is not None:
+            bound = 1 / math.sqrt(self.in_features) if self.in_features else 0.0
+            init.uniform_(self.bias, -bound, bound)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return linear(input, self.weight, self.bias)
+
+    def extra_repr(self) -> str:
+        return (
+            f"in_features={self.in_features}, out_features={self.out_features}, "
+            f"bias={self.bias is not None}"
+        )
+
+
+class Flatten(Module):
+    """Join the axes from `start_dim` to `end_dim` into one."""
+
+    def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
+        super().__init__()
+        self.start_dim = start_dim
+        self.end_dim = end_dim
+
+    def forward(self, input: Tensor) -> Tensor:
+        return input.flatten(self.start_dim, self.end_dim)
+
+    def extra_repr(self) -> str:
+        return f"start_dim={self.start_dim}, end_dim={self.end_dim}"

@@ -1,0 +1,57 @@
+"""What the user calls an object: the variable or attribute that holds it in the running frame."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from lucid.compiler.recorder import Recorder
+from lucid.ir.location import user_frame
+from lucid.tensor.context import context
+
+_names: WeakKeyDictionary[Recorder, dict[str, object]] = WeakKeyDictionary()
+
+
+def variable_name(target: object) -> str:
+    """The name of `target` in the user's frame or those that called it: `model`, `self.model`.
+
+    It serves dumps and messages only; empty where nothing holds the object by name.
+    """
+    frame = user_frame()
+    while frame is not None:
+        for scope in (frame.f_locals, frame.f_globals):
+            for name in _held_as(target, scope):
+                return name
+        frame = frame.f_back
+    return ""
+
+
+def _held_as(target: object, scope: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in list(scope.items()):
+        if value is target and not name.startswith("_"):
+            yield name
+    attributes = getattr(scope.get("self"), "__dict__", {})
+    for name, value in list(attributes.items()):
+        if value is target:
+            yield f"self.{name}"
+
+
+def trace_name(target: object, proposal: Callable[[], str]) -> str:
+    """The name of an object in the running trace, which no other object has; kept once given.
+
+    Live scalars and guards are told apart by such names.
+    """
+    recorder = context.recorder
+    assert recorder is not None, "names are given in traces"
+    names = _names.setdefault(recorder, {})
+    for name, named in names.items():
+        if named is target:
+            return name
+    first = name = proposal() or type(target).__name__.lower()
+    count = 1
+    while name in names:
+        count += 1
+        name = f"{first}#{count}"
+    names[name] = target
+    return name

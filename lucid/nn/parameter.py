@@ -1,0 +1,59 @@
+"""Parameter: a tensor that a Module registers when it is assigned to an attribute."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import lucid
+from lucid.ir.errors import ArgumentError
+from lucid.tensor.core import alias
+from lucid.tensor.storage import VersionCounter
+from lucid.tensor.tensor import Tensor
+
+
+class Parameter(Tensor):
+    """A leaf tensor to be trained; it shares the memory of `data` and requires grad by default.
+
+    >>> import lucid
+    >>> lucid.nn.Parameter(lucid.zeros(2)).requires_grad
+    True
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, data: Tensor | None = None, requires_grad: bool = True) -> Self:
+        if data is None:
+            data = lucid.empty(0)
+        if not isinstance(data, Tensor):
+            raise ArgumentError(
+                f"Parameter: a Tensor is needed, not {type(data).__name__}\n"
+                "hint: lucid.nn.Parameter(lucid.tensor(data))"
+            )
+        return cls._of(data, requires_grad)
+
+    def __init__(self, data: Tensor | None = None, requires_grad: bool = True) -> None:
+        """Everything is set by `__new__`."""
+
+    @classmethod
+    def _of(cls, data: Tensor, requires_grad: bool) -> Self:
+        parameter: Any = alias(data)
+        parameter.__class__ = cls
+        parameter._counter = VersionCounter()
+        parameter._set_requires_grad(requires_grad)
+        return parameter  # type: ignore[no-any-return]
+
+    def __repr__(self) -> str:
+        return f"Parameter containing:\n{super().__repr__()}"
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        if id(self) not in memo:
+            memo[id(self)] = self._of(self.detach().clone(), self.requires_grad)
+        copied: Self = memo[id(self)]
+        return copied
+
+    def __reduce_ex__(self, protocol: Any = 2) -> tuple[Any, ...]:
+        return _restore, (type(self), self.detach().numpy(), self.requires_grad)
+
+
+def _restore(cls: type[Parameter], array: Any, requires_grad: bool) -> Parameter:
+    return cls._of(lucid.from_numpy(array), requires_grad)

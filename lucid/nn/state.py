@@ -1,0 +1,131 @@
+"""state_dict and load_state_dict: a module's parameters and buffers by path."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from lucid.autograd.modes import no_grad
+from lucid.ir.errors import ArgumentError, LucidError
+from lucid.nn.parameter import Parameter
+from lucid.tensor.core import of_array
+from lucid.tensor.tensor import Tensor
+from lucid.tensor.writing import write_
+
+if TYPE_CHECKING:
+    from lucid.nn.module import Module
+
+
+class ModuleStateError(LucidError, KeyError):
+    """A state dict that doesn't fit the module."""
+
+    __str__ = RuntimeError.__str__  # KeyError would show the repr of a text of many lines
+
+
+class IncompatibleKeys(NamedTuple):
+    """What `load_state_dict(strict=False)` found not to match."""
+
+    missing_keys: list[str]
+    unexpected_keys: list[str]
+
+    def __repr__(self) -> str:
+        if not self.missing_keys and not self.unexpected_keys:
+            return "<All keys matched successfully>"
+        return (
+            f"IncompatibleKeys(missing_keys={self.missing_keys}, "
+            f"unexpected_keys={self.unexpected_keys})"
+        )
+
+
+class _Place(NamedTuple):
+    """Where a tensor of the state lives."""
+
+    module: Module
+    name: str
+    register: str
+    tensor: Tensor
+
+
+def _places(module: Module, prefix: str = "") -> dict[str, _Place]:
+    """Every parameter and persistent buffer by path; shared ones under each of their paths."""
+    found: dict[str, _Place] = {}
+    for register in ("_parameters", "_buffers"):
+        for name, tensor in module.__dict__[register].items():
+            if tensor is not None and name not in module._transient:
+                found[prefix + name] = _Place(module, name, register, tensor)
+    for name, child in module._modules.items():
+        if child is not None:
+            found.update(_places(child, f"{prefix}{name}."))
+    return found
+
+
+def save_state(
+    module: Module, destination: dict[str, Any], prefix: str, keep_vars: bool
+) -> dict[str, Any]:
+    """Enter the module's tensors into `destination`, which is returned."""
+    for path, place in _places(module, prefix).items():
+        destination[path] = place.tensor if keep_vars else place.tensor.detach()
+    return destination
+
+
+def load_state(
+    module: Module, state: Mapping[str, Any], strict: bool, assign: bool
+) -> IncompatibleKeys:
+    """Copy `state` into the module once all of it is known to fit. Raises `ModuleStateError`."""
+    if not isinstance(state, Mapping):
+        raise ArgumentError(f"Expected state_dict to be dict-like, got {type(state).__name__}.")
+    places = _places(module)
+    missing = [path for path in places if path not in state]
+    unexpected = [path for path in state if path not in places]
+    complaints = []
+    if strict and unexpected:
+        complaints.append(f"Unexpected key(s) in state_dict: {_quoted(unexpected)}.")
+    if strict and missing:
+        complaints.append(f"Missing key(s) in state_dict: {_quoted(missing)}.")
+    values = {path: _as_tensor(path, state[path]) for path in places if path in state}
+    for path, value in values.items():
+        if tuple(value.shape) != tuple(places[path].tensor.shape):
+            complaints.append(
+                f"size mismatch for {path}: copying a param with shape {list(value.shape)} from "
+                f"checkpoint, the shape in current model is {list(places[path].tensor.shape)}."
+            )
+    if complaints:
+        listed = "\n\t".join(complaints)
+        raise ModuleStateError(
+            f"Error(s) in loading state_dict for {type(module).__name__}:\n\t{listed}"
+        )
+    with no_grad():
+        for path, value in values.items():
+            (_assign if assign else _copy)(places[path], value)
+    return IncompatibleKeys(missing, unexpected)
+
+
+def _quoted(names: list[str]) -> str:
+    return ", ".join(f'"{name}"' for name in names)
+
+
+def _as_tensor(path: str, value: Any) -> Tensor:
+    """A tensor of the state, which may also hold arrays, as after a round trip through a file."""
+    if isinstance(value, Tensor):
+        return value
+    if isinstance(value, (np.ndarray, np.generic)):
+        return of_array(np.asarray(value))
+    raise ArgumentError(
+        f'While copying the parameter named "{path}", expected lucid.Tensor or numpy.ndarray from '
+        f"checkpoint but received {type(value).__name__}"
+    )
+
+
+def _copy(place: _Place, value: Tensor) -> None:
+    kinds = value.dtype.kind, place.tensor.dtype.kind
+    if kinds == ("float", "int"):  # what PyTorch's copy_ does; in-place arithmetic refuses it
+        value = value.to(place.tensor.dtype)
+    write_(place.tensor, value.detach())
+
+
+def _assign(place: _Place, value: Tensor) -> None:
+    if place.register == "_parameters" and not isinstance(value, Parameter):
+        value = Parameter(value.detach(), place.tensor.requires_grad)
+    setattr(place.module, place.name, value)

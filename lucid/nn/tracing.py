@@ -1,0 +1,71 @@
+"""What a trace has to know about modules: the path of the one that runs, and what it depends on.
+
+A compiled step holds what `forward` did with a module's attributes, `training` included: the trace
+watches all modules within reach, and every change to a module moves the epoch. Those out of reach
+are met when they are called, or a parameter is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+from lucid.compiler import hooks
+from lucid.nn.naming import trace_name, variable_name
+from lucid.tensor.context import epoch
+
+if TYPE_CHECKING:
+    from lucid.nn.module import Module
+
+_running: ContextVar[tuple[Module, ...]] = ContextVar("running modules", default=())
+
+
+def note_change() -> None:
+    """Note that a module is not what it was: steps that met it look again whether they hold."""
+    epoch.count += 1
+
+
+def meet(module: Module, path: str) -> None:
+    """Make the running trace depend on the module: attributes, parameters, submodules, hooks."""
+    hooks.meet(module, path)
+    if module._forward_hooks or module._forward_pre_hooks:
+        hooks.live(lambda: _hooks(module), f"hooks of {trace_name(module, lambda: path)}")
+
+
+def _hooks(module: Module) -> str:
+    return ", ".join(map(str, (*module._forward_pre_hooks, *module._forward_hooks)))
+
+
+def path_of(module: Module) -> str:
+    """The path from the innermost running module that holds it, else the variable's name."""
+    running = _running.get()
+    if running:
+        if running[-1] is module:
+            return ""
+        for name, child in running[-1].walk():
+            if child is module:
+                return name
+    return variable_name(module)
+
+
+@contextmanager
+def running(module: Module) -> Iterator[None]:
+    """Guard the module, and give the ops that are recorded inside its path as their scope."""
+    path = path_of(module)
+    meet(module, path)
+    token = _running.set((*_running.get(), module))
+    try:
+        with hooks.scope(path):
+            yield
+    finally:
+        _running.reset(token)
+
+
+def live_attribute(module: Module, name: str) -> Any:
+    """Read an attribute in such a way that a trace reads a float anew at each call."""
+    if not hooks.is_tracing():
+        return module.__dict__[name]
+    owner = trace_name(module, lambda: path_of(module))
+    return hooks.live(lambda: module.__dict__[name], f"{owner}.{name}")

@@ -1,0 +1,106 @@
+"""Limit gradients in place: by their common norm, or each element by its size."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import lucid
+from lucid.autograd.modes import no_grad
+from lucid.compiler import hooks
+from lucid.ir.errors import LucidError, OptionError, TraceError
+from lucid.tensor.tensor import Tensor
+from lucid.tensor.writing import write_
+
+_TINY = 1e-6  # keeps the scale finite for a norm of 0
+
+
+def _gradients(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
+    tensors = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+    return [tensor.grad for tensor in tensors if tensor.grad is not None]
+
+
+def get_total_norm(
+    tensors: Tensor | Iterable[Tensor], norm_type: float = 2.0, error_if_nonfinite: bool = False
+) -> Tensor:
+    """The norm of all elements of the tensors taken as one vector; 0-d.
+
+    error_if_nonfinite: raise `LucidError` for a norm that is NaN or infinite; not in a trace, which
+    can't look at it.
+    """
+    tensors = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+    norm_type = float(norm_type)
+    if norm_type <= 0:
+        raise OptionError(f"norm_type must be positive, got {norm_type}")
+    if not tensors:
+        return lucid.tensor(0.0)
+    with no_grad():
+        total = _norm([tensor.detach() for tensor in tensors], norm_type)
+    if error_if_nonfinite:
+        _refuse_nonfinite(total, norm_type)
+    return total
+
+
+def _norm(tensors: list[Tensor], norm_type: float) -> Tensor:
+    """One sum (or maximum) per tensor, combined at the end."""
+    if norm_type == math.inf:
+        parts = [tensor.abs().amax() for tensor in tensors if tensor.numel()]
+        return lucid.stack(parts).amax() if parts else lucid.zeros((), dtype=tensors[0].dtype)
+    if norm_type == 1.0:
+        powers = [tensor.abs().sum() for tensor in tensors]
+    elif norm_type == 2.0:
+        powers = [(tensor * tensor).sum() for tensor in tensors]
+    else:
+        powers = [(tensor.abs() ** norm_type).sum() for tensor in tensors]
+    total = powers[0]
+    for power in powers[1:]:
+        total = total + power
+    if norm_type == 1.0:
+        return total
+    result: Tensor = total.sqrt() if norm_type == 2.0 else total ** (1.0 / norm_type)
+    return result
+
+
+def _refuse_nonfinite(total: Tensor, norm_type: float) -> None:
+    if hooks.is_tracing():
+        raise TraceError(
+            "clip_grad_norm_: error_if_nonfinite=True looks at the norm, which a compiled step "
+            "computes later\nhint: return the norm from the step and check it there"
+        )
+    if not math.isfinite(total.item()):
+        raise LucidError(
+            f"The total norm of order {norm_type} for gradients from `parameters` is non-finite, "
+            "so it cannot be clipped. To disable this error and scale the gradients by the "
+            "non-finite norm anyway, set `error_if_nonfinite=False`"
+        )
+
+
+def clip_grad_norm_(
+    parameters: Tensor | Iterable[Tensor],
+    max_norm: float,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+) -> Tensor:
+    """Scale all gradients so that their common norm is at most `max_norm`, in place.
+
+    Returns the norm before, 0-d. Parameters without gradient are left out. `foreach` chooses an
+    implementation in PyTorch and nothing here.
+    Raises: see `get_total_norm`.
+    """
+    gradients = _gradients(parameters)
+    total = get_total_norm(gradients, norm_type, error_if_nonfinite)
+    with no_grad():
+        scale = (max_norm / (total + _TINY)).clamp(max=1.0)
+        for gradient in gradients:
+            write_(gradient, gradient * scale.to(gradient.dtype))
+    return total
+
+
+def clip_grad_value_(
+    parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: bool | None = None
+) -> None:
+    """Limit each gradient's elements to [-clip_value, clip_value], in place."""
+    with no_grad():
+        for gradient in _gradients(parameters):
+            write_(gradient, gradient.clamp(min=-clip_value, max=clip_value))

@@ -1,0 +1,74 @@
+"""Adagrad."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from lucid.ir.types import f64
+from lucid.optim.groups import ParamGroup
+from lucid.optim.optimizer import Maker, Optimizer, Params, check_nonnegative, step_count
+from lucid.tensor.core import of_array
+from lucid.tensor.tensor import Tensor
+from lucid.tensor.writing import write_
+
+
+class Adagrad(Optimizer):
+    """param -= lr / (1 + (step - 1) * lr_decay) * g / (sqrt(s) + eps), with s the sum of g * g.
+
+    weight_decay: param times this is added to the gradient. maximize: go up.
+    `foreach`, `differentiable`, `fused` choose an implementation in PyTorch and nothing here.
+    Reference: Duchi, Hazan and Singer, "Adaptive Subgradient Methods for Online Learning and
+    Stochastic Optimization", 2011.
+    """
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float | Tensor = 1e-2,
+        lr_decay: float = 0.0,
+        weight_decay: float = 0.0,
+        initial_accumulator_value: float = 0.0,
+        eps: float = 1e-10,
+        foreach: bool | None = None,
+        *,
+        maximize: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
+    ) -> None:
+        check_nonnegative("learning rate", lr)
+        check_nonnegative("lr_decay value", lr_decay)
+        check_nonnegative("weight_decay value", weight_decay)
+        check_nonnegative("initial_accumulator_value value", initial_accumulator_value)
+        check_nonnegative("epsilon value", eps)
+        defaults: dict[str, Any] = {
+            "lr": lr,
+            "lr_decay": lr_decay,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "initial_accumulator_value": initial_accumulator_value,
+            "maximize": maximize,
+        }
+        super().__init__(params, defaults)
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                self._prepare(group, parameter)
+
+    def _state_makers(self, group: ParamGroup, parameter: Tensor) -> dict[str, Maker]:
+        start = group.raw("initial_accumulator_value")
+        return {
+            "step": step_count,
+            "sum": lambda p: of_array(np.full(tuple(p.shape), start, p.dtype.numpy)),
+        }
+
+    def _update(self, group: ParamGroup, parameter: Tensor, gradient: Tensor) -> None:
+        state = self.state[parameter]
+        step, total = state["step"], state["sum"]
+        write_(step, step + 1)
+        if group.is_nonzero("weight_decay"):
+            gradient = gradient + parameter * group["weight_decay"]
+        rate = group["lr"] / (1 + (step.to(f64) - 1) * group["lr_decay"])
+        write_(total, total + gradient * gradient)
+        size = total.sqrt() + group["eps"]
+        write_(parameter, parameter - gradient * rate.to(parameter.dtype) / size)

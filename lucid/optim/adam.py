@@ -1,0 +1,130 @@
+"""Adam, and AdamW with its decoupled weight decay."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import lucid
+from lucid.ir.errors import OptionError
+from lucid.ir.types import f64
+from lucid.optim.groups import ParamGroup
+from lucid.optim.optimizer import (
+    Maker,
+    Optimizer,
+    Params,
+    check_nonnegative,
+    step_count,
+    zeros_like,
+)
+from lucid.tensor.tensor import Tensor
+from lucid.tensor.writing import write_
+
+
+class Adam(Optimizer):
+    """param -= lr * m / (sqrt(v) + eps), with running means m of the gradient and v of its square.
+
+    betas: how much of m and v stays at each step; both are corrected for starting at zero.
+    weight_decay: param times this is added to the gradient; decoupled, the parameter is instead
+    scaled by 1 - lr * weight_decay. amsgrad: v is the largest so far. maximize: go up.
+    `foreach`, `fused`, `capturable`, `differentiable` choose an implementation in PyTorch and
+    nothing here.
+    Reference: Kingma and Ba, "Adam: A Method for Stochastic Optimization", 2015.
+    """
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float | Tensor = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        amsgrad: bool = False,
+        *,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        capturable: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
+        decoupled_weight_decay: bool = False,
+    ) -> None:
+        check_nonnegative("learning rate", lr)
+        check_nonnegative("epsilon value", eps)
+        for position, beta in enumerate(betas):
+            if not 0.0 <= beta < 1.0:
+                raise OptionError(f"Invalid beta parameter at index {position}: {beta}")
+        check_nonnegative("weight_decay value", weight_decay)
+        defaults: dict[str, Any] = {
+            "lr": lr,
+            "betas": tuple(betas),
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "amsgrad": amsgrad,
+            "maximize": maximize,
+            "decoupled_weight_decay": decoupled_weight_decay,
+        }
+        super().__init__(params, defaults)
+
+    def _state_makers(self, group: ParamGroup, parameter: Tensor) -> dict[str, Maker]:
+        makers: dict[str, Maker] = {
+            "step": step_count,
+            "exp_avg": zeros_like,
+            "exp_avg_sq": zeros_like,
+        }
+        if group["amsgrad"]:
+            makers["max_exp_avg_sq"] = zeros_like
+        return makers
+
+    def _update(self, group: ParamGroup, parameter: Tensor, gradient: Tensor) -> None:
+        state, (beta1, beta2), lr = self.state[parameter], group["betas"], group["lr"]
+        step, mean, square = state["step"], state["exp_avg"], state["exp_avg_sq"]
+        write_(step, step + 1)
+        value = parameter
+        if group.is_nonzero("weight_decay"):
+            if group["decoupled_weight_decay"]:
+                value = value * (1 - lr * group["weight_decay"])
+            else:
+                gradient = gradient + value * group["weight_decay"]
+        write_(mean, mean * beta1 + gradient * (1 - beta1))
+        write_(square, square * beta2 + gradient * (1 - beta2) * gradient)
+        count = step.to(f64)
+        size = (lr / (1 - beta1**count)).to(parameter.dtype)
+        correction = (1 - beta2**count).sqrt().to(parameter.dtype)
+        if group["amsgrad"]:
+            largest = state["max_exp_avg_sq"]
+            write_(largest, lucid.maximum(largest, square))
+            square = largest
+        denominator = square.sqrt() / correction + group["eps"]
+        write_(parameter, value - mean * size / denominator)
+
+
+class AdamW(Adam):
+    """Adam with decoupled weight decay: the parameter is scaled by 1 - lr * weight_decay.
+
+    Reference: Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2019.
+    """
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float | Tensor = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 1e-2,
+        amsgrad: bool = False,
+        *,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        capturable: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
+    ) -> None:
+        super().__init__(
+            params,
+            lr,
+            betas,
+            eps,
+            weight_decay,
+            amsgrad,
+            maximize=maximize,
+            decoupled_weight_decay=True,
+        )

@@ -1,0 +1,192 @@
+"""Parameter groups and per-parameter state: dicts whose use in a compiled step stays live.
+
+A step that is being compiled reads a group's floats as inputs of each later call, and is guarded by
+everything else in it; which state tensors there are is part of what it was specialized on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from lucid.compiler import hooks
+from lucid.ir.errors import TraceError
+from lucid.tensor.context import epoch
+from lucid.tensor.core import TensorCore
+
+SWITCHES = ("momentum", "dampening", "weight_decay")  # what takes no part when it is 0
+
+
+class ParamGroup(dict[str, Any]):
+    """The parameters of one group, and the hyper-parameters that they share.
+
+    Attributes:
+        owner: the optimizer; position: the group's number in its `param_groups`.
+    """
+
+    __slots__ = ("owner", "position")
+
+    def __init__(self, values: dict[str, Any], owner: Named, position: int) -> None:
+        super().__init__({key: _plain(value) for key, value in values.items()})
+        self.owner = owner
+        self.position = position
+
+    @property
+    def source(self) -> str:
+        """How the user gets at the group, `opt.param_groups[0]`; for traces."""
+        return f"{self.owner.trace_name()}.param_groups[{self.position}]"
+
+    def raw(self, key: str) -> Any:
+        """The value of now, unseen by a trace."""
+        return dict.__getitem__(self, key)
+
+    def __getitem__(self, key: str) -> Any:
+        value = dict.__getitem__(self, key)
+        if not hooks.is_tracing():
+            return value
+        if isinstance(value, (float, tuple)):
+            return hooks.live(lambda: self.raw(key), f"{self.source}[{key!r}]")
+        self.owner.guard()
+        return value
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return self[key] if dict.__contains__(self, key) else default
+
+    def is_nonzero(self, key: str) -> bool:
+        """Whether a hyper-parameter takes part; a step is specialized on this, not on its value."""
+        assert key in SWITCHES
+        if hooks.is_tracing():
+            self.owner.guard()
+        return bool(self.raw(key) != 0)
+
+    def settings(self) -> str:
+        """What a step is specialized on: all but the floats, and of these whether they are 0."""
+        shown = []
+        for key, value in self.items():
+            if key in SWITCHES:
+                shown.append(f"{key} {'!=' if value != 0 else '=='} 0")
+            elif isinstance(value, TensorCore):
+                shown.append(f"{key} = tensor at {id(value):x}")
+            elif key != "params" and not isinstance(value, (float, tuple)):
+                shown.append(f"{key} = {value!r}")
+        return ", ".join(shown)
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        if hooks.is_tracing():
+            raise TraceError(
+                f"{self.source}[{key!r}] = ... inside a compiled step can't be compiled: it would "
+                "be set once, while tracing\n"
+                "hint: set it before the step is called; its floats are read at each call"
+            )
+        value = _plain(value)
+        before = dict.get(self, key)
+        if not _is_read_live(before, value) or (key in SWITCHES and (before != 0) != (value != 0)):
+            epoch.count += 1
+        super().__setitem__(key, value)
+
+    def update(self, *args: Any, **kwargs: Any) -> None:
+        for key, value in dict(*args, **kwargs).items():
+            self[key] = value
+
+    def setdefault(self, key: str, default: Any = None) -> Any:
+        if key not in self:
+            self[key] = default
+        return self[key]
+
+
+class Named(Protocol):
+    """What a group asks of its optimizer."""
+
+    def trace_name(self) -> str: ...
+    def guard(self) -> None: ...
+
+
+def _plain(value: Any) -> Any:
+    """NumPy's floats as Python's, which a trace keeps live."""
+    return float(value) if isinstance(value, np.floating) else value
+
+
+def _is_read_live(before: Any, after: Any) -> bool:
+    """Whether a step that was compiled with `before` reads `after` by itself."""
+    if type(before) is tuple and type(after) is tuple and len(before) == len(after):
+        return all(map(_is_read_live, before, after))
+    return type(before) is float and type(after) is float
+
+
+class StateEntry(dict[str, Any]):
+    """The state of one parameter: moments, step counts."""
+
+    __slots__ = ()
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        epoch.count += 1
+        super().__setitem__(key, value)
+
+    def __delitem__(self, key: str) -> None:
+        epoch.count += 1
+        super().__delitem__(key)
+
+    def clear(self) -> None:
+        epoch.count += 1
+        super().clear()
+
+
+class Layout:
+    """What of an optimizer a compiled step was specialized on.
+
+    Attributes:
+        settings: per group, what its floats don't say.
+        tensors: which parameters and state tensors there are.
+    """
+
+    __slots__ = ("settings", "tensors")
+
+    def __init__(self, groups: Sequence[ParamGroup], state: State) -> None:
+        self.settings = tuple(group.settings() for group in groups)
+        self.tensors = tuple(
+            (id(parameter), *map(id, dict.get(state, parameter, {}).values()))
+            for group in groups
+            for parameter in group.raw("params")
+        )
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return (
+            isinstance(other, Layout)
+            and self.settings == other.settings
+            and self.tensors == other.tensors
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        tensors = sum(map(len, self.tensors))
+        return f"({'; '.join(self.settings)}; {tensors} tensors, #{hash(self.tensors) % 10_000})"
+
+
+class State(dict[Any, Any]):
+    """State by parameter; an entry comes into being when it is first asked for."""
+
+    __slots__ = ()
+
+    def __missing__(self, parameter: Any) -> StateEntry:
+        entry = StateEntry()
+        self[parameter] = entry
+        return entry
+
+    def __setitem__(self, parameter: Any, value: Any) -> None:
+        epoch.count += 1
+        super().__setitem__(parameter, value if isinstance(value, StateEntry) else _entry(value))
+
+    def clear(self) -> None:
+        epoch.count += 1
+        super().clear()
+
+
+def _entry(values: dict[str, Any]) -> StateEntry:
+    entry = StateEntry()
+    dict.update(entry, values)
+    return entry

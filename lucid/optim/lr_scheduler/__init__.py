@@ -1,0 +1,35 @@
+"""Learning-rate schedules; inside a compiled step their `step()` takes effect after each call."""
+
+from lucid.optim.lr_scheduler.base import LRScheduler
+from lucid.optim.lr_scheduler.composed import ChainedScheduler, SequentialLR
+from lucid.optim.lr_scheduler.cycles import CosineAnnealingWarmRestarts, OneCycleLR
+from lucid.optim.lr_scheduler.decay import (
+    ConstantLR,
+    CosineAnnealingLR,
+    ExponentialLR,
+    LambdaLR,
+    LinearLR,
+    MultiplicativeLR,
+    MultiStepLR,
+    PolynomialLR,
+    StepLR,
+)
+from lucid.optim.lr_scheduler.plateau import ReduceLROnPlateau
+
+__all__ = [
+    "ChainedScheduler",
+    "ConstantLR",
+    "CosineAnnealingLR",
+    "CosineAnnealingWarmRestarts",
+    "ExponentialLR",
+    "LRScheduler",
+    "LambdaLR",
+    "LinearLR",
+    "MultiStepLR",
+    "MultiplicativeLR",
+    "OneCycleLR",
+    "PolynomialLR",
+    "ReduceLROnPlateau",
+    "SequentialLR",
+    "StepLR",
+]

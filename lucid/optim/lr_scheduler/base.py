@@ -1,0 +1,138 @@
+"""The base of learning-rate schedules."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from lucid.autograd.modes import no_grad
+from lucid.compiler import hooks
+from lucid.ir.errors import ArgumentError, MissingRuleError
+from lucid.nn.naming import trace_name, variable_name
+from lucid.optim.groups import ParamGroup
+from lucid.optim.optimizer import Optimizer
+from lucid.tensor.core import constant
+from lucid.tensor.tensor import Tensor
+from lucid.tensor.writing import write_
+
+
+def check_optimizer(optimizer: object) -> None:
+    """Raise `ArgumentError` unless it is an optimizer."""
+    if not isinstance(optimizer, Optimizer):
+        raise ArgumentError(f"{type(optimizer).__name__} is not an Optimizer")
+
+
+def rate_of(group: ParamGroup, key: str = "lr") -> Any:
+    """A group's learning rate; of one that is a tensor, a copy."""
+    rate = group.raw(key)
+    return rate.detach().clone() if isinstance(rate, Tensor) else rate
+
+
+def set_rate(group: ParamGroup, rate: Any) -> None:
+    """Set a group's learning rate; one that is a tensor is written in place."""
+    present = group.raw("lr")
+    if isinstance(present, Tensor):
+        with no_grad():
+            write_(present, rate if isinstance(rate, Tensor) else constant(rate, present.dtype))
+    else:
+        group["lr"] = rate
+
+
+class LRScheduler:
+    """Sets the learning rate of an optimizer's groups as epochs go by; subclasses define `get_lr`.
+
+    Inside a compiled step, `step()` takes effect after each call of it; the learning rate is an
+    input of the step, so it is never traced again for that.
+
+    Attributes:
+        last_epoch: how often `step` was called.
+        base_lrs: each group's learning rate at the start.
+    """
+
+    optimizer: Optimizer
+    last_epoch: int
+    base_lrs: list[Any]
+    _step_count: int
+    _is_initial: bool = False
+    _last_lr: list[Any]
+
+    def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
+        check_optimizer(optimizer)
+        self.optimizer = optimizer
+        for position, group in enumerate(optimizer.param_groups):
+            if last_epoch == -1:
+                group.setdefault("initial_lr", rate_of(group))
+            elif "initial_lr" not in group:
+                raise KeyError(
+                    f"param 'initial_lr' is not specified in param_groups[{position}] when "
+                    "resuming scheduler with last_epoch >= 0.\n"
+                    "hint: load the optimizer's state dict first, or leave last_epoch out"
+                )
+        self.base_lrs = [rate_of(group, "initial_lr") for group in optimizer.param_groups]
+        self.last_epoch = last_epoch
+        self._start()
+
+    def _start(self) -> None:
+        self._step_count = 0
+        self._is_initial = True
+        try:
+            self._advance(None)
+        finally:
+            self._is_initial = False
+
+    def get_lr(self) -> list[Any]:
+        """The learning rates for `last_epoch`, from those of now. Users want `get_last_lr`."""
+        raise MissingRuleError(f"{type(self).__name__} must define get_lr()")
+
+    def get_last_lr(self) -> list[Any]:
+        """The learning rates that were set last, one per group."""
+        if hooks.is_tracing():
+            name = trace_name(self, lambda: variable_name(self))
+            return list(hooks.live(lambda: tuple(self._last_lr), f"{name}.get_last_lr()"))
+        return self._last_lr
+
+    def step(self, epoch: int | None = None) -> None:
+        """Go to the next epoch; inside a compiled step, after each call of it.
+
+        epoch: deprecated; the epoch to go to.
+        """
+        if epoch is not None:
+            warnings.warn(
+                "The epoch parameter in `scheduler.step()` is deprecated. Please use "
+                "`scheduler.step()` to step the scheduler.",
+                UserWarning,
+                stacklevel=2,
+            )
+        if hooks.is_tracing():
+            name = trace_name(self, lambda: variable_name(self))
+            hooks.after_call(lambda: self._advance(epoch), f"{name}.step()")
+        else:
+            self._advance(epoch)
+
+    def _advance(self, epoch: int | None) -> None:
+        """Do what `step` means, now."""
+        self._step_count += 1
+        if epoch is None:
+            self.last_epoch += 1
+            rates = self.get_lr()
+        else:
+            self.last_epoch = epoch
+            rates = self.closed_form()
+        for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
+            set_rate(group, rate)
+        self._last_lr = self._rates()
+
+    def closed_form(self) -> list[Any]:
+        """The learning rates for `last_epoch`, by a formula from those at the start."""
+        return self.get_lr()
+
+    def _rates(self) -> list[Any]:
+        return [rate_of(group) for group in self.optimizer.param_groups]
+
+    def state_dict(self) -> dict[str, Any]:
+        """All attributes but the optimizer."""
+        return {key: value for key, value in vars(self).items() if key != "optimizer"}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take over what `state_dict` gave; the optimizer's own state is loaded by itself."""
+        vars(self).update(state_dict)

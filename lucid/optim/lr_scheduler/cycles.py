@@ -1,0 +1,199 @@
+"""Schedules with phases: warm restarts, and one cycle."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from lucid.ir.errors import OptionError
+from lucid.optim.lr_scheduler.base import LRScheduler, check_optimizer, set_rate
+from lucid.optim.optimizer import Optimizer
+
+
+class CosineAnnealingWarmRestarts(LRScheduler):
+    """Half a cosine wave down to `eta_min`, over and over; each period `T_mult` times as long.
+
+    Reference: Loshchilov and Hutter, "SGDR: Stochastic Gradient Descent with Warm Restarts", 2017.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        T_0: int,
+        T_mult: int = 1,
+        eta_min: float = 0.0,
+        last_epoch: int = -1,
+    ) -> None:
+        if T_0 <= 0 or not isinstance(T_0, int):
+            raise OptionError(f"Expected positive integer T_0, but got {T_0}")
+        if T_mult < 1 or not isinstance(T_mult, int):
+            raise OptionError(f"Expected integer T_mult >= 1, but got {T_mult}")
+        self.T_0 = T_0
+        self.T_i = T_0
+        self.T_mult = T_mult
+        self.eta_min = eta_min
+        self.T_cur: float = last_epoch
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[Any]:
+        height = (1 + math.cos(math.pi * self.T_cur / self.T_i)) / 2
+        return [self.eta_min + (base - self.eta_min) * height for base in self.base_lrs]
+
+    def _advance(self, epoch: float | None) -> None:
+        if epoch is None and self.last_epoch >= 0:
+            epoch = self.last_epoch + 1
+            self.T_cur += 1
+            if self.T_cur >= self.T_i:
+                self.T_cur %= self.T_i
+                self.T_i *= self.T_mult
+        else:
+            epoch = 0 if epoch is None else epoch
+            self._find_period(epoch)
+        self.last_epoch = math.floor(epoch)
+        for group, rate in zip(self.optimizer.param_groups, self.get_lr(), strict=True):
+            set_rate(group, rate)
+        self._last_lr = self._rates()
+
+    def _find_period(self, epoch: float) -> None:
+        """Set the period that an epoch, perhaps a fraction, falls into, and how far it is in it."""
+        if epoch < 0:
+            raise OptionError(f"Expected non-negative epoch, but got {epoch}")
+        if epoch < self.T_0:
+            self.T_i, self.T_cur = self.T_0, epoch
+        elif self.T_mult == 1:
+            self.T_cur = epoch % self.T_0
+        else:
+            passed = epoch / self.T_0 * (self.T_mult - 1) + 1
+            periods = int(math.log(passed, self.T_mult))
+            self.T_cur = epoch - self.T_0 * (self.T_mult**periods - 1) / (self.T_mult - 1)
+            self.T_i = self.T_0 * self.T_mult**periods
+
+
+class OneCycleLR(LRScheduler):
+    """Up from `max_lr / div_factor` to `max_lr`, then down to that over `final_div_factor`.
+
+    total_steps: or `epochs * steps_per_epoch`. pct_start: the part of them that goes up.
+    cycle_momentum: momentum (or beta1) goes the other way, between `base_momentum` and
+    `max_momentum`. three_phase: down to the start symmetrically, then on to the end.
+    Reference: Smith and Topin, "Super-Convergence", 2017.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        max_lr: float | Sequence[float],
+        total_steps: int | None = None,
+        epochs: int | None = None,
+        steps_per_epoch: int | None = None,
+        pct_start: float = 0.3,
+        anneal_strategy: str = "cos",
+        cycle_momentum: bool = True,
+        base_momentum: float | Sequence[float] = 0.85,
+        max_momentum: float | Sequence[float] = 0.95,
+        div_factor: float = 25.0,
+        final_div_factor: float = 1e4,
+        three_phase: bool = False,
+        last_epoch: int = -1,
+    ) -> None:
+        check_optimizer(optimizer)
+        self.optimizer = optimizer
+        self.total_steps = _total_steps(total_steps, epochs, steps_per_epoch)
+        if not 0 <= pct_start <= 1:
+            raise OptionError(f"Expected float between 0 and 1 pct_start, but got {pct_start}")
+        if anneal_strategy not in ("cos", "linear"):
+            raise OptionError(
+                f"anneal_strategy must be one of 'cos' or 'linear', instead got {anneal_strategy}"
+            )
+        self.anneal_strategy = anneal_strategy
+        self._phases = _phases(self.total_steps, pct_start, three_phase)
+        self.cycle_momentum = cycle_momentum
+        self.use_beta1 = "betas" in optimizer.defaults
+        if cycle_momentum and not self.use_beta1 and "momentum" not in optimizer.defaults:
+            raise OptionError(
+                "optimizer must support momentum or beta1 with `cycle_momentum` option enabled"
+            )
+        if last_epoch == -1:
+            self._set_limits("lr", max_lr, None, div_factor, final_div_factor)
+            if cycle_momentum:
+                self._set_limits("momentum", max_momentum, base_momentum, 1.0, 1.0)
+        super().__init__(optimizer, last_epoch)
+
+    def _set_limits(self, what: str, high: Any, low: Any, divisor: float, final: float) -> None:
+        """Enter into each group what its rate or momentum goes between."""
+        groups = self.optimizer.param_groups
+        highs = _per_group(f"max_{what}", high, len(groups))
+        lows = highs if low is None else _per_group(f"base_{what}", low, len(groups))
+        for group, top, bottom in zip(groups, highs, lows, strict=True):
+            group[f"max_{what}"] = top
+            if what == "lr":
+                group["initial_lr"] = top / divisor
+                group["min_lr"] = group["initial_lr"] / final
+            else:
+                group["base_momentum"] = bottom
+                self._set_momentum(group, top)
+
+    def _set_momentum(self, group: Any, value: float) -> None:
+        if self.use_beta1:
+            group["betas"] = (value, *group["betas"][1:])
+        else:
+            group["momentum"] = value
+
+    def get_lr(self) -> list[Any]:
+        if self.last_epoch > self.total_steps:
+            raise OptionError(
+                f"Tried to step {self.last_epoch} times. The specified number of total steps is "
+                f"{self.total_steps}"
+            )
+        ends = [0.0, *(phase[0] for phase in self._phases)]
+        passed = sum(self.last_epoch > end for end in ends[1:-1])
+        start, end = ends[passed : passed + 2]
+        done = (self.last_epoch - start) / (end - start)
+        rates = []
+        for group in self.optimizer.param_groups:
+            keys = self._phases[passed][1:]
+            lr_from, lr_to, momentum_from, momentum_to = (group.get(key) for key in keys)
+            rates.append(self._between(lr_from, lr_to, done))
+            if self.cycle_momentum:
+                self._set_momentum(group, self._between(momentum_from, momentum_to, done))
+        return rates
+
+    def _between(self, start: float, end: float, done: float) -> float:
+        if self.anneal_strategy == "linear":
+            return (end - start) * done + start
+        return end + (start - end) / 2.0 * (math.cos(math.pi * done) + 1)
+
+
+_UP = ("initial_lr", "max_lr", "max_momentum", "base_momentum")
+_DOWN = ("max_lr", "min_lr", "base_momentum", "max_momentum")
+_BACK = ("max_lr", "initial_lr", "base_momentum", "max_momentum")
+_OUT = ("initial_lr", "min_lr", "max_momentum", "max_momentum")
+
+
+def _phases(total: int, part: float, three: bool) -> list[tuple[Any, ...]]:
+    """The last step of each phase, and the group's keys that rate and momentum go between."""
+    first = float(part * total) - 1
+    if three:
+        return [(first, *_UP), (float(2 * part * total) - 2, *_BACK), (total - 1, *_OUT)]
+    return [(first, *_UP), (total - 1, *_DOWN)]
+
+
+def _total_steps(total: int | None, epochs: int | None, per_epoch: int | None) -> int:
+    if total is None:
+        if epochs is None or per_epoch is None:
+            raise OptionError("You must define either total_steps OR (epochs AND steps_per_epoch)")
+        for name, number in (("epochs", epochs), ("steps_per_epoch", per_epoch)):
+            if number <= 0 or not isinstance(number, int):
+                raise OptionError(f"Expected positive integer {name}, but got {number}")
+        return epochs * per_epoch
+    if total <= 0 or not isinstance(total, int):
+        raise OptionError(f"Expected positive integer total_steps, but got {total}")
+    return total
+
+
+def _per_group(name: str, value: Any, count: int) -> list[Any]:
+    if not isinstance(value, (list, tuple)):
+        return [value] * count
+    if len(value) != count:
+        raise OptionError(f"expected {count} values for {name}, got {len(value)}")
+    return list(value)

@@ -1,0 +1,248 @@
+"""Schedules that multiply the learning rate, or go down a curve.
+
+They compute each rate from the one before, so that several can be chained on one optimizer.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from types import FunctionType
+from typing import Any
+
+from lucid.ir.errors import OptionError
+from lucid.optim.lr_scheduler.base import LRScheduler
+from lucid.optim.optimizer import Optimizer
+
+
+class LambdaLR(LRScheduler):
+    """The initial rate times `lr_lambda(epoch)`; one function, or one per group."""
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        lr_lambda: Callable[[int], float] | Sequence[Callable[[int], float]],
+        last_epoch: int = -1,
+    ) -> None:
+        count = len(optimizer.param_groups)
+        lambdas = list(lr_lambda) if isinstance(lr_lambda, (list, tuple)) else [lr_lambda] * count
+        if len(lambdas) != count:
+            raise OptionError(f"Expected {count} lr_lambdas, but got {len(lambdas)}")
+        self.lr_lambdas: list[Any] = lambdas
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[Any]:
+        return self._times(self.base_lrs)
+
+    def _times(self, rates: list[Any]) -> list[Any]:
+        factors = (function(self.last_epoch) for function in self.lr_lambdas)
+        return [rate * factor for rate, factor in zip(rates, factors, strict=True)]
+
+    def state_dict(self) -> dict[str, Any]:
+        """As for all, but of the functions only the attributes of callable objects."""
+        state = super().state_dict()
+        state["lr_lambdas"] = [
+            None if isinstance(function, FunctionType) else dict(vars(function))
+            for function in self.lr_lambdas
+        ]
+        return state
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """As for all, but the functions stay, and callable objects get their attributes."""
+        super().load_state_dict({k: v for k, v in state_dict.items() if k != "lr_lambdas"})
+        for function, attributes in zip(self.lr_lambdas, state_dict["lr_lambdas"], strict=True):
+            if attributes is not None:
+                vars(function).update(attributes)
+
+
+class MultiplicativeLR(LambdaLR):
+    """The rate before times `lr_lambda(epoch)`; one function, or one per group."""
+
+    def get_lr(self) -> list[Any]:
+        return self._rates() if self._is_initial else self._times(self._rates())
+
+
+class StepLR(LRScheduler):
+    """Multiply by `gamma` every `step_size` epochs."""
+
+    def __init__(
+        self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1
+    ) -> None:
+        self.step_size = step_size
+        self.gamma = gamma
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[Any]:
+        if self.last_epoch == 0 or self.last_epoch % self.step_size != 0:
+            return self._rates()
+        return [rate * self.gamma for rate in self._rates()]
+
+    def closed_form(self) -> list[Any]:
+        return [base * self.gamma ** (self.last_epoch // self.step_size) for base in self.base_lrs]
+
+
+class MultiStepLR(LRScheduler):
+    """Multiply by `gamma` at each of the milestones."""
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        milestones: Iterable[int],
+        gamma: float = 0.1,
+        last_epoch: int = -1,
+    ) -> None:
+        self.milestones = Counter(milestones)
+        self.gamma = gamma
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[Any]:
+        if self.last_epoch not in self.milestones:
+            return self._rates()
+        return [rate * self.gamma ** self.milestones[self.last_epoch] for rate in self._rates()]
+
+    def closed_form(self) -> list[Any]:
+        passed = bisect_right(sorted(self.milestones.elements()), self.last_epoch)
+        return [base * self.gamma**passed for base in self.base_lrs]
+
+
+class ExponentialLR(LRScheduler):
+    """Multiply by `gamma` at each epoch."""
+
+    def __init__(self, optimizer: Optimizer, gamma: float, last_epoch: int = -1) -> None:
+        self.gamma = gamma
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[Any]:
+        return self._rates() if self._is_initial else [r * self.gamma for r in self._rates()]
+
+    def closed_form(self) -> list[Any]:
+        return [base * self.gamma**self.last_epoch for base in self.base_lrs]
+
+
+class ConstantLR(LRScheduler):
+    """The initial rate times `factor` for `total_iters` epochs, then the initial rate."""
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        factor: float = 1.0 / 3,
+        total_iters: int = 5,
+        last_epoch: int = -1,
+    ) -> None:
+        if not 0 <= factor <= 1:
+            raise OptionError(
+                f"Constant multiplicative factor expected to be between 0 and 1, got {factor}"
+            )
+        self.factor = factor
+        self.total_iters = total_iters
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[Any]:
+        if self.last_epoch == 0:
+            return [rate * self.factor for rate in self._rates()]
+        if self.last_epoch != self.total_iters:
+            return self._rates()
+        return [rate * (1.0 / self.factor) for rate in self._rates()]
+
+    def closed_form(self) -> list[Any]:
+        factor = 1.0 if self.last_epoch >= self.total_iters else self.factor
+        return [base * factor for base in self.base_lrs]
+
+
+class LinearLR(LRScheduler):
+    """From `start_factor` to `end_factor` times the initial rate in `total_iters` equal steps."""
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        start_factor: float = 1.0 / 3,
+        end_factor: float = 1.0,
+        total_iters: int = 5,
+        last_epoch: int = -1,
+    ) -> None:
+        if not 0 < start_factor <= 1:
+            raise OptionError(
+                "Starting multiplicative factor expected to be greater than 0 and less or equal to "
+                f"1, got {start_factor}"
+            )
+        if not 0 <= end_factor <= 1:
+            raise OptionError(
+                f"Ending multiplicative factor expected to be between 0 and 1, got {end_factor}"
+            )
+        self.start_factor = start_factor
+        self.end_factor = end_factor
+        self.total_iters = total_iters
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[Any]:
+        if self.last_epoch == 0:
+            return [rate * self.start_factor for rate in self._rates()]
+        if self._is_initial or self.last_epoch > self.total_iters:
+            return self._rates()
+        change = self.end_factor - self.start_factor
+        before = self.total_iters * self.start_factor + (self.last_epoch - 1) * change
+        return [rate * (1.0 + change / before) for rate in self._rates()]
+
+    def closed_form(self) -> list[Any]:
+        done = min(self.total_iters, self.last_epoch) / self.total_iters
+        factor = self.start_factor + (self.end_factor - self.start_factor) * done
+        return [base * factor for base in self.base_lrs]
+
+
+class PolynomialLR(LRScheduler):
+    """The initial rate times (1 - epoch / total_iters)^power, then 0."""
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        total_iters: int = 5,
+        power: float = 1.0,
+        last_epoch: int = -1,
+    ) -> None:
+        self.total_iters = total_iters
+        self.power = power
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[Any]:
+        if self._is_initial or self.last_epoch > self.total_iters:
+            return self._rates()
+        left = 1.0 - self.last_epoch / self.total_iters
+        before = 1.0 - (self.last_epoch - 1) / self.total_iters
+        return [rate * (left / before) ** self.power for rate in self._rates()]
+
+    def closed_form(self) -> list[Any]:
+        left = 1.0 - min(self.total_iters, self.last_epoch) / self.total_iters
+        return [base * left**self.power for base in self.base_lrs]
+
+
+class CosineAnnealingLR(LRScheduler):
+    """Half a cosine wave from the initial rate to `eta_min` in `T_max` epochs, and back.
+
+    Reference: Loshchilov and Hutter, "SGDR: Stochastic Gradient Descent with Warm Restarts", 2017.
+    """
+
+    def __init__(
+        self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0, last_epoch: int = -1
+    ) -> None:
+        self.T_max = T_max
+        self.eta_min = eta_min
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[Any]:
+        if self._is_initial:
+            return self._rates()
+        if self._step_count == 1 and self.last_epoch > 0:
+            return self.closed_form()
+        if (self.last_epoch - 1 - self.T_max) % (2 * self.T_max) == 0:
+            rise = (1 - math.cos(math.pi / self.T_max)) / 2
+            pairs = zip(self._rates(), self.base_lrs, strict=True)
+            return [rate + (base - self.eta_min) * rise for rate, base in pairs]
+        now = 1 + math.cos(math.pi * self.last_epoch / self.T_max)
+        before = 1 + math.cos(math.pi * (self.last_epoch - 1) / self.T_max)
+        return [now / before * (rate - self.eta_min) + self.eta_min for rate in self._rates()]
+
+    def closed_form(self) -> list[Any]:
+        height = (1 + math.cos(math.pi * self.last_epoch / self.T_max)) / 2
+        return [self.eta_min + (base - self.eta_min) * height for base in self.base_lrs]

@@ -1,0 +1,109 @@
+"""A schedule that goes by a metric."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, SupportsFloat
+
+from lucid.compiler import hooks
+from lucid.ir.errors import OptionError, TraceError
+from lucid.optim.lr_scheduler.base import LRScheduler, check_optimizer, rate_of, set_rate
+from lucid.optim.optimizer import Optimizer
+
+
+class ReduceLROnPlateau(LRScheduler):
+    """Multiply by `factor` when the metric has not become better for more than `patience` epochs.
+
+    mode: "min" or "max", what is better. threshold: by how much, "rel"ative or "abs"olute.
+    cooldown: epochs to wait after a reduction. min_lr: the lowest rate; one, or one per group.
+    eps: a reduction by less is left out.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        mode: str = "min",
+        factor: float = 0.1,
+        patience: int = 10,
+        threshold: float = 1e-4,
+        threshold_mode: str = "rel",
+        cooldown: int = 0,
+        min_lr: float | Sequence[float] = 0.0,
+        eps: float = 1e-8,
+    ) -> None:
+        if factor >= 1.0:
+            raise OptionError("Factor should be < 1.0.")
+        if mode not in ("min", "max"):
+            raise OptionError(f"mode {mode} is unknown!")
+        if threshold_mode not in ("rel", "abs"):
+            raise OptionError(f"threshold mode {threshold_mode} is unknown!")
+        check_optimizer(optimizer)
+        self.optimizer = optimizer
+        self.min_lrs = _lowest(min_lr, len(optimizer.param_groups))
+        self.mode = mode
+        self.factor = factor
+        self.patience = patience
+        self.threshold = threshold
+        self.threshold_mode = threshold_mode
+        self.cooldown = cooldown
+        self.eps = eps
+        self.last_epoch = 0
+        self.best = math.inf if mode == "min" else -math.inf
+        self.cooldown_counter = 0
+        self.num_bad_epochs = 0
+        self._last_lr = self._rates()
+
+    def step(self, metrics: SupportsFloat, epoch: int | None = None) -> None:  # type: ignore[override]
+        """Take note of an epoch's metric. Raises `TraceError` inside a compiled step."""
+        if hooks.is_tracing():
+            raise TraceError(
+                "ReduceLROnPlateau.step() looks at a metric, which a compiled step computes later\n"
+                "hint: return the metric from the step, and call scheduler.step(metric) outside"
+            )
+        current = float(metrics)
+        self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
+        if self._is_better(current):
+            self.best, self.num_bad_epochs = current, 0
+        else:
+            self.num_bad_epochs += 1
+        if self.in_cooldown:
+            self.cooldown_counter -= 1
+            self.num_bad_epochs = 0
+        if self.num_bad_epochs > self.patience:
+            self._reduce()
+            self.cooldown_counter, self.num_bad_epochs = self.cooldown, 0
+        self._last_lr = self._rates()
+
+    @property
+    def in_cooldown(self) -> bool:
+        return self.cooldown_counter > 0
+
+    def _is_better(self, current: float) -> bool:
+        sign = 1.0 if self.mode == "max" else -1.0
+        if self.threshold_mode == "rel":
+            limit = self.best * (1.0 + sign * self.threshold)
+        else:
+            limit = self.best + sign * self.threshold
+        return current > limit if self.mode == "max" else current < limit
+
+    def _reduce(self) -> None:
+        groups = self.optimizer.param_groups
+        if len(groups) != len(self.min_lrs):
+            raise OptionError(
+                f"The number of param groups in the `optimizer` ({len(groups)}) differs from when "
+                f"`ReduceLROnPlateau` was initialized ({len(self.min_lrs)})\n"
+                "hint: set scheduler.min_lrs to one rate per group"
+            )
+        for group, lowest in zip(groups, self.min_lrs, strict=True):
+            before = float(rate_of(group))
+            after = max(before * self.factor, lowest)
+            if before - after > self.eps:
+                set_rate(group, after)
+
+
+def _lowest(min_lr: Any, count: int) -> list[float]:
+    rates = list(min_lr) if isinstance(min_lr, (list, tuple)) else [min_lr] * count
+    if len(rates) != count:
+        raise OptionError(f"expected {count} min_lrs, got {len(rates)}")
+    return rates

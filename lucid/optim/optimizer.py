@@ -1,0 +1,267 @@
+"""The base of all optimizers: parameter groups, state, and what a compiled step needs of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from lucid.autograd.modes import enable_grad, no_grad
+from lucid.compiler import hooks
+from lucid.ir.errors import ArgumentError, MissingRuleError, OptionError
+from lucid.ir.types import f32
+from lucid.nn.naming import trace_name, variable_name
+from lucid.optim.groups import Layout, ParamGroup, State, StateEntry
+from lucid.tensor.context import context, epoch
+from lucid.tensor.core import constant, of_array
+from lucid.tensor.tensor import Tensor
+from lucid.tensor.writing import write_
+
+Params = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
+Closure = Callable[[], Any]
+Maker = Callable[[Tensor], Tensor]
+
+
+class Optimizer:
+    """Holds groups of parameters and updates them by their gradients; subclasses say how.
+
+    Attributes:
+        param_groups: one dict per group: "params" and the hyper-parameters. A compiled step reads
+            their floats at each call; everything else in them it is specialized on.
+        state: per parameter, a dict of tensors; made when the parameter is first updated.
+        defaults: the hyper-parameters of groups that don't say otherwise.
+    """
+
+    def __init__(self, params: Params, defaults: dict[str, Any]) -> None:
+        if isinstance(params, Tensor):
+            raise ArgumentError(
+                "params argument given to the optimizer should be an iterable of Tensors or dicts, "
+                f"but got {type(params).__name__}"
+            )
+        self.defaults = defaults
+        self.state = State()
+        self._layout: tuple[int, Layout] | None = None
+        self.param_groups: list[ParamGroup] = []
+        given: list[Any] = list(params)
+        if not given:
+            raise OptionError("optimizer got an empty parameter list")
+        groups = given if isinstance(given[0], dict) else [{"params": given}]
+        for group in groups:
+            self.add_param_group(group)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add a group: "params" and hyper-parameters; the others are the defaults.
+
+        Raises for a parameter that is no leaf, or that another group has.
+        """
+        if not isinstance(param_group, dict):
+            raise ArgumentError(f"param_group must be a dict, but got {type(param_group).__name__}")
+        values = dict(param_group)
+        _spread(values)
+        for parameter in values["params"]:
+            _check_parameter(parameter)
+        for key, default in self.defaults.items():
+            values.setdefault(key, default)
+        known = {id(p) for group in self.param_groups for p in group.raw("params")}
+        if any(id(parameter) in known for parameter in values["params"]):
+            raise OptionError("some parameters appear in more than one parameter group")
+        if len({id(parameter) for parameter in values["params"]}) < len(values["params"]):
+            raise OptionError("some parameters appear more than once in one parameter group")
+        self.param_groups.append(ParamGroup(values, self, len(self.param_groups)))
+        epoch.count += 1
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_layout": None}
+
+    def trace_name(self) -> str:
+        """What the running trace calls this optimizer: the variable that holds it."""
+        return trace_name(self, lambda: variable_name(self))
+
+    # ------------------------------------------------------------------ one step
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients, or fill them with zeros."""
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if set_to_none:
+                    parameter.grad = None
+                elif parameter.grad is not None:
+                    with no_grad():
+                        write_(parameter.grad, constant(0, parameter.dtype))
+
+    def step(self, closure: Closure | None = None) -> Any:
+        """Update every parameter that has a gradient.
+
+        closure: recomputes the loss and the gradients; called first, its result is returned.
+        """
+        loss = None
+        if closure is not None:
+            with enable_grad():
+                loss = closure()
+        with no_grad():
+            if hooks.is_tracing():
+                with hooks.scope(f"{self.trace_name()}.step"):
+                    self._step_groups()
+            else:
+                self._step_groups()
+        return loss
+
+    def _step_groups(self) -> None:
+        with_gradient = [
+            [p for p in group["params"] if p.grad is not None] for group in self.param_groups
+        ]
+        for group, parameters in zip(self.param_groups, with_gradient, strict=True):
+            for parameter in parameters:
+                self._prepare(group, parameter)
+        if hooks.is_tracing():
+            self.guard()
+        for group, parameters in zip(self.param_groups, with_gradient, strict=True):
+            for parameter in parameters:
+                gradient = parameter.grad
+                self._update(group, parameter, -gradient if group["maximize"] else gradient)
+
+    def _update(self, group: ParamGroup, parameter: Tensor, gradient: Tensor) -> None:
+        """Update one parameter; its state is there."""
+        raise MissingRuleError(f"{type(self).__name__} must define step()")
+
+    def _state_makers(self, group: ParamGroup, parameter: Tensor) -> dict[str, Maker]:
+        """What makes each tensor of state that the parameter's updates need."""
+        return {}
+
+    def _prepare(self, group: ParamGroup, parameter: Tensor) -> None:
+        """Create what is missing of a parameter's state, on concrete tensors also in a trace."""
+        entry = self.state[parameter]
+        needed = self._state_makers(group, parameter)
+        missing = [key for key in needed if key not in entry]
+        for key in missing:
+            entry[key] = needed[key](parameter)
+        if missing:
+            hooks.on_trace_failure(lambda: [entry.pop(key, None) for key in missing])
+
+    def guard(self) -> None:
+        """Make the running trace depend on settings, parameters and state tensors there are."""
+        assert context.recorder is not None
+        context.recorder.guard_value(self.trace_name(), self.layout, self.layout())
+
+    def layout(self) -> Layout:
+        """What a compiled step is specialized on; computed anew only when the epoch moved."""
+        known = self._layout
+        if known is None or known[0] != epoch.count:
+            known = self._layout = (epoch.count, Layout(self.param_groups, self.state))
+        return known[1]
+
+    # ------------------------------------------------------------------ saving
+
+    def state_dict(self) -> dict[str, Any]:
+        """State by number of the parameter, and groups with numbers in place of parameters.
+
+        Aliasing: the tensors share the optimizer's memory.
+        """
+        numbers: dict[int, int] = {}
+        groups = []
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                numbers.setdefault(id(parameter), len(numbers))
+            packed = {key: value for key, value in dict.items(group) if key != "params"}
+            packed["params"] = [numbers[id(parameter)] for parameter in group["params"]]
+            groups.append(packed)
+        state = {numbers[id(p)]: dict(entry) for p, entry in self.state.items() if entry}
+        return {"state": state, "param_groups": groups}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take over hyper-parameters and state; tensors are copied, in place where there are some.
+
+        Raises `OptionError` when the groups differ in number or size; then nothing was changed.
+        """
+        saved = state_dict["param_groups"]
+        if len(saved) != len(self.param_groups):
+            raise OptionError(
+                "loaded state dict has a different number of parameter groups: "
+                f"{len(saved)}, the optimizer has {len(self.param_groups)}"
+            )
+        by_number: dict[int, Tensor] = {}
+        for group, values in zip(self.param_groups, saved, strict=True):
+            if len(group["params"]) != len(values["params"]):
+                raise OptionError(
+                    "loaded state dict contains a parameter group that doesn't match the size of "
+                    "optimizer's group"
+                )
+            by_number.update(zip(values["params"], group["params"], strict=True))
+        for group, values in zip(self.param_groups, saved, strict=True):
+            group.update({key: value for key, value in values.items() if key != "params"})
+        for number, parameter in by_number.items():
+            entry, values = self.state[parameter], state_dict["state"].get(number, {})
+            for key in [key for key in entry if key not in values]:
+                del entry[key]
+            for key, value in values.items():
+                _load(entry, key, value, parameter)
+
+    def __repr__(self) -> str:
+        lines = []
+        for position, group in enumerate(self.param_groups):
+            lines.append(f"Parameter Group {position}")
+            names = sorted(key for key in group if key != "params")
+            lines.extend(f"    {key}: {group.raw(key)}" for key in names)
+        return f"{type(self).__name__} (\n" + "\n".join(lines) + "\n)"
+
+
+def _spread(values: dict[str, Any]) -> None:
+    """Make a list of a group's "params", and names of its pairs (name, parameter)."""
+    if "params" not in values:
+        raise OptionError("a parameter group needs the key 'params'")
+    params = values["params"]
+    if isinstance(params, (set, frozenset)):
+        raise ArgumentError(
+            "optimizer parameters need to be organized in ordered collections, but the ordering of "
+            "tensors in sets will change between runs. Please use a list instead."
+        )
+    params = [params] if isinstance(params, Tensor) else list(params)
+    if params and all(isinstance(item, tuple) and len(item) == 2 for item in params):
+        values["param_names"] = [name for name, _ in params]
+        params = [parameter for _, parameter in params]
+    values["params"] = params
+
+
+def _check_parameter(parameter: object) -> None:
+    if not isinstance(parameter, Tensor):
+        raise ArgumentError(
+            "optimizer can only optimize Tensors, but one of the params is "
+            f"{type(parameter).__name__}"
+        )
+    if not (parameter.is_leaf or parameter.retains_grad):
+        raise OptionError(
+            f"can't optimize a non-leaf Tensor\n  {parameter._describe()}\n"
+            "hint: pass the leaf that it was computed from"
+        )
+
+
+def _load(entry: StateEntry, key: str, value: Any, parameter: Tensor) -> None:
+    """Take over one value of the state; moments get the parameter's dtype."""
+    present = entry.get(key)
+    if not isinstance(value, (Tensor, np.ndarray)):
+        entry[key] = value
+        return
+    array = value.detach().numpy() if isinstance(value, Tensor) else value
+    if isinstance(present, Tensor) and tuple(present.shape) == array.shape:
+        with no_grad():
+            write_(present, of_array(array.astype(present.dtype.numpy)))
+        return
+    moment = key != "step" and array.dtype.kind == "f" and parameter.dtype.is_floating_point
+    entry[key] = of_array(array.astype(parameter.dtype.numpy) if moment else array.copy())
+
+
+def zeros_like(parameter: Tensor) -> Tensor:
+    """Concrete zeros of a parameter's type, also inside a trace: the start of a moment."""
+    return of_array(np.zeros(tuple(parameter.shape), parameter.dtype.numpy))
+
+
+def step_count(parameter: Tensor) -> Tensor:
+    """A concrete 0-d count of the updates, 0; f32 as in PyTorch's state dicts."""
+    return of_array(np.zeros((), f32.numpy))
+
+
+def check_nonnegative(name: str, value: Any) -> None:
+    """Raise `OptionError` for a negative hyper-parameter; a tensor (a learning rate) passes."""
+    if not isinstance(value, Tensor) and not value >= 0.0:
+        raise OptionError(f"Invalid {name}: {value}")

@@ -1,0 +1,87 @@
+"""RMSprop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lucid.optim.groups import ParamGroup
+from lucid.optim.optimizer import (
+    Maker,
+    Optimizer,
+    Params,
+    check_nonnegative,
+    step_count,
+    zeros_like,
+)
+from lucid.tensor.tensor import Tensor
+from lucid.tensor.writing import write_
+
+
+class RMSprop(Optimizer):
+    """param -= lr * g / (sqrt(v) + eps), with the running mean v of the gradient's square.
+
+    alpha: how much of v stays at each step. centered: v less the square of the gradient's running
+    mean. momentum: the quotient is summed with this decay. weight_decay: param times this is added
+    to the gradient. maximize: go up.
+    `foreach`, `capturable`, `differentiable` choose an implementation in PyTorch and nothing here.
+    Reference: Tieleman and Hinton, "Lecture 6.5", 2012; for the centered form Graves, "Generating
+    Sequences With Recurrent Neural Networks", 2013.
+    """
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float | Tensor = 1e-2,
+        alpha: float = 0.99,
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        momentum: float = 0.0,
+        centered: bool = False,
+        capturable: bool = False,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        differentiable: bool = False,
+    ) -> None:
+        check_nonnegative("learning rate", lr)
+        check_nonnegative("epsilon value", eps)
+        check_nonnegative("momentum value", momentum)
+        check_nonnegative("weight_decay value", weight_decay)
+        check_nonnegative("alpha value", alpha)
+        defaults: dict[str, Any] = {
+            "lr": lr,
+            "momentum": momentum,
+            "alpha": alpha,
+            "eps": eps,
+            "centered": centered,
+            "weight_decay": weight_decay,
+            "maximize": maximize,
+        }
+        super().__init__(params, defaults)
+
+    def _state_makers(self, group: ParamGroup, parameter: Tensor) -> dict[str, Maker]:
+        makers: dict[str, Maker] = {"step": step_count, "square_avg": zeros_like}
+        if group.is_nonzero("momentum"):
+            makers["momentum_buffer"] = zeros_like
+        if group["centered"]:
+            makers["grad_avg"] = zeros_like
+        return makers
+
+    def _update(self, group: ParamGroup, parameter: Tensor, gradient: Tensor) -> None:
+        state, alpha = self.state[parameter], group["alpha"]
+        write_(state["step"], state["step"] + 1)
+        if group.is_nonzero("weight_decay"):
+            gradient = gradient + parameter * group["weight_decay"]
+        square = state["square_avg"]
+        write_(square, square * alpha + gradient * (1 - alpha) * gradient)
+        variance = square
+        if group["centered"]:
+            mean = state["grad_avg"]
+            write_(mean, mean + (gradient - mean) * (1 - alpha))
+            variance = square - mean * mean
+        size = variance.sqrt() + group["eps"]
+        if group.is_nonzero("momentum"):
+            total = state["momentum_buffer"]
+            write_(total, total * group["momentum"] + gradient / size)
+            write_(parameter, parameter - total * group["lr"])
+        else:
+            write_(parameter, parameter - gradient * group["lr"] / size)

@@ -1,0 +1,89 @@
+"""Stochastic gradient descent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import lucid
+from lucid.ir.errors import OptionError
+from lucid.optim.groups import ParamGroup
+from lucid.optim.optimizer import Maker, Optimizer, Params, check_nonnegative, zeros_like
+from lucid.tensor.core import of_array
+from lucid.tensor.tensor import Tensor
+from lucid.tensor.writing import write_
+
+
+class SGD(Optimizer):
+    """param -= lr * v, where v is the gradient, or its running sum with decay `momentum`.
+
+    dampening: the gradient counts 1 - dampening in the sum, but for the first time.
+    nesterov: v is the gradient plus momentum times the sum.
+    weight_decay: param times this is added to the gradient. maximize: go up.
+    `foreach`, `fused`, `differentiable` choose an implementation in PyTorch and nothing here.
+    Reference: Sutskever et al., "On the importance of initialization and momentum in deep
+    learning", 2013.
+    """
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float | Tensor = 1e-3,
+        momentum: float = 0.0,
+        dampening: float = 0.0,
+        weight_decay: float = 0.0,
+        nesterov: bool = False,
+        *,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        differentiable: bool = False,
+        fused: bool | None = None,
+    ) -> None:
+        check_nonnegative("learning rate", lr)
+        check_nonnegative("momentum value", momentum)
+        check_nonnegative("weight_decay value", weight_decay)
+        if nesterov and (momentum <= 0 or dampening != 0):
+            raise OptionError("Nesterov momentum requires a momentum and zero dampening")
+        defaults: dict[str, Any] = {
+            "lr": lr,
+            "momentum": momentum,
+            "dampening": dampening,
+            "weight_decay": weight_decay,
+            "nesterov": nesterov,
+            "maximize": maximize,
+        }
+        super().__init__(params, defaults)
+
+    def _state_makers(self, group: ParamGroup, parameter: Tensor) -> dict[str, Maker]:
+        """A sum of zeros; dampening needs to know the first time, when it doesn't count."""
+        if not group.is_nonzero("momentum"):
+            return {}
+        makers: dict[str, Maker] = {"momentum_buffer": zeros_like}
+        if group.is_nonzero("dampening"):
+            started = "momentum_buffer" in self.state[parameter]
+            makers["started"] = lambda _: of_array(np.array(started))
+        return makers
+
+    def _update(self, group: ParamGroup, parameter: Tensor, gradient: Tensor) -> None:
+        if group.is_nonzero("weight_decay"):
+            gradient = gradient + parameter * group["weight_decay"]
+        if group.is_nonzero("momentum"):
+            momentum, state = group["momentum"], self.state[parameter]
+            total = self._add(group, state, momentum, gradient)
+            gradient = gradient + total * momentum if group["nesterov"] else total
+        write_(parameter, parameter - gradient * group["lr"])
+
+    def _add(
+        self, group: ParamGroup, state: dict[str, Tensor], momentum: float, gradient: Tensor
+    ) -> Tensor:
+        """Add the gradient to the running sum, which is returned."""
+        total = state["momentum_buffer"]
+        if group.is_nonzero("dampening"):
+            started = state["started"]
+            damped = total * momentum + gradient * (1.0 - group["dampening"])
+            write_(total, lucid.where(started, damped, gradient))
+            write_(started, lucid.ones_like(started))
+        else:
+            write_(total, total * momentum + gradient)
+        return total

@@ -1,0 +1,332 @@
+"""Random numbers: counter-based, the same bits in eager and compiled code.
+
+A generator's state is a tensor i64[2] of seed and offset. A draw of n numbers uses the counters
+from the offset on and moves it by n: in a compiled step the state is read and written as any other.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from lucid.autograd.modes import no_grad
+from lucid.device import check_device, device
+from lucid.dtypes import as_dtype, get_default_dtype
+from lucid.functions.arguments import integer, shape_of, tensor_of
+from lucid.functions.conversion import cast
+from lucid.functions.elementwise import floor
+from lucid.functions.promotion import Number
+from lucid.functions.shape import broadcast
+from lucid.functions.tensors import Tensor
+from lucid.ir import ops
+from lucid.ir.errors import DTypeError, OptionError, ShapeError
+from lucid.ir.op import Op
+from lucid.ir.types import DType, Shape, f64, i64
+from lucid.tensor.core import constant, emit, of_array
+from lucid.tensor.writing import write_
+
+_DEFAULT_SEED = 67280421310721
+
+
+class Generator:
+    """A stream of random numbers.
+
+    Attributes:
+        state: i64[2], seed and offset; a compiled step that draws reads and writes it.
+    """
+
+    def __init__(self, device: Any = "cpu") -> None:
+        check_device(device, "Generator")
+
+    @cached_property
+    def state(self) -> Tensor:  # on first use: the default generator is older than `Tensor`
+        return of_array(np.array([_DEFAULT_SEED, 0], np.int64))
+
+    @property
+    def device(self) -> device:
+        """The CPU."""
+        return device()
+
+    def manual_seed(self, seed: int) -> Generator:
+        """Start the stream of this seed from its beginning; returns the generator."""
+        number = integer(seed, "manual_seed", "seed")
+        if not -(2**63) <= number < 2**64:
+            raise OptionError(f"manual_seed: overflow: {number} has more than 64 bits")
+        signed = number - 2**64 if number >= 2**63 else number
+        with no_grad():
+            write_(self.state, _pair(signed, 0))
+        return self
+
+    def seed(self) -> int:
+        """Start a stream with a seed from the operating system, and return that."""
+        number = int.from_bytes(os.urandom(8), "little", signed=True) & (2**63 - 1)
+        self.manual_seed(number)
+        return number
+
+    def initial_seed(self) -> int:
+        """Return the seed. Raises `TraceError` in a trace."""
+        return int(self.state._concrete("initial_seed()")[0])
+
+    def get_state(self) -> Tensor:
+        """Return a copy of the state."""
+        return self.state.clone()
+
+    def set_state(self, new_state: Tensor) -> Generator:
+        """Continue from a state that `get_state` returned."""
+        state = tensor_of(new_state, "set_state", "new_state")
+        if state._type.dtype is not i64 or state._type.shape != (2,):
+            raise ShapeError(f"set_state: the state is i64[2], not {state.type}")
+        with no_grad():
+            write_(self.state, state)
+        return self
+
+    def draw(self, op: Op, shape: Shape, dtype: DType) -> Tensor:
+        """Draw numbers and move on."""
+        result = emit(op, (self.state,), shape=shape, dtype=dtype)
+        with no_grad():
+            write_(self.state, emit(ops.add, (self.state, _pair(0, prod(shape)))))
+        return result
+
+
+def _pair(first: int, second: int) -> Tensor:
+    index = emit(ops.iota, (), shape=(2,), axis=0, dtype=i64)
+    return emit(ops.where, (index == 0, constant(first, i64), constant(second, i64)))
+
+
+default_generator = Generator()
+
+
+def manual_seed(seed: int) -> Generator:
+    """Seed the default generator, and return it."""
+    return default_generator.manual_seed(seed)
+
+
+def seed() -> int:
+    """Seed the default generator from the operating system, and return the seed."""
+    return default_generator.seed()
+
+
+def initial_seed() -> int:
+    """Return the seed of the default generator."""
+    return default_generator.initial_seed()
+
+
+def get_rng_state() -> Tensor:
+    """Return a copy of the default generator's state, i64[2]."""
+    return default_generator.get_state()
+
+
+def set_rng_state(new_state: Tensor) -> None:
+    """Continue the default generator from a state that `get_rng_state` returned."""
+    default_generator.set_state(new_state)
+
+
+# ---------------------------------------------------------------------- new tensors
+
+
+def _drawn(
+    op: Op,
+    size: tuple[Any, ...],
+    dtype: Any,
+    device: Any,
+    requires_grad: bool,
+    generator: Generator | None,
+    name: str,
+) -> Tensor:
+    check_device(device, name)
+    wanted = get_default_dtype() if dtype is None else as_dtype(dtype, name)
+    if not wanted.is_floating_point:
+        raise DTypeError(f"{name}: draws floating-point numbers, not {wanted!r}\nhint: randint")
+    result = (generator or default_generator).draw(op, shape_of(size, name), wanted)
+    return result.requires_grad_() if requires_grad else result
+
+
+def rand(
+    *size: Any,
+    generator: Generator | None = None,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Return uniform numbers from [0, 1): `rand(2, 3)` or `rand((2, 3))`."""
+    return _drawn(ops.random_uniform, size, dtype, device, requires_grad, generator, "rand")
+
+
+def randn(
+    *size: Any,
+    generator: Generator | None = None,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Return standard normal numbers: `randn(2, 3)` or `randn((2, 3))`."""
+    return _drawn(ops.random_normal, size, dtype, device, requires_grad, generator, "randn")
+
+
+def rand_like(
+    input: Tensor,
+    *,
+    generator: Generator | None = None,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Return uniform numbers from [0, 1) in the shape and dtype of `input`."""
+    size, wanted = (input._type.shape,), dtype or input.dtype
+    return _drawn(ops.random_uniform, size, wanted, device, requires_grad, generator, "rand_like")
+
+
+def randn_like(
+    input: Tensor,
+    *,
+    generator: Generator | None = None,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Return standard normal numbers in the shape and dtype of `input`."""
+    size, wanted = (input._type.shape,), dtype or input.dtype
+    return _drawn(ops.random_normal, size, wanted, device, requires_grad, generator, "randn_like")
+
+
+def randint(
+    low: int,
+    high: Any = None,
+    size: Any = None,
+    *,
+    generator: Generator | None = None,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Return integers from [low, high): `randint(10, (3,))` or `randint(5, 10, (3,))`.
+
+    dtype: int64 by default. Raises: `OptionError` for an empty range or one above 2**53.
+    """
+    if size is None:
+        low, high, size = 0, low, high
+    check_device(device, "randint")
+    first, last = integer(low, "randint", "low"), integer(high, "randint", "high")
+    if not 0 < last - first <= 2**53:
+        raise OptionError(
+            f"randint: random_ expects 'from' to be less than 'to', by at most 2**53, but got "
+            f"from={first} >= to={last}"
+        )
+    stream = generator or default_generator
+    uniform = stream.draw(ops.random_uniform, shape_of((size,), "randint"), f64)
+    whole = cast(floor(uniform * float(last - first)), i64) + first
+    result = cast(whole, i64 if dtype is None else as_dtype(dtype, "randint"))
+    return result.requires_grad_() if requires_grad else result
+
+
+def randint_like(
+    input: Tensor, low: int, high: int | None = None, *, dtype: DType | None = None
+) -> Tensor:
+    """Return integers from [low, high), or [0, low), in the shape and dtype of `input`."""
+    if high is None:
+        low, high = 0, low
+    return randint(low, high, input._type.shape, dtype=dtype or input.dtype)
+
+
+def randperm(
+    n: int, *, generator: Generator | None = None, dtype: DType | None = None, device: Any = None
+) -> Tensor:
+    """Return the integers below n in random order, int64 by default."""
+    check_device(device, "randperm")
+    shape = shape_of((integer(n, "randperm", "n"),), "randperm")
+    keys = (generator or default_generator).draw(ops.random_uniform, shape, f64)
+    order = emit(ops.argsort, (keys,), axis=0, descending=False)
+    return cast(order, i64 if dtype is None else as_dtype(dtype, "randperm"))
+
+
+def normal(
+    mean: Number | Tensor = 0.0,
+    std: Number | Tensor = 1.0,
+    size: Any = None,
+    *,
+    generator: Generator | None = None,
+    dtype: DType | None = None,
+    device: Any = None,
+) -> Tensor:
+    """Return normal numbers: of `size`, or of the shape of the tensors `mean` and `std`."""
+    check_device(device, "normal")
+    tensors = [value for value in (mean, std) if isinstance(value, Tensor)]
+    wanted = tensors[0].dtype if tensors else get_default_dtype()
+    if size is None:
+        if not tensors:
+            raise ShapeError("normal: numbers for mean and std need a size")
+        shape = tuple(np.broadcast_shapes(*(tensor._type.shape for tensor in tensors)))
+    else:
+        shape = shape_of((size,), "normal")
+    wanted = wanted if dtype is None else as_dtype(dtype, "normal")
+    numbers = (generator or default_generator).draw(ops.random_normal, shape, wanted)
+    return cast(numbers * std + mean, wanted)
+
+
+def bernoulli(
+    input: Tensor, p: float | None = None, *, generator: Generator | None = None
+) -> Tensor:
+    """Return 1 with the probability of each element of `input` (or `p`), else 0, in its dtype."""
+    x = tensor_of(input, "bernoulli")
+    probability: Any = x if p is None else p
+    if p is None and not x.dtype.is_floating_point:
+        raise DTypeError(f"bernoulli: probabilities are floating-point numbers, not {x.dtype!r}")
+    return cast(_chosen(x, probability, generator), x.dtype)
+
+
+def _chosen(x: Tensor, probability: Any, generator: Generator | None) -> Tensor:
+    """Bools of the shape of `x`, true with the given probability."""
+    number = type(probability) in (int, float)
+    if number and not 0 <= probability <= 1:
+        raise OptionError(f"bernoulli: expects p to be in [0, 1], but got p={probability}")
+    dtype = x.dtype if x.dtype.is_floating_point else get_default_dtype()
+    stream = generator or default_generator
+    uniform = stream.draw(ops.random_uniform, x._type.shape, dtype)
+    return uniform < (probability.detach() if isinstance(probability, Tensor) else probability)
+
+
+# ---------------------------------------------------------------------- in place
+
+
+def uniform_(
+    input: Tensor, from_: float = 0.0, to: float = 1.0, *, generator: Generator | None = None
+) -> Tensor:
+    """Overwrite the tensor with uniform numbers from [from_, to)."""
+    numbers = _fresh(ops.random_uniform, input, generator, "uniform_")
+    return write_(input, numbers if (from_, to) == (0, 1) else numbers * (to - from_) + from_)
+
+
+def normal_(
+    input: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None
+) -> Tensor:
+    """Overwrite the tensor with normal numbers."""
+    numbers = _fresh(ops.random_normal, input, generator, "normal_")
+    return write_(input, numbers if (mean, std) == (0, 1) else numbers * std + mean)
+
+
+def _fresh(op: Op, input: Tensor, generator: Generator | None, name: str) -> Tensor:
+    if not input.dtype.is_floating_point:
+        raise DTypeError(f"{name}: needs a floating-point tensor, not {input.dtype!r}")
+    return (generator or default_generator).draw(op, input._type.shape, input.dtype)
+
+
+def bernoulli_(
+    input: Tensor, p: float | Tensor = 0.5, *, generator: Generator | None = None
+) -> Tensor:
+    """Overwrite the tensor with 1, with probability p, and 0."""
+    if isinstance(p, Tensor):
+        p = broadcast(p, input._type.shape)
+    return write_(input, cast(_chosen(input, p, generator), input.dtype))
+
+
+def random_(
+    input: Tensor, from_: int = 0, to: int | None = None, *, generator: Generator | None = None
+) -> Tensor:
+    """Overwrite the tensor with integers from [from_, to), or [0, from_) without `to`."""
+    low, high = (0, from_) if to is None else (from_, to)
+    numbers = randint(low, high, input._type.shape, generator=generator)
+    return write_(input, cast(numbers, input.dtype))

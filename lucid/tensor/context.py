@@ -1,0 +1,40 @@
+"""What the running thread is doing: whether gradients are recorded, and into which trace."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lucid.compiler.recorder import Recorder
+
+
+class _Context(threading.local):
+    """One per thread.
+
+    Attributes:
+        grad_enabled: whether ops record what their gradients need.
+        recorder: the trace that ops are recorded into; None in eager mode.
+    """
+
+    def __init__(self) -> None:
+        self.grad_enabled = True
+        self.recorder: Recorder | None = None
+
+
+context = _Context()
+
+
+class _Epoch:
+    """Counts changes to what a compiled step was specialized on: flags, parameters, storages.
+
+    A compiled step checks its guards in full only when the count moved since its last call.
+    """
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
+epoch = _Epoch()

@@ -1,0 +1,502 @@
+"""The tensor's core: storage, views, history, and the one point where ops are emitted.
+
+A tensor is a handle. Its data is a storage seen through a chain of view ops; its history is an edge
+of the autograd graph. Eager mode evaluates an op with NumPy, a trace appends it to the graph being
+recorded; the bookkeeping of views, versions and gradients is the same code for both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from lucid.autograd.node import Missing, Node, OpNode
+from lucid.ir.errors import ArgumentError, LucidError, TraceError
+from lucid.ir.location import Location, user_frame
+from lucid.ir.op import Attributes, Op, Operand
+from lucid.ir.ops.rules import with_birthplaces
+from lucid.ir.strides import Strides, contiguous_strides, view_strides
+from lucid.ir.types import DType, TensorType
+from lucid.tensor.context import context, epoch
+from lucid.tensor.size import Size
+from lucid.tensor.storage import Storage, VersionCounter, element_strides
+
+if TYPE_CHECKING:
+    from lucid.tensor.tensor import Tensor
+
+ViewChain = tuple[tuple[Op, Attributes], ...]
+
+_tensor_class: type[Tensor]
+
+
+def register_tensor_class(cls: type[Tensor]) -> None:
+    """Name the class of results; called once, by the module that defines it."""
+    global _tensor_class
+    _tensor_class = cls
+
+
+class TensorCore(Operand):
+    """Storage, view chain and history of a tensor; `Tensor` adds the methods that users call."""
+
+    __slots__ = (
+        "__dict__",
+        "__weakref__",
+        "_accumulator",
+        "_array",
+        "_base",
+        "_chain",
+        "_counter",
+        "_epoch",
+        "_forbid_inplace",
+        "_grad",
+        "_grad_fn",
+        "_hooks",
+        "_line",
+        "_output_nr",
+        "_requires_grad",
+        "_retains_grad",
+        "_storage",
+        "_strides",
+        "_type",
+        "_value",
+        "_view_chain",
+    )
+    __array_priority__ = 1000.0  # NumPy's operators leave `array * tensor` to the tensor
+
+    _storage: Storage
+    _array: (
+        np.ndarray | None
+    )  # the data seen through the chain; None when it exists only in a trace
+    _type: TensorType
+    _strides: Strides | None  # None: read them from _array
+    _chain: ViewChain  # from the whole storage to this tensor
+    _value: tuple[int, Any] | None  # (generation, value) of the chain in the running trace
+    _counter: VersionCounter
+    _base: TensorCore | None  # the tensor that this one is a differentiable view of
+    _view_chain: ViewChain  # from _base to this tensor
+    _epoch: int  # of a base: times its history was rebased; of a view: the base's when last derived
+    _requires_grad: bool
+    _grad: TensorCore | None
+    _grad_fn: Node | None
+    _output_nr: int
+    _hooks: dict[int, Callable[..., Any]] | None
+    _retains_grad: bool
+    _accumulator: Any
+    _line: tuple[str, int] | None
+    _forbid_inplace: str | None
+
+    # ------------------------------------------------------------------ what it is
+
+    @property
+    def type(self) -> TensorType:
+        return self._type
+
+    @property
+    def shape(self) -> Size:
+        return Size(self._type.shape)
+
+    @property
+    def dtype(self) -> DType:
+        return self._type.dtype
+
+    @property
+    def ndim(self) -> int:
+        return len(self._type.shape)
+
+    @property
+    def is_traced(self) -> bool:
+        """Whether the tensor has no data but stands for a value of the running trace."""
+        return self._array is None
+
+    @property
+    def location(self) -> Location | None:
+        """The user's line that made it."""
+        return None if self._line is None else Location(*self._line)
+
+    def element_strides(self) -> Strides:
+        """Strides in elements."""
+        if self._strides is None:
+            assert self._array is not None
+            self._strides = element_strides(self._array)
+        return self._strides
+
+    # ------------------------------------------------------------------ as an operand
+
+    def emit(self, op: Op, operands: Sequence[Operand], attributes: Attributes) -> Operand:
+        return apply_op(op, operands, attributes)
+
+    def constant(self, value: float, dtype: DType) -> Tensor:
+        return constant(value, dtype)
+
+    # ------------------------------------------------------------------ data
+
+    def numpy(self, *, force: bool = False) -> np.ndarray:
+        """Return the data as an array that shares the tensor's memory.
+
+        Raises: `LucidError` for a tensor that requires grad while gradients are recorded (`force`
+        detaches it), `TraceError` for a tensor of a trace, which has no data yet.
+        """
+        array = self._array
+        if array is None or context.recorder is not None:
+            return self._concrete("numpy()")
+        if self.requires_grad and context.grad_enabled and not force:
+            raise LucidError(
+                "Can't call numpy() on Tensor that requires grad. "
+                "Use tensor.detach().numpy() instead."
+            )
+        return array
+
+    def _concrete(self, what: str) -> np.ndarray:
+        """The data, for a use that no trace can record. Raises `TraceError` inside a trace."""
+        recorder = context.recorder
+        if recorder is None:
+            if self._array is None:
+                raise TraceError(
+                    f"{what}: this tensor belongs to a trace that has ended and holds no data\n"
+                    f"  {self._describe()}\n"
+                    "hint: return it from the compiled function instead of keeping it elsewhere"
+                )
+            return self._array
+        return recorder.refuse_concrete(self, what)
+
+    def _describe(self) -> str:
+        place = self.location
+        origin = "" if place is None else f"  from {place}   {place.text}"
+        return f"{self._type}{origin}"
+
+    @property
+    def _version(self) -> int:
+        return self._counter.value
+
+    def data_ptr(self) -> int:
+        """Address of the first element. Raises `TraceError` inside a trace."""
+        return int(self._concrete("data_ptr()").__array_interface__["data"][0])
+
+    def detach(self) -> Tensor:
+        """A tensor on the same memory, with the same version counter and without history."""
+        return alias(self)
+
+    @property
+    def data(self) -> Tensor:
+        """A detached tensor on the same memory with a version counter of its own."""
+        result = alias(self)
+        result._counter = VersionCounter()
+        return result
+
+    @data.setter
+    def data(self, value: TensorCore) -> None:
+        from lucid.tensor.writing import set_data
+
+        set_data(self, value)
+
+    # ------------------------------------------------------------------ history
+
+    def _refresh(self) -> None:
+        """Derive a view's history anew when its base was written since."""
+        base = self._base
+        if base is not None and base._epoch != self._epoch:
+            from lucid.tensor.writing import replay_history
+
+            derived = replay_history(base, self._view_chain)
+            self._grad_fn, self._output_nr = derived._grad_fn, derived._output_nr
+            self._requires_grad = derived._requires_grad
+            self._epoch = base._epoch
+
+    @property
+    def requires_grad(self) -> bool:
+        self._refresh()
+        return self._requires_grad
+
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None:
+        self._set_requires_grad(value)
+
+    def _set_requires_grad(self, value: bool) -> None:
+        if self.grad_fn is not None:
+            if value:
+                return
+            raise LucidError(
+                "you can only change requires_grad flags of leaf variables. If you want to use a "
+                "computed variable in a subgraph that doesn't require differentiation use "
+                "var_no_grad = var.detach()."
+            )
+        if value and not self.dtype.is_floating_point:
+            raise LucidError(
+                f"only Tensors of floating point dtype can require gradients, not {self.dtype!r}"
+            )
+        if self._requires_grad != bool(value):
+            if context.recorder is not None:
+                context.recorder.note_flag(self)
+            self._requires_grad = bool(value)
+            epoch.count += 1
+
+    def requires_grad_(self, requires_grad: bool = True) -> Tensor:
+        """Ask for gradients of this leaf, or no longer; returns the tensor."""
+        self._set_requires_grad(requires_grad)
+        return cast("Tensor", self)
+
+    @property
+    def grad_fn(self) -> Node | None:
+        self._refresh()
+        return self._grad_fn
+
+    @property
+    def output_nr(self) -> int:
+        self._refresh()
+        return self._output_nr
+
+    @property
+    def is_leaf(self) -> bool:
+        return self.grad_fn is None
+
+    @property
+    def grad(self) -> Tensor | None:
+        """The accumulated gradient of a leaf (or of a tensor with `retain_grad`), or None."""
+        if context.recorder is not None:
+            context.recorder.note_grad_read(self)
+        return cast("Tensor | None", self._grad)
+
+    @grad.setter
+    def grad(self, value: TensorCore | None) -> None:
+        if value is not None:
+            if not isinstance(value, TensorCore):
+                raise ArgumentError(
+                    f"assigned grad expected to be a Tensor or None but got grad of type "
+                    f"{type(value).__name__}"
+                )
+            if value is self:
+                raise LucidError("can't assign Variable as its own grad")
+            if value.type != self.type:
+                raise LucidError(
+                    f"assigned grad has data of a different type: expected {self.type}, "
+                    f"got {value.type}"
+                )
+        if context.recorder is not None:
+            context.recorder.note_grad_write(self)
+        self._grad = value
+
+    def backward(
+        self,
+        gradient: TensorCore | None = None,
+        retain_graph: bool | None = None,
+        create_graph: bool = False,
+        inputs: TensorCore | Sequence[TensorCore] | None = None,
+    ) -> None:
+        """Accumulate the gradients of the graph's leaves into their `.grad`.
+
+        Shapes: `gradient` as this tensor; it may be left out for a tensor with one element.
+        """
+        from lucid.autograd.engine import backward
+
+        backward(self, gradient, retain_graph, create_graph, inputs=inputs)
+
+    def register_hook(self, hook: Callable[..., Any]) -> Any:
+        """Call `hook(grad)` once, when this tensor's gradient is complete; it may replace it."""
+        from lucid.autograd.hooks import register_tensor_hook
+
+        return register_tensor_hook(self, hook)
+
+    def register_post_accumulate_grad_hook(self, hook: Callable[..., Any]) -> Any:
+        """Call `hook(tensor)` after a gradient was accumulated into this leaf's `.grad`."""
+        from lucid.autograd.hooks import register_post_accumulate_hook
+
+        return register_post_accumulate_hook(self, hook)
+
+    def retain_grad(self) -> None:
+        """Keep the gradient of this non-leaf tensor in `.grad`."""
+        from lucid.autograd.hooks import retain_grad
+
+        retain_grad(self)
+
+    @property
+    def retains_grad(self) -> bool:
+        return self._retains_grad and not self.is_leaf
+
+
+# ---------------------------------------------------------------------- making tensors
+
+
+def _new(storage: Storage, type: TensorType, array: np.ndarray | None, chain: ViewChain) -> Tensor:
+    tensor = _tensor_class.__new__(_tensor_class)
+    tensor._storage = storage
+    tensor._type = type
+    tensor._array = array
+    tensor._strides = None if array is not None else contiguous_strides(type.shape)
+    tensor._chain = chain
+    tensor._value = None
+    tensor._counter = VersionCounter()
+    tensor._base = None
+    tensor._view_chain = ()
+    tensor._epoch = 0
+    tensor._requires_grad = False
+    tensor._grad = None
+    tensor._grad_fn = None
+    tensor._output_nr = 0
+    tensor._hooks = None
+    tensor._retains_grad = False
+    tensor._accumulator = None
+    tensor._line = None
+    tensor._forbid_inplace = None
+    return tensor
+
+
+def of_array(array: np.ndarray) -> Tensor:
+    """A tensor on the array's memory, whether or not a trace runs. Raises `DTypeError`."""
+    if array.itemsize and any(stride % array.itemsize for stride in array.strides):
+        raise ArgumentError(
+            f"an array whose strides {array.strides} are no multiples of its item size "
+            f"{array.itemsize} can't be shared\nhint: pass array.copy()"
+        )
+    storage = Storage.of_array(array)
+    return _new(storage, storage.root_type, array, ())
+
+
+def of_value(value: Any) -> Tensor:
+    """A tensor that stands for a value of the running trace."""
+    assert context.recorder is not None
+    storage = Storage.of_value(value, context.recorder)
+    return _new(storage, value.type, None, ())
+
+
+def from_array(array: np.ndarray, requires_grad: bool = False) -> Tensor:
+    """A tensor on the array's memory; data made inside a trace is a constant of the program."""
+    tensor = of_array(array)
+    if context.recorder is not None:
+        context.recorder.adopt_constant(tensor)
+    tensor._line = _user_line()
+    if requires_grad:
+        tensor._set_requires_grad(True)
+    return tensor
+
+
+def constant(value: Any, dtype: DType) -> Tensor:
+    """A 0-d constant; a live scalar gives its recorded value, cast."""
+    recorder = context.recorder
+    if recorder is not None:
+        return recorder.constant(value, dtype)
+    return of_array(np.array(value, dtype.numpy))
+
+
+def alias(tensor: TensorCore) -> Tensor:
+    """A tensor on the same memory and with the same version counter, without history."""
+    result = _new(tensor._storage, tensor._type, tensor._array, tensor._chain)
+    result._strides = tensor._strides
+    result._value = tensor._value
+    result._counter = tensor._counter
+    result._line = tensor._line
+    return result
+
+
+def _user_line() -> tuple[str, int] | None:
+    frame = user_frame()
+    return None if frame is None else (frame.f_code.co_filename, frame.f_lineno)
+
+
+# ---------------------------------------------------------------------- emission
+
+
+def emit(op: Op, operands: Sequence[Operand], **attributes: Any) -> Tensor:
+    """Apply an op: evaluate it, or record it in the running trace; and keep its history."""
+    return cast("Tensor", apply_op(op, operands, attributes))
+
+
+def apply_op(op: Op, operands: Sequence[Operand], attributes: Attributes) -> Operand:
+    """The one emission point of eager and traced tensors. Raises the op's errors."""
+    for operand in operands:
+        if operand.__class__ is Missing:
+            return operand.emit(op, operands, attributes)
+    tensors = cast("Sequence[TensorCore]", operands)
+    recorder = context.recorder
+    try:
+        if recorder is not None:
+            result = recorder.record(op, tensors, attributes)
+        else:
+            result = _evaluate(op, tensors, attributes)
+    except LucidError as error:
+        raise _with_origins(error, tensors) from None
+    if op.vjp is not None and context.grad_enabled:
+        _record_history(op, tensors, attributes, result)
+    return result
+
+
+def _evaluate(op: Op, operands: Sequence[TensorCore], attributes: Attributes) -> Tensor:
+    """Evaluate with NumPy.
+
+    Results that are no views are row-major, so that views of them agree with those of a trace.
+    """
+    arrays = [operand._array for operand in operands]
+    if None in [None if a is None else 1 for a in arrays]:
+        for operand in operands:
+            operand._concrete(op.name)
+    if op.kind == "view":
+        return _evaluate_view(op, operands[0], attributes)
+    type = op.infer(*[operand._type for operand in operands], **attributes)
+    array = op.evaluate(*arrays, **attributes)
+    if not array.flags.c_contiguous:
+        array = np.ascontiguousarray(array)
+    storage = Storage(type)
+    storage.array = array
+    result = _new(storage, type, array, ())
+    result._line = _user_line()
+    return result
+
+
+def _evaluate_view(op: Op, operand: TensorCore, attributes: Attributes) -> Tensor:
+    type = op.infer(operand._type, **attributes)
+    assert operand._array is not None
+    array = op.evaluate(operand._array, **attributes)
+    if op.name == "reshape" and not np.may_share_memory(array, operand._array):
+        result = _new(Storage.of_array(array), type, array, ())
+    else:
+        result = _new(operand._storage, type, array, (*operand._chain, (op, attributes)))
+        result._counter = operand._counter
+        link_view(result, operand, op, attributes)
+    result._line = _user_line()
+    return result
+
+
+def traced_view(op: Op, operand: TensorCore, attributes: Attributes, value: Any) -> Tensor:
+    """The result of a view op in a trace: a view of the same storage, or a tensor of its own."""
+    strides = view_strides(op, attributes, operand._type.shape, operand.element_strides())
+    if strides is None:
+        return of_value(value)
+    storage = operand._storage
+    result = _new(storage, value.type, None, (*operand._chain, (op, attributes)))
+    result._strides = strides
+    result._counter = operand._counter
+    result._value = (storage.generation, value)
+    link_view(result, operand, op, attributes)
+    return result
+
+
+def link_view(result: TensorCore, operand: TensorCore, op: Op, attributes: Attributes) -> None:
+    """Note whose differentiable view `result` is: a write to one shows in the other's history."""
+    base = operand._base
+    if base is None:
+        result._base, result._view_chain = operand, ((op, attributes),)
+    else:
+        result._base, result._view_chain = base, (*operand._view_chain, (op, attributes))
+    result._epoch = result._base._epoch
+    result._forbid_inplace = operand._forbid_inplace
+
+
+def _record_history(
+    op: Op, operands: Sequence[TensorCore], attributes: Attributes, result: TensorCore
+) -> None:
+    for operand in operands:
+        if operand._requires_grad or (operand._base is not None and operand.requires_grad):
+            break
+    else:
+        return
+    if result._type.dtype.kind == "float":
+        result._requires_grad = True  # before the node saves it
+        result._grad_fn = OpNode(op, operands, attributes, result)
+
+
+def _with_origins(error: LucidError, operands: Sequence[TensorCore]) -> LucidError:
+    """Add to an op's error where each operand was made."""
+    places = [tensor.location for tensor in operands]
+    texts = ["" if place is None else f"{place}   {place.text}" for place in places]
+    return type(error)(with_birthplaces(str(error), texts))

@@ -1,0 +1,41 @@
+"""`lucid.Size`: the shape of a tensor."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any, SupportsIndex, overload
+
+
+class Size(tuple[int, ...]):
+    """A tuple of ints that knows how many elements it means.
+
+    >>> import lucid
+    >>> lucid.zeros(2, 3).shape
+    lucid.Size([2, 3])
+    >>> lucid.zeros(2, 3).shape.numel()
+    6
+    """
+
+    __slots__ = ()
+
+    def numel(self) -> int:
+        """Number of elements of a tensor of this shape."""
+        return prod(self)
+
+    def __repr__(self) -> str:
+        return f"lucid.Size([{', '.join(map(str, self))}])"
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> int: ...
+    @overload
+    def __getitem__(self, index: slice) -> Size: ...
+    def __getitem__(self, index: SupportsIndex | slice) -> int | Size:
+        if isinstance(index, slice):
+            return Size(tuple.__getitem__(self, index))
+        return tuple.__getitem__(self, index)
+
+    def __add__(self, other: Any) -> Size:
+        return Size(tuple.__add__(self, tuple(other)))
+
+    def __radd__(self, other: tuple[int, ...]) -> Size:
+        return Size(tuple(other) + tuple(self))

@@ -1,0 +1,70 @@
+"""Memory that tensors share: a NumPy buffer, or a value of the graph being traced."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lucid.ir.strides import Strides, contiguous_strides
+from lucid.ir.types import TensorType, type_of_array
+
+if TYPE_CHECKING:
+    from lucid.compiler.recorder import Recorder
+    from lucid.ir.graph import Value
+
+
+class VersionCounter:
+    """Counts the in-place writes that a saved tensor must not have seen."""
+
+    __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        self.value = 0
+
+
+class Storage:
+    """A buffer and, while a trace runs, the value that the buffer would hold by now.
+
+    Attributes:
+        array: the whole buffer; None when it exists only in a trace.
+        root_type: type of the whole buffer, which view chains start from.
+        value: what the buffer holds in the trace of `recorder`; a new value after each write.
+        recorder: the trace that `value` belongs to; None outside of any.
+        generation: counts the writes seen by `value`, so that views know when to be derived anew.
+    """
+
+    __slots__ = ("__weakref__", "array", "generation", "recorder", "root_type", "value")
+
+    def __init__(self, root_type: TensorType) -> None:
+        self.array: np.ndarray | None = None
+        self.root_type = root_type
+        self.value: Value | None = None
+        self.recorder: Recorder | None = None
+        self.generation = 0
+
+    @staticmethod
+    def of_array(array: np.ndarray) -> Storage:
+        storage = Storage(type_of_array(array))
+        storage.array = array
+        return storage
+
+    @staticmethod
+    def of_value(value: Value, recorder: Recorder) -> Storage:
+        storage = Storage(value.type)
+        storage.value = value
+        storage.recorder = recorder
+        return storage
+
+    @property
+    def strides(self) -> Strides:
+        """Strides of the whole buffer in elements; one that only a trace knows is row-major."""
+        if self.array is None:
+            return contiguous_strides(self.root_type.shape)
+        return element_strides(self.array)
+
+
+def element_strides(array: np.ndarray) -> Strides:
+    """An array's strides in elements."""
+    size = array.itemsize
+    return tuple(stride // size for stride in array.strides)

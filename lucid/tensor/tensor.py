@@ -1,0 +1,434 @@
+"""`lucid.Tensor`: the table of contents of what a tensor can do.
+
+Methods are the functions of `lucid.functions`, which take the tensor as their first argument.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lucid import random
+from lucid.functions import (
+    comparison,
+    conversion,
+    creation,
+    elementwise,
+    gathering,
+    indexing,
+    inplace,
+    joining,
+    linalg,
+    protocols,
+    reduction,
+    sorting,
+)
+from lucid.functions import shape as shapes
+from lucid.functions.inplace import in_place
+from lucid.tensor import formatting
+from lucid.tensor.core import TensorCore, register_tensor_class
+from lucid.tensor.size import Size
+
+
+class Tensor(TensorCore):
+    """A dense array with shape, dtype and, if it requires grad, the history of its computation.
+
+    Made by `lucid.tensor`, `lucid.from_numpy`, `lucid.zeros`, … and by operations on tensors.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, data: Any = None) -> Tensor:
+        """`Tensor(data)`: float data as `lucid.tensor(data)`; made without data by the library."""
+        if data is None:
+            return object.__new__(cls)
+        made = creation.tensor(data)
+        return made if made.dtype.is_floating_point else conversion.to_float(made)
+
+    # ------------------------------------------------------------------ what it is
+
+    @property
+    def shape(self) -> Size:
+        """Sizes of the axes."""
+        return Size(self._type.shape)
+
+    device = property(conversion.device_of)
+    T = property(shapes.reversed_axes)
+    mT = property(shapes.matrix_transpose)  # noqa: N815 - PyTorch's name
+    H = property(shapes.t)
+    is_cpu = True
+    is_cuda = False
+    is_sparse = False
+
+    itemsize = property(shapes.element_size)
+    nbytes = property(shapes.nbytes)
+    size = shapes.size
+    numel = shapes.numel
+    nelement = shapes.numel
+    dim = shapes.dim
+    ndimension = shapes.dim
+    stride = shapes.stride
+    element_size = shapes.element_size
+    is_contiguous = shapes.is_contiguous
+    is_floating_point = conversion.is_floating_point
+    is_complex = conversion.is_complex
+    is_nonzero = conversion.is_nonzero
+    __repr__ = formatting.format_tensor
+    __str__ = formatting.format_tensor
+
+    # ------------------------------------------------------------------ arithmetic
+
+    add = elementwise.add
+    sub = elementwise.sub
+    subtract = elementwise.sub
+    rsub = elementwise.rsub
+    mul = elementwise.mul
+    multiply = elementwise.mul
+    div = elementwise.div
+    divide = elementwise.div
+    true_divide = elementwise.div
+    floor_divide = elementwise.floor_divide
+    remainder = elementwise.remainder
+    fmod = elementwise.fmod
+    pow = elementwise.pow
+    neg = elementwise.neg
+    negative = elementwise.neg
+    positive = elementwise.positive
+    abs = elementwise.abs
+    absolute = elementwise.abs
+    sign = elementwise.sign
+    sgn = elementwise.sgn
+    square = elementwise.square
+    reciprocal = elementwise.reciprocal
+    sqrt = elementwise.sqrt
+    rsqrt = elementwise.rsqrt
+    addcmul = elementwise.addcmul
+    addcdiv = elementwise.addcdiv
+    lerp = elementwise.lerp
+    __add__ = elementwise.add
+    __radd__ = elementwise.add
+    __sub__ = elementwise.sub
+    __rsub__ = elementwise.rsub
+    __mul__ = elementwise.mul
+    __rmul__ = elementwise.mul
+    __truediv__ = elementwise.div
+    __rtruediv__ = elementwise.rdiv
+    __floordiv__ = elementwise.floor_divide
+    __rfloordiv__ = elementwise.rfloor_divide
+    __mod__ = elementwise.remainder
+    __rmod__ = elementwise.rremainder
+    __pow__ = elementwise.pow
+    __rpow__ = elementwise.rpow
+    __neg__ = elementwise.neg
+    __pos__ = elementwise.positive
+    __abs__ = elementwise.abs
+    __matmul__ = linalg.matmul
+    __rmatmul__ = linalg.rmatmul
+
+    # ------------------------------------------------------------------ functions of one element
+
+    exp = elementwise.exp
+    exp2 = elementwise.exp2
+    expm1 = elementwise.expm1
+    log = elementwise.log
+    log2 = elementwise.log2
+    log10 = elementwise.log10
+    log1p = elementwise.log1p
+    sin = elementwise.sin
+    cos = elementwise.cos
+    tanh = elementwise.tanh
+    sigmoid = elementwise.sigmoid
+    erf = elementwise.erf
+    relu = elementwise.relu
+    softplus = elementwise.softplus
+    floor = elementwise.floor
+    ceil = elementwise.ceil
+    trunc = elementwise.trunc
+    fix = elementwise.trunc
+    round = elementwise.round
+    frac = elementwise.frac
+    clamp = elementwise.clamp
+    clip = elementwise.clamp
+    clamp_min = elementwise.clamp_min
+    clamp_max = elementwise.clamp_max
+    maximum = elementwise.maximum
+    minimum = elementwise.minimum
+    nan_to_num = elementwise.nan_to_num
+    clone = elementwise.clone
+
+    # ------------------------------------------------------------------ comparison, logic, bits
+
+    eq = comparison.eq
+    ne = comparison.ne
+    not_equal = comparison.ne
+    lt = comparison.lt
+    less = comparison.lt
+    le = comparison.le
+    less_equal = comparison.le
+    gt = comparison.gt
+    greater = comparison.gt
+    ge = comparison.ge
+    greater_equal = comparison.ge
+    equal = comparison.equal
+    isclose = comparison.isclose
+    allclose = comparison.allclose
+    isnan = comparison.isnan
+    isinf = comparison.isinf
+    isfinite = comparison.isfinite
+    logical_and = comparison.logical_and
+    logical_or = comparison.logical_or
+    logical_xor = comparison.logical_xor
+    logical_not = comparison.logical_not
+    bitwise_and = comparison.bitwise_and
+    bitwise_or = comparison.bitwise_or
+    bitwise_xor = comparison.bitwise_xor
+    bitwise_not = comparison.bitwise_not
+    bitwise_left_shift = comparison.bitwise_left_shift
+    bitwise_right_shift = comparison.bitwise_right_shift
+    __eq__ = comparison.operator_eq
+    __ne__ = comparison.operator_ne
+    __lt__ = comparison.lt
+    __le__ = comparison.le
+    __gt__ = comparison.gt
+    __ge__ = comparison.ge
+    __hash__ = TensorCore.__hash__
+    __and__ = comparison.bitwise_and
+    __rand__ = comparison.bitwise_and
+    __or__ = comparison.bitwise_or
+    __ror__ = comparison.bitwise_or
+    __xor__ = comparison.bitwise_xor
+    __rxor__ = comparison.bitwise_xor
+    __invert__ = comparison.bitwise_not
+    __lshift__ = comparison.bitwise_left_shift
+    __rshift__ = comparison.bitwise_right_shift
+    __rlshift__ = comparison.reflected_left_shift
+    __rrshift__ = comparison.reflected_right_shift
+
+    # ------------------------------------------------------------------ reductions
+
+    sum = reduction.sum
+    mean = reduction.mean
+    prod = reduction.prod
+    max = reduction.max
+    min = reduction.min
+    amax = reduction.amax
+    amin = reduction.amin
+    argmax = reduction.argmax
+    argmin = reduction.argmin
+    any = reduction.any
+    all = reduction.all
+    count_nonzero = reduction.count_nonzero
+    var = reduction.var
+    std = reduction.std
+    norm = reduction.norm
+    logsumexp = reduction.logsumexp
+    cumsum = reduction.cumsum
+    softmax = reduction.softmax
+    log_softmax = reduction.log_softmax
+    sort = sorting.sort
+    argsort = sorting.argsort
+    msort = sorting.msort
+    topk = sorting.topk
+
+    # ------------------------------------------------------------------ shapes
+
+    reshape = shapes.reshape
+    reshape_as = shapes.reshape_as
+    view = shapes.view
+    view_as = shapes.view_as
+    flatten = shapes.flatten
+    ravel = shapes.ravel
+    unflatten = shapes.unflatten
+    squeeze = shapes.squeeze
+    unsqueeze = shapes.unsqueeze
+    permute = shapes.permute
+    transpose = shapes.transpose
+    swapaxes = shapes.transpose
+    swapdims = shapes.transpose
+    t = shapes.t
+    movedim = shapes.movedim
+    moveaxis = shapes.movedim
+    expand = shapes.expand
+    expand_as = shapes.expand_as
+    broadcast_to = shapes.broadcast_to
+    repeat = shapes.repeat
+    tile = shapes.tile
+    repeat_interleave = shapes.repeat_interleave
+    narrow = shapes.narrow
+    select = shapes.select
+    flip = shapes.flip
+    fliplr = shapes.fliplr
+    flipud = shapes.flipud
+    contiguous = shapes.contiguous
+    split = joining.split
+    chunk = joining.chunk
+    unbind = joining.unbind
+    roll = joining.roll
+    diagonal = joining.diagonal
+    diag = joining.diag
+    diag_embed = joining.diag_embed
+    trace = joining.trace
+    tril = joining.tril
+    triu = joining.triu
+
+    # ------------------------------------------------------------------ products
+
+    matmul = linalg.matmul
+    mm = linalg.mm
+    bmm = linalg.bmm
+    mv = linalg.mv
+    dot = linalg.dot
+    outer = linalg.outer
+    ger = linalg.outer
+    addmm = linalg.addmm
+    addmv = linalg.addmv
+    baddbmm = linalg.baddbmm
+
+    # ------------------------------------------------------------------ indexing
+
+    __getitem__ = indexing.getitem
+    __setitem__ = indexing.setitem
+    gather = gathering.gather
+    take = gathering.take
+    take_along_dim = gathering.take_along_dim
+    index_select = gathering.index_select
+    scatter = gathering.scatter
+    scatter_add = gathering.scatter_add
+    index_add = gathering.index_add
+    index_copy = gathering.index_copy
+    index_fill = gathering.index_fill
+    index_put = gathering.index_put
+    where = gathering.where_method
+    masked_fill = elementwise.masked_fill
+    masked_select = gathering.masked_select
+    nonzero = gathering.nonzero
+    argwhere = gathering.argwhere
+    unique = gathering.unique
+
+    # ------------------------------------------------------------------ dtype and device
+
+    to = conversion.to
+    float = conversion.to_float
+    double = conversion.to_double
+    int = conversion.to_int
+    long = conversion.to_long
+    bool = conversion.to_bool
+    type_as = conversion.type_as
+    cpu = conversion.cpu
+    new_tensor = creation.new_tensor
+    new_zeros = creation.new_zeros
+    new_ones = creation.new_ones
+    new_empty = creation.new_empty
+    new_full = creation.new_full
+    bernoulli = random.bernoulli
+
+    # ------------------------------------------------------------------ in place
+
+    copy_ = inplace.copy_
+    fill_ = inplace.fill_
+    zero_ = inplace.zero_
+    masked_fill_ = inplace.masked_fill_
+    fill_diagonal_ = inplace.fill_diagonal_
+    detach_ = inplace.detach_
+    uniform_ = random.uniform_
+    normal_ = random.normal_
+    bernoulli_ = random.bernoulli_
+    random_ = random.random_
+    add_ = in_place(elementwise.add)
+    sub_ = in_place(elementwise.sub)
+    mul_ = in_place(elementwise.mul)
+    div_ = in_place(elementwise.div)
+    pow_ = in_place(elementwise.pow)
+    floor_divide_ = in_place(elementwise.floor_divide)
+    remainder_ = in_place(elementwise.remainder)
+    fmod_ = in_place(elementwise.fmod)
+    neg_ = in_place(elementwise.neg)
+    abs_ = in_place(elementwise.abs)
+    sign_ = in_place(elementwise.sign)
+    square_ = in_place(elementwise.square)
+    reciprocal_ = in_place(elementwise.reciprocal)
+    sqrt_ = in_place(elementwise.sqrt)
+    rsqrt_ = in_place(elementwise.rsqrt)
+    addcmul_ = in_place(elementwise.addcmul)
+    addcdiv_ = in_place(elementwise.addcdiv)
+    lerp_ = in_place(elementwise.lerp)
+    exp_ = in_place(elementwise.exp)
+    exp2_ = in_place(elementwise.exp2)
+    expm1_ = in_place(elementwise.expm1)
+    log_ = in_place(elementwise.log)
+    log2_ = in_place(elementwise.log2)
+    log10_ = in_place(elementwise.log10)
+    log1p_ = in_place(elementwise.log1p)
+    sin_ = in_place(elementwise.sin)
+    cos_ = in_place(elementwise.cos)
+    tanh_ = in_place(elementwise.tanh)
+    sigmoid_ = in_place(elementwise.sigmoid)
+    erf_ = in_place(elementwise.erf)
+    relu_ = in_place(elementwise.relu)
+    floor_ = in_place(elementwise.floor)
+    ceil_ = in_place(elementwise.ceil)
+    trunc_ = in_place(elementwise.trunc)
+    round_ = in_place(elementwise.round)
+    frac_ = in_place(elementwise.frac)
+    clamp_ = in_place(elementwise.clamp)
+    clip_ = in_place(elementwise.clamp)
+    clamp_min_ = in_place(elementwise.clamp_min)
+    clamp_max_ = in_place(elementwise.clamp_max)
+    nan_to_num_ = in_place(elementwise.nan_to_num)
+    logical_and_ = in_place(comparison.logical_and)
+    logical_or_ = in_place(comparison.logical_or)
+    logical_xor_ = in_place(comparison.logical_xor)
+    logical_not_ = in_place(comparison.logical_not)
+    bitwise_and_ = in_place(comparison.bitwise_and)
+    bitwise_or_ = in_place(comparison.bitwise_or)
+    bitwise_xor_ = in_place(comparison.bitwise_xor)
+    bitwise_not_ = in_place(comparison.bitwise_not)
+    eq_ = in_place(comparison.eq)
+    ne_ = in_place(comparison.ne)
+    lt_ = in_place(comparison.lt)
+    le_ = in_place(comparison.le)
+    gt_ = in_place(comparison.gt)
+    ge_ = in_place(comparison.ge)
+    cumsum_ = in_place(reduction.cumsum)
+    tril_ = in_place(joining.tril)
+    triu_ = in_place(joining.triu)
+    scatter_ = in_place(gathering.scatter)
+    scatter_add_ = in_place(gathering.scatter_add)
+    index_add_ = in_place(gathering.index_add)
+    index_copy_ = in_place(gathering.index_copy)
+    index_fill_ = in_place(gathering.index_fill)
+    index_put_ = in_place(gathering.index_put)
+    __iadd__ = add_
+    __isub__ = sub_
+    __imul__ = mul_
+    __itruediv__ = div_
+    __ifloordiv__ = floor_divide_
+    __imod__ = remainder_
+    __ipow__ = pow_
+    __iand__ = bitwise_and_
+    __ior__ = bitwise_or_
+    __ixor__ = bitwise_xor_
+    __ilshift__ = in_place(comparison.bitwise_left_shift)
+    __irshift__ = in_place(comparison.bitwise_right_shift)
+
+    # ------------------------------------------------------------------ Python, NumPy, copies
+
+    item = protocols.item
+    tolist = protocols.tolist
+    __bool__ = protocols.to_bool
+    __float__ = protocols.to_float
+    __int__ = protocols.to_int
+    __index__ = protocols.to_index
+    __len__ = protocols.length
+    __iter__ = protocols.iterate
+    __reversed__ = protocols.backwards
+    __contains__ = protocols.contains
+    __array__ = protocols.as_array
+    __dlpack__ = protocols.dlpack
+    __dlpack_device__ = protocols.dlpack_device
+    __format__ = protocols.formatted
+    __copy__ = protocols.shallow_copy
+    __deepcopy__ = protocols.deep_copy
+    __reduce_ex__ = protocols.reduced
+
+
+register_tensor_class(Tensor)

@@ -1,0 +1,170 @@
+"""Writing in place: through view chains, with the checks and the history that PyTorch has."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from lucid.autograd.node import CopySlices
+from lucid.ir import ops
+from lucid.ir.errors import ArgumentError, DTypeError, LucidError, ShapeError
+from lucid.ir.op import Attributes, Op
+from lucid.tensor.context import context, epoch
+from lucid.tensor.core import TensorCore, ViewChain
+
+if TYPE_CHECKING:
+    from lucid.tensor.tensor import Tensor
+
+
+def replay(tensor: Any, chain: ViewChain) -> Any:
+    """Apply a chain of view ops to an operand."""
+    for op, attributes in chain:
+        tensor = op(tensor, **attributes)
+    return tensor
+
+
+def scatter(root: Any, chain: ViewChain, new: Any) -> Any:
+    """The root with the part that the chain shows replaced by `new`.
+
+    That is what a write through a view leaves in its base.
+    """
+    before = [root]
+    for op, attributes in chain[:-1]:
+        before.append(op(before[-1], **attributes))
+    for (op, attributes), whole in zip(reversed(chain), reversed(before), strict=True):
+        new = _unview(op, attributes, whole, new)
+    return new
+
+
+def _unview(op: Op, attributes: Attributes, whole: Any, new: Any) -> Any:
+    if op.name == "reshape":
+        return ops.reshape(new, shape=tuple(whole.type.shape))
+    if op.name == "transpose":
+        perm = attributes["perm"]
+        inverse = tuple(sorted(range(len(perm)), key=perm.__getitem__))
+        return ops.transpose(new, perm=inverse)
+    if op.name == "slice":
+        return ops.update_slice(whole, new, **attributes)
+    raise LucidError(
+        "unsupported operation: more than one element of the written-to tensor refers to a single "
+        "memory location. Please clone() the tensor before performing the operation."
+    )
+
+
+def replay_history(base: TensorCore, chain: ViewChain) -> TensorCore:
+    """The view of `base` as recorded now, for its history."""
+    before = context.grad_enabled
+    context.grad_enabled = True
+    try:
+        return cast(TensorCore, replay(base, chain))
+    finally:
+        context.grad_enabled = before
+
+
+def write_(target: TensorCore, value: TensorCore) -> Tensor:
+    """Write `value` into `target`'s memory: the one in-place primitive.
+
+    Shapes: `value` broadcasts to the target's shape. dtype: it is cast, but not to a lower kind.
+    Raises: `LucidError` for a leaf that requires grad (unless under no_grad) and for memory that
+    overlaps itself, `ShapeError`, `DTypeError`.
+    """
+    check_writable(target)
+    value = _fitted(target, value)
+    if context.recorder is not None:
+        context.recorder.write(target, value)
+    else:
+        array = target._concrete("an in-place operation")
+        if not array.flags.writeable:
+            raise LucidError("the memory of this tensor is read-only\nhint: use clone() first")
+        np.copyto(array, cast(np.ndarray, value._array))
+    target._counter.value += 1
+    if context.grad_enabled and (value.requires_grad or target.requires_grad):
+        rebase_history(target, value)
+    return cast("Tensor", target)
+
+
+def check_writable(target: TensorCore) -> None:
+    """Raise where an in-place write would lose a gradient."""
+    if target._forbid_inplace is not None and context.grad_enabled and target.requires_grad:
+        raise LucidError(target._forbid_inplace)
+    if context.grad_enabled and target.requires_grad:
+        base = target._base
+        if target.is_leaf:
+            raise LucidError(
+                "a leaf Variable that requires grad is being used in an in-place operation."
+            )
+        if base is not None and base.is_leaf and base._requires_grad:
+            raise LucidError(
+                "a view of a leaf Variable that requires grad is being used in an in-place "
+                "operation."
+            )
+    overlapping = (
+        stride == 0 and size > 1
+        for size, stride in zip(target._type.shape, target.element_strides(), strict=True)
+    )
+    if any(overlapping):
+        raise LucidError(
+            "unsupported operation: more than one element of the written-to tensor refers to a "
+            "single memory location. Please clone() the tensor before performing the operation."
+        )
+
+
+def _fitted(target: TensorCore, value: TensorCore) -> TensorCore:
+    """`value` in the target's dtype and shape."""
+    kinds = ("bool", "int", "float")
+    if kinds.index(value.dtype.kind) > kinds.index(target.dtype.kind):
+        raise DTypeError(
+            f"result type {value.dtype!r} can't be cast to the desired output type "
+            f"{target.dtype!r}\n  target: {target._describe()}\n  value:  {value._describe()}"
+        )
+    if value._type.shape != target._type.shape:
+        try:
+            fits = np.broadcast_shapes(value._type.shape, target._type.shape)
+        except ValueError:
+            fits = ()
+        if fits != target._type.shape:
+            raise ShapeError(
+                f"output with shape {list(target._type.shape)} doesn't match the broadcast shape "
+                f"of the value, {list(value._type.shape)}\n  target: {target._describe()}\n"
+                f"  value:  {value._describe()}"
+            )
+    if value.dtype is not target.dtype:
+        value = ops.cast(value, dtype=target.dtype)
+    if value._type.shape != target._type.shape:
+        value = ops.broadcast(value, shape=target._type.shape)
+    return value
+
+
+def rebase_history(target: TensorCore, value: TensorCore) -> None:
+    """Give `target`, just written, the history of `value`; a view rewrites its base's."""
+    if context.recorder is not None:
+        context.recorder.note_history(target if target._base is None else target._base)
+    base = target._base
+    if base is None:
+        target._grad_fn, target._output_nr = value.grad_fn, value._output_nr
+        if value.requires_grad and value.grad_fn is None:  # a leaf was copied in
+            copied = ops.reshape(value, shape=value._type.shape)
+            target._grad_fn, target._output_nr = copied.grad_fn, copied._output_nr
+        target._requires_grad = value.requires_grad
+        target._epoch += 1
+        return
+    base._grad_fn = CopySlices(base, value, target._view_chain)
+    base._output_nr = 0
+    base._requires_grad = True
+    base._epoch += 1
+
+
+def set_data(target: TensorCore, value: TensorCore) -> None:
+    """`target.data = value`: the handle gets the value's memory and keeps its identity."""
+    if not isinstance(value, TensorCore):
+        raise ArgumentError(f"data expects a Tensor, not {type(value).__name__}")
+    if context.recorder is not None:
+        context.recorder.refuse(
+            "assigning to .data", "write in place instead: with lucid.no_grad(): t.copy_(value)"
+        )
+    if target._requires_grad and not value.dtype.is_floating_point:
+        raise LucidError("data set to a tensor that requires gradients must be floating point")
+    target._storage, target._array, target._type = value._storage, value._array, value._type
+    target._strides, target._chain, target._value = value._strides, value._chain, None
+    epoch.count += 1

@@ -1,0 +1,183 @@
+"""The emitter: loops, branches, masks, booleans, constants; and what the JIT refuses."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lucid.codegen import jit
+from lucid.codegen.llvm import (
+    FunctionBuilder,
+    Module,
+    const,
+    element_of,
+    i64,
+    lanes_of,
+    literal,
+    vector,
+)
+from lucid.codegen.target import host_target
+
+
+def run(body: Callable[[FunctionBuilder], None], *arrays: np.ndarray[Any, Any], n: int = 0) -> None:
+    """Compile `body`, which finds pointers and then an i64 in `args`, and call it."""
+    module = Module(host_target())
+    parameters = [("ptr", f"p{i}") for i in range(len(arrays))]
+    with FunctionBuilder(module, "kernel", [*parameters, ("i64", "n")]) as b:
+        body(b)
+        b.ret()
+    library = jit.load(module.text(), module.target, ["kernel"])
+    signature = [ctypes.c_void_p] * len(arrays) + [ctypes.c_int64]
+    function = ctypes.CFUNCTYPE(None, *signature)(library.addresses["kernel"])
+    function(*(array.ctypes.data for array in arrays), n)
+
+
+def test_types_are_read_back() -> None:
+    assert vector("float", 1) == "float"
+    assert vector("double", 8) == "<8 x double>"
+    assert (element_of("<8 x double>"), lanes_of("<8 x double>")) == ("double", 8)
+    assert (element_of("i64"), lanes_of("i64")) == ("i64", 1)
+
+
+@pytest.mark.parametrize("value", (0.1, -0.0, math.inf, -math.inf, 5e-324, 1e308, 2.0**-149))
+def test_float_constants_are_exact(value: float) -> None:
+    out = np.zeros(2)
+    run(lambda b: b.store(const("double", value), b.args[0]), out)
+    assert out[:1].tobytes() == np.array([value]).tobytes()
+
+
+def test_integer_constants_wrap() -> None:
+    assert literal("i32", 0xFFFFFFFF) == "-1"
+    assert literal("i8", 127) == "127"
+    assert literal("i1", 1) == "true"
+
+
+@pytest.mark.parametrize("n", (0, 1, 2, 7))
+def test_a_loop_carries_values_and_may_not_run(n: int) -> None:
+    out = np.zeros(2, np.int64)
+
+    def body(b: FunctionBuilder) -> None:
+        out_, count = b.args
+        with b.loop(0, count, 1, [i64(1), i64(1)]) as loop:
+            x, y = loop.carried
+            loop.carry(y, b.add(x, y))
+        b.store(loop.results[0], out_)
+        b.store(loop.results[1], b.at("i64", out_, 1))
+
+    run(body, out, n=n)
+    x, y = 1, 1
+    for _ in range(n):
+        x, y = y, x + y
+    assert out.tolist() == [x, y]
+
+
+@pytest.mark.parametrize("n", (-3, 4))
+def test_a_branch_merges_its_sides(n: int) -> None:
+    out = np.zeros(1, np.int64)
+
+    def body(b: FunctionBuilder) -> None:
+        out_, value = b.args
+        with b.if_else(b.lt(value, 0)) as branch:
+            with branch.then():
+                positive = b.neg(value)
+            with branch.otherwise():
+                pass
+        b.store(branch.merge(positive, value), out_)
+
+    run(body, out, n=n)
+    assert out[0] == abs(n)
+
+
+@pytest.mark.parametrize("lanes", (2, 4, 8, 16))
+def test_masked_memory_leaves_the_rest_alone(lanes: int) -> None:
+    x, y = np.arange(16, dtype=np.float32), np.full(16, -1, np.float32)
+
+    def body(b: FunctionBuilder) -> None:
+        source, destination, count = b.args
+        mask = b.tail_mask(lanes, count)
+        value = b.masked_load(vector("float", lanes), source, mask, 5)
+        b.masked_store(b.add(value, 1.0), destination, mask)
+
+    run(body, x, y, n=1)
+    assert y.tolist() == [1.0] + [-1.0] * 15
+
+
+@pytest.mark.parametrize("lanes", (1, 4, 16))
+def test_booleans_are_bytes_in_memory(lanes: int) -> None:
+    x = np.array([True, False] * 8)
+    y = np.zeros(16, np.uint8)
+
+    def body(b: FunctionBuilder) -> None:
+        value = b.load_bool(b.args[0], lanes)
+        b.store_bool(b.not_(value), b.args[1])
+
+    run(body, x, y)
+    assert y[:lanes].tolist() == (~x[:lanes]).astype(int).tolist()
+    assert not y[lanes:].any()
+
+
+def test_a_reduction_folds_the_upper_half_into_the_lower() -> None:
+    x = np.array([1e8, 1, -1e8, 1, 0, 3, 7, 1e-3], np.float32)
+    out = np.zeros(1, np.float32)
+    run(
+        lambda b: b.store(b.reduce(b.load(vector("float", 8), b.args[0]), b.add), b.args[1]), x, out
+    )
+    half = x[:4] + x[4:]
+    assert out[0] == (half[0] + half[2]) + (half[1] + half[3])
+
+
+def test_operands_of_different_types_are_refused() -> None:
+    b = FunctionBuilder(Module(host_target()), "f", [("i32", "x"), ("i64", "y")])
+    with pytest.raises(TypeError, match="operands of different types: i32 %x and i64 %y"):
+        b.add(*b.args)
+
+
+def test_a_function_without_a_return_is_refused() -> None:
+    b = FunctionBuilder(Module(host_target()), "f", [])
+    with pytest.raises(ValueError, match="function f ends without a return"):
+        b.finish()
+
+
+@pytest.mark.parametrize("text", ("define void @f() { ret i32 %x }", "nonsense"))
+def test_malformed_text_is_an_error_and_not_the_end(text: str) -> None:
+    with pytest.raises(jit.CodegenError):
+        jit.compile_object(text, host_target())
+
+
+def test_missing_symbols_are_an_error() -> None:
+    text = "declare void @nobody()\ndefine void @f() {\n call void @nobody()\n ret void\n}"
+    image = jit.compile_object(text, host_target())
+    with pytest.raises(jit.CodegenError):
+        jit.link_object(image, ["f"])
+    callback = ctypes.CFUNCTYPE(None)(lambda: None)
+    address = ctypes.cast(callback, ctypes.c_void_p).value or 0
+    library = jit.link_object(image, ["f"], {"nobody": address})
+    ctypes.CFUNCTYPE(None)(library.addresses["f"])()
+
+
+def test_objects_are_the_same_each_time_and_from_any_thread() -> None:
+    module = Module(host_target())
+    with FunctionBuilder(module, "f", [("i64", "x")], "i64") as b:
+        b.ret(b.mul(b.args[0], 3))
+    images: list[bytes] = []
+    threads = [
+        threading.Thread(
+            target=lambda: images.append(jit.compile_object(module.text(), module.target))
+        )
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(images) == 4
+    assert len(set(images)) == 1
+    library = jit.link_object(images[0], ["f"])
+    signature = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
+    assert signature(library.addresses["f"])(14) == 42

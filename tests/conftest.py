@@ -1,0 +1,35 @@
+"""Options, profiles and fixtures that all tests share."""
+
+from __future__ import annotations
+
+import os
+import zlib
+
+import hypothesis
+import numpy as np
+import pytest
+
+# A slow machine is no failure; in CI the same examples every time.
+hypothesis.settings.register_profile("dev", deadline=None)
+hypothesis.settings.register_profile("ci", deadline=None, derandomize=True)
+hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dev")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update-golden",
+        action="store_true",
+        help="write what the code prints into the golden files; then read the diff",
+    )
+
+
+@pytest.fixture
+def update_golden(request: pytest.FixtureRequest) -> bool:
+    """Whether golden files are to be written instead of compared."""
+    return bool(request.config.getoption("--update-golden"))
+
+
+@pytest.fixture
+def rng(request: pytest.FixtureRequest) -> np.random.Generator:
+    """A generator of the test's own: equal in each run, different between tests."""
+    return np.random.default_rng(zlib.crc32(request.node.nodeid.encode()))

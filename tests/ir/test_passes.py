@@ -1,0 +1,317 @@
+"""Passes keep what a graph computes, bit for bit, and leave it well formed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import hypothesis
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+from random_graphs import Case, cases
+
+from lucid.ir import ops, passes
+from lucid.ir.clone import copy_graph
+from lucid.ir.errors import NotDifferentiableError, VerifyError
+from lucid.ir.graph import Graph, Region, Value
+from lucid.ir.interpret import interpret
+from lucid.ir.location import Location
+from lucid.ir.passes import pipeline
+from lucid.ir.text import parse
+from lucid.ir.types import DType, TensorType, f32, f64, i32, i64, u32
+from lucid.ir.verify import verify
+
+
+def assert_same_bits(actual: list[np.ndarray], expected: list[np.ndarray]) -> None:
+    """Equal to the bit, zeros' signs included; one NaN is as good as another."""
+    for a, b in zip(actual, expected, strict=True):
+        assert a.dtype == b.dtype and a.shape == b.shape
+        if a.dtype.kind == "f":
+            a, b = (np.where(np.isnan(x), np.asarray(np.nan, x.dtype), x) for x in (a, b))
+        assert a.tobytes() == b.tobytes(), f"{a}\n{b}"
+
+
+@hypothesis.given(cases())
+def test_no_pass_changes_a_bit(case: Case) -> None:
+    graph = case.graph
+    verify(graph)
+    expected, _ = interpret(graph, case.inputs)
+    for _ in range(2):
+        for run in passes.PASSES:
+            before = str(graph)
+            changed = run(graph)
+            verify(graph)
+            assert changed == (str(graph) != before), run.__name__
+            actual, _ = interpret(graph, case.inputs)
+            assert_same_bits(actual, expected)
+
+
+@hypothesis.given(cases())
+def test_an_optimized_graph_stays_as_it_is(case: Case) -> None:
+    passes.optimize(case.graph)
+    text = str(case.graph)
+    assert not passes.optimize(case.graph)
+    assert str(case.graph) == text
+
+
+@hypothesis.given(cases(), st.data())
+def test_outlined_regions_mean_the_same_and_can_be_inlined(case: Case, data: st.DataObject) -> None:
+    graph = case.graph
+    expected, _ = interpret(graph, case.inputs)
+    open_regions: list[Region | None] = [None]
+    for node in graph.nodes:
+        if data.draw(st.booleans()) and len(open_regions) < 4:
+            open_regions.append(Region(data.draw(st.sampled_from("AB")), None, open_regions[-1]))
+        elif data.draw(st.booleans()) and len(open_regions) > 1:
+            open_regions.pop()
+        node.region = open_regions[-1]
+    copied = copy_graph(graph)
+    assert copied == graph
+    passes.outline_regions(graph)
+    verify(graph)
+    assert all(node.region is None for node in graph.nodes)
+    assert parse(str(graph)) == graph
+    assert_same_bits(interpret(graph, case.inputs)[0], expected)
+    passes.inline_calls(graph)
+    verify(graph)
+    assert not graph.functions
+    assert_same_bits(interpret(graph, case.inputs)[0], expected)
+    passes.eliminate_dead_nodes(copied)
+    passes.eliminate_dead_nodes(graph)
+    assert [node.op for node in graph.nodes] == [node.op for node in copied.nodes]
+
+
+@hypothesis.given(cases())
+def test_gradients_are_well_formed_and_keep_their_bits(case: Case) -> None:
+    graph = case.graph
+    floats = [value for value in graph.values() if value.dtype.is_floating_point]
+    inputs = [entry.value for entry in graph.inputs]
+    gradients = passes.differentiate(graph, floats[-1], inputs)
+    for value, gradient in zip(inputs, gradients, strict=True):
+        if gradient is not None:
+            assert gradient.type == value.type
+            graph.outputs.append(gradient)
+    verify(graph)
+    assert parse(str(graph)) == graph
+    expected, _ = interpret(graph, case.inputs)
+    passes.optimize(graph)
+    verify(graph)
+    assert_same_bits(interpret(graph, case.inputs)[0], expected)
+
+
+def chain(length: int) -> Graph:
+    """x, sin x, sin sin x + x, ..."""
+    graph = Graph("chain")
+    x = y = graph.add_input(TensorType(f32, (2,)), name="x")
+    for _ in range(length // 2):
+        y = ops.add(ops.sin(y), x)
+    graph.outputs = [y]
+    return graph
+
+
+def test_depth_is_no_limit() -> None:
+    graph = chain(10_000)
+    (g_x,) = passes.differentiate(graph, graph.outputs[0], [graph.inputs[0].value])
+    assert g_x is not None
+    graph.outputs.append(g_x)
+    passes.optimize(graph)
+    assert parse(str(graph)) == graph
+    verify(copy_graph(graph))
+    interpret(graph, [np.ones(2, np.float32)])
+
+
+def test_observers_see_each_pass_that_changed_something() -> None:
+    graph = parse("graph g(%x: f32[3]) { %a = neg %x %b = neg %a %c = exp %x return %b }")
+    seen: list[tuple[str, int]] = []
+    assert passes.optimize(graph, lambda name, at: seen.append((name, len(at.nodes))))
+    assert seen == [("simplify_algebra", 2), ("eliminate_dead_nodes", 0)]
+
+
+def test_a_pass_that_breaks_the_graph_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lose_nodes(graph: Graph) -> bool:
+        changed = bool(graph.nodes)
+        graph.nodes = []
+        return changed
+
+    text = "graph g(%x: f32[3]) { %y = neg %x return %y }"
+    monkeypatch.setattr(pipeline, "PASSES", (lose_nodes,))
+    monkeypatch.setenv("LUCID_VERIFY", "0")
+    passes.optimize(parse(text))
+    monkeypatch.setenv("LUCID_VERIFY", "1")
+    with pytest.raises(VerifyError):
+        passes.optimize(parse(text))
+
+
+IDENTITIES = [
+    ("sub", 0.0, None, "x"),
+    ("add", -0.0, None, "x"),
+    ("add", 0.0, None, "add"),
+    ("sub", -0.0, None, "sub"),
+    ("mul", 1.0, None, "x"),
+    ("mul", 0.0, None, "mul"),
+    ("mul", -1.0, None, "neg"),
+    ("div", 1.0, None, "x"),
+    ("div", -1.0, None, "neg"),
+    ("div", 4.0, None, "mul"),
+    ("div", -0.25, None, "mul"),
+    ("div", 3.0, None, "div"),
+    ("div", 0.0, None, "div"),
+    ("div", np.inf, None, "div"),
+    ("div", 2.0**127, None, "div"),
+    ("div", 2.0**-140, None, "div"),
+    ("pow", 0.0, None, "broadcast"),
+    ("pow", 1.0, None, "x"),
+    ("pow", 2.0, None, "mul"),
+    ("pow", 3.0, None, "pow"),
+    ("pow", 0.5, None, "pow"),
+    ("pow", -1.0, None, "reciprocal"),
+    ("maximum", -np.inf, None, "x"),
+    ("minimum", np.inf, None, "x"),
+    ("maximum", 0.0, None, "maximum"),
+    ("sub", None, -0.0, "neg"),
+    ("sub", None, 0.0, "sub"),
+    ("div", None, 1.0, "reciprocal"),
+]
+EDGES = np.array(
+    [0.0, -0.0, 1.0, -1.0, 3.0, 1e-40, -1e-40, 3.4e38, -3.4e38, np.inf, -np.inf, np.nan], np.float32
+)
+
+
+@pytest.mark.parametrize(("op", "right", "left", "becomes"), IDENTITIES)
+def test_an_identity_holds_at_the_edges(
+    op: str, right: float | None, left: float | None, becomes: str
+) -> None:
+    graph = Graph("identity")
+    x = graph.add_input(TensorType(f32, EDGES.shape), name="x")
+    a = x if left is None else graph.constant(left, f32)
+    b = x if right is None else graph.constant(right, f32)
+    graph.outputs = [getattr(ops, op)(a, b)]
+    expected, _ = interpret(graph, [EDGES])
+    passes.optimize(graph)
+    (y,) = graph.outputs
+    assert ("x" if y is x else y.producer.op.name) == becomes
+    assert_same_bits(interpret(graph, [EDGES])[0], expected)
+
+
+@pytest.mark.parametrize(
+    ("number", "target", "folded"),
+    [
+        (np.nan, i32, False),
+        (-np.inf, i64, False),
+        (3e9, i32, False),
+        (3e9, u32, True),
+        (-1.0, u32, False),
+        (-2.5, i64, True),
+        (2.0**63, i64, False),
+    ],
+)
+def test_only_a_cast_that_fits_is_folded(number: float, target: DType, folded: bool) -> None:
+    graph = Graph("casts")
+    graph.outputs = [ops.cast(graph.constant(number, f64), dtype=target)]
+    assert passes.fold_constants(graph) == folded
+
+
+# Derivatives
+
+
+def differentiated(graph: Graph, *, of: int = 0) -> list[Value | None]:
+    inputs = [entry.value for entry in graph.inputs]
+    return passes.differentiate(graph, graph.outputs[of], inputs)
+
+
+def test_the_gradient_of_a_function_of_several_uses_is_the_sum() -> None:
+    graph = parse(
+        "graph g(%x: f64[3], %w: f64[2,3]) {"
+        " %z = mul %w, %x %t = tanh %z %p = mul %t, %x %s = sum %p {axes = [0,1]} return %s }"
+    )
+    gradients = differentiated(graph)
+    graph.outputs += [gradient for gradient in gradients if gradient is not None]
+    verify(graph)
+    rng = np.random.default_rng(0)
+    x, w = rng.normal(size=3), rng.normal(size=(2, 3))
+    (_, g_x, g_w), _ = interpret(graph, [x, w])
+    tangent = 1 - np.tanh(w * x) ** 2
+    np.testing.assert_allclose(g_x, (np.tanh(w * x) + tangent * w * x).sum(0), rtol=1e-12)
+    np.testing.assert_allclose(g_w, tangent * x * x, rtol=1e-12)
+
+
+def test_gradients_can_be_differentiated_again() -> None:
+    graph = parse("graph g(%x: f64[]) { %y = mul %x, %x %z = mul %y, %x return %z }")
+    x = graph.inputs[0].value
+    value = graph.outputs[0]
+    for _ in range(3):
+        (next_value,) = passes.differentiate(graph, value, [x])
+        assert next_value is not None
+        graph.outputs.append(next_value)
+        value = next_value
+    results, _ = interpret(graph, [2.0])
+    assert [float(result) for result in results] == [8.0, 12.0, 12.0, 6.0]
+
+
+def test_a_seed_an_inner_value_and_the_value_itself() -> None:
+    graph = parse(
+        "graph g(%x: f64[2], %seed: f64[2], %far: f64[2], %i: i64[2]) {"
+        " %y = neg %x %z = mul %y, %y return %z }"
+    )
+    x, seed, far, i = (entry.value for entry in graph.inputs)
+    y, z = (node.result for node in graph.nodes)
+    g_z, g_y, g_far, g_i, g_x = passes.differentiate(graph, z, [z, y, far, i, x], seed)
+    assert g_z is seed and g_far is None and g_i is None
+    assert g_y is not None and g_x is not None
+    graph.outputs = [g_y, g_x]
+    arrays = [np.array([1.0, 2.0]), np.array([10.0, 100.0]), np.zeros(2), np.zeros(2, np.int64)]
+    (d_y, d_x), _ = interpret(graph, arrays)
+    assert d_y.tolist() == [-20.0, -400.0] and d_x.tolist() == [20.0, 400.0]
+
+
+def test_only_nodes_between_are_visited() -> None:
+    """An op without a derivative off the path is no obstacle."""
+    graph = parse(
+        "graph g(%x: f32[3], %y: f32[3]) {"
+        " %o = argsort %y {axis = 0, descending = false} %t = take %x, %o {axis = 0}"
+        " %e = exp %y %s = mul %t, %e return %s }"
+    )
+    before = len(graph.nodes)
+    (g_x,) = passes.differentiate(graph, graph.outputs[0], [graph.inputs[0].value])
+    assert g_x is not None and g_x.name == "g_x"
+    assert {node.gradient_of for node in graph.nodes[before:]} == {
+        graph.nodes[3].result,
+        graph.nodes[1].result,
+    }
+
+
+def test_derived_nodes_say_where_they_come_from() -> None:
+    graph = parse("graph g(%x: f32[3]) { %y = tanh %x return %y }")
+    node = graph.nodes[0]
+    node.location, node.scope = Location("net.py", 3, "y = x.tanh()"), "model.0"
+    differentiated(graph)
+    for derived in graph.nodes[1:]:
+        assert derived.location is node.location
+        assert derived.scope == "model.0"
+        assert derived.gradient_of is node.result
+
+
+REFUSED: list[tuple[str, Callable[[Graph], Value], str]] = [
+    (
+        "graph g(%x: i64[3]) { %y = neg %x return %y }",
+        lambda graph: graph.outputs[0],
+        "differentiate: %y: i64[3] isn't of a float dtype",
+    ),
+    (
+        "graph g(%x: f32[3]) { %y = call f(%x) : f32[3] @1 return %y }\n"
+        'function f(%x: f32[3]) { %y = neg %x return %y } loc @1 net.py:3 "y = f(x)"',
+        lambda graph: graph.outputs[0],
+        "call: there is no derivative of call(%x: f32[3])\n  in net.py:3   y = f(x)\n"
+        "hint: inline the calls first",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "of", "message"), REFUSED)
+def test_what_has_no_derivative_is_refused(
+    text: str, of: Callable[[Graph], Value], message: str
+) -> None:
+    graph = parse(text)
+    with pytest.raises(NotDifferentiableError) as caught:
+        passes.differentiate(graph, of(graph), [graph.inputs[0].value])
+    assert str(caught.value) == message

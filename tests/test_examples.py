@@ -1,0 +1,46 @@
+"""The examples run to their end, and say what they should."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def run(tmp_path: Path, script: str, *arguments: str) -> str:
+    """Run a script in a folder of its own and return what it printed."""
+    done = subprocess.run(
+        [sys.executable, str(ROOT / script), *arguments],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8"},
+        capture_output=True,
+        encoding="utf-8",
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_digits_learns_in_one_trace(tmp_path: Path) -> None:
+    printed = run(tmp_path, "examples/digits.py")
+    assert "traces              1 " in printed
+    assert (tmp_path / "build/digits/loss.png").stat().st_size > 0
+    assert "Swish" in (tmp_path / "build/digits/train_step.lir").read_text(encoding="utf-8")
+
+
+def test_digits_learns_eagerly(tmp_path: Path) -> None:
+    assert "held-out accuracy" in run(tmp_path, "examples/digits.py", "--eager")
+
+
+def test_digits_fails_when_it_has_not_learned(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="held-out accuracy"):
+        run(tmp_path, "examples/digits.py", "--epochs", "1", "--eager")
+
+
+def test_custom_function_fits_the_curve(tmp_path: Path) -> None:
+    assert "agrees with finite differences" in run(tmp_path, "examples/custom_function.py")

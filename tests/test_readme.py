@@ -1,0 +1,43 @@
+"""The README's example runs, and prints what the README says.
+
+`pytest tests/test_readme.py --update-golden` writes what it prints into the README.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+README = ROOT / "README.md"
+EXAMPLE = re.compile(r"```python\n(.*?)```", re.DOTALL)
+PRINTED = re.compile(r"(?<=<!-- ir dump -->\n).*?(?=<!-- end of ir dump -->)", re.DOTALL)
+
+
+def test_the_example_prints_what_stands_there(tmp_path: Path, update_golden: bool) -> None:
+    text = README.read_text(encoding="utf-8")
+    (source,) = EXAMPLE.findall(text)
+    (tmp_path / "train.py").write_text(source, encoding="utf-8")
+    run = subprocess.run(
+        [sys.executable, "-W", "error", "train.py"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8"},
+        capture_output=True,
+        encoding="utf-8",
+        timeout=120,
+    )
+    assert run.returncode == 0, run.stderr
+    printed = f"```text\n{run.stdout.rstrip()}\n```\n"
+    if update_golden:
+        README.write_text(PRINTED.sub(lambda _: printed, text), encoding="utf-8")
+        return
+    assert PRINTED.findall(text) == [printed]
+
+
+def test_links_lead_somewhere() -> None:
+    for name in ("README.md", "CONTRIBUTING.md", "ARCHITECTURE.md"):
+        for target in re.findall(r"\]\(([^)#:]+)\)", (ROOT / name).read_text(encoding="utf-8")):
+            assert (ROOT / target).exists(), f"{name} links to {target}"
