@@ -274,7 +274,13 @@ class Builder:
                 break
             lead.pop()
         columns, inner = first.shape[-1], first.operands[0].shape[-1]
-        scratch = scratch_bytes(spec_of(first, rows, (am, ak, bk, bn)), self.target)
+        operands = 0, 1
+        sizes[row] = rows
+        if self._prefers(row, column):
+            operands, rows, columns, row, column = (1, 0), columns, rows, column, row
+            at_a, at_b, am, ak, bk, bn = at_b, at_a, bn, bk, ak, am
+        spec = contraction(first.value.dtype, (rows, inner, columns), (am, ak, bk, bn))
+        scratch = scratch_bytes(spec, self.target)
         if scratch:
             self.body.args.append(self.source.new_temp(i64, -(-scratch // 8)))
         kept = [dim for dim in (*lead, row, column) if dim >= 0]
@@ -297,8 +303,19 @@ class Builder:
             at_a.renamed(names),
             at_b.renamed(names),
             (am, ak, bk, bn),
+            operands,
             bool(scratch),
         )
+
+    def _prefers(self, dim: int, other: int) -> bool:
+        """Whether more accesses are contiguous along a dim than along another."""
+        score = 0
+        for inst in self.body.insts:
+            if inst.has_address and inst.form is not None:
+                weight = 2 if inst.op == "store" else 1
+                along = inst.form.coefficient(dim) == 1, inst.form.coefficient(other) == 1
+                score += weight * (along[0] - along[1])
+        return score > 0
 
     def _matrix(self, item: Item, position: int) -> tuple[Form, tuple[int, ...]]:
         """Where an operand's matrix lies for a batch index, and the strides of its last two axes."""
@@ -346,12 +363,6 @@ class Builder:
             attributes["descending"],
             "positions" if item.op == "argsort" else "values",
         )
-
-
-def spec_of(item: Item, rows: int, strides: tuple[int, int, int, int]) -> Contraction:
-    assert item.value is not None
-    columns, inner = item.shape[-1], item.operands[0].shape[-1]
-    return contraction(item.value.dtype, (rows, inner, columns), strides)
 
 
 def contraction(

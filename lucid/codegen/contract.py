@@ -6,10 +6,14 @@ from collections.abc import Sequence
 
 from lucid.codegen import lowering
 from lucid.codegen.build import contraction
-from lucid.codegen.gemm import Position, emit_gemm
+from lucid.codegen.fuse import cost_of
+from lucid.codegen.gemm import Emitter, Position, _Panel
 from lucid.codegen.insts import InstEmitter
 from lucid.codegen.kernel import ContractKernel
-from lucid.codegen.llvm import FunctionBuilder, Val
+from lucid.codegen.llvm import FunctionBuilder, Val, i64
+
+# Vector instructions of an epilogue up to which it is repeated for each accumulator.
+INLINE_COST = 8
 
 
 class EpilogueEmitter(InstEmitter):
@@ -21,6 +25,11 @@ class EpilogueEmitter(InstEmitter):
         batch, last = len(kernel.batch), len(kernel.body.sizes) - 1
         self.row_dim = batch if kernel.rows != 1 else -1
         self.column_dim = last if kernel.columns != 1 else -1
+        work = sum(cost_of(inst.op) for inst in kernel.body.insts[1:] if not inst.has_address)
+        self.sums: Val | None = None
+        if work > INLINE_COST:
+            element = lowering.MEMORY[kernel.body.args[0]]
+            self.sums = b.alloca(element, b.target.registers * self.lanes)
 
     def prepare(self) -> None:
         """Emit what is the same for all elements; to be called outside of the loops."""
@@ -74,8 +83,47 @@ def _product(
     element = lowering.MEMORY[dtype]
     pointers = [
         epilogue.address(b.at(element, args[n], form.offset), element, form)
-        for n, form in enumerate((kernel.a, kernel.b))
+        for n, form in zip(kernel.operands, (kernel.a, kernel.b), strict=True)
     ]
     spec = contraction(dtype, (kernel.rows, kernel.inner, kernel.columns), kernel.strides)
     scratch = args[-1] if kernel.has_scratch else None
-    emit_gemm(b, spec, *pointers, pointers[0], scratch, epilogue.element)
+    operands = pointers[0], pointers[1]
+    if epilogue.sums is None:
+        emitter = Emitter(b, spec, operands, scratch, epilogue.element)
+    else:
+        emitter = TileEmitter(b, spec, operands, scratch, epilogue.element)
+        emitter.sums = epilogue.sums
+    emitter.run((0, spec.m))
+
+
+class TileEmitter(Emitter):
+    """Finishes a tile in a loop over its vectors: an epilogue that is long is emitted once.
+
+    Repeated for each accumulator it would take more time to compile than it saves.
+
+    Attributes:
+        sums: memory for the accumulators of a tile.
+    """
+
+    sums: Val
+
+    def _finish(self, sums: Sequence[Val], row: Val, height: int, panel: _Panel) -> None:
+        b, lanes, element = self.b, self.plan.lanes, self.spec.element
+        for number, value in enumerate(sums):
+            b.store(value, b.at(element, self.sums, number * lanes))
+        width = panel.width * lanes
+
+        def finish(i: Val, column: Val, mask: Val | None, count: int) -> None:
+            at = b.add(b.mul(i, width), column)
+            value = b.load(self.type, b.at(element, self.sums, at))
+            place = Position(b.add(row, i), b.add(panel.col, column), i64(0), mask, count)
+            self.epilogue(b, value, place)
+
+        whole = panel.width - 1 if panel.tail else panel.width
+        with b.loop(0, height) as rows:
+            if whole:
+                with b.loop(0, whole * lanes, lanes) as columns:
+                    finish(rows.index, columns.index, None, lanes)
+            if panel.tail:
+                mask = self._mask(panel.width - 1, panel)
+                finish(rows.index, i64(whole * lanes), mask, panel.tail)

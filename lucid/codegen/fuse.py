@@ -34,13 +34,13 @@ from lucid.ir.types import Shape
 ROW_LIMIT = 16384
 # Weighted size of one loop body; beyond it registers spill and code generation gets slow.
 LOOP_LIMIT = 400
-EPILOGUE_LIMIT = 12
+EPILOGUE_LIMIT = 200
 
 _COSTS = {
     "exp": 16, "log": 20, "log1p": 26, "expm1": 18, "sin": 30, "cos": 30, "tanh": 20,
     "sigmoid": 20, "erf": 40, "pow": 60, "div": 4, "sqrt": 4, "rsqrt": 8, "reciprocal": 4,
     "floor_div": 40, "remainder": 30, "random_uniform": 60, "random_normal": 120,
-    "take": 6, "gather": 6,
+    "take": 6, "gather": 6, "store": 0, "matmul": 0,
 }  # fmt: skip
 
 

@@ -163,6 +163,7 @@ class ContractKernel:
 
     Attributes:
         strides: elements from one row, inner index, column to the next: of a, of b.
+        operands: numbers of the arguments that a and b are.
         has_scratch: the last argument is memory for packed operands.
     """
 
@@ -174,13 +175,15 @@ class ContractKernel:
     a: Form
     b: Form
     strides: tuple[int, int, int, int]
+    operands: tuple[int, int]
     has_scratch: bool
 
     def __str__(self) -> str:
         am, ak, bk, bn = self.strides
         head = (
             f"contract {self.rows}x{self.inner}x{self.columns} batch {list(self.batch)}: "
-            f"a0[{print_form(self.a)} + m*{am} + k*{ak}] . a1[{print_form(self.b)} + k*{bk} + n*{bn}]"
+            f"a{self.operands[0]}[{print_form(self.a)} + m*{am} + k*{ak}] . "
+            f"a{self.operands[1]}[{print_form(self.b)} + k*{bk} + n*{bn}]"
         )
         return f"{head}\n{self.body}"
 

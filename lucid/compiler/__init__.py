@@ -1,5 +1,6 @@
 """`@lucid.compile`: recording a step, deciding when the record holds, calling native code."""
 
+from lucid.compiler.compiled import Compiled, Stats, compile
 from lucid.compiler.stance import set_stance
 
-__all__ = ["set_stance"]
+__all__ = ["Compiled", "Stats", "compile", "set_stance"]

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from lucid.tensor.core import TensorCore
+from lucid.tensor.storage import Storage
 
 _LIBRARY = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _SCALARS = (int, float, bool, str, bytes, type(None))
@@ -134,6 +135,19 @@ class FlagWatch:
             return f"{self.path}.data: assigned anew"
         return f"{self.path}.requires_grad: {self.expected} -> {self.tensor._requires_grad}"
 
+    def storage_names(self) -> dict[Storage, str]:
+        """The user's expressions for the storages within reach; Modules name theirs first."""
+        found = {
+            watch.tensor._storage: watch.path
+            for watch in reversed(self.watches)
+            if isinstance(watch, FlagWatch)
+        }
+        for path, value in self._library_objects:
+            parameters = _parameter_names(value, found)
+            for name, tensor in _named_tensors(path, value, parameters):
+                found.setdefault(tensor._storage, name)
+        return found
+
     def put_back(self) -> None:
         """Restored by the recorder."""
 
@@ -153,12 +167,11 @@ class Environment:
 
     Attributes:
         watches: all that must stay the same.
-        names: for tensors found, the user's expression for them.
     """
 
     def __init__(self, function: Callable[..., Any], arguments: dict[str, Any]) -> None:
         self.watches: list[AnyWatch] = []
-        self.names: dict[int, str] = {}
+        self._library_objects: list[tuple[str, Any]] = []
         self._keep: list[Any] = []
         self._seen: set[int] = set()
         self._stack: list[tuple[str, Any, bool]] = []
@@ -182,6 +195,19 @@ class Environment:
             if (modules_too or not watch.in_module) and not watch.holds():
                 return watch.failure()
         return None
+
+    def storage_names(self) -> dict[Storage, str]:
+        """The user's expressions for the storages within reach; Modules name theirs first."""
+        found = {
+            watch.tensor._storage: watch.path
+            for watch in reversed(self.watches)
+            if isinstance(watch, FlagWatch)
+        }
+        for path, value in self._library_objects:
+            parameters = _parameter_names(value, found)
+            for name, tensor in _named_tensors(path, value, parameters):
+                found.setdefault(tensor._storage, name)
+        return found
 
     def put_back(self) -> None:
         """Restore the Python values that changed since; for a trace that failed."""
@@ -219,7 +245,6 @@ class Environment:
         self._seen.add(id(value))
         self._keep.append(value)
         if isinstance(value, TensorCore):
-            self.names.setdefault(id(value), path)
             self.watches.append(FlagWatch(path, value, value._requires_grad, value._storage))
         elif isinstance(value, (list, tuple, dict)):
             self._visit_container(path, value, in_module)
@@ -258,8 +283,7 @@ class Environment:
         elif isinstance(value, functools.partial):
             self._stack += [(path, value.func, False), (f"{path}.args", value.args, False)]
         elif kind.__module__.partition(".")[0] == "lucid":
-            for name, tensor in _named_tensors(path, value):
-                self.names.setdefault(id(tensor), name)
+            self._library_objects.append((path, value))
             if hasattr(value, "__wrapped__"):
                 self._stack.append((path, value.__wrapped__, in_module))
         elif attributes is not None and _is_users(kind):
@@ -361,7 +385,18 @@ def _is_users(thing: Any) -> bool:
     return not file.startswith((_LIBRARY, standard)) and "site-packages" not in file
 
 
-def _named_tensors(path: str, value: Any) -> Iterator[tuple[str, TensorCore]]:
+def _parameter_names(value: Any, names: dict[Storage, str]) -> dict[int, str]:
+    """What to call the parameters that key an optimizer's state."""
+    state = getattr(value, "state", None)
+    if not isinstance(state, dict):
+        return {}
+    keys = [key for key in state if isinstance(key, TensorCore)]
+    return {id(key): names.get(key._storage, str(i)) for i, key in enumerate(keys)}
+
+
+def _named_tensors(
+    path: str, value: Any, parameters: dict[int, str]
+) -> Iterator[tuple[str, TensorCore]]:
     """Tensors that a library object holds, each with the user's way to it."""
     stack: list[tuple[str, Any, int]] = [(path, value, 0)]
     seen: set[int] = set()
@@ -374,8 +409,9 @@ def _named_tensors(path: str, value: Any) -> Iterator[tuple[str, TensorCore]]:
             yield name, item
         elif isinstance(item, dict):
             stack += [
-                (f"{name}[{i if isinstance(key, TensorCore) else repr(key)}]", entry, depth + 1)
-                for i, (key, entry) in enumerate(item.items())
+                (f"{name}[{parameters.get(id(key), repr(key))}]", entry, depth + 1)
+                for key, entry in item.items()
+                if isinstance(key, (str, int)) or id(key) in parameters
             ]
         elif isinstance(item, (list, tuple)):
             stack += [(f"{name}[{i}]", entry, depth + 1) for i, entry in enumerate(item)]

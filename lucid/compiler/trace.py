@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import inspect
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -365,21 +366,28 @@ def _refuse_escaped(recorder: Recorder, handles: list[Tensor]) -> None:
 
 def _name_inputs(recorder: Recorder, environment: Environment) -> None:
     """Give inputs of the graph the user's expressions for them."""
-    by_storage: dict[Storage, str] = {}
-    for watch in environment.watches:
-        tensor = getattr(watch, "tensor", None)
-        if tensor is not None:
-            by_storage.setdefault(tensor._storage, environment.names.get(id(tensor), ""))
+    names = environment.storage_names()
     inputs = {entry.value: entry for entry in recorder.graph.inputs}
+    for entry in inputs.values():
+        if entry.kind == "live":
+            entry.value.name = _identifier(entry.source)
     for storage, cell in recorder.cells.items():
         entry = inputs.get(cell.value)
         if entry is None or cell.kind == "arg":
             continue
-        source = by_storage.get(storage, "")
-        if cell.kind == "grad" and cell.leaf is not None:
-            source = by_storage.get(cell.leaf._storage, "") + ".grad"
         if cell.kind == "constant":
-            source = source or "a constant made inside of the step"
-        entry.source = source
-        if source and cell.kind != "constant":
-            entry.value.name = source.split("'")[0].rstrip("[").replace(".", "_")
+            entry.source = "a constant made inside of the step"
+            continue
+        entry.source = names.get(storage, "")
+        if cell.leaf is not None:
+            entry.source = names.get(cell.leaf._storage, "") + ".grad"
+        entry.value.name = _identifier(entry.source)
+
+
+def _identifier(source: str) -> str:
+    """A short name for a value from the user's expression: `opt.param_groups[0]['lr']` is `lr`."""
+    words: list[str] = re.findall(r"[A-Za-z_]\w*|\d+", source)
+    for holder, skipped in (("param_groups", 2), ("state", 1)):
+        if holder in words[:-skipped]:
+            words = words[words.index(holder) + skipped :]
+    return "_".join(words[-5:]).strip("_")

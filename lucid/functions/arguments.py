@@ -86,6 +86,8 @@ def sizes_of(sizes: tuple[Any, ...], op: str) -> Shape:
 
 def shape_of(sizes: tuple[Any, ...], op: str) -> Shape:
     """As `sizes_of`, for the shape of a new tensor. Raises `ShapeError` for negative sizes."""
+    if not sizes:
+        raise ArgumentError(f"{op}: missing the size; that of a 0-d tensor is ()")
     shape = sizes_of(sizes, op)
     if any(size < 0 for size in shape):
         raise ShapeError(f"{op}: Trying to create tensor with negative dimension: {list(shape)}")

@@ -53,14 +53,14 @@ def operator_eq(input: Tensor, other: Any) -> Any:
     """`==`: as `eq`; what is neither tensor nor number is unequal, as in `x == None`."""
     if not isinstance(other, (Tensor, bool, int, float, np.generic)):
         return NotImplemented
-    return eq(input, other)  # type: ignore[arg-type]  # NumPy's scalars count as numbers
+    return binary(ops.eq, input, other)
 
 
 def operator_ne(input: Tensor, other: Any) -> Any:
     """`!=`: the opposite of `==`."""
     if not isinstance(other, (Tensor, bool, int, float, np.generic)):
         return NotImplemented
-    return ne(input, other)  # type: ignore[arg-type]  # NumPy's scalars count as numbers
+    return binary(ops.ne, input, other)
 
 
 def equal(input: Tensor, other: Tensor) -> bool:

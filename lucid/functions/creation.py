@@ -357,7 +357,8 @@ def _number(value: Any, op: str) -> int | float:
         raise ArgumentError(
             f"{op}: needs Python numbers, as the result's shape depends on them, not {value!r}"
         )
-    return value
+    number: int | float = value
+    return number
 
 
 def _progression(first: Any, stride: Any, count: int, dtype: DType, whole: bool) -> Tensor:
@@ -418,4 +419,4 @@ def scalar_tensor(
     s: Number, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False
 ) -> Tensor:
     """Return a 0-d tensor of a number, in the default dtype."""
-    return _filled((), s, dtype, device, requires_grad, "scalar_tensor")
+    return _filled(((),), s, dtype, device, requires_grad, "scalar_tensor")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -99,7 +100,7 @@ def _truncated_quotient(input: Operand, other: Operand) -> Tensor:
         return emit(ops.trunc, (emit(ops.div, (x, y)),))
     quotient = emit(ops.floor_div, (x, y))
     rest = x - quotient * y
-    rounded_down = (rest != 0) & ((x < 0) ^ (y < 0)) & (y != 0)
+    rounded_down: Tensor = (rest != 0) & ((x < 0) ^ (y < 0)) & (y != 0)
     return quotient + rounded_down
 
 
@@ -177,13 +178,21 @@ def rsqrt(input: Tensor) -> Tensor:
     return emit(ops.rsqrt, (floating(input, "rsqrt"),))
 
 
-_POWERS: dict[Any, Any] = {
+def _cube(x: Tensor) -> Tensor:
+    return mul(mul(x, x), x)
+
+
+def _inverse_square(x: Tensor) -> Tensor:
+    return reciprocal(mul(x, x))
+
+
+_POWERS: dict[Any, Callable[[Tensor], Tensor]] = {
     2: square,
-    3: lambda x: x * x * x,
+    3: _cube,
     0.5: sqrt,
     -0.5: rsqrt,
     -1: reciprocal,
-    -2: lambda x: reciprocal(x * x),
+    -2: _inverse_square,
 }
 
 

@@ -234,7 +234,8 @@ def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
 
 def argwhere(input: Tensor) -> Tensor:
     """Return `nonzero(input)`."""
-    return nonzero(input)
+    indices: Tensor = nonzero(input)
+    return indices
 
 
 def repeated_positions(repeats: Tensor, size: int) -> Tensor:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Concatenate, ParamSpec
+from typing import Any, Concatenate, ParamSpec
 
 from lucid.functions.arguments import describe, tensor_of
 from lucid.functions.conversion import cast
-from lucid.functions.elementwise import masked_fill
+from lucid.functions.elementwise import clone, masked_fill
 from lucid.functions.promotion import Number, operand
 from lucid.functions.tensors import Tensor
 from lucid.ir.errors import ArgumentError, ShapeError
+from lucid.tensor.context import context
 from lucid.tensor.writing import write_
 
 P = ParamSpec("P")
@@ -25,11 +26,19 @@ def in_place(function: Function[P]) -> Function[P]:
     """
 
     def written(input: Tensor, /, *args: P.args, **kwargs: P.kwargs) -> Tensor:
-        return write_(input, function(input, *args, **kwargs))
+        before = clone(input) if _is_recorded(input, *args) else input
+        return write_(input, function(before, *args, **kwargs))
 
     written.__name__ = written.__qualname__ = f"{function.__name__}_"
     written.__doc__ = f"In place: see `{function.__name__}`."
     return written
+
+
+def _is_recorded(*operands: Any) -> bool:
+    """Whether history will be kept, which then may need what the write destroys."""
+    return context.grad_enabled and any(
+        isinstance(operand, Tensor) and operand.requires_grad for operand in operands
+    )
 
 
 def copy_(input: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:

@@ -185,7 +185,8 @@ def diag_embed(input: Tensor, offset: int = 0) -> Tensor:
 
 
 def _band(rows: int, columns: int, offset: int) -> Tensor:
-    return _column(rows, columns) - _row(rows, columns) == offset
+    inside: Tensor = _column(rows, columns) - _row(rows, columns) == offset
+    return inside
 
 
 def _row(rows: int, columns: int) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, SupportsIndex
+from typing import Any, SupportsIndex, cast
 
 import numpy as np
 
@@ -158,7 +158,7 @@ def deep_copy(input: Tensor, memo: dict[int, Any]) -> Tensor:
     copied = _rebuilt(input.__class__, input._concrete("deepcopy()").copy(), input.requires_grad)
     memo[id(input)] = copied
     if input._grad is not None:
-        copied._grad = deep_copy(input._grad, memo)  # type: ignore[arg-type]  # it is a Tensor
+        copied._grad = deep_copy(cast(Tensor, input._grad), memo)
     copied.__dict__.update(input.__dict__)
     return copied
 

@@ -103,7 +103,7 @@ def check_writable(target: TensorCore) -> None:
         stride == 0 and size > 1
         for size, stride in zip(target._type.shape, target.element_strides(), strict=True)
     )
-    if any(overlapping):
+    if target._type.size and any(overlapping):
         raise LucidError(
             "unsupported operation: more than one element of the written-to tensor refers to a "
             "single memory location. Please clone() the tensor before performing the operation."
