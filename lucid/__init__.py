@@ -279,23 +279,21 @@ from lucid.tensor.size import Size
 from lucid.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
-    from lucid import compiler, func, nn, optim
+    from lucid import compiler, nn, optim
     from lucid.compiler import compile
-    from lucid.func import vmap
 
 __version__ = "0.1.0"
 newaxis = None
 
 # Imported when they are first used: `import lucid` stays fast.
-_MODULES = ("compiler", "func", "nn", "optim")
-_MEMBERS = {"compile": "lucid.compiler", "vmap": "lucid.func"}
+_MODULES = ("compiler", "nn", "optim")
 
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return import_module(f"lucid.{name}")
-    if name in _MEMBERS:
-        return getattr(import_module(_MEMBERS[name]), name)
+    if name == "compile":
+        return import_module("lucid.compiler").compile
     raise AttributeError(f"module 'lucid' has no attribute {name!r}")
 
 
@@ -407,7 +405,6 @@ __all__ = [
     "from_numpy",
     "full",
     "full_like",
-    "func",
     "gather",
     "ge",
     "ger",
@@ -564,7 +561,6 @@ __all__ = [
     "unsqueeze",
     "var",
     "var_mean",
-    "vmap",
     "vstack",
     "where",
     "zeros",

@@ -292,12 +292,17 @@ def _chosen(x: Tensor, probability: Any, generator: Generator | None) -> Tensor:
 # ---------------------------------------------------------------------- in place
 
 
+def _are(found: tuple[Any, Any], numbers: tuple[int, int]) -> bool:
+    """Whether two arguments are these numbers; a live scalar is not looked at."""
+    return all(type(value) in (int, float) for value in found) and found == numbers
+
+
 def uniform_(
     input: Tensor, from_: float = 0.0, to: float = 1.0, *, generator: Generator | None = None
 ) -> Tensor:
     """Overwrite the tensor with uniform numbers from [from_, to)."""
     numbers = _fresh(ops.random_uniform, input, generator, "uniform_")
-    return write_(input, numbers if (from_, to) == (0, 1) else numbers * (to - from_) + from_)
+    return write_(input, numbers if _are((from_, to), (0, 1)) else numbers * (to - from_) + from_)
 
 
 def normal_(
@@ -305,7 +310,7 @@ def normal_(
 ) -> Tensor:
     """Overwrite the tensor with normal numbers."""
     numbers = _fresh(ops.random_normal, input, generator, "normal_")
-    return write_(input, numbers if (mean, std) == (0, 1) else numbers * std + mean)
+    return write_(input, numbers if _are((mean, std), (0, 1)) else numbers * std + mean)
 
 
 def _fresh(op: Op, input: Tensor, generator: Generator | None, name: str) -> Tensor:

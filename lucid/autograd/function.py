@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from lucid.autograd import outputs as output_rules
 from lucid.autograd.engine import BackwardRun, zeros_of
-from lucid.autograd.node import FREED, Gradients, Node, SavedTensor, edge_of
+from lucid.autograd.node import Gradients, Node, edge_of
+from lucid.autograd.private import custom_forward, private_edge
 from lucid.autograd.returned import checked_gradients
+from lucid.autograd.saved import FREED, SavedTensor
 from lucid.ir.errors import ArgumentError, LucidError, MissingRuleError
 from lucid.ir.types import TensorType
 from lucid.tensor.context import context
@@ -47,9 +49,9 @@ class FunctionCtx:
         self.to_save = tensors
 
     def save_for_forward(self, *tensors: TensorCore | None) -> None:
-        """Keep tensors for `jvp`."""
+        """Keep tensors for `jvp`. Raises `ArgumentError` for anything else."""
         for position, tensor in enumerate(tensors):
-            _require_tensor(tensor, "save_for_forward can only save variables", position)
+            require_tensor(tensor, "save_for_forward can only save variables", position)
         self.saved_for_forward = tensors
 
     def mark_dirty(self, *tensors: TensorCore) -> None:
@@ -73,7 +75,8 @@ class FunctionCtx:
         self.materialize_grads = bool(value)
 
 
-def _require_tensor(value: Any, what: str, position: int) -> None:
+def require_tensor(value: Any, what: str, position: int) -> None:
+    """Raise `ArgumentError` unless `value` is a tensor or None."""
     from lucid.tensor.core import TensorCore
 
     if value is not None and not isinstance(value, TensorCore):
@@ -88,35 +91,45 @@ class BackwardCFunction(FunctionCtx, Node):
     def __init__(self) -> None:
         Node.__init__(self, (), ())
         self._saved: list[SavedTensor | None] | None = None
-        self._freed = False
-        self._differentiable: tuple[bool, ...] = ()
+        self._freed: str | None = None  # why nothing is saved any more
+        self._is_running = False
         self._input_types: tuple[TensorType | None, ...] = ()
-
-    def name(self) -> str:
-        return type(self).__name__
+        self.is_private = False  # its call was part of another forward
 
     # ---------------------------------------------------------------- saved tensors
 
-    def seal(self, outputs: Sequence[Any]) -> None:
-        """Take what forward saved, with its versions, once forward is over."""
+    def seal(self, output_numbers: dict[int, int]) -> None:
+        """Take what forward saved, with its versions, once forward is over.
+
+        Args:
+            output_numbers: for the outputs, by id, which they are.
+        """
         if self.to_save is None:
             return
         saved: list[SavedTensor | None] = []
         for position, tensor in enumerate(self.to_save):
-            _require_tensor(tensor, "save_for_backward can only save variables", position)
-            is_output = any(tensor is output for output in outputs)
-            saved.append(None if tensor is None else SavedTensor(tensor, is_output))
+            require_tensor(tensor, "save_for_backward can only save variables", position)
+            if tensor is None:
+                saved.append(None)
+            else:
+                number = output_numbers.get(id(tensor), -1)
+                saved.append(SavedTensor(tensor, number, self.is_private))
         self._saved = saved
         self.to_save = None
 
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
         """The saved tensors. Raises when one was modified in place since, or all were freed."""
-        if self._freed:
-            raise LucidError(FREED)
+        if self._freed is not None:
+            raise LucidError(self._freed)
         if self._saved is None:
             return ()
-        return tuple(None if saved is None else saved.unpack(self) for saved in self._saved)
+        found = tuple(
+            None if saved is None else saved.unpack(self, self._is_running)
+            for saved in self._saved
+        )
+        self.maybe_clear_saved_tensors()
+        return found
 
     @property
     def saved_variables(self) -> tuple[Any, ...]:
@@ -128,13 +141,14 @@ class BackwardCFunction(FunctionCtx, Node):
 
     def maybe_clear_saved_tensors(self) -> None:
         """Drop the saved tensors, if the class says that they are read once."""
-        if getattr(self._forward_cls, "clear_saved_tensors_on_access", False):
-            self.release()
+        if self._forward_cls.clear_saved_tensors_on_access and self._saved:
+            self._saved = None
+            self._freed = READ_TWICE
 
     def release(self) -> None:
         if self._saved:
             self._saved = None
-            self._freed = True
+            self._freed = FREED
 
     @property
     def requires_grad(self) -> bool:
@@ -142,30 +156,46 @@ class BackwardCFunction(FunctionCtx, Node):
 
     # ---------------------------------------------------------------- backward
 
+    def apply(self, *gradients: Any) -> Any:
+        """Call the user's backward on the gradients of the outputs; what it returns is unchecked."""
+        if self._forward_cls.boxed_grads_call:
+            return backward_of(self._forward_cls)(self, list(gradients))
+        return backward_of(self._forward_cls)(self, *gradients)
+
+    def apply_jvp(self, *tangents: Any) -> Any:
+        """Call the user's jvp on the tangents of the arguments."""
+        return self._forward_cls.jvp(self, *tangents)
+
+    def __call__(self, *gradients: TensorCore | None) -> Any:
+        parts = self._differentiate(gradients)
+        return parts[0] if len(parts) == 1 else parts
+
     def apply_in_run(self, run: BackwardRun, gradients: Gradients) -> Gradients:
         """Run as part of a backward walk: inputs that nobody asked for don't need a gradient."""
         before = self.needs_input_grad
-        positions = iter(self.edges)
+        edges = iter(self.edges)
         self.needs_input_grad = tuple(
-            run.matters(next(positions)) if type is not None else False
-            for type in self._input_types
-        ) + (False,) * (len(before) - len(self._input_types))
+            type is not None and run.matters(next(edges)) for type in self._input_types
+        )
         try:
-            return self.apply(gradients)
+            return self._differentiate(gradients)
         finally:
             self.needs_input_grad = before
 
-    def apply(self, *arguments: Any) -> Gradients:
-        """Call the user's backward on the gradients of the outputs, and check what it returns."""
-        gradients = arguments[0]
-        function = self._forward_cls
-        backward = _backward_of(function)
-        if self._freed:
-            raise LucidError(FREED)
+    def _differentiate(self, gradients: Gradients) -> Gradients:
+        """Gradients of the outputs to one per tensor argument, checked."""
+        name = self._forward_cls.__name__
+        if self._freed is not None:
+            raise LucidError(self._freed)
         given = tuple(self._materialized(i, gradient) for i, gradient in enumerate(gradients))
-        with _region(f"{function.__name__}.backward", self):
-            returned = backward(self, *given)
-            return checked_gradients(self, returned, backward)
+        with _region(f"{name}.backward"):
+            before = self._is_running
+            self._is_running = True
+            try:
+                returned = self.apply(*given)
+            finally:
+                self._is_running = before
+            return checked_gradients(self, returned, backward_of(self._forward_cls))
 
     def _materialized(self, index: int, gradient: Any) -> Any:
         type = self.output_types[index]
@@ -174,8 +204,15 @@ class BackwardCFunction(FunctionCtx, Node):
         return gradient
 
 
+READ_TWICE = (
+    "saved_tensors can only be accessed once when clear_saved_tensors_on_access=True is set on the "
+    "autograd.Function. Either access saved_tensors only once, or set "
+    "clear_saved_tensors_on_access=False."
+)
+
+
 @contextmanager
-def _region(name: str, node: Node | None) -> Iterator[None]:
+def _region(name: str) -> Iterator[None]:
     recorder = context.recorder
     if recorder is None:
         yield
@@ -184,13 +221,14 @@ def _region(name: str, node: Node | None) -> Iterator[None]:
             yield
 
 
-def _backward_of(function: type[Function]) -> Callable[..., Any]:
+def backward_of(function: type[Function]) -> Callable[..., Any]:
+    """The class's `backward` or `vjp`. Raises `LucidError` when it has both."""
     has_backward = function.backward is not Function.backward
     has_vjp = function.vjp is not Function.vjp
     if has_backward and has_vjp:
         raise LucidError(
-            f"Implementing both 'backward' and 'vjp' for a custom Function is not allowed: "
-            f"{function.__name__} has both. You should only implement one of them."
+            "Implementing both 'backward' and 'vjp' for a custom Function is not allowed. You should "
+            f"only implement one of them. ({function.__name__} has both.)"
         )
     return function.vjp if has_vjp else function.backward
 
@@ -227,12 +265,13 @@ class Function(metaclass=FunctionMeta):
     """
 
     generate_vmap_rule = False
-    clear_saved_tensors_on_access = False
+    clear_saved_tensors_on_access = False  # they are read once, and dropped then
+    boxed_grads_call = False  # backward gets one list that it may empty
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         warnings.warn(
-            f"{type(self).__name__} should not be instantiated. Methods on autograd functions are "
-            "all static, so you should invoke them on the class itself.",
+            f"{type(self)} should not be instantiated. Methods on autograd functions are all "
+            "static, so you should invoke them on the class itself.",
             DeprecationWarning,
             stacklevel=2,
         )
@@ -287,8 +326,8 @@ class Function(metaclass=FunctionMeta):
         inputs, keyword_only = _bind(cls, two_methods, args, kwargs)
         ctx = cls._backward_cls()
         ctx.line = output_rules.calling_line()
-        _note_inputs(ctx, inputs)
-        with _region(cls.__name__, None):
+        is_differentiable = _note_inputs(ctx, inputs)
+        with _region(cls.__name__), custom_forward(is_differentiable) as outer:
             before = context.grad_enabled
             context.grad_enabled = False
             try:
@@ -299,16 +338,21 @@ class Function(metaclass=FunctionMeta):
                     output = cls.forward(ctx, *inputs, **keyword_only)
             finally:
                 context.grad_enabled = before
-            return output_rules.finish(ctx, inputs, output)
+            return output_rules.Finish(ctx, inputs, is_differentiable, outer).finish(output)
 
 
-def _note_inputs(ctx: BackwardCFunction, inputs: Sequence[Any]) -> None:
+def _note_inputs(ctx: BackwardCFunction, inputs: Sequence[Any]) -> bool:
+    """Note types and histories of the arguments; return whether the call is differentiable."""
     from lucid.tensor.core import TensorCore
 
     tensors = [x if isinstance(x, TensorCore) else None for x in inputs]
-    ctx.needs_input_grad = tuple(x is not None and x.requires_grad for x in tensors)
     ctx._input_types = tuple(None if x is None else x._type for x in tensors)
-    ctx.edges = tuple(edge_of(x) for x in tensors if x is not None)
+    ctx.is_private = not context.grad_enabled and context.forward is not None
+    find = private_edge if ctx.is_private else edge_of
+    edges = [None if x is None else find(x) for x in tensors]
+    ctx.edges = tuple(e for e, x in zip(edges, tensors, strict=True) if x is not None)
+    ctx.needs_input_grad = tuple(edge is not None for edge in edges)
+    return (context.grad_enabled or ctx.is_private) and any(ctx.needs_input_grad)
 
 
 @functools.lru_cache(maxsize=4096)

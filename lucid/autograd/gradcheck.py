@@ -163,7 +163,10 @@ def gradgradcheck(
         seeds = [seed.detach().requires_grad_() for seed in given]
 
     def gradients(*all_arguments: Any) -> tuple[Any, ...]:
-        own, cotangents = all_arguments[: len(arguments)], all_arguments[len(arguments) :]
+        own, cotangents = list(all_arguments[: len(arguments)]), all_arguments[len(arguments) :]
+        for i in wanted:  # a difference shifts one argument and leaves the others detached
+            if not own[i].requires_grad:
+                own[i] = own[i].detach().requires_grad_()
         found = grad(
             [y for y in _outputs(function, own) if y.requires_grad],
             [own[i] for i in wanted],

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import itertools
-import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from lucid.autograd.node import Node, accumulator_of
-from lucid.ir.errors import ArgumentError, LucidError
+from lucid.autograd.node import Node, accumulator_of, edge_of
+from lucid.autograd.saved import MutationGuard, copy_of
+from lucid.ir.errors import ArgumentError, LucidError, OptionError
 from lucid.tensor.context import context
 
 if TYPE_CHECKING:
+    from lucid.autograd.engine import BackwardRun
     from lucid.tensor.core import TensorCore
 
 _numbers = itertools.count()
@@ -75,9 +76,7 @@ def retain_grad(tensor: TensorCore) -> None:
     node = tensor.grad_fn
     if node is None:
         return
-    if node.retained is None:
-        node.retained = {}
-    node.retained[tensor._output_nr] = weakref.ref(tensor)
+    node.retain(tensor._output_nr, tensor)
     tensor._retains_grad = True
 
 
@@ -89,9 +88,11 @@ def run_tensor_hooks(hooks: dict[int, Callable[..., Any]], gradient: TensorCore)
         replaced = hook(gradient)
         if replaced is None:
             continue
-        name = getattr(hook, "__name__", repr(hook))
+        name = _name_of(hook)
         if not isinstance(replaced, Tensor):
-            raise ArgumentError(f"hook '{name}' must return None or a Tensor, got {replaced!r}")
+            raise ArgumentError(
+                f"expected Variable, but hook '{name}' returned '{type(replaced).__name__}'"
+            )
         if replaced.dtype is not gradient.dtype:
             raise LucidError(
                 f"hook '{name}' has changed the type of value "
@@ -103,12 +104,32 @@ def run_tensor_hooks(hooks: dict[int, Callable[..., Any]], gradient: TensorCore)
     return gradient
 
 
+def _name_of(hook: Callable[..., Any]) -> str:
+    return getattr(hook, "__name__", repr(hook))
+
+
+def _replacement(hook: Callable[..., Any], replaced: Any, count: int) -> tuple[Any, ...]:
+    if not isinstance(replaced, tuple):
+        if count == 1 and replaced is not None:
+            replaced = (replaced,)
+        else:
+            raise ArgumentError(
+                f"expected tuple, but hook '{_name_of(hook)}' returned '{type(replaced).__name__}'"
+            )
+    if len(replaced) != count:
+        raise LucidError(
+            f"hook '{_name_of(hook)}' has returned an incorrect number of values "
+            f"(got {len(replaced)}, but expected {count})"
+        )
+    return replaced
+
+
 def run_pre_hooks(node: Node, gradients: tuple[Any, ...]) -> tuple[Any, ...]:
     """Run the hooks on the gradients that arrive at a node; each may replace them."""
     for hook in list((node._pre_hooks or {}).values()):
         replaced = hook(gradients)
         if replaced is not None:
-            gradients = replaced if isinstance(replaced, tuple) else (replaced,)
+            gradients = _replacement(hook, replaced, len(gradients))
     return gradients
 
 
@@ -119,7 +140,7 @@ def run_post_hooks(
     for hook in list((node._post_hooks or {}).values()):
         replaced = hook(inputs, outputs)
         if replaced is not None:
-            inputs = replaced if isinstance(replaced, tuple) else (replaced,)
+            inputs = _replacement(hook, replaced, len(inputs))
     return inputs
 
 
@@ -133,52 +154,134 @@ class SavedTensorHooks(NamedTuple):
     unpack: Callable[[Any], Any]
 
 
-def _stack() -> list[SavedTensorHooks]:
-    found: list[SavedTensorHooks] = context.__dict__.setdefault("saved_tensor_hooks", [])
-    return found
-
-
-def pack_hook() -> SavedTensorHooks | None:
-    """The innermost hooks on saved tensors; None when there are none."""
-    stack = context.__dict__.get("saved_tensor_hooks")
-    return stack[-1] if stack else None
-
-
 @contextmanager
 def saved_tensors_hooks(
     pack_hook: Callable[[Any], Any], unpack_hook: Callable[[Any], Any]
 ) -> Iterator[None]:
     """Pass what is saved through `pack_hook`, and through `unpack_hook` at each read.
 
-    The innermost block wins.
+    The innermost block wins. None and attributes of a ctx are not packed.
     """
-    message = context.__dict__.get("saved_tensor_hooks_disabled")
-    if message is not None:
-        raise LucidError(message)
-    stack = _stack()
-    stack.append(SavedTensorHooks(pack_hook, unpack_hook))
+    if context.saved_hooks_refused is not None:
+        raise LucidError(context.saved_hooks_refused)
+    context.saved_hooks.append(SavedTensorHooks(pack_hook, unpack_hook))
     try:
         yield
     finally:
-        stack.pop()
+        context.saved_hooks.pop()
 
 
 @contextmanager
 def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
-    """Raise `error_message` where saved-tensor hooks are set inside of the block."""
-    before = context.__dict__.get("saved_tensor_hooks_disabled")
-    context.__dict__["saved_tensor_hooks_disabled"] = error_message
+    """Raise `error_message` where saved-tensor hooks are set inside of the block, or are set."""
+    if context.saved_hooks:
+        raise LucidError(error_message)
+    before = context.saved_hooks_refused
+    context.saved_hooks_refused = error_message
     try:
         yield
     finally:
-        context.__dict__["saved_tensor_hooks_disabled"] = before
+        context.saved_hooks_refused = before
 
 
-def checked_unpack(unpack: Callable[[Any], Any], packed: Any, type: Any) -> TensorCore:
+class save_on_cpu(AbstractContextManager[None]):  # noqa: N801 - the name PyTorch gives it
+    """Keep saved tensors in memory of their own on the CPU, where all of lucid's are.
+
+    What is saved is copied, so that later writes to the originals do no harm.
+    """
+
+    def __init__(self, pin_memory: bool = False, device_type: str = "cuda") -> None:
+        self._hooks = saved_tensors_hooks(copy_of, lambda packed: packed)
+
+    def __enter__(self) -> None:
+        self._hooks.__enter__()
+
+    def __exit__(self, *details: Any) -> None:
+        self._hooks.__exit__(*details)
+
+
+@contextmanager
+def allow_mutation_on_saved_tensors() -> Iterator[None]:
+    """Let saved tensors be written in place: they are copied before, so gradients stay right."""
+    before = context.mutation_guard
+    context.mutation_guard = MutationGuard()
+    try:
+        yield
+    finally:
+        context.mutation_guard = before
+
+
+def checked_unpack(unpack: Callable[[Any], Any], packed: Any) -> TensorCore:
     """Call an unpack hook. Raises `ArgumentError` when it returns no tensor."""
     from lucid.tensor.core import TensorCore as Tensor
 
     tensor = unpack(packed)
     if not isinstance(tensor, Tensor):
-        raise ArgumentError("Output of saved tensor unpack_hook expected to be a Tensor")
+        raise ArgumentError(
+            "Output of saved tensor unpack_hook expected to be a Tensor but got result of type "
+            f"{type(tensor).__name__}"
+        )
     return tensor
+
+
+# ---------------------------------------------------------------------- several tensors
+
+
+def register_multi_grad_hook(
+    tensors: Sequence[TensorCore], fn: Callable[..., Any], *, mode: str = "all"
+) -> HookHandles:
+    """Call `fn` once per backward: with all gradients when the last arrived, or with the first.
+
+    With "all", tensors that got no gradient have None there.
+    """
+    if mode not in ("all", "any"):
+        raise OptionError(f"Expects mode to be one of ('all', 'any') but got {mode}")
+    state = _Arrivals(tensors, fn, mode)
+    return HookHandles([tensor.register_hook(state.hook(i)) for i, tensor in enumerate(tensors)])
+
+
+class HookHandles:
+    """Removes several hooks at once."""
+
+    def __init__(self, handles: Sequence[HookHandle]) -> None:
+        self._handles = handles
+
+    def remove(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
+
+
+class _Arrivals:
+    """The gradients of several tensors, as they arrive in one backward walk."""
+
+    def __init__(
+        self, tensors: Sequence[TensorCore], call: Callable[..., Any], mode: str
+    ) -> None:
+        self._edges = [edge_of(tensor) for tensor in tensors]
+        self._call = call
+        self._is_any = mode == "any"
+        self._run: BackwardRun | None = None
+        self._gradients: dict[int, Any] = {}
+        self._expected = 0
+
+    def hook(self, index: int) -> Callable[[TensorCore], None]:
+        def arrived(gradient: TensorCore) -> None:
+            run = context.backward_run
+            assert run is not None
+            if run is not self._run:
+                self._run, self._gradients = run, {}
+                self._expected = run.count_reachable(self._edges)
+            self._gradients[index] = gradient
+            if self._is_any:
+                if len(self._gradients) == 1:
+                    self._call(gradient)
+            elif len(self._gradients) == self._expected:
+                self._call([self._gradients.get(i) for i in range(len(self._edges))])
+
+        return arrived

@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from lucid.autograd.saved import FREED, SavedTensor
 from lucid.ir import ops
 from lucid.ir.errors import LucidError
+from lucid.ir.location import Location
 from lucid.ir.op import Attributes, Op, Operand
 from lucid.ir.types import DType, TensorType
 from lucid.tensor.context import context
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 Edge = tuple["Node", int]
 Gradients = tuple["TensorCore | None", ...]
 
-_sequence = itertools.count()
+sequence_numbers = itertools.count()
 
 
 class Missing(Operand):
@@ -77,7 +79,7 @@ class Node:
         self, edges: tuple[Edge | None, ...], output_types: tuple[TensorType, ...]
     ) -> None:
         self.edges = edges
-        self.sequence = next(_sequence)
+        self.sequence = next(sequence_numbers)
         self.output_types = output_types
         self._pre_hooks: dict[int, Callable[..., Any]] | None = None
         self._post_hooks: dict[int, Callable[..., Any]] | None = None
@@ -88,6 +90,17 @@ class Node:
 
     def name(self) -> str:
         return type(self).__name__
+
+    def short_name(self) -> str:
+        """The name of what it is the backward of: `Square` for `SquareBackward`."""
+        return self.name().removesuffix("Backward")
+
+    def place(self) -> str:
+        """Where the user's code recorded it, for messages: `, recorded at train.py:7   code`."""
+        if self.line is None:
+            return ""
+        location = Location(*self.line)
+        return f", recorded at {location}   {location.text}"
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -104,6 +117,17 @@ class Node:
 
     def release(self) -> None:
         """Drop what was saved; a second backward then raises."""
+
+    def __call__(self, *gradients: TensorCore | None) -> Any:
+        """Run this node alone: gradients of its outputs to those of its inputs."""
+        parts = self.apply(gradients)
+        return parts[0] if len(parts) == 1 else parts
+
+    def retain(self, index: int, tensor: TensorCore) -> None:
+        """Keep the gradient of one output in the `.grad` of `tensor`, while that lives."""
+        if self.retained is None:
+            self.retained = {}
+        self.retained[index] = weakref.ref(tensor)
 
     def register_hook(self, hook: Callable[..., Any]) -> Any:
         """Call `hook(grad_inputs, grad_outputs)` after the node ran; it may replace grad_inputs."""
@@ -156,6 +180,15 @@ def accumulator_of(tensor: TensorCore) -> AccumulateGrad:
     return node
 
 
+def move_retained(tensor: TensorCore, node: Node | None, index: int) -> None:
+    """Let `retain_grad` see the gradient of what the tensor is after an in-place write."""
+    kept = None if node is None or node.retained is None else node.retained.get(index)
+    if kept is not None and kept() is tensor and node is not None and tensor._grad_fn is not None:
+        assert node.retained is not None
+        del node.retained[index]
+        tensor._grad_fn.retain(tensor._output_nr, tensor)
+
+
 def edge_of(tensor: TensorCore) -> Edge | None:
     """Where a gradient for `tensor` goes; None when it doesn't require one."""
     if not tensor.requires_grad:
@@ -165,91 +198,21 @@ def edge_of(tensor: TensorCore) -> Edge | None:
     return accumulator_of(tensor), 0
 
 
-class SavedTensor:
-    """A tensor kept for the backward, with the version it had.
-
-    An output of the node itself is kept without its history, so that node and output don't keep one
-    another alive; unpacking restores it.
-    """
-
-    __slots__ = ("is_output", "name", "output_nr", "packed", "requires_grad", "tensor", "version")
-
-    def __init__(self, tensor: TensorCore, is_output: bool, name: str = "") -> None:
-        from lucid.autograd.hooks import pack_hook
-        from lucid.tensor.core import alias
-
-        self.version = tensor._counter.value
-        self.is_output = is_output
-        self.output_nr = tensor._output_nr
-        self.requires_grad = tensor._requires_grad
-        self.name = name
-        self.packed: Any = None
-        hook = pack_hook()
-        if hook is not None:
-            self.packed = (hook.unpack, hook.pack(alias(tensor)), tensor._type)
-            self.tensor: TensorCore | None = None
-        else:
-            self.tensor = alias(tensor) if is_output else tensor
-
-    def unpack(self, node: Node) -> TensorCore:
-        """The tensor as it was. Raises when it was written in place since."""
-        if self.packed is not None:
-            return self._unpack_hooked(node)
-        tensor = self.tensor
-        assert tensor is not None
-        if tensor._counter.value != self.version:
-            raise LucidError(modified_message(tensor, self, node))
-        if self.is_output and self.requires_grad:
-            return self._with_history(tensor, node)
-        return tensor
-
-    def _with_history(self, tensor: TensorCore, node: Node) -> TensorCore:
-        from lucid.tensor.core import alias
-
-        restored = alias(tensor)
-        restored._grad_fn, restored._output_nr = node, self.output_nr
-        restored._requires_grad = True
-        return restored
-
-    def _unpack_hooked(self, node: Node) -> TensorCore:
-        from lucid.autograd.hooks import checked_unpack
-
-        unpack, packed, type = self.packed
-        tensor = checked_unpack(unpack, packed, type)
-        return self._with_history(tensor, node) if self.is_output and self.requires_grad else tensor
-
-
-def modified_message(tensor: TensorCore, saved: SavedTensor, node: Node) -> str:
-    """PyTorch's text, with the lines of both."""
-    kind = {"f32": "FloatTensor", "f64": "DoubleTensor"}.get(tensor.dtype.name, "Tensor")
-    source = tensor._grad_fn or (node if saved.is_output else None)
-    origin = "" if source is None else f", which is output {saved.output_nr} of {source.name()}"
-    line = node.line
-    place = "" if line is None else f"\n  saved for {node.name()}, recorded at {line[0]}:{line[1]}"
-    return (
-        "one of the variables needed for gradient computation has been modified by an inplace "
-        f"operation: [{kind} {list(tensor._type.shape)}]{origin}, is at version "
-        f"{tensor._counter.value}; expected version {saved.version} instead.{place}"
-    )
-
-
-FREED = (
-    "Trying to backward through the graph a second time (or directly access saved tensors after "
-    "they have already been freed). Saved intermediate values of the graph are freed when you call "
-    ".backward() or autograd.grad(). Specify retain_graph=True if you need to backward through the "
-    "graph a second time or if you need to access saved tensors after calling backward."
-)
-
-
 class OpNode(Node):
     """The backward of one op: its VJP rule, and what the rule looks at."""
 
     __slots__ = ("attributes", "op", "operand_types", "saved")
 
     def __init__(
-        self, op: Op, operands: Sequence[TensorCore], attributes: Attributes, result: TensorCore
+        self,
+        op: Op,
+        operands: Sequence[TensorCore],
+        attributes: Attributes,
+        result: TensorCore,
+        edges: tuple[Edge | None, ...],
+        *,
+        is_private: bool = False,
     ) -> None:
-        edges = tuple(map(edge_of, operands))
         super().__init__(edges, (result._type,))
         self.op = op
         self.attributes = attributes
@@ -263,7 +226,7 @@ class OpNode(Node):
             if edge is not None:
                 needed |= looked_at
         self.saved: dict[int, SavedTensor] | None = {
-            i: SavedTensor(result, True) if i < 0 else SavedTensor(operands[i], False)
+            i: SavedTensor(result if i < 0 else operands[i], 0 if i < 0 else -1, is_private)
             for i in sorted(needed)
         }
 
@@ -345,8 +308,10 @@ class CopySlices(Node):
 
     __slots__ = ("chain",)
 
-    def __init__(self, base: TensorCore, value: TensorCore, chain: ViewChain) -> None:
-        super().__init__((edge_of(base), edge_of(value)), (base._type,))
+    def __init__(
+        self, type: TensorType, edges: tuple[Edge | None, Edge | None], chain: ViewChain
+    ) -> None:
+        super().__init__(edges, (type,))
         self.chain = chain
 
     def apply(self, gradients: Gradients) -> Gradients:

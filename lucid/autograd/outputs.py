@@ -6,13 +6,24 @@ import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from lucid.autograd.node import Gradients, Node, edge_of, iterate_graph
+from lucid.autograd.node import (
+    CopySlices,
+    Gradients,
+    Node,
+    edge_of,
+    iterate_graph,
+    move_retained,
+    sequence_numbers,
+)
+from lucid.autograd.private import CustomForward, note, note_written
 from lucid.ir.errors import ArgumentError, LucidError
 from lucid.ir.location import user_frame
+from lucid.ir.op import Operand
 from lucid.tensor.context import context
 
 if TYPE_CHECKING:
     from lucid.autograd.function import BackwardCFunction
+    from lucid.ir.types import TensorType
     from lucid.tensor.core import TensorCore
 
 
@@ -22,85 +33,189 @@ def calling_line() -> tuple[str, int] | None:
     return None if frame is None else (frame.f_code.co_filename, frame.f_lineno)
 
 
-def finish(ctx: BackwardCFunction, inputs: Sequence[Any], output: Any) -> Any:
-    """Give the outputs of forward their history. Raises where marks and outputs don't fit."""
-    from lucid.tensor.core import TensorCore
+class Finish:
+    """Gives the outputs of one call their history."""
 
-    name = ctx._forward_cls.__name__
-    if isinstance(output, (list, dict)) and _holds_tensor(output):
-        raise ArgumentError(
-            f"{name}.forward returned a {type(output).__name__}, whose tensors would have no "
-            "gradient\nhint: return a tensor or a tuple of tensors"
-        )
-    is_tuple = isinstance(output, tuple)
-    raw = tuple(output) if is_tuple else (output,)
-    differentiable = context.grad_enabled and any(edge is not None for edge in ctx.edges)
-    _check_marks(ctx, raw, inputs)
-    placed: dict[int, Any] = {}
-    finished = []
-    for index, value in enumerate(raw):
+    def __init__(
+        self,
+        ctx: BackwardCFunction,
+        inputs: Sequence[Any],
+        is_differentiable: bool,
+        outer: CustomForward | None,
+    ) -> None:
+        self.ctx = ctx
+        self.inputs = {id(x): x for x in inputs}
+        self.is_differentiable = is_differentiable
+        self.outer = outer  # the forward that a private call is part of
+        self.count = 1
+
+    def finish(self, output: Any) -> Any:
+        """What `apply` returns. Raises where marks and outputs don't fit."""
+        ctx = self.ctx
+        _refuse_container(ctx, output)
+        raw = tuple(output) if isinstance(output, tuple) else (output,)
+        _check_marks(ctx, raw, self.inputs)
+        self.count = len(raw)
+        placed: dict[int, TensorCore] = {}
+        numbers: dict[int, int] = {}
+        finished = [self._placed(value, i, placed, numbers) for i, value in enumerate(raw)]
+        types = (value._type if isinstance(value, Operand) else None for value in finished)
+        ctx.output_types = cast("tuple[TensorType, ...]", tuple(types))
+        if self.is_differentiable:
+            ctx.sequence = next(sequence_numbers)
+            ctx.seal(numbers)
+        return tuple(finished) if isinstance(output, tuple) else finished[0]
+
+    def _placed(
+        self, value: Any, index: int, placed: dict[int, TensorCore], numbers: dict[int, int]
+    ) -> Any:
+        """The output at one position: a tensor that is there twice stays one object."""
+        from lucid.tensor.core import TensorCore
+
         if not isinstance(value, TensorCore):
-            finished.append(value)
-        elif id(value) in placed:
-            tensor = placed[id(value)]
-            tensor._output_nr = index
-            finished.append(tensor)
+            return value
+        key = id(value)
+        is_dirty = any(value is x for x in self.ctx.dirty_tensors)
+        if key in placed:
+            tensor = placed[key]
+            self._set_history(tensor, index)
+        elif key in self.inputs:
+            tensor = self._dirty(value, index) if is_dirty else self._of_input(value, index)
         else:
-            tensor = _finish_one(ctx, inputs, value, index, len(raw), differentiable)
-            if not any(value is x for x in inputs):
-                placed[id(value)] = tensor
-            finished.append(tensor)
-    ctx.output_types = tuple(
-        cast(Any, t._type if isinstance(t, TensorCore) else None) for t in finished
-    )
-    if differentiable:
-        ctx.sequence = _fresh_sequence()
-        ctx.seal([*finished, *raw])
-        _check_reachable(ctx)
-    return tuple(finished) if is_tuple else finished[0]
+            tensor = self._fresh(value, index)
+        if key not in self.inputs or is_dirty:
+            placed[key] = tensor
+            if self._has_history(value):
+                numbers[key] = index
+        return tensor
+
+    def _has_history(self, value: TensorCore) -> bool:
+        return (
+            self.is_differentiable
+            and value.dtype.is_floating_point
+            and not any(value is x for x in self.ctx.non_differentiable)
+        )
+
+    def _set_history(self, tensor: TensorCore, index: int) -> None:
+        if self.ctx.is_private:
+            note(tensor, (self.ctx, index), self.outer)
+        elif tensor._requires_grad and tensor._base is None:
+            tensor._grad_fn, tensor._output_nr = self.ctx, index
+
+    def _fresh(self, value: TensorCore, index: int) -> TensorCore:
+        """A tensor that forward made: the same object, unless forward gave it a history."""
+        from lucid.tensor.core import alias
+
+        is_view = value._base is not None
+        result = value
+        if value._requires_grad or value._grad_fn is not None or is_view:
+            result = alias(value)
+        value._private = None
+        return self._with_history(result, value, index, is_view)
+
+    def _of_input(self, value: TensorCore, index: int) -> TensorCore:
+        """An input that forward returns as it is: a view of it, with the Function as history."""
+        from lucid.tensor.core import alias
+
+        return self._with_history(alias(value), value, index, is_view=True)
+
+    def _with_history(
+        self, result: TensorCore, value: TensorCore, index: int, is_view: bool
+    ) -> TensorCore:
+        result._line = self.ctx.line
+        if self._has_history(value):
+            result._requires_grad = not self.ctx.is_private
+            self._set_history(result, index)
+            if is_view and not self.ctx.is_private:
+                result._forbid_inplace = _view_message(self.ctx, index, self.count)
+        return result
+
+    def _dirty(self, tensor: TensorCore, index: int) -> TensorCore:
+        """An input that forward wrote: the same object, with the Function as its history."""
+        from lucid.tensor.core import alias
+
+        ctx = self.ctx
+        tensor._counter.value += 1
+        if ctx.is_private:
+            if self._has_history(tensor):
+                note_written(tensor, (ctx, index), self.outer)
+            return tensor
+        if not context.grad_enabled:
+            return alias(tensor) if tensor.requires_grad else tensor
+        base = tensor._base
+        _refuse_leaf(tensor)
+        if not self._has_history(tensor):
+            return alias(tensor) if tensor.requires_grad else tensor
+        if base is not None and self.count > 1:
+            raise LucidError(
+                "If your Function modifies inplace an input that is a view of another Tensor, your "
+                "Function cannot return more than one Tensor. You should either make sure the "
+                "input is not a view (using .clone() for example) or make your Function only "
+                "return one Tensor (potentially splitting it into two Functions: one doing the "
+                f"inplace that returns a single Tensor and a second one for the rest). ({ctx.name()})"
+            )
+        self._rebase(tensor, index)
+        return tensor
+
+    def _rebase(self, tensor: TensorCore, index: int) -> None:
+        base = tensor._base
+        written = tensor if base is None else base
+        if context.recorder is not None:
+            context.recorder.note_history(written)
+        before = written._grad_fn, written._output_nr
+        if base is None:
+            tensor._grad_fn, tensor._output_nr = self.ctx, index
+        else:
+            edges = (edge_of(base), (self.ctx, index))
+            base._grad_fn = CopySlices(base._type, edges, tensor._view_chain)
+            base._output_nr = 0
+        written._requires_grad = True
+        written._epoch += 1
+        move_retained(written, *before)
 
 
-def _fresh_sequence() -> int:
-    from lucid.autograd.node import _sequence
-
-    return next(_sequence)
-
-
-def _check_reachable(ctx: BackwardCFunction) -> None:
-    recorder = context.recorder
-    if recorder is not None:
-        ctx.origin = None
-
-
-def _holds_tensor(container: Any) -> bool:
-    from lucid.tensor.core import TensorCore
-
-    values = container.values() if isinstance(container, dict) else container
-    return any(isinstance(value, TensorCore) for value in values)
+def _refuse_leaf(tensor: TensorCore) -> None:
+    if not tensor.requires_grad:
+        return
+    if tensor.is_leaf:
+        raise LucidError(
+            "a leaf Variable that requires grad has been used in an in-place operation."
+        )
+    base = tensor._base
+    if base is not None and base.is_leaf and base._requires_grad:
+        raise LucidError(
+            "a view of a leaf Variable that requires grad is being used in an in-place operation."
+        )
 
 
-def _check_marks(ctx: BackwardCFunction, raw: Sequence[Any], inputs: Sequence[Any]) -> None:
+def _refuse_container(ctx: BackwardCFunction, output: Any) -> None:
+    if isinstance(output, (list, dict)):
+        values = output.values() if isinstance(output, dict) else output
+        if any(isinstance(value, Operand) for value in values):
+            raise ArgumentError(
+                f"{ctx._forward_cls.__name__}.forward returned a {type(output).__name__}, whose "
+                "tensors would have no gradient\nhint: return a tensor or a tuple of tensors"
+            )
+
+
+def _check_marks(ctx: BackwardCFunction, raw: Sequence[Any], inputs: dict[int, Any]) -> None:
     from lucid.tensor.core import TensorCore
 
     for what, marked in (
-        ("mark_dirty", ctx.dirty_tensors),
-        ("mark_non_differentiable", ctx.non_differentiable),
+        ("mark_dirty can only accept variables", ctx.dirty_tensors),
+        ("mark_non_differentiable only accepts variable arguments", ctx.non_differentiable),
     ):
         for position, tensor in enumerate(marked):
             if not isinstance(tensor, TensorCore):
-                raise LucidError(
-                    f"{what} only accepts input tensors, but argument {position} is of type "
-                    f"{type(tensor).__name__}"
-                    if what == "mark_dirty"
-                    else f"{what} only accepts variable arguments, but got {type(tensor).__name__}"
-                )
+                kind = type(tensor).__name__
+                raise LucidError(f"{what}, but argument {position} is of type {kind}")
     for tensor in ctx.dirty_tensors:
-        if not any(tensor is x for x in inputs):
+        if id(tensor) not in inputs:
             warnings.warn(
-                f"{ctx.name()}: only input Tensors should be given to ctx.mark_dirty(). If a "
-                "Tensor is not an input, there is no need to pass it to mark_dirty().",
+                "ctx.mark_dirty() received a tensor that was not an input. Only input Tensors that "
+                "have been mutated should be passed to ctx.mark_dirty().",
                 UserWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
         elif not any(tensor is value for value in raw):
             raise LucidError(
@@ -109,38 +224,8 @@ def _check_marks(ctx: BackwardCFunction, raw: Sequence[Any], inputs: Sequence[An
             )
 
 
-def _finish_one(
-    ctx: BackwardCFunction,
-    inputs: Sequence[Any],
-    value: TensorCore,
-    index: int,
-    count: int,
-    differentiable: bool,
-) -> TensorCore:
-    from lucid.tensor.core import alias
-
-    is_input = any(value is x for x in inputs)
-    is_dirty = is_input and any(value is x for x in ctx.dirty_tensors)
-    unmarked = not any(value is x for x in ctx.non_differentiable)
-    is_float = value.dtype.is_floating_point
-    if is_dirty:
-        return _finish_dirty(ctx, value, index, count, differentiable and unmarked)
-    if is_input:
-        result: TensorCore = alias(value)
-    elif value._grad_fn is not None or value._requires_grad or value._base is not None:
-        result = alias(value)
-    else:
-        result = value
-    result._line = ctx.line
-    if differentiable and unmarked and is_float:
-        result._grad_fn, result._output_nr, result._requires_grad = ctx, index, True
-        if is_input or value._chain:
-            result._forbid_inplace = _view_message(ctx, index, count)
-    return result
-
-
 def _view_message(ctx: BackwardCFunction, index: int, count: int) -> str:
-    name = ctx.name()
+    name = ctx.short_name()
     if count > 1:
         return (
             f"Output {index} of {name} is a view and is being modified inplace. This view is the "
@@ -157,47 +242,6 @@ def _view_message(ctx: BackwardCFunction, index: int, count: int) -> str:
     )
 
 
-def _finish_dirty(
-    ctx: BackwardCFunction, tensor: TensorCore, index: int, count: int, differentiable: bool
-) -> TensorCore:
-    """An input that forward wrote: the same object, with the Function as its history."""
-    from lucid.autograd.node import CopySlices
-
-    tensor._counter.value += 1
-    if not context.grad_enabled:
-        return tensor
-    if tensor.requires_grad and tensor.is_leaf:
-        raise LucidError(
-            "a leaf Variable that requires grad has been used in an in-place operation."
-        )
-    if not differentiable:
-        return tensor
-    base = tensor._base
-    if context.recorder is not None:
-        context.recorder.note_history(tensor if base is None else base)
-    if base is None:
-        tensor._grad_fn, tensor._output_nr, tensor._requires_grad = ctx, index, True
-        tensor._epoch += 1
-        return tensor
-    if base.is_leaf and base._requires_grad:
-        raise LucidError(
-            "a view of a leaf Variable that requires grad is being used in an in-place operation."
-        )
-    if count > 1:
-        raise LucidError(
-            f"{ctx.name()}: if your Function modifies in place an input that is a view of another "
-            "Tensor, it must return that input as its only output"
-        )
-    from lucid.tensor.core import alias
-
-    written = alias(tensor)
-    written._grad_fn, written._output_nr, written._requires_grad = ctx, index, True
-    base._grad_fn = CopySlices(base, written, tensor._view_chain)
-    base._output_nr, base._requires_grad = 0, True
-    base._epoch += 1
-    return tensor
-
-
 class TwiceDifferentiated(Node):
     """Stands behind the result of a once-differentiable backward, and says so when reached."""
 
@@ -205,12 +249,13 @@ class TwiceDifferentiated(Node):
         edges = [edge_of(gradient) for gradient in gradients]
         edges += [edge for edge in ctx.edges if edge is not None]
         super().__init__(tuple(edges), (None,) * count)  # type: ignore[arg-type]
-        self.of = ctx.name()
+        self.of = ctx.short_name()
+        self.line = ctx.line
 
     def apply(self, gradients: Gradients) -> Gradients:
         raise LucidError(
-            "trying to differentiate twice a function that was marked with @once_differentiable "
-            f"({self.of})"
+            "trying to differentiate twice a function that was marked with @once_differentiable"
+            f"\n  in the backward of {self.of}{self.place()}"
         )
 
 

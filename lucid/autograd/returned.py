@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dis
+import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, DTypeError, LucidError, ShapeError
+from lucid.ir.location import Location
 from lucid.ir.types import Shape, TensorType
 
 if TYPE_CHECKING:
@@ -21,7 +24,7 @@ def checked_gradients(
     Raises: `LucidError` that names the Function, the position, what was expected and what came.
     """
     name = f"function {ctx.name()}"
-    place = _place(backward)
+    place = _Place(backward)
     if isinstance(returned, list):
         raise ArgumentError(
             f"{name}: expected Variable or None (got list){place}\nhint: return a tuple"
@@ -30,25 +33,42 @@ def checked_gradients(
     expected = len(ctx._input_types)
     if len(values) > expected and all(value is None for value in values[expected:]):
         values = values[:expected]
-    if len(values) != expected and not (returned is None and expected):
+    if len(values) != expected:
         raise LucidError(
             f"{name} returned an incorrect number of gradients (expected {expected}, got "
             f"{len(values)}){place}"
         )
-    if returned is None:
-        values = (None,) * expected
     pairs = zip(values, ctx._input_types, strict=True)
     parts = [_checked(name, i, value, type, place) for i, (value, type) in enumerate(pairs)]
     kept = [part for part, type in zip(parts, ctx._input_types, strict=True) if type is not None]
     return tuple(None if edge is None else part for part, edge in zip(kept, ctx.edges, strict=True))
 
 
-def _place(backward: Callable[..., Any]) -> str:
-    code = getattr(getattr(backward, "__wrapped__", backward), "__code__", None)
-    return "" if code is None else f"\n  backward: {code.co_filename}:{code.co_firstlineno}"
+class _Place:
+    """Where backward returned, for messages: its only `return`, or where it begins."""
+
+    def __init__(self, backward: Callable[..., Any]) -> None:
+        self._backward = backward
+
+    def __str__(self) -> str:
+        return _return_line(self._backward)
 
 
-def _checked(name: str, index: int, value: Any, type: TensorType | None, place: str) -> Any:
+def _return_line(backward: Callable[..., Any]) -> str:
+    code = getattr(inspect.unwrap(backward), "__code__", None)
+    if code is None:
+        return ""
+    lines = {
+        instruction.positions.lineno
+        for instruction in dis.get_instructions(code)
+        if instruction.opname == "RETURN_VALUE" and instruction.positions is not None
+    }
+    line = lines.pop() if len(lines) == 1 else None
+    location = Location(code.co_filename, code.co_firstlineno if line is None else line)
+    return f"\n  returned at {location}   {location.text}"
+
+
+def _checked(name: str, index: int, value: Any, type: TensorType | None, place: _Place) -> Any:
     from lucid.tensor.core import TensorCore
 
     if type is None:
@@ -74,7 +94,7 @@ def _qualified(kind: type) -> str:
     return kind.__name__ if module == "builtins" else f"{module}.{kind.__name__}"
 
 
-def _fitted(name: str, index: int, value: Any, type: TensorType, place: str) -> Any:
+def _fitted(name: str, index: int, value: Any, type: TensorType, place: _Place) -> Any:
     shape: Shape = value._type.shape
     if shape != type.shape:
         if not _expandable(type.shape, shape):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
+from typing import Any
 
 from lucid.codegen.forms import ZERO, Form, Forms, dot, form, unbroadcast
-from lucid.codegen.fuse import Fusion, Group, cost_of, is_reduction
+from lucid.codegen.fuse import Fusion, Group
 from lucid.codegen.gemm import Contraction, scratch_bytes
-from lucid.codegen.items import Buffer, Item, Region
+from lucid.codegen.items import Buffer, Item, Region, cost_of, is_reduction
 from lucid.codegen.kernel import (
     CheckKernel,
     ContractKernel,
@@ -27,16 +28,20 @@ from lucid.ir.types import DType, i64
 # Values of an early pass are kept for a later one if they took more work than this, and fit.
 SCRATCH_COST = 6
 SCRATCH_BYTES = 1 << 15
-_NOT_ATTRIBUTES = ("shape",)
 
 
 @dataclass(slots=True)
 class Body:
-    """Instructions that are being collected; equal ones are kept once."""
+    """Instructions that are being collected; equal ones are kept once.
+
+    Attributes:
+        fixed: number of leading arguments that are not read by instructions only.
+    """
 
     insts: list[Inst] = field(default_factory=list)
     args: list[Buffer] = field(default_factory=list)
     numbers: dict[Inst, int] = field(default_factory=dict)
+    fixed: int = 0
 
     def add(self, inst: Inst) -> int:
         number = self.numbers.get(inst)
@@ -44,6 +49,28 @@ class Body:
             number = self.numbers[inst] = len(self.insts)
             self.insts.append(inst)
         return number
+
+    def drop_dead(self) -> None:
+        """Remove instructions that no effect depends on; a product stays first."""
+        live: set[int] = set()
+        for number in range(len(self.insts) - 1, -1, -1):
+            inst = self.insts[number]
+            if inst.op in ("store", "write", "product") or number in live:
+                live.add(number)
+                live.update(inst.operands)
+        kept = {old: new for new, old in enumerate(sorted(live))}
+        self.insts = [
+            replace(self.insts[old], operands=tuple(kept[n] for n in self.insts[old].operands))
+            for old in kept
+        ]
+        used = sorted({inst.arg for inst in self.insts if inst.arg >= self.fixed})
+        used = [*range(self.fixed), *used]
+        places = {old: new for new, old in enumerate(used)}
+        self.args = [self.args[old] for old in used]
+        self.insts = [
+            replace(inst, arg=places[inst.arg]) if inst.has_address else inst
+            for inst in self.insts
+        ]
 
     def arg(self, buffer: Buffer) -> int:
         if buffer not in self.args:
@@ -105,7 +132,7 @@ class Builder:
         forms = self.group.forms[item]
         if item.op == "store":
             assert item.region is not None
-            self._store(self._read(item.operands[0], self._operand(item, 0)), item.region, forms)
+            self._store(self._read_operand(item, 0, forms), item.region, forms)
             return
         if item.op == "write_at":
             self._write_at(item, forms)
@@ -115,9 +142,19 @@ class Builder:
         if item.value in self.stored:
             self._store(number, self.stored[item.value], forms)
 
-    def _operand(self, item: Item, position: int) -> Forms:
-        forms = self.group.operand_forms.get(item, self.group.forms[item])
-        return unbroadcast(item.operands[position].shape, forms)
+    def _read_operand(self, item: Item, position: int, forms: Forms) -> int:
+        """The operand of an elementwise item whose element is at `forms`."""
+        operand = item.operands[position]
+        again = self.source.recomputed(item, position)
+        if again is None:
+            return self._read(operand, unbroadcast(operand.shape, forms))
+        inner = self.fusion.operand_forms_of(operand, forms, self.group)
+        assert inner is not None and again.node is not None and again.value is not None
+        operands = tuple(
+            self._read_operand(again, n, inner) for n in range(len(again.operands))
+        )
+        attributes = attributes_of(again)
+        return self.body.add(Inst(again.op, again.value.dtype, operands, attributes=attributes))
 
     def _store(self, number: int, region: Region, forms: Forms) -> None:
         address = dot(forms, region.strides, region.offset)
@@ -129,9 +166,10 @@ class Builder:
         op, dtype = item.op, item.value.dtype
         if op in ("take", "gather"):
             return self._gather(item, forms)
+        at = self.group.operand_forms.get(item, forms)
         operands = tuple(
-            self._read(v, self._operand(item, i))
-            for i, v in enumerate(item.operands)
+            self._read_operand(item, n, at)
+            for n in range(len(item.operands))
             if OPS[op].kind != "random"
         )
         if is_reduction(item):
@@ -143,10 +181,7 @@ class Builder:
             state = tuple(self._read_element(item.operands[0], i) for i in (0, 1))
             strides = [prod(item.shape[axis + 1 :]) for axis in range(len(item.shape))]
             return self.body.add(Inst(op, dtype, state, dot(forms, strides)))
-        attributes = tuple(
-            (k, v) for k, v in freeze_attributes(item.node.attributes) if k not in _NOT_ATTRIBUTES
-        )
-        return self.body.add(Inst(op, dtype, operands, attributes=attributes))
+        return self.body.add(Inst(op, dtype, operands, attributes=attributes_of(item)))
 
     def _read_element(self, value: Value, index: int) -> int:
         return self._read(value, (Form(index),))
@@ -200,6 +235,7 @@ class Builder:
     def _loop(self) -> LoopKernel:
         for item in self.group.items:
             self._add_item(item)
+        self.body.drop_dead()
         serial = self._serial_dims()
         reduced = self.group.reduced
         insts = self.body.insts
@@ -247,12 +283,14 @@ class Builder:
         first = self.group.items[0]
         assert first.value is not None
         places = [self._matrix(first, position) for position in (0, 1)]
+        self.body.fixed = 2
         forms = self.group.forms[first]
         self.known[first] = self.body.add(Inst("product", first.value.dtype))
         if first.value in self.stored:
             self._store(self.known[first], self.stored[first.value], forms)
         for item in self.group.items[1:]:
             self._add_item(item)
+        self.body.drop_dead()
         dims = [next(iter(f.dims), -1) for f in forms]
         sizes = dict(zip(dims, first.shape, strict=True))
         (at_a, (am, ak)), (at_b, (bk, bn)) = places
@@ -363,6 +401,12 @@ class Builder:
             attributes["descending"],
             "positions" if item.op == "argsort" else "values",
         )
+
+
+def attributes_of(item: Item) -> tuple[tuple[str, Any], ...]:
+    """The attributes in a hashable form."""
+    assert item.node is not None
+    return freeze_attributes(item.node.attributes)
 
 
 def contraction(

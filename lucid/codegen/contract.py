@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from lucid.codegen import lowering
 from lucid.codegen.build import contraction
-from lucid.codegen.fuse import cost_of
+from lucid.codegen.items import cost_of
 from lucid.codegen.gemm import Emitter, Position, _Panel
 from lucid.codegen.insts import InstEmitter
 from lucid.codegen.kernel import ContractKernel
@@ -33,8 +33,11 @@ class EpilogueEmitter(InstEmitter):
 
     def prepare(self) -> None:
         """Emit what is the same for all elements; to be called outside of the loops."""
-        for number in range(1, len(self.kernel.insts)):
-            if not self.kernel.dims[number] and not self.kernel.insts[number].is_root:
+        follows = {0}
+        for number, inst in enumerate(self.kernel.insts[1:], 1):
+            if not follows.isdisjoint(inst.operands):
+                follows.add(number)
+            elif not self.kernel.dims[number] and not inst.is_root:
                 self.emit(number)
 
     def element(self, b: FunctionBuilder, product: Val, place: Position) -> None:

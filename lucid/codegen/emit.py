@@ -15,8 +15,9 @@ from lucid.codegen.items import Buffer
 from lucid.codegen.kernel import CheckKernel, ContractKernel, Kernel, LoopKernel
 from lucid.codegen.lines import emit_check, emit_sort
 from lucid.codegen.llvm import FunctionBuilder, Module, Val, const
-from lucid.codegen.loops import emit_loop
+from lucid.codegen.loops import LoopEmitter
 from lucid.codegen.schedule import Program
+from lucid.codegen.sweep import SweepEmitter, is_swept
 from lucid.codegen.target import Target
 from lucid.ir.errors import MissingRuleError
 from lucid.ir.graph import Graph
@@ -81,7 +82,7 @@ def _emit_kernel(module: Module, name: str, kernel: Kernel, args: int) -> None:
         pointers = [("ptr", "record"), ("i64", "code"), *pointers]
     with FunctionBuilder(module, name, pointers, internal=True) as b:
         if isinstance(kernel, LoopKernel):
-            emit_loop(b, kernel, b.args)
+            (SweepEmitter if is_swept(kernel) else LoopEmitter)(b, kernel, b.args).run()
         elif isinstance(kernel, ContractKernel):
             emit_contract(b, kernel, b.args)
         elif isinstance(kernel, CheckKernel):

@@ -118,7 +118,8 @@ def push(view: Node, forms: PartialForms, sizes: Mapping[int, int]) -> PartialFo
     if view.op.name == "transpose":
         return tuple(forms[axis] for axis in view.attributes["perm"])
     if view.op.name == "slice":
-        return forms if view.result.shape == shape and min(view.attributes["steps"]) > 0 else None
+        whole = view.result.shape == shape and min(view.attributes["steps"], default=1) > 0
+        return forms if whole else None
     if view.op.name == "broadcast":
         return broadcast_forms(shape, view.result.shape, forms)
     known = tuple(f for f in forms if f is not None)

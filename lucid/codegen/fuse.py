@@ -8,7 +8,7 @@ All choices follow the items' order, so that equal graphs give equal kernels.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from math import prod
 
 from lucid.codegen.forms import (
@@ -25,7 +25,7 @@ from lucid.codegen.forms import (
     radix,
     unbroadcast,
 )
-from lucid.codegen.items import Item, ItemList
+from lucid.codegen.items import Item, ItemList, cost_of, is_reduction
 from lucid.ir.graph import Node, Value
 from lucid.ir.op import OPS
 from lucid.ir.types import Shape
@@ -36,17 +36,8 @@ ROW_LIMIT = 16384
 LOOP_LIMIT = 400
 EPILOGUE_LIMIT = 200
 
-_COSTS = {
-    "exp": 16, "log": 20, "log1p": 26, "expm1": 18, "sin": 30, "cos": 30, "tanh": 20,
-    "sigmoid": 20, "erf": 40, "pow": 60, "div": 4, "sqrt": 4, "rsqrt": 8, "reciprocal": 4,
-    "floor_div": 40, "remainder": 30, "random_uniform": 60, "random_normal": 120,
-    "take": 6, "gather": 6, "store": 0, "matmul": 0,
-}  # fmt: skip
-
-
-def cost_of(op: str) -> int:
-    """Roughly the vector instructions of one op."""
-    return _COSTS.get(op, 1)
+# Ops that read their operands at other places than that of the element that they compute.
+_WHOLE_OPERANDS = ("take", "gather", "write_at", "matmul", "cumsum")
 
 
 class Group:
@@ -162,7 +153,7 @@ class Fusion:
     def _candidates(self, item: Item) -> list[Group]:
         """The open groups that compute an operand, the latest first; products before loops."""
         found: dict[int, Group] = {}
-        for operand in item.operands:
+        for operand in self.source.reads(item):
             producer = self.computed.get(self.source.base(operand))
             if producer is not None:
                 group = self.group_of[producer]
@@ -211,7 +202,7 @@ class Fusion:
 
     def _stage(self, item: Item, group: Group) -> int:
         stages = [0]
-        for operand in item.operands:
+        for operand in self.source.reads(item):
             producer = self.computed.get(self.source.base(operand))
             if producer is not None and producer in group.forms:
                 stages.append(group.stages[producer] + (producer in group.operand_forms))
@@ -259,6 +250,8 @@ class Fusion:
         limit = EPILOGUE_LIMIT if group.kind == "contract" else LOOP_LIMIT
         if group.cost + cost_of(item.op) > limit or self._makes_cycle(item, group):
             return False
+        if self._needs_memory_of(item, group.forms):
+            return False
         reduces = is_reduction(item)
         while True:
             try:
@@ -267,6 +260,11 @@ class Fusion:
                 if group.kind == "contract":
                     return False
                 group.split(needed.dim, needed.inner)
+
+    def _needs_memory_of(self, item: Item, others: Container[Item]) -> bool:
+        """Whether an item waits for stores of others: they are complete only after the kernel."""
+        needed = self.source.dependences(item)
+        return any(other.value is None and other in others for other in needed)
 
     def _makes_cycle(self, item: Item, group: Group) -> bool:
         needed = self._dependences(item, group)
@@ -312,7 +310,7 @@ class Fusion:
 
     def _propose(self, item: Item, shape: Shape, group: Group) -> Forms | None:
         """Indices over the group's dims at which an item of this shape would be computed."""
-        for operand in item.operands:
+        for operand in self.source.reads(item):
             producer = self.computed.get(self.source.base(operand))
             if producer is None or producer not in group.forms:
                 continue
@@ -377,11 +375,11 @@ class Fusion:
 
     def _reads_in_place(self, item: Item, forms: Forms, group: Group) -> bool:
         """Whether each operand in the group is computed at the very indices that are read."""
-        for operand in item.operands:
+        for operand in self.source.reads(item):
             producer = self.computed.get(self.source.base(operand))
             if producer is None or producer not in group.forms:
                 continue
-            if item.op in ("take", "gather", "write_at"):
+            if item.op in _WHOLE_OPERANDS:
                 return False
             read = self.operand_forms_of(operand, forms, group)
             if read != group.forms[producer]:
@@ -466,19 +464,15 @@ class Fusion:
         reduced, sizes = group.reduced, group.sizes
         group.sizes = {**group.sizes, **other.sizes}
         group.reduced = group.reduced | other.reduced
-        items = sorted([*group.items, *other.items], key=lambda entry: entry.index)
+        items = sorted(
+            [*group.items, *other.items], key=lambda entry: (entry.op != "matmul", entry.index)
+        )
         forms = {**other.forms, **group.forms}
         operand_forms = {**other.operand_forms, **group.operand_forms}
         trial = Group(group.kind, group.number)
         trial.sizes, trial.reduced = group.sizes, group.reduced
         trial.forms, trial.operand_forms = forms, operand_forms
-        fits = True
-        for entry in items:
-            trial.stages[entry] = self._stage(entry, trial)
-            at = operand_forms.get(entry, forms[entry])
-            fits = fits and self._reads_in_place(entry, at, trial)
-            fits = fits and not self._repeats_long_row(entry, at, trial)
-        if not fits:
+        if not all(self._fits(entry, trial) for entry in items):
             group.reduced, group.sizes = reduced, sizes
             return False
         group.items, group.forms, group.operand_forms = items, forms, operand_forms
@@ -486,6 +480,16 @@ class Fusion:
         group.cost += other.cost
         self._replace(other, group)
         return True
+
+    def _fits(self, item: Item, group: Group) -> bool:
+        """Whether an item of a merged group still finds its operands; notes its stage."""
+        forms = group.operand_forms.get(item, group.forms[item])
+        if not self._reads_in_place(item, forms, group) or self._needs_memory_of(
+            item, group.forms
+        ):
+            return False
+        group.stages[item] = self._stage(item, group)
+        return not self._repeats_long_row(item, forms, group)
 
     def _replace(self, old: Group, new: Group) -> None:
         del self.groups[old.number]
@@ -519,10 +523,6 @@ def bits_of(bits: int) -> Iterable[int]:
         low = bits & -bits
         yield low.bit_length() - 1
         bits ^= low
-
-
-def is_reduction(item: Item) -> bool:
-    return item.node is not None and item.op == item.node.op.name and item.node.op.kind == "reduce"
 
 
 def reduced_axes(item: Item) -> tuple[int, ...]:

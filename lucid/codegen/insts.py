@@ -105,13 +105,16 @@ class InstEmitter:
                 pointer = self.b.at(element, pointer, offset)
         return pointer
 
-    def index_lanes(self, form: Form, lanes: int) -> Val:
-        """A form's value in i64, in each lane."""
-        base = self.b.splat(self.places[-1, form], lanes)
+    def index_lanes(self, form: Form, lanes: int, element: str = "i64") -> Val:
+        """A form's value in each lane."""
+        base = self.places[-1, form]
+        if element != "i64":
+            base = self.b.cast("trunc", base, element)
+        base = self.b.splat(base, lanes)
         step = form.coefficient(self.kernel.vector)
         if lanes == 1 or not step:
             return base
-        return self.b.add(base, const_lanes("i64", [lane * step for lane in range(lanes)]))
+        return self.b.add(base, const_lanes(element, [lane * step for lane in range(lanes)]))
 
     # Values -----------------------------------------------------------------------------
 
@@ -119,8 +122,9 @@ class InstEmitter:
         known = self.env[number]
         if lanes == 1 or known.lanes == lanes:
             return known
-        if number in self.wide:
-            return self.wide[number]
+        wide = self.wide.get(number)
+        if wide is not None and wide.lanes == lanes:
+            return wide
         return self.b.splat(known, lanes)
 
     def widen(self, number: int) -> None:

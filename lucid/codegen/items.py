@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
 
+from lucid.codegen.lowering import RULES
 from lucid.ir import ops
 from lucid.ir.graph import Graph, Node, Value
 from lucid.ir.strides import Strides, contiguous_strides, is_contiguous, view_strides
@@ -85,6 +86,20 @@ class Layout:
     strides: Strides
 
 
+_COSTS = {
+    "exp": 16, "log": 20, "log1p": 26, "expm1": 18, "sin": 30, "cos": 30, "tanh": 20,
+    "sigmoid": 20, "erf": 40, "pow": 60, "div": 4, "sqrt": 4, "rsqrt": 8, "reciprocal": 4,
+    "floor_div": 40, "remainder": 30, "random_uniform": 60, "random_normal": 120,
+    "take": 6, "gather": 6, "store": 0, "matmul": 0,
+}  # fmt: skip
+_SHORT_COST = 6
+
+
+def cost_of(op: str) -> int:
+    """Roughly the vector instructions of one op."""
+    return _COSTS.get(op, 1)
+
+
 INLINE = ("constant", "iota")
 _INDEXED_READS = ("take", "gather")
 _INDEXED_WRITES = ("index_add", "index_set", "scatter_add", "scatter")
@@ -97,6 +112,7 @@ class ItemList:
         homes: where values lie that are not computed by an item on the fly: inputs, assembled
             values, copies; later all values that must be stored.
         producers: the items after which a value's home is complete.
+        made_by: the item that computes a value.
     """
 
     def __init__(
@@ -109,6 +125,9 @@ class ItemList:
         self.inputs: list[Buffer] = []
         self.outputs: list[Buffer] = []
         self.temps = 0
+        self.made_by: dict[Value, Item] = {}
+        self._short: dict[int, int] = {}
+        self._held: dict[Value, Value] = {}
         self._checks: dict[tuple[Value, int], Item] = {}
         self._layouts: dict[Value, Layout] = {}
         for number, (entry, given) in enumerate(zip(graph.inputs, strides, strict=True)):
@@ -156,25 +175,27 @@ class ItemList:
             if name in _INDEXED_READS:
                 axis = node.attributes["axis"]
                 after = [self._check(node, node.operands[0].shape[axis])]
-            item = Item(name, node, node.operands, node.result.shape, node.result, after=after)
+            operands = node.operands
+            if node.op.kind in ("contract", "sort"):
+                operands = tuple(map(self._in_memory, operands))
+            item = Item(name, node, operands, node.result.shape, node.result, after=after)
             self.producers[node.result] = [self._append(item)]
+            self.made_by[node.result] = item
+            self._note_short(item)
 
     # Views ------------------------------------------------------------------------------
 
     def _add_view(self, node: Node) -> None:
-        """Make sure that the view can be read with strides; copy what it looks at if not."""
+        """Make sure that the view can be read with strides; give it memory of its own if not."""
         operand = node.operands[0]
         layout = self.layout(operand)
-        if view_strides(node.op, node.attributes, operand.shape, layout.strides) is None:
-            self._copy(operand)
-
-    def _copy(self, value: Value) -> None:
-        """Give a view contiguous memory of its own."""
-        region = self._new_region(value)
-        store = self._store(value, region)
-        self.homes[value] = region
-        self.producers[value] = [] if store is None else [store]
-        self._layouts.clear()
+        if view_strides(node.op, node.attributes, operand.shape, layout.strides) is not None:
+            return
+        region = self._new_region(operand)
+        store = self._store(operand, region)
+        view = Region(region.buffer, 0, contiguous_strides(node.result.shape))
+        self._assemble(node, [store], view)
+        self._layouts.pop(node.result, None)
 
     def base(self, value: Value) -> Value:
         """The value that a chain of views looks at."""
@@ -202,9 +223,8 @@ class ItemList:
             if node.op.name == "slice" and value.type.size:
                 pairs = zip(node.attributes["starts"], seen.strides, strict=True)
                 offset += sum(start * stride for start, stride in pairs)
-            # A reshape that needs a copy gets one before anyone reads it.
-            unknown = (0,) * len(value.shape)
-            return Layout(seen.base, offset, unknown if strides is None else strides)
+            assert strides is not None, "a view that needs a copy has one"
+            return Layout(seen.base, offset, strides)
         if value in self.homes:
             region = self.homes[value]
             return Layout(value, region.offset, region.strides)
@@ -245,12 +265,25 @@ class ItemList:
         )
 
     def _check(self, node: Node, size: int) -> Item:
-        index = node.operands[1]
+        index = self._in_memory(node.operands[1])
         key = (index, size)
         if key not in self._checks:
             item = Item("check", node, (index,), index.shape, limit=size)
             self._checks[key] = self._append(item)
         return self._checks[key]
+
+    def _in_memory(self, value: Value) -> Value:
+        """The value itself, or a stored copy of one that has no memory, a constant or an iota."""
+        node = self.base(value).producer
+        if node is None or node.op.name not in INLINE or self.base(value) in self.homes:
+            return value
+        if value not in self._held:
+            region = self._new_region(value)
+            store = self._store(value, region)
+            held = self._held[value] = Value(value.type, self.graph, None)
+            self.homes[held] = region
+            self.producers[held] = [] if store is None else [store]
+        return self._held[value]
 
     def _assemble(self, node: Node, parts: list[Item | None], region: Region) -> None:
         self.homes[node.result] = region
@@ -309,9 +342,77 @@ class ItemList:
     def dependences(self, item: Item) -> list[Item]:
         """The items that must run before this one."""
         found = [*item.after]
-        for operand in item.operands:
+        for operand in self.reads(item):
             found += self.producers.get(self.base(operand), [])
         return found
+
+    def reads(self, item: Item) -> list[Value]:
+        """The operands that are read, not computed anew on the spot."""
+        return [v for n, v in enumerate(item.operands) if self.recomputed(item, n) is None]
+
+    def inputs_read(self, item: Item) -> list[Value]:
+        """The graph's inputs that are read, also by what is computed anew."""
+        found: list[Value] = []
+        for number, operand in enumerate(item.operands):
+            again = self.recomputed(item, number)
+            if again is not None:
+                found += self.inputs_read(again)
+            elif self.base(operand).producer is None:
+                found.append(self.base(operand))
+        return found
+
+    # Computing anew ---------------------------------------------------------------------
+
+    def recomputed(self, item: Item, position: int) -> Item | None:
+        """The item that makes an operand, if the reader should rather compute it for itself.
+
+        That is so for a short computation on inputs whose result is repeated along axes of the
+        reader: the loops over these axes come inside of it, so that it costs nothing.
+        """
+        operand = item.operands[position]
+        if item.op not in RULES and item.op != "store" and not is_reduction(item):
+            return None
+        base = self.base(operand)
+        made = self.made_by.get(base)
+        if made is None or made.index not in self._short:
+            return None
+        size = operand.type.size if is_reduction(item) else prod(item.shape)
+        if base.type.size >= size and item.index not in self._short:
+            return None
+        return made if self._has_plain_views(operand) else None
+
+    def _has_plain_views(self, value: Value) -> bool:
+        """Whether the views between a value and its base only move, repeat or drop axes."""
+        while (node := value.producer) and node.op.kind == "view" and not self._is_copy(value):
+            value = node.operands[0]
+            if node.op.name == "reshape":
+                old, new = value.shape, node.result.shape
+                if [n for n in old if n != 1] != [n for n in new if n != 1]:
+                    return False
+        return True
+
+    def _note_short(self, item: Item) -> None:
+        """Remember elementwise items on inputs that take only a few instructions."""
+        if item.op not in RULES:
+            return
+        total = cost_of(item.op)
+        for operand in item.operands:
+            base = self.base(operand)
+            node, made = base.producer, self.made_by.get(base)
+            if node is None or (node.op.name in INLINE and base not in self.homes):
+                continue
+            if made is None or made.index not in self._short:
+                return
+            if not self._has_plain_views(operand):
+                return
+            total += self._short[made.index]
+        if total <= _SHORT_COST:
+            self._short[item.index] = total
+
+
+def is_reduction(item: Item) -> bool:
+    """Whether the item folds axes of its operand."""
+    return item.node is not None and item.op == item.node.op.name and item.node.op.kind == "reduce"
 
 
 _ASSEMBLED = {
@@ -332,43 +433,3 @@ def slabs(shape: Shape, low: Shape, inner: Shape) -> list[tuple[Shape, Shape]]:
                 starts = (*before, start, *(0 for _ in after))
                 found.append((starts, (*inner[:axis], count, *after)))
     return found
-
-
-def lower_pointwise_scatter(graph: Graph) -> list[Node]:
-    """scatter_add(b, i, s) with one index per line = where(iota == i, b + s, b): no serial loop.
-
-    Without duplicates on the axis each element gets at most one addend, so that the sum becomes
-    elementwise and fuses; the gradient of a cross-entropy has this form. Returns the nodes that
-    are gone: their indices must still be checked.
-    """
-    replacement: dict[Value, Value] = {}
-    gone: list[Node] = []
-    old, graph.nodes = graph.nodes, []
-    for node in old:
-        node.operands = tuple(replacement.get(v, v) for v in node.operands)
-        result = _pointwise(node)
-        if result is None:
-            graph.nodes.append(node)
-        else:
-            gone.append(node)
-            replacement[node.result] = result
-    graph.substitute(replacement)
-    return gone
-
-
-def _pointwise(node: Node) -> Value | None:
-    if node.op.name not in ("scatter_add", "scatter"):
-        return None
-    base, index, source = node.operands
-    axis: int = node.attributes["axis"]
-    expected = (*base.shape[:axis], 1, *base.shape[axis + 1 :])
-    if index.shape != expected or not base.type.size:
-        return None
-    negative = ops.lt(index, ops.zero(index))
-    size = index.constant(base.shape[axis], index.dtype)
-    position = ops.where(negative, ops.add(index, size), index)
-    count = ops.indices(index, base.shape, axis, index.dtype)
-    updated = ops.add(base, source) if node.op.name == "scatter_add" else source
-    result = ops.where(ops.eq(count, position), updated, base)
-    assert isinstance(result, Value)
-    return result

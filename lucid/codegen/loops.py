@@ -8,7 +8,7 @@ from math import prod
 
 from lucid.codegen import lowering, memory, reductions
 from lucid.codegen.forms import Form
-from lucid.codegen.fuse import cost_of
+from lucid.codegen.items import cost_of
 from lucid.codegen.insts import InstEmitter
 from lucid.codegen.kernel import Inst, LoopKernel
 from lucid.codegen.llvm import FunctionBuilder, Val, const_lanes, i64
@@ -106,7 +106,12 @@ class LoopEmitter(InstEmitter):
             scale *= self.kernel.sizes[dim]
         return Form(0, tuple(reversed(terms)))
 
-    def _pass(self, stage: int) -> None:
+    def is_position(self, number: int) -> bool:
+        """Whether a reduction keeps the position of its value too."""
+        return self.kernel.insts[number].attributes[0] in ("argmax", "argmin")
+
+    def _begin_pass(self, stage: int) -> None:
+        """Find what a pass computes."""
         kernel = self.kernel
         roots = [
             n
@@ -118,11 +123,13 @@ class LoopEmitter(InstEmitter):
             n for n in self.scratch if n in self.needed and kernel.stages[n] < stage
         }
         self.folded = [n for n in sorted(self.needed) if kernel.insts[n].op in ("reduce", "scan")]
-        if 0 in kernel.reduced:
-            repeat = 1
-        else:
-            repeat = self._repetitions(stage)
-        starts = self._starts(repeat)
+
+    def _pass(self, stage: int) -> None:
+        self._begin_pass(stage)
+        kernel = self.kernel
+        repeat = 1 if 0 in kernel.reduced else self._repetitions()
+        self._choose_dtypes(repeat)
+        starts = self._starts()
         state: State = [list(starts) for _ in range(repeat)]
         if 0 not in kernel.reduced:
             state = self._inner(self.outer, state)
@@ -143,7 +150,7 @@ class LoopEmitter(InstEmitter):
                      and self.kernel.insts[n].op != "reduce"]
         return found
 
-    def _repetitions(self, stage: int) -> int:
+    def _repetitions(self) -> int:
         insts = self.kernel.insts
         if not self.kernel.reduced or any(insts[n].op in ("scan", "write") for n in self.needed):
             return 1
@@ -156,21 +163,25 @@ class LoopEmitter(InstEmitter):
                 return repeat
         return 1
 
-    def _starts(self, repeat: int) -> list[Val]:
-        """First values of all accumulators; also decides their dtypes."""
-        self.dtypes = []
-        starts: list[Val] = []
+    def _choose_dtypes(self, repeat: int) -> None:
+        """Decide in which precision the pass accumulates."""
         inner_vector = self.kernel.vector >= self.outer
+        rounds = prod(self.kernel.reduced) // (self.lanes if inner_vector else 1) // repeat
+        self.dtypes = []
         for number in self.folded:
             inst = self.kernel.insts[number]
+            source = self.kernel.insts[inst.operands[0]].dtype
             op = str(inst.attributes[0])
-            operand = inst.operands[0]
-            source = self.kernel.insts[operand].dtype
-            rounds = prod(self.kernel.reduced) // (self.lanes if inner_vector else 1) // repeat
-            dtype = source if inst.op == "scan" else reductions.accumulated(op, source, rounds)
-            wide = inner_vector or self.is_vector(operand)
-            self.dtypes.append(dtype)
-            starts += reductions.start(op, dtype, self.lanes if wide else 1)
+            wide = reductions.accumulated(op, source, rounds)
+            self.dtypes.append(source if inst.op == "scan" else wide)
+
+    def _starts(self) -> list[Val]:
+        """First values of all accumulators."""
+        starts: list[Val] = []
+        for number, dtype in zip(self.folded, self.dtypes, strict=True):
+            inst = self.kernel.insts[number]
+            wide = self.kernel.vector >= self.outer or self.is_vector(inst.operands[0])
+            starts += reductions.start(str(inst.attributes[0]), dtype, self.lanes if wide else 1)
         return starts
 
     def _inner(self, dim: int, state: State) -> State:
@@ -198,7 +209,7 @@ class LoopEmitter(InstEmitter):
             inst = self.kernel.insts[number]
             if inst.op in ("reduce", "scan"):
                 index = self.folded.index(number)
-                count = 2 if inst.attributes[0] in ("argmax", "argmin") else 1
+                count = 2 if self.is_position(number) else 1
                 old = accumulators[position : position + count]
                 position += count
                 new = self._accumulate(inst, old, self.dtypes[index])
@@ -246,7 +257,7 @@ class LoopEmitter(InstEmitter):
         new = [value]
         if op in ("argmax", "argmin"):
             assert inst.form is not None
-            new.append(self.index_lanes(inst.form, lanes))
+            new.append(self.index_lanes(inst.form, lanes, "i32"))
         if self.mask is not None and self.kernel.vector >= self.outer:
             neutral = reductions.start(op, dtype, lanes)
             new = [self.b.select(self.mask, v, n) for v, n in zip(new, neutral, strict=True)]
@@ -258,7 +269,7 @@ class LoopEmitter(InstEmitter):
         for number, dtype in zip(self.folded, self.dtypes, strict=True):
             inst = self.kernel.insts[number]
             op = str(inst.attributes[0])
-            count = 2 if op in ("argmax", "argmin") else 1
+            count = 2 if self.is_position(number) else 1
             parts = [part[position : position + count] for part in state]
             position += count
             if inst.op == "scan":
@@ -266,9 +277,8 @@ class LoopEmitter(InstEmitter):
             total = reductions.tree(self.b, op, dtype, parts)
             if self.kernel.vector >= self.outer:
                 total = reductions.across_lanes(self.b, op, dtype, total)
-            result = total[-1]
-            if count == 1:
-                result = lowering.convert(self.b, dtype, result, inst.dtype)
+            kept = dtype if count == 1 else reductions.POSITION
+            result = lowering.convert(self.b, kept, total[-1], inst.dtype)
             self.env[number] = result
             self.widen(number)
 
@@ -359,7 +369,3 @@ def _flat(state: State) -> list[Val]:
 def _unflat(values: Sequence[Val], parts: int) -> State:
     count = len(values) // parts
     return [list(values[i * count : (i + 1) * count]) for i in range(parts)]
-
-
-def emit_loop(b: FunctionBuilder, kernel: LoopKernel, args: Sequence[Val]) -> None:
-    LoopEmitter(b, kernel, args).run()

@@ -7,14 +7,16 @@ from collections.abc import Callable
 
 from lucid.codegen.llvm import FunctionBuilder, Val, const, vector
 from lucid.codegen.lowering import ELEMENTS, less, maximum, minimum
-from lucid.ir.types import DType, f32, f64, u32
+from lucid.ir.types import DType, f32, f64, i32, u32
 
 Accumulator = list[Val]
 Combine = Callable[[FunctionBuilder, DType, Val, Val], Val]
 
 # Additions into one f32 accumulator; beyond it f64 ones keep the error that of pairwise summation.
 SHORT = 64
-_LAST = (1 << 63) - 1
+# Positions are counted in i32: half the registers, and no axis is longer.
+POSITION = i32
+_LAST = (1 << 31) - 1
 
 
 def _add(b: FunctionBuilder, d: DType, x: Val, y: Val) -> Val:
@@ -72,7 +74,7 @@ def accumulated(op: str, dtype: DType, rounds: int) -> DType:
 def start(op: str, dtype: DType, lanes: int) -> Accumulator:
     first = const(vector(ELEMENTS[dtype], lanes), identity(op, dtype))
     if op in ("argmax", "argmin"):
-        return [first, const(vector("i64", lanes), _LAST)]
+        return [first, const(vector(ELEMENTS[POSITION], lanes), _LAST)]
     return [first]
 
 

@@ -6,9 +6,16 @@ from dataclasses import dataclass
 
 from lucid.codegen.build import Builder
 from lucid.codegen.forms import dot
-from lucid.codegen.fuse import Fusion, Group, is_reduction
-from lucid.codegen.items import Buffer, Item, ItemList, Region, lower_pointwise_scatter
+from lucid.codegen.fuse import Fusion, Group
+from lucid.codegen.items import (
+    Buffer,
+    Item,
+    ItemList,
+    Region,
+    is_reduction,
+)
 from lucid.codegen.kernel import CheckKernel, Kernel
+from lucid.codegen.legalize import legalize
 from lucid.codegen.lowering import RULES
 from lucid.codegen.target import Target
 from lucid.ir.clone import copy_graph
@@ -84,7 +91,7 @@ def make_program(
     """
     graph = copy_graph(graph)
     graph.drop_dead_nodes()
-    checked = lower_pointwise_scatter(graph)
+    checked = legalize(graph)
     items = ItemList(graph, strides, checked)
     fusion = Fusion(items, fuse)
     _update_in_place(fusion)
@@ -138,7 +145,7 @@ def _readers(fusion: Fusion, cell: Value) -> list[Group]:
     found = [
         fusion.group_of[item]
         for item in fusion.group_of
-        if any(fusion.source.base(operand) is cell for operand in item.operands)
+        if cell in fusion.source.inputs_read(item)
     ]
     return list(dict.fromkeys(found))
 
@@ -150,7 +157,12 @@ def _same_elements(fusion: Fusion, group: Group, store: Item) -> bool:
     target = dot(group.forms[store], store.region.strides, store.region.offset)
     for item in group.items:
         forms = group.operand_forms.get(item, group.forms[item])
-        for operand in item.operands:
+        read = source.reads(item)
+        if store.cell in source.inputs_read(item) and not any(
+            source.base(operand) is store.cell for operand in read
+        ):
+            return False
+        for operand in read:
             if source.base(operand) is not store.cell:
                 continue
             simple = item.op == "store" or item.op in RULES or is_reduction(item)
@@ -192,7 +204,7 @@ def _assign_homes(fusion: Fusion) -> dict[Value, Region]:
     source = fusion.source
     wanted: dict[Value, None] = {}
     for item, group in fusion.group_of.items():
-        for operand in item.operands:
+        for operand in source.reads(item):
             producer = fusion.computed.get(source.base(operand))
             if producer is not None and fusion.group_of[producer] is not group:
                 wanted[source.base(operand)] = None

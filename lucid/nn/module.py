@@ -12,6 +12,7 @@ from lucid.device import check_device
 from lucid.ir.errors import ArgumentError, MissingRuleError, OptionError
 from lucid.ir.types import DType, f32, f64
 from lucid.nn import tracing
+from lucid.nn.errors import NamingError, NoSuchAttributeError
 from lucid.nn.parameter import Parameter
 from lucid.nn.state import IncompatibleKeys, load_state, save_state
 from lucid.tensor.core import constant
@@ -42,8 +43,10 @@ class Module:
     _forward_pre_hooks: dict[int, Callable[..., Any]]
 
     def __init__(self) -> None:
-        for register in (*_REGISTERS, "_forward_hooks", "_forward_pre_hooks"):
+        for register in _REGISTERS:
             object.__setattr__(self, register, {})
+        for register in ("_forward_hooks", "_forward_pre_hooks"):
+            object.__setattr__(self, register, tracing.HookDict())
         object.__setattr__(self, "_transient", set())
         object.__setattr__(self, "training", True)
 
@@ -75,12 +78,10 @@ class Module:
 
     def register_forward_hook(self, hook: Callable[..., Any]) -> HookHandle:
         """Call `hook(module, args, result)` after each forward; it may return another result."""
-        tracing.note_change()
         return HookHandle.add(self._forward_hooks, hook)
 
     def register_forward_pre_hook(self, hook: Callable[..., Any]) -> HookHandle:
         """Call `hook(module, args)` before each forward; it may return other arguments."""
-        tracing.note_change()
         return HookHandle.add(self._forward_pre_hooks, hook)
 
     # ------------------------------------------------------------------ attributes
@@ -92,7 +93,7 @@ class Module:
                 if trace_hooks.is_tracing():
                     tracing.meet(self, tracing.path_of(self))
                 return held[name]
-        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+        raise NoSuchAttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
     def __setattr__(self, name: str, value: Any) -> None:
         register = self._register_for(name, value)
@@ -114,7 +115,7 @@ class Module:
         if isinstance(value, (Parameter, Module)):
             if "_parameters" not in self.__dict__:
                 kind = "parameters" if isinstance(value, Parameter) else "module"
-                raise AttributeError(f"cannot assign {kind} before Module.__init__() call")
+                raise NoSuchAttributeError(f"cannot assign {kind} before Module.__init__() call")
             return "_parameters" if isinstance(value, Parameter) else "_modules"
         for register, expected in _EXPECTED.items():
             if name in self.__dict__.get(register, ()):
@@ -141,13 +142,13 @@ class Module:
 
     def _check_name(self, what: str, name: str, register: str) -> None:
         if "_parameters" not in self.__dict__:
-            raise AttributeError(f"cannot assign {what} before Module.__init__() call")
+            raise NoSuchAttributeError(f"cannot assign {what} before Module.__init__() call")
         if not isinstance(name, str):
             raise ArgumentError(f"{what} name should be a string. Got {type(name).__name__}")
         if "." in name or not name:
-            raise KeyError(f'{what} name can\'t contain "." or be empty, got "{name}"')
+            raise NamingError(f'{what} name can\'t contain "." or be empty, got "{name}"')
         if hasattr(self, name) and name not in self.__dict__[register]:
-            raise KeyError(f"attribute '{name}' already exists")
+            raise NamingError(f"attribute '{name}' already exists")
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
         """Add a tensor that is state but isn't trained, such as a running mean.
@@ -269,31 +270,31 @@ class Module:
             yield buffer
 
     def get_submodule(self, target: str) -> Module:
-        """The module at a dotted path; "" is this one. Raises AttributeError."""
+        """The module at a dotted path; "" is this one. Raises `NoSuchAttributeError`."""
         module: Any = self
         for name in target.split(".") if target else ():
             if not hasattr(module, name):
-                raise AttributeError(f"{type(module).__name__} has no attribute `{name}`")
+                raise NoSuchAttributeError(f"{type(module).__name__} has no attribute `{name}`")
             module = getattr(module, name)
             if not isinstance(module, Module):
-                raise AttributeError(f"`{name}` is not a Module")
+                raise NoSuchAttributeError(f"`{name}` is not a Module")
         result: Module = module
         return result
 
     def get_parameter(self, target: str) -> Parameter:
-        """The parameter at a dotted path. Raises AttributeError."""
+        """The parameter at a dotted path. Raises `NoSuchAttributeError`."""
         path, _, name = target.rpartition(".")
         value = getattr(self.get_submodule(path), name)
         if not isinstance(value, Parameter):
-            raise AttributeError(f"`{name}` is not a Parameter")
+            raise NoSuchAttributeError(f"`{name}` is not a Parameter")
         return value
 
     def get_buffer(self, target: str) -> Tensor:
-        """The buffer at a dotted path. Raises AttributeError."""
+        """The buffer at a dotted path. Raises `NoSuchAttributeError`."""
         path, _, name = target.rpartition(".")
         module = self.get_submodule(path)
         if module._buffers.get(name) is None:
-            raise AttributeError(f"`{name}` is not a buffer")
+            raise NoSuchAttributeError(f"`{name}` is not a buffer")
         buffer: Tensor = getattr(module, name)
         return buffer
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from lucid.autograd.modes import no_grad
-from lucid.ir.errors import ArgumentError, LucidError
+from lucid.ir.errors import ArgumentError
+from lucid.nn.errors import ModuleStateError
 from lucid.nn.parameter import Parameter
 from lucid.tensor.core import of_array
 from lucid.tensor.tensor import Tensor
@@ -16,12 +17,6 @@ from lucid.tensor.writing import write_
 
 if TYPE_CHECKING:
     from lucid.nn.module import Module
-
-
-class ModuleStateError(LucidError, KeyError):
-    """A state dict that doesn't fit the module."""
-
-    __str__ = RuntimeError.__str__  # KeyError would show the repr of a text of many lines
 
 
 class IncompatibleKeys(NamedTuple):

@@ -7,14 +7,14 @@ are met when they are called, or a parameter is read.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from lucid.compiler import hooks
 from lucid.nn.naming import trace_name, variable_name
-from lucid.tensor.context import epoch
+from lucid.tensor.context import context, epoch
 
 if TYPE_CHECKING:
     from lucid.nn.module import Module
@@ -30,12 +30,21 @@ def note_change() -> None:
 def meet(module: Module, path: str) -> None:
     """Make the running trace depend on the module: attributes, parameters, submodules, hooks."""
     hooks.meet(module, path)
-    if module._forward_hooks or module._forward_pre_hooks:
-        hooks.live(lambda: _hooks(module), f"hooks of {trace_name(module, lambda: path)}")
+    hooks.live(lambda: HookDict.changes, "changes to the hooks of modules")
 
 
-def _hooks(module: Module) -> str:
-    return ", ".join(map(str, (*module._forward_pre_hooks, *module._forward_hooks)))
+class HookDict(dict[int, Callable[..., Any]]):
+    """A module's hooks; all changes to any module's are counted, for traces to see."""
+
+    changes = 0
+
+    def __setitem__(self, number: int, hook: Callable[..., Any]) -> None:
+        HookDict.changes += 1
+        super().__setitem__(number, hook)
+
+    def pop(self, number: int, *default: Any) -> Any:
+        HookDict.changes += 1
+        return super().pop(number, *default)
 
 
 def path_of(module: Module) -> str:
@@ -63,9 +72,15 @@ def running(module: Module) -> Iterator[None]:
         _running.reset(token)
 
 
+def _full_path(module: Module) -> str:
+    """The path from the outermost running module's variable."""
+    assert context.recorder is not None
+    return ".".join(filter(None, (context.recorder.scope, path_of(module))))
+
+
 def live_attribute(module: Module, name: str) -> Any:
     """Read an attribute in such a way that a trace reads a float anew at each call."""
     if not hooks.is_tracing():
         return module.__dict__[name]
-    owner = trace_name(module, lambda: path_of(module))
+    owner = trace_name(module, lambda: _full_path(module))
     return hooks.live(lambda: module.__dict__[name], f"{owner}.{name}")

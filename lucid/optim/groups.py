@@ -133,6 +133,15 @@ class StateEntry(dict[str, Any]):
         super().clear()
 
 
+class Tensors(tuple[tuple[int, ...], ...]):
+    """Which parameters and state tensors there are, by identity."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"{sum(map(len, self))} tensors, #{hash(self) % 10_000}"
+
+
 class Layout:
     """What of an optimizer a compiled step was specialized on.
 
@@ -144,27 +153,12 @@ class Layout:
     __slots__ = ("settings", "tensors")
 
     def __init__(self, groups: Sequence[ParamGroup], state: State) -> None:
-        self.settings = tuple(group.settings() for group in groups)
-        self.tensors = tuple(
+        self.settings = "; ".join(group.settings() for group in groups)
+        self.tensors = Tensors(
             (id(parameter), *map(id, dict.get(state, parameter, {}).values()))
             for group in groups
             for parameter in group.raw("params")
         )
-
-    def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
-        return (
-            isinstance(other, Layout)
-            and self.settings == other.settings
-            and self.tensors == other.tensors
-        )
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        tensors = sum(map(len, self.tensors))
-        return f"({'; '.join(self.settings)}; {tensors} tensors, #{hash(self.tensors) % 10_000})"
 
 
 class State(dict[Any, Any]):

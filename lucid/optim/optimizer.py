@@ -115,7 +115,7 @@ class Optimizer:
             for parameter in parameters:
                 self._prepare(group, parameter)
         if hooks.is_tracing():
-            self.guard()
+            self._guard_tensors()
         for group, parameters in zip(self.param_groups, with_gradient, strict=True):
             for parameter in parameters:
                 gradient = parameter.grad
@@ -140,9 +140,16 @@ class Optimizer:
             hooks.on_trace_failure(lambda: [entry.pop(key, None) for key in missing])
 
     def guard(self) -> None:
-        """Make the running trace depend on settings, parameters and state tensors there are."""
-        assert context.recorder is not None
-        context.recorder.guard_value(self.trace_name(), self.layout, self.layout())
+        """Make the running trace depend on all of the groups but their floats."""
+        hooks.live(lambda: self.layout().settings, f"{self.trace_name()}.param_groups")
+
+    def _guard_tensors(self) -> None:
+        """Make the running trace depend on which parameters and state tensors there are."""
+        recorder, name = context.recorder, self.trace_name()
+        assert recorder is not None
+        recorder.guard_value(
+            f"parameters and state of {name}", lambda: self.layout().tensors, self.layout().tensors
+        )
 
     def layout(self) -> Layout:
         """What a compiled step is specialized on; computed anew only when the epoch moved."""

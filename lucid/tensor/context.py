@@ -6,6 +6,9 @@ import threading
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from lucid.autograd.hooks import SavedTensorHooks
+    from lucid.autograd.private import CustomForward
+    from lucid.autograd.saved import MutationGuard
     from lucid.compiler.recorder import Recorder
 
 
@@ -15,11 +18,19 @@ class _Context(threading.local):
     Attributes:
         grad_enabled: whether ops record what their gradients need.
         recorder: the trace that ops are recorded into; None in eager mode.
+        forward: the custom forward that runs with gradients off but may be differentiated later.
+        saved_hooks: the hooks on saved tensors that are in force, innermost last.
+        saved_hooks_refused: why no such hooks may be set; None: they may.
+        mutation_guard: keeps saved tensors as they were when somebody writes to them in place.
     """
 
     def __init__(self) -> None:
         self.grad_enabled = True
         self.recorder: Recorder | None = None
+        self.forward: CustomForward | None = None
+        self.saved_hooks: list[SavedTensorHooks] = []
+        self.saved_hooks_refused: str | None = None
+        self.mutation_guard: MutationGuard | None = None
 
 
 context = _Context()

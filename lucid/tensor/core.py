@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from lucid.autograd.node import Missing, Node, OpNode
+from lucid.autograd.node import Missing, Node, OpNode, edge_of
+from lucid.autograd.private import Note, note_op
 from lucid.ir.errors import ArgumentError, LucidError, TraceError
 from lucid.ir.location import Location, user_frame
 from lucid.ir.op import Attributes, Op, Operand
@@ -55,6 +56,7 @@ class TensorCore(Operand):
         "_hooks",
         "_line",
         "_output_nr",
+        "_private",
         "_requires_grad",
         "_retains_grad",
         "_storage",
@@ -81,6 +83,7 @@ class TensorCore(Operand):
     _grad: TensorCore | None
     _grad_fn: Node | None
     _output_nr: int
+    _private: Note | None  # the history it has for the custom forward that runs
     _hooks: dict[int, Callable[..., Any]] | None
     _retains_grad: bool
     _accumulator: Any
@@ -334,6 +337,7 @@ def _new(storage: Storage, type: TensorType, array: np.ndarray | None, chain: Vi
     tensor._grad = None
     tensor._grad_fn = None
     tensor._output_nr = 0
+    tensor._private = None
     tensor._hooks = None
     tensor._retains_grad = False
     tensor._accumulator = None
@@ -416,8 +420,11 @@ def apply_op(op: Op, operands: Sequence[Operand], attributes: Attributes) -> Ope
             result = _evaluate(op, tensors, attributes)
     except LucidError as error:
         raise _with_origins(error, tensors) from None
-    if op.vjp is not None and context.grad_enabled:
-        _record_history(op, tensors, attributes, result)
+    if op.vjp is not None:
+        if context.grad_enabled:
+            _record_history(op, tensors, attributes, result)
+        elif context.forward is not None:
+            note_op(op, tensors, attributes, result)
     return result
 
 
@@ -492,7 +499,8 @@ def _record_history(
         return
     if result._type.dtype.kind == "float":
         result._requires_grad = True  # before the node saves it
-        result._grad_fn = OpNode(op, operands, attributes, result)
+        edges = tuple(map(edge_of, operands))
+        result._grad_fn = OpNode(op, operands, attributes, result, edges)
 
 
 def _with_origins(error: LucidError, operands: Sequence[TensorCore]) -> LucidError:

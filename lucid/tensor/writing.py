@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from lucid.autograd.node import CopySlices
+from lucid.autograd.node import CopySlices, edge_of, move_retained
+from lucid.autograd.private import note_write
 from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, DTypeError, LucidError, ShapeError
 from lucid.ir.op import Attributes, Op
@@ -71,6 +72,8 @@ def write_(target: TensorCore, value: TensorCore) -> Tensor:
     """
     check_writable(target)
     value = _fitted(target, value)
+    if context.mutation_guard is not None:
+        context.mutation_guard.before_write(target)
     if context.recorder is not None:
         context.recorder.write(target, value)
     else:
@@ -79,8 +82,11 @@ def write_(target: TensorCore, value: TensorCore) -> Tensor:
             raise LucidError("the memory of this tensor is read-only\nhint: use clone() first")
         np.copyto(array, cast(np.ndarray, value._array))
     target._counter.value += 1
-    if context.grad_enabled and (value.requires_grad or target.requires_grad):
-        rebase_history(target, value)
+    if context.grad_enabled:
+        if value.requires_grad or target.requires_grad:
+            rebase_history(target, value)
+    elif context.forward is not None:
+        note_write(target, value)
     return cast("Tensor", target)
 
 
@@ -141,6 +147,7 @@ def rebase_history(target: TensorCore, value: TensorCore) -> None:
     if context.recorder is not None:
         context.recorder.note_history(target if target._base is None else target._base)
     base = target._base
+    before = target._grad_fn, target._output_nr
     if base is None:
         target._grad_fn, target._output_nr = value.grad_fn, value._output_nr
         if value.requires_grad and value.grad_fn is None:  # a leaf was copied in
@@ -148,11 +155,14 @@ def rebase_history(target: TensorCore, value: TensorCore) -> None:
             target._grad_fn, target._output_nr = copied.grad_fn, copied._output_nr
         target._requires_grad = value.requires_grad
         target._epoch += 1
-        return
-    base._grad_fn = CopySlices(base, value, target._view_chain)
-    base._output_nr = 0
-    base._requires_grad = True
-    base._epoch += 1
+    else:
+        before = base._grad_fn, base._output_nr
+        edges = (edge_of(base), edge_of(value))
+        base._grad_fn = CopySlices(base._type, edges, target._view_chain)
+        base._output_nr = 0
+        base._requires_grad = True
+        base._epoch += 1
+    move_retained(target if base is None else base, *before)
 
 
 def set_data(target: TensorCore, value: TensorCore) -> None:

@@ -88,7 +88,8 @@ def power_of_two(b: FunctionBuilder, n: Val) -> Val:
 
 def scale(b: FunctionBuilder, x: Val, n: Val) -> Val:
     """x * 2^n rounded once, also where the result is denormal or overflows."""
-    if b.target.has_vector_ldexp and x.lanes > 1:
+    fits = 1 < x.lanes <= b.target.lanes(x.element)  # LLVM can't split this one
+    if b.target.has_vector_ldexp and fits:
         return b.intrinsic("ldexp", x, n, overloads=2)
     half = b.ashr(n, 1)
     return b.mul(b.mul(x, power_of_two(b, half)), power_of_two(b, b.sub(n, half)))

@@ -13,11 +13,11 @@ from lucid.tensor.tensor import Tensor
 
 
 class Dropout(Function):
-    """x where a uniform number falls below 1 - p, scaled by 1 / (1 - p), else 0 * x."""
+    """x where a uniform number falls below `keep`, scaled by 1 / keep, else 0 * x."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, uniform: Tensor, p: float) -> Tensor:
-        noise = (uniform < 1.0 - p).to(x.dtype) / (1.0 - p)
+    def forward(ctx: Any, x: Tensor, uniform: Tensor, keep: float) -> Tensor:
+        noise = (uniform < keep).to(x.dtype) / keep
         ctx.save_for_backward(noise)
         return x * noise
 
@@ -40,5 +40,5 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
     if p == 1.0:
         y: Tensor = input * 0.0
     else:
-        y = apply(Dropout, input, lucid.rand(input.shape, dtype=f32), p)
+        y = apply(Dropout, input, lucid.rand(input.shape, dtype=f32), 1.0 - p)
     return input.copy_(y) if inplace else y

@@ -47,9 +47,8 @@ class Linear(Module):
         self.in_features = in_features
         self.out_features = out_features
         self.weight = Parameter(lucid.empty(out_features, in_features, dtype=dtype))
-        self.bias = Parameter(lucid.empty(out_features, dtype=dtype)) if bias else None
-        if not bias:
-            self.register_parameter("bias", None)
+        shift = Parameter(lucid.empty(out_features, dtype=dtype)) if bias else None
+        self.register_parameter("bias", shift)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from lucid.autograd.modes import no_grad
 from lucid.compiler import hooks
 from lucid.ir.errors import ArgumentError, MissingRuleError
+from lucid.nn.errors import NamingError
 from lucid.nn.naming import trace_name, variable_name
 from lucid.optim.groups import ParamGroup
 from lucid.optim.optimizer import Optimizer
@@ -63,7 +64,7 @@ class LRScheduler:
             if last_epoch == -1:
                 group.setdefault("initial_lr", rate_of(group))
             elif "initial_lr" not in group:
-                raise KeyError(
+                raise NamingError(
                     f"param 'initial_lr' is not specified in param_groups[{position}] when "
                     "resuming scheduler with last_epoch >= 0.\n"
                     "hint: load the optimizer's state dict first, or leave last_epoch out"

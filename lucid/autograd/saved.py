@@ -1,0 +1,192 @@
+"""Tensors saved for the backward: with the version they had, and without reference cycles."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lucid.ir.errors import LucidError
+from lucid.tensor.context import context
+
+if TYPE_CHECKING:
+    from lucid.autograd.node import Edge, Node
+    from lucid.tensor.core import TensorCore
+    from lucid.tensor.storage import Storage
+
+FREED = (
+    "Trying to backward through the graph a second time (or directly access saved tensors after "
+    "they have already been freed). Saved intermediate values of the graph are freed when you call "
+    ".backward() or autograd.grad(). Specify retain_graph=True if you need to backward through the "
+    "graph a second time or if you need to access saved tensors after calling backward."
+)
+
+
+class SavedTensor:
+    """A tensor kept for the backward.
+
+    An output of the node itself is kept without its history, so that node and output don't keep one
+    another alive; unpacking restores it.
+
+    Attributes:
+        output_nr: which output of the saving node it is; -1: none.
+        version: of the tensor when it was saved; a later one means that it was written since.
+        edge: a history that the kept tensor itself hasn't: restored when it is unpacked.
+        private_edge: the history that a custom forward gave it; only a backward that is itself
+            recorded sees it.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "edge",
+        "output_nr",
+        "packed",
+        "private_edge",
+        "requires_grad",
+        "tensor",
+        "unpack_hook",
+        "version",
+    )
+
+    def __init__(self, tensor: TensorCore, output_nr: int, is_private: bool = False) -> None:
+        from lucid.autograd.private import noted_edge
+        from lucid.tensor.core import alias
+
+        self.version = tensor._counter.value
+        self.output_nr = output_nr
+        self.requires_grad = tensor._requires_grad or is_private
+        self.edge: Edge | None = None
+        self.private_edge = noted_edge(tensor) if output_nr < 0 else None
+        self.packed: Any = None
+        self.unpack_hook: Any = None
+        self.tensor: TensorCore | None = None
+        if context.saved_hooks and not is_private:
+            self._pack(tensor)
+        else:
+            self.tensor = alias(tensor) if output_nr >= 0 else tensor
+        if context.mutation_guard is not None:
+            context.mutation_guard.watch(tensor._storage, self)
+
+    def _pack(self, tensor: TensorCore) -> None:
+        from lucid.autograd.node import edge_of
+        from lucid.tensor.core import alias
+
+        hooks = context.saved_hooks[-1]
+        if self.output_nr < 0:
+            self.edge = edge_of(tensor)
+        given = alias(tensor)
+        before = context.grad_enabled
+        context.grad_enabled = False
+        try:
+            self.packed = hooks.pack(given)
+        finally:
+            context.grad_enabled = before
+        if given._counter.value != self.version:
+            raise LucidError(
+                "A saved tensor pack hook is modifying its input in place. Tensors provided as "
+                "input to pack hook cannot be modified by in-place operations as this can lead to "
+                "unexpected side-effects."
+            )
+        self.unpack_hook = hooks.unpack
+
+    def unpack(self, node: Node, differentiably: bool = True) -> TensorCore:
+        """The tensor as it was. Raises when it was written in place since."""
+        tensor = self._content(node)
+        if self.output_nr >= 0:
+            return with_history(tensor, (node, self.output_nr)) if self.requires_grad else tensor
+        if self.edge is not None:
+            return with_history(tensor, self.edge)
+        if self.private_edge is not None and differentiably and context.grad_enabled:
+            return with_history(tensor, self.private_edge)
+        return tensor
+
+    def _content(self, node: Node) -> TensorCore:
+        tensor = self.tensor
+        if tensor is None:
+            from lucid.autograd.hooks import checked_unpack
+
+            return checked_unpack(self.unpack_hook, self.packed)
+        if tensor._counter.value != self.version:
+            raise LucidError(self._modified(tensor, node))
+        return tensor
+
+    def _modified(self, tensor: TensorCore, node: Node) -> str:
+        """PyTorch's text, with the line that saved it."""
+        kind = _KINDS.get(tensor.dtype.name, "Tensor")
+        source = node if self.output_nr >= 0 else tensor._grad_fn
+        number = self.output_nr if self.output_nr >= 0 else tensor._output_nr
+        origin = ""
+        if source is not None:
+            origin = f", which is output {number} of {source.short_name()},"
+        return (
+            "one of the variables needed for gradient computation has been modified by an inplace "
+            f"operation: [{kind} {list(tensor._type.shape)}]{origin} is at version "
+            f"{tensor._counter.value}; expected version {self.version} instead.\n"
+            f"  saved for {node.name()}{node.place()}"
+        )
+
+    def keep_copy(self) -> None:
+        """Keep a copy instead of the tensor, which is about to be written in place."""
+        from lucid.autograd.node import edge_of
+
+        tensor = self.tensor
+        if tensor is None or tensor._counter.value != self.version:
+            return
+        if self.output_nr < 0 and self.edge is None:
+            self.edge = edge_of(tensor)
+        self.tensor = copy_of(tensor)
+        self.version = self.tensor._counter.value
+
+
+_KINDS = {
+    "bool": "BoolTensor",
+    "i32": "IntTensor",
+    "i64": "LongTensor",
+    "f32": "FloatTensor",
+    "f64": "DoubleTensor",
+}
+
+
+def copy_of(tensor: TensorCore) -> TensorCore:
+    """The same numbers in memory that nobody else holds, without history."""
+    from lucid.tensor.core import of_array, of_value
+
+    recorder = context.recorder
+    if recorder is not None:
+        return of_value(recorder.value_of(tensor))
+    assert tensor._array is not None
+    return of_array(np.array(tensor._array, order="C"))
+
+
+def with_history(tensor: TensorCore, edge: Edge) -> TensorCore:
+    """A tensor on the same memory whose gradient goes along `edge`."""
+    from lucid.autograd.node import AccumulateGrad
+    from lucid.tensor.core import alias
+
+    restored = alias(tensor)
+    restored._requires_grad = True
+    node, number = edge
+    if isinstance(node, AccumulateGrad):  # it stands for the leaf
+        restored._accumulator = weakref.ref(node)
+        restored.__dict__["_kept_accumulator"] = node
+    else:
+        restored._grad_fn, restored._output_nr = node, number
+    return restored
+
+
+class MutationGuard:
+    """Copies saved tensors before somebody writes to their memory."""
+
+    def __init__(self) -> None:
+        self._watched: dict[Storage, list[weakref.ref[SavedTensor]]] = {}
+
+    def watch(self, storage: Storage, saved: SavedTensor) -> None:
+        self._watched.setdefault(storage, []).append(weakref.ref(saved))
+
+    def before_write(self, target: TensorCore) -> None:
+        """Let what was saved of the target's memory keep a copy."""
+        for reference in self._watched.pop(target._storage, ()):
+            saved = reference()
+            if saved is not None:
+                saved.keep_copy()

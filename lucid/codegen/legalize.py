@@ -1,0 +1,69 @@
+"""Rewrites of a graph into ops that the kernels are good at."""
+
+from __future__ import annotations
+
+from lucid.ir import ops
+from lucid.ir.graph import Graph, Node, Value
+
+
+def legalize(graph: Graph) -> list[Node]:
+    """Replace nodes by simpler ones, where there are any.
+
+    Returns the indexed nodes that are gone: their indices must still be checked.
+    """
+    replacement: dict[Value, Value] = {}
+    gone: list[Node] = []
+    old, graph.nodes = graph.nodes, []
+    for node in old:
+        node.operands = tuple(replacement.get(v, v) for v in node.operands)
+        result = _pointwise_scatter(node)
+        if result is not None:
+            gone.append(node)
+        else:
+            result = _trivial_reduction(node)
+        if result is None:
+            graph.nodes.append(node)
+        else:
+            replacement[node.result] = result
+    graph.substitute(replacement)
+    return gone
+
+
+def _trivial_reduction(node: Node) -> Value | None:
+    """Over axes of one element: a reshape; its position is 0."""
+    if node.op.kind != "reduce":
+        return None
+    x, attributes = node.operands[0], node.attributes
+    axes = attributes["axes"] if "axes" in attributes else (attributes["axis"],)
+    if any(x.shape[axis] != 1 for axis in axes):
+        return None
+    type_ = node.result.type
+    if "axis" in attributes:
+        result = ops.full(x, 0, type_.shape, type_.dtype)
+    else:
+        result = ops.reshape(x, shape=type_.shape)
+    assert isinstance(result, Value)
+    return result
+
+
+def _pointwise_scatter(node: Node) -> Value | None:
+    """scatter_add(b, i, s) with one index per line = where(iota == i, b + s, b): no serial loop.
+
+    Without duplicates on the axis each element gets at most one addend, so that the sum becomes
+    elementwise and fuses; the gradient of a cross-entropy has this form.
+    """
+    if node.op.name not in ("scatter_add", "scatter"):
+        return None
+    base, index, source = node.operands
+    axis: int = node.attributes["axis"]
+    expected = (*base.shape[:axis], 1, *base.shape[axis + 1 :])
+    if index.shape != expected or not base.type.size:
+        return None
+    negative = ops.lt(index, ops.zero(index))
+    size = index.constant(base.shape[axis], index.dtype)
+    position = ops.where(negative, ops.add(index, size), index)
+    count = ops.indices(index, base.shape, axis, index.dtype)
+    updated = ops.add(base, source) if node.op.name == "scatter_add" else source
+    result = ops.where(ops.eq(count, position), updated, base)
+    assert isinstance(result, Value)
+    return result

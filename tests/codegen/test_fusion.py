@@ -1,0 +1,185 @@
+"""Which ops share a kernel: facts about whole programs, and that fusing changes no result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from lucid.ir import ops
+from lucid.ir.graph import Graph, Value
+from lucid.ir.interpret import interpret
+from lucid.ir.types import TensorType, f32, i64
+from lucid.runtime import Executable, compile_graph
+
+ROWS, COLUMNS = 6, 40
+
+
+def row_mean(x: Value) -> Value:
+    return ops.sum(x, axes=(1,)) * (1 / x.shape[1])
+
+
+def column(x: Value) -> Value:
+    return ops.reshape(x, shape=(x.shape[0], 1))
+
+
+def softmax(x: Value) -> Value:
+    e = ops.exp(ops.sub(x, column(ops.amax(x, axes=(1,)))))
+    return ops.div(e, column(ops.sum(e, axes=(1,))))
+
+
+def layer_norm(x: Value, gain: Value, shift: Value) -> Value:
+    centred = ops.sub(x, column(row_mean(x)))
+    variance = row_mean(ops.mul(centred, centred))
+    scaled = ops.mul(centred, column(ops.rsqrt(variance + 1e-5)))
+    return ops.add(ops.mul(scaled, gain), shift)
+
+
+def linear_relu(x: Value, w: Value, bias: Value) -> Value:
+    z = ops.add(ops.matmul(x, ops.transpose(w, perm=(1, 0))), bias)
+    return ops.maximum(z, ops.zero(z))
+
+
+def chain(x: Value) -> Value:
+    for _ in range(5):
+        x = ops.tanh(x * 0.5 + 1.0)
+    return x
+
+
+def transposed_sum(x: Value) -> Value:
+    flipped = ops.transpose(ops.exp(x), perm=(1, 0))
+    return ops.transpose(ops.add(flipped, flipped), perm=(1, 0))
+
+
+def through_reshape(x: Value) -> Value:
+    flat = ops.reshape(ops.neg(x), shape=(ROWS * COLUMNS,))
+    parts = ops.reshape(ops.mul(flat, flat), shape=(ROWS, 4, COLUMNS // 4))
+    return ops.add(parts, parts)
+
+
+def normalized_sum(x: Value) -> Value:
+    """A row's reduction that feeds the next one, and a sum of rows beside it."""
+    y = softmax(x)
+    return ops.sum(ops.mul(y, ops.log(y)), axes=(1,))
+
+
+def two_reductions(x: Value) -> Value:
+    mean, square = row_mean(x), row_mean(ops.mul(x, x))
+    return ops.sub(square, ops.mul(mean, mean))
+
+
+def chosen_logits(x: Value) -> Value:
+    """The cross-entropy's value and gradient per row."""
+    graph = x.graph
+    labels = graph.add_input(TensorType(i64, (ROWS, 1)))
+    return ops.scatter_add(softmax(x), labels, ops.full(x, -1.0, (ROWS, 1), f32), axis=1)
+
+
+X, ROW, W = (ROWS, COLUMNS), (COLUMNS,), (COLUMNS, COLUMNS)
+
+PROGRAMS: list[tuple[Callable[..., Value], tuple[tuple[int, ...], ...], int]] = [
+    (chain, (X,), 1),
+    (softmax, (X,), 1),
+    (layer_norm, (X, ROW, ROW), 1),
+    (linear_relu, (X, W, ROW), 1),
+    (transposed_sum, (X,), 1),
+    (through_reshape, (X,), 1),
+    (normalized_sum, (X,), 1),
+    (two_reductions, (X,), 1),
+    (chosen_logits, (X,), 2),  # the check of the labels
+]
+
+
+def build(program: Callable[..., Value], shapes: tuple[tuple[int, ...], ...]) -> Graph:
+    graph = Graph(program.__name__)
+    operands = [graph.add_input(TensorType(f32, shape)) for shape in shapes]
+    graph.outputs = [program(*operands)]
+    return graph
+
+
+def arrays_for(graph: Graph, rng: np.random.Generator) -> list[np.ndarray]:
+    return [
+        rng.integers(0, 3, entry.value.shape)
+        if entry.value.dtype is i64
+        else rng.normal(size=entry.value.shape).astype(np.float32)
+        for entry in graph.inputs
+    ]
+
+
+def assert_right(executable: Executable, graph: Graph, rng: np.random.Generator) -> None:
+    arrays = arrays_for(graph, rng)
+    want, _ = interpret(graph, arrays)
+    for ours, theirs in zip(executable.call(arrays), want, strict=True):
+        scale = max(1.0, float(np.abs(theirs).max(initial=0)))
+        np.testing.assert_allclose(ours, theirs, rtol=2e-5, atol=2e-6 * scale)
+
+
+@pytest.mark.parametrize(
+    ("program", "shapes", "kernels"), PROGRAMS, ids=lambda p: getattr(p, "__name__", None)
+)
+def test_a_pattern_is_one_kernel(
+    program: Callable[..., Value],
+    shapes: tuple[tuple[int, ...], ...],
+    kernels: int,
+    rng: np.random.Generator,
+) -> None:
+    graph = build(program, shapes)
+    executable = compile_graph(graph)
+    assert executable.kernel_count == kernels, executable.stages["kernels"]
+    assert_right(executable, graph, rng)
+    assert_right(compile_graph(graph, fuse=False), graph, rng)
+
+
+def test_a_fused_program_needs_no_memory_between() -> None:
+    executable = compile_graph(build(softmax, (X,)))
+    assert executable.stages["buffers"].startswith("arena of 0 bytes")
+
+
+def test_equal_layers_share_their_code(rng: np.random.Generator) -> None:
+    graph = Graph()
+    x = graph.add_input(TensorType(f32, X))
+    for _ in range(4):
+        w, b = (graph.add_input(TensorType(f32, shape)) for shape in (W, ROW))
+        x = linear_relu(x, w, b)
+    graph.outputs = [x]
+    executable = compile_graph(graph)
+    assert (executable.kernel_count, executable.function_count) == (4, 1)
+    assert_right(executable, graph, rng)
+
+
+def test_a_value_isn_t_read_before_it_is_complete(rng: np.random.Generator) -> None:
+    """y = x + sum(x), z = y + sum(y) over all elements: no kernel can do both of a long row."""
+    graph = Graph()
+    x = graph.add_input(TensorType(f32, (200, 300)))
+    y = ops.add(x, ops.sum(x, axes=(0, 1)) * 1e-4)
+    graph.outputs = [ops.add(y, ops.sum(y, axes=(0, 1)) * 1e-4)]
+    executable = compile_graph(graph)
+    assert executable.kernel_count > 1
+    assert_right(executable, graph, rng)
+
+
+def test_no_path_leads_out_of_a_kernel_and_back(rng: np.random.Generator) -> None:
+    """The product between two elementwise ops on x keeps them apart."""
+    graph = Graph()
+    x = graph.add_input(TensorType(f32, (8, 8)))
+    a = ops.exp(x)
+    graph.outputs = [ops.add(a, ops.matmul(a, a))]
+    executable = compile_graph(graph)
+    assert executable.kernel_count == 2
+    assert_right(executable, graph, rng)
+
+
+def test_parts_are_written_where_they_belong(rng: np.random.Generator) -> None:
+    """A concatenation copies nothing: its parts are computed into their places."""
+    graph = Graph()
+    x = graph.add_input(TensorType(f32, X))
+    graph.outputs = [ops.concat(ops.exp(x), ops.neg(x), axis=1)]
+    assert_right(compile_graph(graph), graph, rng)
+
+
+def test_kernels_can_be_read() -> None:
+    text = compile_graph(build(softmax, (X,))).stages["kernels"]
+    assert "for i0 in 6 {" in text
+    assert "reduce %0 amax : f32" in text
+    assert "pass 2:" in text

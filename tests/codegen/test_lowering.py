@@ -1,0 +1,252 @@
+"""Compiled code computes what the ops' NumPy references say, at every vector width."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import hypothesis
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+from ir.op_cases import cases, named, standing_ops
+from random_graphs import Case
+from random_graphs import cases as random_cases
+
+from lucid.codegen.lowering import RULES
+from lucid.codegen.target import Target, host_target
+from lucid.ir import ops
+from lucid.ir.errors import MissingRuleError
+from lucid.ir.graph import Graph, Value
+from lucid.ir.interpret import interpret
+from lucid.ir.op import OPS, Op
+from lucid.ir.types import TensorType, f32, f64, i64, type_of_array
+from lucid.runtime import compile_graph
+
+WIDTHS = [host_target().vector_bytes, *(w for w in (32, 16) if w < host_target().vector_bytes)]
+# Rounded like NumPy's up to some units in the last place.
+APPROXIMATE = {
+    "exp", "expm1", "log", "log1p", "sin", "cos", "tanh", "sigmoid", "erf", "pow",
+}  # fmt: skip
+# Sums and products in another order than NumPy's.
+REORDERED = {"sum", "prod", "cumsum", "matmul"}
+# Which of two zeros is the greater isn't defined.
+EITHER_ZERO = {"maximum", "minimum", "clamp", "amax", "amin", "sort"}
+ULPS = 4
+
+
+def target_of(width: int) -> Target:
+    return host_target().with_vector_bytes(width)
+
+
+def strides_of(array: np.ndarray) -> tuple[int, ...]:
+    return tuple(stride // array.itemsize for stride in array.strides)
+
+
+def run(graph: Graph, arrays: Sequence[np.ndarray], width: int = WIDTHS[0]) -> list[np.ndarray]:
+    strides = [strides_of(array) for array in arrays]
+    return compile_graph(graph, strides, target=target_of(width)).call(arrays)
+
+
+def assert_same(got: np.ndarray, want: np.ndarray, signed_zeros: bool = True) -> None:
+    """Equal bits, but any NaN equals any other."""
+    assert got.dtype == want.dtype and got.shape == want.shape
+    np.testing.assert_array_equal(got, want)
+    if signed_zeros and got.dtype.kind == "f":
+        number = ~np.isnan(want)
+        np.testing.assert_array_equal(np.signbit(got)[number], np.signbit(want)[number])
+
+
+def assert_close(op: Op, got: np.ndarray, arrays: Sequence[np.ndarray], attributes: dict) -> None:
+    """Within some units in the last place of what the op gives in float64."""
+    wide = [a.astype(np.float64) if a.dtype.kind == "f" else a for a in arrays]
+    with np.errstate(all="ignore"):
+        exact = np.asarray(op.evaluate(*wide, **attributes))
+        want = exact.astype(got.dtype)
+        finite = np.isfinite(exact) & np.isfinite(want) & np.isfinite(got)
+        # Results beyond the range may round to infinity or to the greatest number.
+        edge = np.abs(exact) >= np.finfo(got.dtype).max * (1 - 1e-6)
+        np.testing.assert_array_equal(got[~finite & ~edge], want[~finite & ~edge])
+        error = np.abs(got[finite].astype(np.float64) - exact[finite])
+        unit = np.spacing(np.abs(want[finite])).astype(np.float64)
+    assert (error <= ULPS * unit).all(), f"{op.name}: {(error / unit).max()} ulp"
+
+
+def assert_op(op: Op, got: np.ndarray, arrays: Sequence[np.ndarray], attributes: dict) -> None:
+    want = np.asarray(op.evaluate(*arrays, **attributes))
+    if got.dtype.kind != "f" or op.name not in APPROXIMATE | REORDERED:
+        assert_same(got, want, op.name not in EITHER_ZERO)
+    elif op.name in REORDERED:
+        tolerance = 2e-6 if got.dtype == np.float32 else 1e-14
+        scale = max((np.abs(a[np.isfinite(a)]).max(initial=1.0) for a in arrays), default=1.0)
+        np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance * scale)
+    else:
+        assert_close(op, got, arrays, attributes)
+
+
+def test_every_elementwise_op_has_one_rule() -> None:
+    assert {op.name for op in OPS.values() if op.kind == "map"} == set(RULES)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("op", standing_ops(), ids=named)
+def test_an_op_computes_its_reference(op: Op, width: int, rng: np.random.Generator) -> None:
+    graph = Graph(op.name)
+    given: list[np.ndarray] = []
+    expected = []
+    for sample, arrays, _ in cases(op, rng):
+        values = [graph.add_input(type_of_array(array)) for array in arrays]
+        graph.outputs.append(graph.append(op, values, dict(sample.attributes)).result)
+        given += arrays
+        expected.append((arrays, sample.attributes))
+    results = run(graph, given, width)
+    for got, (arrays, attributes) in zip(results, expected, strict=True):
+        assert_op(op, got, arrays, attributes)
+
+
+def test_an_op_without_a_lowering_is_refused_by_name() -> None:
+    graph = Graph()
+    x = graph.add_input(TensorType(f32, (3,)))
+    unknown = Op("frobnicate", lambda x: x, np.negative)
+    graph.outputs = [graph.append(unknown, [x], {}).result]
+    with pytest.raises(MissingRuleError, match="^frobnicate: no lowering to native code$"):
+        compile_graph(graph)
+
+
+# Layouts --------------------------------------------------------------------------------------
+
+
+def layouts(rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Arrays of shape (6, 10) that lie in memory in different ways."""
+    base = rng.normal(size=(24, 40)).astype(np.float32)
+    return {
+        "transposed": np.ascontiguousarray(base[:10, :6]).T,
+        "every other": base[:12:2, :20:2],
+        "backward": base[5::-1, 9::-1],
+        "rows": base[:6, 3:13],
+        "repeated rows": np.broadcast_to(base[0, :10], (6, 10)),
+        "repeated columns": np.broadcast_to(base[:6, :1], (6, 10)),
+        "one number": np.broadcast_to(base[0, 0], (6, 10)),
+    }
+
+
+LAYOUTS = sorted(layouts(np.random.default_rng(0)))
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_inputs_are_read_with_their_strides(
+    layout: str, width: int, rng: np.random.Generator
+) -> None:
+    x = layouts(rng)[layout]
+    other = rng.normal(size=(6, 10)).astype(np.float32)
+    index = np.array([[3, 0, -1], [9, 2, 2]])
+    graph = Graph()
+    vx, vo, vi = (graph.add_input(type_of_array(a)) for a in (x, other, index))
+    graph.outputs = [
+        ops.add(vx, vo),
+        ops.neg(vx),
+        ops.sum(vx, axes=(0,)),
+        ops.sum(vx, axes=(1,)),
+        ops.sum(vx, axes=(0, 1)),
+        ops.amax(vx, axes=(1,)),
+        ops.argmin(vx, axis=0),
+        ops.reshape(vx, shape=(4, 15)),
+        ops.transpose(vx, perm=(1, 0)),
+        ops.matmul(vx, ops.transpose(vo, perm=(1, 0))),
+        ops.matmul(ops.transpose(vx, perm=(1, 0)), vo),
+        ops.cumsum(vx, axis=0),
+        ops.cumsum(vx, axis=1),
+        ops.sort(vx, axis=0, descending=True),
+        ops.take(vx, vi, axis=1),
+        ops.take(ops.transpose(vx, perm=(1, 0)), vi, axis=0),
+        ops.gather(vx, vi, axis=1),
+        ops.concat(vx, vo, axis=0),
+        ops.index_add(vx, graph.constant(2, i64), ops.sum(vo, axes=(1,)), axis=1),
+    ]
+    got = run(graph, [x, other, index], width)
+    want, _ = interpret(graph, [x, other, index])
+    for ours, theirs in zip(got, want, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("size", [1, 2, 3, 15, 16, 17, 31, 63, 64, 65, 129])
+def test_tails_are_neither_lost_nor_overrun(
+    size: int, width: int, rng: np.random.Generator
+) -> None:
+    arrays = [rng.normal(size=(3, size)).astype(np.float32), rng.integers(0, 9, (3, size))]
+    graph = Graph()
+    x, n = (graph.add_input(type_of_array(array)) for array in arrays)
+    graph.outputs = [
+        ops.mul(x, x),
+        ops.lt(x, ops.zero(x)),
+        ops.sum(n, axes=(1,)),
+        ops.prod(n, axes=(0,)),
+        ops.argmax(x, axis=1),
+        ops.amin(x, axes=(0, 1)),
+        ops.all(ops.ge(n, ops.zero(n)), axes=(1,)),
+        ops.cast(n, dtype=f64),
+    ]
+    want, _ = interpret(graph, arrays)
+    for ours, theirs in zip(run(graph, arrays, width), want, strict=True):
+        assert_same(ours, theirs)
+
+
+@pytest.mark.parametrize("shape", [(100_000,), (300, 700), (5000, 3), (3, 5000)])
+@pytest.mark.parametrize("axes", [(0,), (-1,), None])
+def test_long_sums_are_as_accurate_as_pairwise_ones(
+    shape: tuple[int, ...], axes: tuple[int, ...] | None, rng: np.random.Generator
+) -> None:
+    x = rng.random(shape).astype(np.float32)
+    axes = tuple(range(len(shape))) if axes is None else tuple(a % len(shape) for a in axes)
+    graph = Graph()
+    graph.outputs = [ops.sum(graph.add_input(type_of_array(x)), axes=axes)]
+    (got,) = run(graph, [x])
+    np.testing.assert_allclose(got, x.sum(axes, dtype=np.float64), rtol=1e-6)
+
+
+def test_special_numbers_pass_through_reductions() -> None:
+    nan, inf = np.nan, np.inf
+    x = np.array([[1, nan, 3], [-inf, -inf, -inf], [inf, 0, -inf], [-0.0, -0.0, -0.0]], np.float32)
+    graph = Graph()
+    value = graph.add_input(type_of_array(x))
+    graph.outputs = [
+        op(value, **{name: (1,) if name == "axes" else 1})
+        for op, name in (
+            (ops.sum, "axes"), (ops.amax, "axes"), (ops.amin, "axes"), (ops.prod, "axes"),
+            (ops.argmax, "axis"), (ops.argmin, "axis"),
+        )
+    ]  # fmt: skip
+    want, _ = interpret(graph, [x])
+    for ours, theirs in zip(run(graph, [x]), want, strict=True):
+        assert_same(ours, theirs, signed_zeros=False)
+
+
+# Whole graphs ---------------------------------------------------------------------------------
+
+
+def exact_values(graph: Graph) -> list[Value]:
+    """What depends only on ops that have one right result, so that compiled bits must agree."""
+    inexact = APPROXIMATE | REORDERED | EITHER_ZERO
+    known = {entry.value for entry in graph.inputs}
+    for node in graph.nodes:
+        rounds = node.op.name in inexact and node.result.dtype.is_floating_point
+        if not rounds and known.issuperset(node.operands):
+            known.update(node.results)
+    return [value for value in graph.values() if value in known and value.producer]
+
+
+@hypothesis.settings(max_examples=60)
+@hypothesis.given(random_cases(), st.sampled_from(WIDTHS), st.booleans())
+def test_a_random_graph_computes_what_the_interpreter_does(
+    case: Case, width: int, fuse: bool
+) -> None:
+    graph = case.graph
+    graph.outputs = exact_values(graph)[-8:]
+    try:
+        want, _ = interpret(graph, case.inputs)
+    except IndexError:
+        return
+    got = compile_graph(graph, target=target_of(width), fuse=fuse).call(case.inputs)
+    for ours, theirs in zip(got, want, strict=True):
+        assert_same(ours, theirs)

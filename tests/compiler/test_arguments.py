@@ -1,0 +1,377 @@
+"""Arguments: structure, types, strides, sharing; which program serves a call."""
+
+from __future__ import annotations
+
+import enum
+import functools
+from collections import namedtuple
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+import lucid
+from lucid import nn
+
+Pair = namedtuple("Pair", "a b")
+
+
+@dataclass
+class Batch:
+    x: lucid.Tensor
+    scale: float
+    name: str = "train"
+
+    def doubled(self):
+        return self.x * 2
+
+
+class Kind(enum.Enum):
+    SUM = 1
+    MEAN = 2
+
+
+def test_nested_arguments_and_results_keep_their_structure(agree):
+    def scenario(compile):
+        @compile
+        def step(pair, tree, batch):
+            out = {"s": pair.a + pair.b, "l": [tree["x"][0] * 2, (tree["x"][1],)]}
+            return Pair(out, batch.doubled() * batch.scale), batch
+
+        one = lucid.ones(2)
+        found = step(Pair(one, 2.0), {"x": [one, lucid.tensor(3)]}, Batch(one, 0.5))
+        assert isinstance(found[0], Pair) and isinstance(found[1], Batch)
+        return found
+
+    agree(scenario, traces=1)
+
+
+def test_defaults_keywords_and_variadics(agree):
+    def scenario(compile):
+        @compile
+        def step(x, *rest, scale=2.0, flag=True, **others):
+            out = x * scale if flag else x
+            for item in rest:
+                out = out + item
+            for name in sorted(others):
+                out = out * others[name]
+            return out
+
+        one = lucid.ones(2)
+        return [
+            step(one),
+            step(one, one, 3.0),
+            step(x=one),
+            step(one, scale=3.0),
+            step(one, flag=False),
+            step(one, b=one * 2, a=one * 3),
+            step(one, a=one * 3, b=one * 2),
+        ]
+
+    agree(scenario, traces=6)
+
+
+def test_float_arguments_are_live_and_other_numbers_are_not(agree):
+    def scenario(compile):
+        @compile
+        def step(x, n):
+            return x * n
+
+        one = lucid.ones(2)
+        calls = [1.5, 2.5, np.float32(3.5), 2, 3, 2, True, 1, np.int64(3), -0.0, float("nan")]
+        return [step(one, n) for n in calls]
+
+    agree(scenario, traces=6)
+
+
+def test_values_strings_none_and_enums_choose_the_program(agree):
+    def scenario(compile):
+        @compile
+        def step(x, kind, mode=None, axes=(0,)):
+            out = x.sum(axes) if kind is Kind.SUM else x.mean(axes)
+            return -out if mode == "neg" else out
+
+        x = lucid.arange(6.0).reshape(2, 3)
+        return [
+            step(x, Kind.SUM),
+            step(x, Kind.MEAN),
+            step(x, Kind.SUM, "neg"),
+            step(x, Kind.SUM, axes=(0, 1)),
+            step(x, Kind.SUM, None),
+        ]
+
+    agree(scenario, traces=5)
+
+
+def test_slices_ranges_and_dtypes_are_compared_by_value(agree):
+    def scenario(compile):
+        @compile
+        def step(x, rows, dtype):
+            return x[rows].to(dtype)
+
+        x = lucid.arange(6.0)
+        return [step(x, slice(0, 2), lucid.float64), step(x, slice(0, 2), lucid.float64),
+                step(x, slice(0, 3), lucid.float64)]
+
+    agree(scenario, traces=2)
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3, 0, 2), (1,), (1, 3)])
+def test_scalar_and_empty_arguments(agree, shape):
+    def scenario(compile):
+        @compile
+        def step(x):
+            return x * 2 + 1, x.sum()
+
+        return step(lucid.ones(shape))
+
+    agree(scenario, traces=1)
+
+
+def test_strided_arguments_are_read_and_written_in_place(agree):
+    def scenario(compile):
+        base = lucid.arange(24.0).reshape(4, 6)
+
+        @compile
+        def step(x):
+            x.mul_(2)
+            return x.t() + 1
+
+        views = [base[::2, 1:4], base.t()[1:3], base.flip(0)[1:], base[1]]
+        return [[step(view) for view in views], base]
+
+    agree(scenario, traces=4)
+
+
+def test_an_expanded_argument_is_read(agree):
+    def scenario(compile):
+        step = compile(lambda x: x * lucid.arange(6.0).reshape(2, 3))
+        return step(lucid.ones(3).expand(2, 3))
+
+    agree(scenario)
+
+
+def test_the_same_tensor_in_two_slots_is_one_tensor(agree):
+    def scenario(compile):
+        @compile
+        def step(a, b):
+            a.add_(1)
+            return a * b, a is b
+
+        x, y = lucid.ones(2), lucid.full((2,), 5.0)
+        return [step(x, y), step(x, x), step(y, x), x, y]
+
+    agree(scenario, traces=2)
+
+
+def test_different_views_of_one_tensor_are_told_apart(agree):
+    def scenario(compile):
+        @compile
+        def step(a, b):
+            out = a - b
+            a.add_(10)
+            return out, a + b
+
+        x = lucid.arange(6.0)
+        return [step(x[:2], x[2:4]), step(x[1:4], x[:3]), step(x[:2], lucid.ones(2)), x]
+
+    agree(scenario)
+
+
+def test_an_alias_in_a_second_slot_keeps_its_own_flags(agree):
+    def scenario(compile):
+        @compile
+        def step(a, b):
+            return (a * b).sum(), a.requires_grad, b.requires_grad, a is b
+
+        x = lucid.ones(3, requires_grad=True)
+        y = step(x, x.detach())
+        y[0].backward()
+        return [y, x]
+
+    agree(scenario, traces=1)
+
+
+def test_a_parameter_may_be_passed_as_an_argument(agree):
+    def scenario(compile):
+        w = nn.Parameter(lucid.tensor([1.0, 2.0]))
+
+        @compile
+        def step(x):
+            y = w * x
+            with lucid.no_grad():
+                w.add_(1)
+            return y.detach() + x.detach(), x is w
+
+        return [step(w), step(lucid.ones(2)), step(w), step(w.detach()), w]
+
+    agree(scenario)
+
+
+def test_a_view_of_state_may_be_passed_as_an_argument(agree):
+    def scenario(compile):
+        w = lucid.arange(6.0)
+
+        @compile
+        def step(x):
+            w.mul_(2)
+            x.add_(1)
+            return w.sum(), x * 1
+
+        return [step(w[:2]), step(w[2:4]), step(lucid.ones(2)), w]
+
+    agree(scenario)
+
+
+def test_overlapping_memory_that_lucid_cannot_see_is_refused_when_written():
+    data = np.arange(6, dtype=np.float32)
+    w = lucid.from_numpy(data)
+
+    @lucid.compile
+    def step(x):
+        w.add_(1)
+        return x * 2
+
+    assert step(lucid.ones(2)).tolist() == [2.0, 2.0]
+    with pytest.raises(lucid.LucidError, match="share memory, and one is written") as error:
+        step(lucid.from_numpy(data[:2]))
+    assert str(error.value) == (
+        "two inputs of the step share memory, and one is written: w and x\nhint: clone() one of them"
+    )
+    assert w.tolist() == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
+    assert step(lucid.ones(2)).tolist() == [2.0, 2.0]
+
+
+def test_array_arguments_are_tensors_on_their_memory(agree):
+    def scenario(compile):
+        @compile
+        def step(x, y):
+            y.add_(x)
+            return x * y
+
+        a, b = np.ones(2, np.float32), np.arange(2, dtype=np.float32)
+        first = step(a, b)
+        a *= 2
+        return [first, step(a, b), b.tolist(), step(b, b), b.tolist()]
+
+    agree(scenario)
+
+
+def test_requires_grad_is_part_of_the_signature(agree):
+    def scenario(compile):
+        @compile
+        def step(x):
+            return (x * x).sum()
+
+        a, b = lucid.ones(2), lucid.full((2,), 3.0, requires_grad=True)
+        outs = [step(a), step(b)]
+        outs[1].backward()
+        with lucid.no_grad():
+            outs.append(step(b))
+        return [outs, a, b]
+
+    agree(scenario, traces=3)
+
+
+def test_dtypes_and_shapes_choose_the_program(agree):
+    def scenario(compile):
+        step = compile(lambda x: x * 2)
+        return [step(lucid.ones(s, dtype=d)) for s in [(2,), (3,), (2,), (2, 1)]
+                for d in (lucid.float32, lucid.int64)]
+
+    agree(scenario, traces=6)
+
+
+def test_partials_lambdas_and_decorated_functions(agree):
+    def scenario(compile):
+        def base(w, x, scale=1.0):
+            return w * x * scale
+
+        def logged(function):
+            @functools.wraps(function)
+            def wrapper(*args, **kwargs):
+                return function(*args, **kwargs) + 1
+
+            return wrapper
+
+        w = lucid.tensor([2.0])
+        partial = compile(functools.partial(base, w, scale=3.0))
+        wrapped = compile(logged(lambda x: x * w))
+        results = [partial(lucid.ones(1)), wrapped(lucid.ones(1))]
+        w.fill_(5.0)
+        return [results, partial(lucid.ones(1)), wrapped(lucid.ones(1))]
+
+    agree(scenario, traces=2)
+
+
+def test_a_compiled_function_keeps_name_doc_and_the_original():
+    def original(x):
+        """Doubles."""
+        return x * 2
+
+    step = lucid.compile(original)
+    assert (step.__name__, step.__doc__, step.__wrapped__) == ("original", "Doubles.", original)
+    assert step.__module__ == original.__module__
+    assert repr(step).startswith("<compiled <function")
+
+
+def test_nested_compiled_functions_are_one_program(agree):
+    def scenario(compile):
+        inner = compile(lambda x: x * 2)
+
+        @compile
+        def outer(x):
+            return inner(x) + inner(x + 1)
+
+        return [outer(lucid.ones(2)), inner(lucid.ones(2))]
+
+    steps = agree(scenario)
+    assert [step.stats.traces for step in steps] == [1, 1]
+
+
+def test_recursion_and_generators_inside(agree):
+    def scenario(compile):
+        @compile
+        def power(x, n):
+            return x if n == 1 else x * power(x, n - 1)
+
+        @compile
+        def total(xs):
+            return sum(x * i for i, x in enumerate(xs))
+
+        return [power(lucid.full((2,), 3.0), 4), total([lucid.ones(2), lucid.ones(2)])]
+
+    agree(scenario, traces=2)
+
+
+def test_generator_functions_are_refused():
+    def walk(x):
+        yield x
+
+    with pytest.raises(lucid.ArgumentError) as error:
+        lucid.compile(walk)
+    assert str(error.value) == (
+        "compile: walk is a generator function, whose body runs after the call\n"
+        "hint: return a list"
+    )
+
+
+def test_objects_are_arguments_by_identity_and_their_attributes_are_guarded(agree):
+    class Config:
+        def __init__(self, scale):
+            self.scale = scale
+            self.w = lucid.ones(2)
+
+    def scenario(compile):
+        @compile
+        def step(x, config):
+            return x * config.scale + config.w
+
+        config = Config(2.0)
+        results = [step(lucid.ones(2), config)]
+        config.scale = 3.0
+        config.w.add_(1)
+        results += [step(lucid.ones(2), config), step(lucid.ones(2), Config(4.0))]
+        return results
+
+    agree(scenario, traces=3)

@@ -1,0 +1,152 @@
+"""Modules inside of compiled functions: the same results, and every change is noticed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+import lucid
+import lucid.nn as nn
+import lucid.nn.functional as F
+
+X = lucid.tensor(np.linspace(-2, 2, 12).reshape(3, 4))
+
+
+def compiled(model: nn.Module) -> Any:
+    return lucid.compile(lambda x: model(x))
+
+
+LAYERS: list[nn.Module] = [
+    nn.ReLU(),
+    nn.GELU(),
+    nn.GELU("tanh"),
+    nn.SiLU(),
+    nn.ELU(0.7),
+    nn.LeakyReLU(0.2),
+    nn.Softplus(),
+    nn.LogSigmoid(),
+    nn.Softmax(1),
+    nn.LogSoftmax(0),
+    nn.Linear(4, 3),
+    nn.LayerNorm(4),
+    nn.RMSNorm(4),
+    nn.BatchNorm1d(4),
+    nn.BatchNorm1d(4, momentum=None).eval(),
+    nn.Flatten(0),
+]
+
+
+@pytest.mark.parametrize("layer", LAYERS, ids=repr)
+def test_a_layer_gives_the_same_compiled(layer: nn.Module) -> None:
+    layer.double()
+    expected = layer(X).detach().numpy()
+    step = compiled(layer)
+    for _ in range(2):
+        assert_allclose(step(X).detach().numpy(), expected, rtol=1e-13, atol=1e-14)
+    assert step.stats.traces == 1
+
+
+def test_running_statistics_move_as_in_eager() -> None:
+    eager, native = nn.BatchNorm1d(4).double(), nn.BatchNorm1d(4).double()
+    step = compiled(native)
+    for scale in (1.0, 2.0, 3.0):
+        eager(X * scale)
+        step(X * scale)
+    for name, buffer in eager.named_buffers():
+        assert_allclose(native.get_buffer(name).numpy(), buffer.numpy(), rtol=1e-13)
+
+
+def test_dropout_draws_the_same_bits() -> None:
+    layer = nn.Dropout(0.4)
+    step, x = compiled(layer), lucid.ones(50)
+    for draw in (layer, step):
+        lucid.manual_seed(5)
+        masks = [draw(x).tolist(), draw(x).tolist()]
+        if draw is layer:
+            expected = masks
+    assert masks == expected
+    assert masks[0] != masks[1]
+    assert step.stats.traces == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda m: m.eval(),
+        lambda m: m.append(nn.ReLU()),
+        lambda m: setattr(m[0], "bias", nn.Parameter(lucid.ones(4))),
+        lambda m: setattr(m[0], "weight", nn.Parameter(lucid.ones(4, 4))),
+        lambda m: setattr(m, "1", nn.Tanh()),
+        lambda m: m[0].register_forward_hook(lambda module, args, y: y * 2),
+        lambda m: m[0].weight.requires_grad_(False),
+    ],
+    ids=["eval", "append", "bias", "weight", "module", "hook", "requires_grad"],
+)
+def test_a_change_of_the_module_retraces(change: Callable[[Any], object]) -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.0))
+    step, x = compiled(model), X.float()
+    step(x)
+    step(x)
+    assert step.stats.traces == 1
+    change(model)
+    assert_allclose(step(x).detach().numpy(), model(x).detach().numpy(), rtol=1e-6)
+    assert step.stats.traces == 2
+
+
+def test_a_loaded_state_dict_is_seen_without_a_retrace() -> None:
+    model = nn.Linear(4, 2)
+    step, x = compiled(model), X.float()
+    step(x)
+    model.load_state_dict({"weight": lucid.ones(2, 4), "bias": lucid.zeros(2)})
+    assert_allclose(step(x).detach().numpy(), model(x).detach().numpy(), rtol=1e-6)
+    assert step.stats.traces == 1
+
+
+def test_a_slope_is_read_at_each_call() -> None:
+    layer = nn.LeakyReLU(0.5)
+    step, x = compiled(layer), lucid.tensor([-2.0])
+    assert step(x).item() == -1.0
+    layer.negative_slope = 0.25
+    assert step(x).item() == -0.5
+    assert step.stats.traces == 1
+
+
+def test_a_target_that_is_no_class_raises_and_writes_nothing() -> None:
+    model = nn.Linear(4, 3)
+    optimizer = lucid.optim.SGD(model.parameters(), lr=0.1)
+
+    @lucid.compile
+    def step(x: lucid.Tensor, y: lucid.Tensor) -> lucid.Tensor:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    x = X.float()
+    step(x, lucid.tensor([0, 1, 2]))
+    before = model.weight.tolist()
+    for wrong in (3, -1):
+        with pytest.raises(IndexError):
+            step(x, lucid.tensor([0, wrong, 2]))
+    assert model.weight.tolist() == before
+    step(x, lucid.tensor([0, -100, 2]))
+    assert model.weight.tolist() != before
+
+
+def test_nodes_know_their_module() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.ModuleDict({"a": nn.ReLU()})["a"])
+
+    @lucid.compile
+    def step(x: lucid.Tensor) -> lucid.Tensor:
+        return model(x)
+
+    step(X.float())
+    text = step.dump_ir()
+    assert '"model.0.weight"' in text
+    assert '"model.0"' in text
+    assert "ReLU" in text

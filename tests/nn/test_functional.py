@@ -1,0 +1,226 @@
+"""What the functions compute, against NumPy's arithmetic in float64."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import special
+
+import lucid
+import lucid.nn.functional as F
+
+X = np.linspace(-4.0, 4.0, 33).reshape(3, 11)
+
+ACTIVATIONS: dict[str, tuple[Any, Any]] = {
+    "relu": (F.relu, np.maximum(X, 0)),
+    "relu6": (lambda x: F.relu6(x * 3), np.clip(X * 3, 0, 6)),
+    "leaky_relu": (F.leaky_relu, np.where(X > 0, X, 0.01 * X)),
+    "elu": (lambda x: F.elu(x, 0.7), np.where(X > 0, X, 0.7 * np.expm1(X))),
+    "gelu": (F.gelu, X * special.ndtr(X)),
+    "silu": (F.silu, X * special.expit(X)),
+    "softplus": (F.softplus, np.logaddexp(0, X)),
+    "logsigmoid": (F.logsigmoid, special.log_expit(X)),
+    "mish": (F.mish, X * np.tanh(np.logaddexp(0, X))),
+    "softmax": (lambda x: F.softmax(x, 1), special.softmax(X, 1)),
+    "softmin": (lambda x: F.softmin(x, 1), special.softmax(-X, 1)),
+    "log_softmax": (lambda x: F.log_softmax(x, 0), special.log_softmax(X, 0)),
+}
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [(lucid.float64, 1e-14), (lucid.float32, 2e-6)], ids=repr
+)
+def test_activations(name: str, dtype: lucid.dtype, tolerance: float) -> None:
+    function, expected = ACTIVATIONS[name]
+    y = function(lucid.tensor(X, dtype=dtype))
+    assert y.dtype is dtype
+    assert_allclose(y.numpy(), expected, rtol=tolerance, atol=tolerance)
+
+
+def test_the_tanh_form_of_gelu_is_near_the_exact_one() -> None:
+    x = lucid.tensor(X)
+    near = F.gelu(x, approximate="tanh").numpy()
+    assert 0 < np.abs(near - F.gelu(x).numpy()).max() < 1e-3
+    with pytest.raises(ValueError, match="approximate must be 'none' or 'tanh', not 'fast'"):
+        F.gelu(x, approximate="fast")
+
+
+def test_softmax_is_stable_and_knows_minus_infinity() -> None:
+    x = lucid.tensor([[1e30, 0.0, 1e30], [-math.inf, 0.0, 0.0], [0.0, 1e-3, -1e4]])
+    assert_allclose(F.softmax(x, 1).numpy()[:2], [[0.5, 0, 0.5], [0, 0.5, 0.5]])
+    log = F.log_softmax(x, 1).numpy()
+    assert log[1, 0] == -math.inf
+    assert log[2, 2] == pytest.approx(-1e4, abs=2)
+    assert np.isnan(F.softmax(lucid.full((1, 2), -math.inf), 1).numpy()).all()
+
+
+def test_softmax_of_no_elements_and_of_one() -> None:
+    assert F.softmax(lucid.zeros(0, 3), 1).shape == (0, 3)
+    assert F.log_softmax(lucid.zeros(3, 0), 1).shape == (3, 0)
+    assert F.softmax(lucid.tensor(3.0), 0).item() == 1.0
+
+
+def test_softmax_refuses_integers_and_wrong_axes() -> None:
+    with pytest.raises(TypeError, match="floats are needed, not i64"):
+        F.softmax(lucid.tensor([1, 2]), 0)
+    assert F.softmax(lucid.tensor([1, 2]), 0, dtype=lucid.float64).dtype is lucid.float64
+    with pytest.raises(IndexError, match=r"expected to be in range of \[-2, 1\], but got 2"):
+        F.softmax(lucid.zeros(2, 2), 2)
+    with pytest.warns(UserWarning, match="Implicit dimension choice for softmax"):
+        assert F.softmax(lucid.zeros(2, 4)).numpy()[0, 0] == 0.25
+
+
+@pytest.mark.parametrize("shape", [(4,), (0, 4), (5, 4), (2, 3, 4)])
+def test_linear(shape: tuple[int, ...], rng: np.random.Generator) -> None:
+    x, w, b = rng.normal(size=shape), rng.normal(size=(3, 4)), rng.normal(size=3)
+    y = F.linear(*map(lucid.tensor, (x, w, b)))
+    assert_allclose(y.numpy(), x @ w.T + b, rtol=1e-13, atol=1e-13)
+
+
+def test_linear_names_the_axes_that_differ() -> None:
+    with pytest.raises(
+        ValueError, match=r"input of shape \[2, 3\] and weight of shape \[5, 4\] don't fit"
+    ):
+        F.linear(lucid.zeros(2, 3), lucid.zeros(5, 4))
+
+
+def test_layer_norm(rng: np.random.Generator) -> None:
+    x, w, b = rng.normal(size=(2, 3, 4)), rng.normal(size=(3, 4)), rng.normal(size=(3, 4))
+    mean, variance = x.mean((1, 2), keepdims=True), x.var((1, 2), keepdims=True)
+    y = F.layer_norm(lucid.tensor(x), (3, 4), lucid.tensor(w), lucid.tensor(b), 0.1)
+    assert_allclose(y.numpy(), (x - mean) / np.sqrt(variance + 0.1) * w + b, rtol=1e-12, atol=1e-12)
+    with pytest.raises(ValueError, match=r"Given normalized_shape=\[5\], expected input"):
+        F.layer_norm(lucid.tensor(x), (5,))
+
+
+def test_batch_norm_moves_the_running_statistics(rng: np.random.Generator) -> None:
+    x = rng.normal(size=(4, 3, 5))
+    mean, variance = lucid.zeros(3, dtype=lucid.float64), lucid.ones(3, dtype=lucid.float64)
+    y = F.batch_norm(lucid.tensor(x), mean, variance, training=True, momentum=0.25)
+    centre, spread = x.mean((0, 2)), x.var((0, 2))
+    expected = (x - centre[:, None]) / np.sqrt(spread[:, None] + 1e-5)
+    assert_allclose(y.numpy(), expected, rtol=1e-12, atol=1e-12)
+    assert_allclose(mean.numpy(), 0.25 * centre, rtol=1e-12)
+    assert_allclose(variance.numpy(), 0.75 + 0.25 * spread * 20 / 19, rtol=1e-12)
+    y = F.batch_norm(lucid.tensor(x), mean, variance)
+    expected = (x - 0.25 * centre[:, None]) / np.sqrt(variance.numpy()[:, None] + 1e-5)
+    assert_allclose(y.numpy(), expected, rtol=1e-12, atol=1e-12)
+
+
+def test_batch_norm_needs_two_values_per_channel() -> None:
+    with pytest.raises(ValueError, match="Expected more than 1 value per channel when training"):
+        F.batch_norm(lucid.zeros(1, 3), None, None, training=True)
+    with pytest.raises(ValueError, match="outside of training running statistics are needed"):
+        F.batch_norm(lucid.zeros(2, 3), None, None)
+
+
+def test_embedding_takes_rows_and_leaves_the_padding_row_alone() -> None:
+    weight = lucid.tensor(np.arange(12.0).reshape(4, 3), requires_grad=True)
+    rows = F.embedding(lucid.tensor([[1, 3], [1, 0]]), weight, padding_idx=-1)
+    assert_array_equal(rows.detach().numpy(), weight.detach().numpy()[[[1, 3], [1, 0]]])
+    rows.sum().backward()
+    assert weight.grad is not None
+    assert_array_equal(weight.grad.numpy()[:, 0], [1, 2, 0, 0])
+
+
+@pytest.mark.parametrize("index", [4, -1])
+def test_an_index_without_row_is_an_error(index: int) -> None:
+    with pytest.raises(IndexError, match="embedding: an index is out of range for 4 rows"):
+        F.embedding(lucid.tensor([0, index]), lucid.zeros(4, 3))
+    with pytest.raises(TypeError, match="embedding: indices must be int64 or int32, not f32"):
+        F.embedding(lucid.zeros(2), lucid.zeros(4, 3))
+    with pytest.raises(IndexError, match="non-negative and smaller than num_classes=4"):
+        F.one_hot(lucid.tensor([0, index]), 4)
+
+
+def test_one_hot() -> None:
+    y = F.one_hot(lucid.tensor([[0, 2], [1, 0]]))
+    assert y.dtype is lucid.int64
+    assert_array_equal(y.numpy(), np.eye(3)[[[0, 2], [1, 0]]])
+    assert F.one_hot(lucid.tensor([0]), 5).shape == (1, 5)
+
+
+def test_normalize_and_cosine_similarity(rng: np.random.Generator) -> None:
+    a, b = rng.normal(size=(2, 3, 4))
+    norm = np.linalg.norm(a, axis=1, keepdims=True)
+    assert_allclose(F.normalize(lucid.tensor(a)).numpy(), a / norm, rtol=1e-13)
+    expected = (a * b).sum(1) / (norm[:, 0] * np.linalg.norm(b, axis=1))
+    similarity = F.cosine_similarity(lucid.tensor(a), lucid.tensor(b))
+    assert_allclose(similarity.numpy(), expected, rtol=1e-12)
+    assert_array_equal(F.normalize(lucid.zeros(2, 3)).numpy(), np.zeros((2, 3)))
+
+
+@pytest.mark.parametrize(
+    ("mode", "numpy_mode"), [("reflect", "reflect"), ("replicate", "edge"), ("circular", "wrap")]
+)
+def test_pad_from_inside(mode: str, numpy_mode: Any, rng: np.random.Generator) -> None:
+    x = rng.normal(size=(2, 4))
+    y = F.pad(lucid.tensor(x), (2, 1), mode=mode)
+    assert_array_equal(y.numpy(), np.pad(x, ((0, 0), (2, 1)), mode=numpy_mode))
+
+
+def test_pad_with_a_constant_and_crop(rng: np.random.Generator) -> None:
+    x = rng.normal(size=(2, 4))
+    y = F.pad(lucid.tensor(x), (-1, 2, 1, 0), value=5.0).numpy()
+    assert_array_equal(y, np.pad(x[:, 1:], ((1, 0), (0, 2)), constant_values=5.0))
+    with pytest.raises(ValueError, match="an even number of them"):
+        F.pad(lucid.tensor(x), (1,))
+    with pytest.raises(ValueError, match="no mode 'mirror'"):
+        F.pad(lucid.tensor(x), (1, 1), mode="mirror")
+
+
+def test_attention(rng: np.random.Generator) -> None:
+    q, k, v = rng.normal(size=(3, 2, 5, 4))
+    scores = q @ k.transpose(0, 2, 1) / 2.0
+    causal = np.where(np.tri(5, dtype=bool), scores, -np.inf)
+    tensors = [*map(lucid.tensor, (q, k, v))]
+    for is_causal, expected in ((False, scores), (True, causal)):
+        y = F.scaled_dot_product_attention(*tensors, is_causal=is_causal)
+        assert_allclose(y.numpy(), special.softmax(expected, -1) @ v, rtol=1e-12, atol=1e-12)
+
+
+def test_a_query_that_may_look_at_nothing_gets_zeros() -> None:
+    mask = lucid.tensor([[True, True], [False, False]])
+    y = F.scaled_dot_product_attention(*lucid.ones(3, 2, 4), attn_mask=mask)
+    assert_array_equal(y.numpy(), [[1.0] * 4, [0.0] * 4])
+    with pytest.raises(ValueError, match="should not be set when is_causal=True"):
+        F.scaled_dot_product_attention(*lucid.ones(3, 2, 4), attn_mask=mask, is_causal=True)
+
+
+def test_dropout_keeps_the_mean_and_draws_the_same_bits_after_the_same_seed() -> None:
+    x = lucid.ones(10_000)
+    lucid.manual_seed(3)
+    first = F.dropout(x, 0.3)
+    lucid.manual_seed(3)
+    assert_array_equal(F.dropout(x, 0.3).numpy(), first.numpy())
+    assert set(np.unique(first.numpy())) == {np.float32(0), np.float32(1) / np.float32(0.7)}
+    assert first.mean().item() == pytest.approx(1.0, abs=0.03)
+    assert not np.array_equal(F.dropout(x, 0.3).numpy(), first.numpy())
+
+
+def test_dropout_of_nothing_and_of_all() -> None:
+    x = lucid.ones(3)
+    assert F.dropout(x, 0.0) is x
+    assert F.dropout(x, 0.5, training=False) is x
+    assert F.dropout(x, 1.0).tolist() == [0.0, 0.0, 0.0]
+    with pytest.raises(ValueError, match=r"has to be between 0 and 1, but got 1\.5"):
+        F.dropout(x, 1.5)
+
+
+def test_dropout_passes_the_gradient_through_the_same_mask() -> None:
+    x = lucid.ones(100, requires_grad=True)
+    y = F.dropout(x, 0.5)
+    y.sum().backward()
+    assert x.grad is not None
+    assert_array_equal(x.grad.numpy(), y.detach().numpy())
+
+
+def test_in_place_forms_write_into_their_input() -> None:
+    x = lucid.tensor([-1.0, 2.0])
+    assert F.relu(x, inplace=True) is x
+    assert x.tolist() == [0.0, 2.0]

@@ -1,0 +1,139 @@
+"""Layers: how they start, what they hold, what they compute in each mode."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+import lucid
+import lucid.nn as nn
+import lucid.nn.functional as F
+
+
+def test_linear_starts_uniform_within_the_inverse_root_of_its_inputs() -> None:
+    lucid.manual_seed(0)
+    layer = nn.Linear(100, 200)
+    assert layer.bias is not None
+    for tensor in (layer.weight, layer.bias):
+        values = tensor.detach().numpy()
+        assert np.abs(values).max() <= 0.1
+        assert np.abs(values).max() > 0.09
+        assert values.std() == pytest.approx(0.1 / math.sqrt(3), rel=0.1)
+    assert nn.Linear(3, 2, bias=False).bias is None
+    assert nn.Linear(3, 2, dtype=lucid.float64).weight.dtype is lucid.float64
+
+
+@pytest.mark.parametrize(
+    ("module", "function"),
+    [
+        (nn.ReLU(), F.relu),
+        (nn.ReLU6(), F.relu6),
+        (nn.Tanh(), F.tanh),
+        (nn.Sigmoid(), F.sigmoid),
+        (nn.LogSigmoid(), F.logsigmoid),
+        (nn.GELU(), F.gelu),
+        (nn.GELU("tanh"), lambda x: F.gelu(x, approximate="tanh")),
+        (nn.SiLU(), F.silu),
+        (nn.Mish(), F.mish),
+        (nn.LeakyReLU(0.3), lambda x: F.leaky_relu(x, 0.3)),
+        (nn.ELU(0.3), lambda x: F.elu(x, 0.3)),
+        (nn.Softplus(2.0, 5.0), lambda x: F.softplus(x, 2.0, 5.0)),
+        (nn.Softmax(0), lambda x: F.softmax(x, 0)),
+        (nn.LogSoftmax(1), lambda x: F.log_softmax(x, 1)),
+        (nn.RMSNorm(4, eps=0.1), lambda x: F.rms_norm(x, (4,), eps=0.1)),
+        (nn.Identity(3, any=1), lambda x: x),
+    ],
+    ids=lambda value: repr(value) if isinstance(value, nn.Module) else "",
+)
+def test_modules_call_the_functions(module: nn.Module, function: Any) -> None:
+    x = lucid.tensor(np.linspace(-3, 3, 12).reshape(3, 4))
+    assert_array_equal(module.double()(x).detach().numpy(), function(x).numpy())
+
+
+def test_layer_norm_has_weight_and_bias() -> None:
+    layer = nn.LayerNorm((2, 3))
+    assert [(n, tuple(p.shape)) for n, p in layer.named_parameters()] == [
+        ("weight", (2, 3)),
+        ("bias", (2, 3)),
+    ]
+    y = layer(lucid.arange(6.0).reshape(1, 2, 3)).detach().numpy()
+    assert_allclose([y.mean(), y.std()], [0, 1], atol=1e-5)
+    assert list(nn.LayerNorm(3, bias=False).state_dict()) == ["weight"]
+    assert list(nn.LayerNorm(3, elementwise_affine=False).parameters()) == []
+
+
+def test_dropout_works_in_training_only() -> None:
+    layer, x = nn.Dropout(0.5), lucid.ones(1000)
+    assert 0 < (layer(x) == 0).sum().item() < 1000
+    assert layer.eval()(x) is x
+    with pytest.raises(ValueError, match="dropout probability has to be between 0 and 1"):
+        nn.Dropout(-0.1)
+
+
+def test_embedding_has_a_padding_row() -> None:
+    layer = nn.Embedding(5, 3, padding_idx=-2)
+    assert layer.padding_idx == 3
+    assert layer.weight[3].tolist() == [0.0, 0.0, 0.0]
+    assert layer(lucid.tensor([[1, 3]])).shape == (1, 2, 3)
+    layer(lucid.tensor([1, 3])).sum().backward()
+    assert layer.weight.grad is not None
+    assert_array_equal(layer.weight.grad.numpy()[:, 0], [0, 1, 0, 0, 0])
+    assert repr(layer) == "Embedding(5, 3, padding_idx=3)"
+    with pytest.raises(ValueError, match="Padding_idx must be within num_embeddings"):
+        nn.Embedding(5, 3, padding_idx=5)
+    frozen = nn.Embedding.from_pretrained(lucid.eye(2))
+    assert frozen(lucid.tensor(1)).tolist() == [0.0, 1.0]
+    assert not frozen.weight.requires_grad
+
+
+@pytest.mark.parametrize("momentum", [0.1, None])
+def test_batch_norm_tracks_the_statistics(momentum: float | None, rng: np.random.Generator) -> None:
+    layer = nn.BatchNorm1d(3, momentum=momentum).double()
+    mean, variance = np.zeros(3), np.ones(3)
+    for step in range(1, 4):
+        x = rng.normal(size=(5, 3)) * 2 + 1
+        layer(lucid.tensor(x))
+        part = 1 / step if momentum is None else momentum
+        mean = (1 - part) * mean + part * x.mean(0)
+        variance = (1 - part) * variance + part * x.var(0, ddof=1)
+    assert layer.running_mean is not None
+    assert layer.running_var is not None
+    assert layer.num_batches_tracked is not None
+    assert_allclose(layer.running_mean.numpy(), mean, rtol=1e-12)
+    assert_allclose(layer.running_var.numpy(), variance, rtol=1e-12)
+    assert layer.num_batches_tracked.item() == 3
+    assert layer.num_batches_tracked.dtype is lucid.int64
+    x = rng.normal(size=(1, 3))
+    y = layer.eval()(lucid.tensor(x)).detach().numpy()
+    assert_allclose(y, (x - mean) / np.sqrt(variance + 1e-5), rtol=1e-12)
+    layer.reset_running_stats()
+    assert layer.running_mean.tolist() == [0.0, 0.0, 0.0]
+
+
+def test_batch_norm_without_statistics_always_uses_the_batch() -> None:
+    layer = nn.BatchNorm1d(2, affine=False, track_running_stats=False).eval()
+    assert layer.state_dict() == {}
+    y = layer(lucid.tensor([[0.0, 0.0], [2.0, 4.0]])).numpy()
+    assert_allclose(y, [[-1, -1], [1, 1]], atol=1e-4)
+
+
+def test_batch_norm_names_the_shape_that_does_not_fit() -> None:
+    with pytest.raises(ValueError, match=r"expected 2D or 3D input \(got 4D input\)"):
+        nn.BatchNorm1d(3)(lucid.zeros(2, 3, 1, 1))
+    with pytest.raises(ValueError, match=r"expected 3 channels on axis 1, got f32\[2,4\]"):
+        nn.BatchNorm1d(3)(lucid.zeros(2, 4))
+
+
+def test_flatten() -> None:
+    assert nn.Flatten()(lucid.zeros(2, 3, 4)).shape == (2, 12)
+    assert nn.Flatten(0, 1)(lucid.zeros(2, 3, 4)).shape == (6, 4)
+
+
+def test_there_is_no_other_device() -> None:
+    assert nn.Linear(1, 1, device="cpu").weight.shape == (1, 1)
+    with pytest.raises(ValueError, match="Linear: device 'cuda' does not exist"):
+        nn.Linear(1, 1, device="cuda")

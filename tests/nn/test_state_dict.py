@@ -1,0 +1,101 @@
+"""state_dict and load_state_dict."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import lucid
+import lucid.nn as nn
+
+
+def model() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2, bias=False))
+
+
+def test_keys_and_sharing() -> None:
+    net = model()
+    state = net.state_dict()
+    assert list(state) == [
+        "0.weight",
+        "0.bias",
+        "1.weight",
+        "1.bias",
+        "1.running_mean",
+        "1.running_var",
+        "1.num_batches_tracked",
+        "2.weight",
+    ]
+    assert not state["0.weight"].requires_grad
+    with lucid.no_grad():
+        net[0].weight.zero_()
+    assert not state["0.weight"].numpy().any()
+    assert net.state_dict(keep_vars=True)["0.weight"] is net[0].weight
+    assert list(net[2].state_dict(prefix="x.")) == ["x.weight"]
+
+
+def test_loading_copies_in_place() -> None:
+    net, other = model(), model()
+    weight = net[0].weight
+    result = net.load_state_dict(other.state_dict())
+    assert repr(result) == "<All keys matched successfully>"
+    assert net[0].weight is weight
+    assert weight.requires_grad
+    np.testing.assert_array_equal(weight.detach().numpy(), other[0].weight.detach().numpy())
+    with lucid.no_grad():
+        other[0].weight.zero_()
+    assert weight.detach().numpy().any()
+
+
+def test_arrays_and_other_dtypes_load() -> None:
+    net = nn.Linear(2, 1)
+    net.load_state_dict({"weight": np.ones((1, 2)), "bias": lucid.tensor([2.0])})
+    assert net(lucid.ones(2)).item() == 4.0
+    with pytest.raises(TypeError, match='parameter named "bias", expected'):
+        net.load_state_dict({"weight": np.ones((1, 2)), "bias": [2.0]})
+    with pytest.raises(TypeError, match="Expected state_dict to be dict-like, got list"):
+        net.load_state_dict([])  # type: ignore[arg-type]
+
+
+def test_all_that_does_not_fit_is_listed_and_nothing_is_loaded() -> None:
+    net = nn.Linear(2, 1)
+    before = net.weight.detach().clone()
+    with pytest.raises(RuntimeError) as caught:
+        net.load_state_dict({"weight": lucid.zeros(1, 3), "extra": lucid.zeros(1)})
+    assert isinstance(caught.value, lucid.LucidError)
+    assert str(caught.value) == (
+        "Error(s) in loading state_dict for Linear:\n"
+        '\tUnexpected key(s) in state_dict: "extra".\n'
+        '\tMissing key(s) in state_dict: "bias".\n'
+        "\tsize mismatch for weight: copying a param with shape [1, 3] from checkpoint, "
+        "the shape in current model is [1, 2]."
+    )
+    assert net.weight.tolist() == before.tolist()
+
+
+def test_not_strict_returns_what_does_not_match() -> None:
+    net = nn.Linear(2, 1)
+    result = net.load_state_dict(
+        {"weight": lucid.ones(1, 2), "extra": lucid.zeros(1)}, strict=False
+    )
+    assert result.missing_keys == ["bias"]
+    assert result.unexpected_keys == ["extra"]
+    assert net.weight.tolist() == [[1.0, 1.0]]
+    with pytest.raises(RuntimeError, match="size mismatch for weight"):
+        net.load_state_dict({"weight": lucid.ones(2, 2)}, strict=False)
+
+
+def test_assigning_holds_the_given_tensors() -> None:
+    net, weight = nn.Linear(2, 1, bias=False), lucid.ones(1, 2)
+    net.load_state_dict({"weight": weight}, assign=True)
+    assert isinstance(net.weight, nn.Parameter)
+    assert net.weight.data_ptr() == weight.data_ptr()
+
+
+def test_a_buffer_that_is_not_persistent_is_left_out() -> None:
+    module = nn.Module()
+    module.register_buffer("kept", lucid.zeros(1))
+    module.register_buffer("scratch", lucid.zeros(1), persistent=False)
+    assert list(module.state_dict()) == ["kept"]
+    module.register_buffer("kept", None)
+    assert module.state_dict() == {}

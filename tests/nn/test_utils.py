@@ -1,0 +1,72 @@
+"""Gradient clipping, and parameters as one vector."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+import lucid
+from lucid.nn import utils
+
+GRADIENTS = (np.array([3.0, -4.0]), np.array([[12.0]]))
+
+
+def parameters() -> list[lucid.Tensor]:
+    tensors = [lucid.zeros(g.shape, dtype=lucid.float64, requires_grad=True) for g in GRADIENTS]
+    for tensor, gradient in zip(tensors, GRADIENTS, strict=True):
+        tensor.grad = lucid.tensor(gradient)
+    return [*tensors, lucid.zeros(2, requires_grad=True)]
+
+
+@pytest.mark.parametrize("norm_type", [1.0, 2.0, 3.0, math.inf])
+def test_clip_grad_norm(norm_type: float) -> None:
+    tensors = parameters()
+    total = np.linalg.norm(np.concatenate([g.ravel() for g in GRADIENTS]), norm_type)
+    assert utils.clip_grad_norm_(tensors, 1.0, norm_type).item() == pytest.approx(total)
+    for tensor, gradient in zip(tensors, GRADIENTS, strict=False):
+        assert tensor.grad is not None
+        assert_allclose(tensor.grad.numpy(), gradient / (total + 1e-6), rtol=1e-12)
+    assert tensors[2].grad is None
+
+
+def test_a_norm_below_the_limit_changes_nothing() -> None:
+    tensors = parameters()
+    gradient = tensors[0].grad
+    utils.clip_grad_norm_(tensors, 13.5)
+    assert tensors[0].grad is gradient
+    assert gradient is not None
+    assert gradient.tolist() == [3.0, -4.0]
+
+
+def test_one_tensor_a_generator_and_nothing() -> None:
+    assert utils.clip_grad_norm_(parameters()[0], 1.0).item() == 5.0
+    assert utils.clip_grad_norm_((p for p in parameters()), 1.0).item() == 13.0
+    assert utils.clip_grad_norm_([], 1.0).item() == 0.0
+
+
+def test_a_norm_that_is_not_finite() -> None:
+    tensors = parameters()
+    tensors[0].grad = lucid.tensor([math.inf, 1.0], dtype=lucid.float64)
+    with pytest.raises(RuntimeError, match=r"The total norm of order 2\.0 for gradients"):
+        utils.clip_grad_norm_(tensors, 1.0, error_if_nonfinite=True)
+    assert tensors[1].grad is not None
+    assert tensors[1].grad.tolist() == [[12.0]]
+    assert math.isinf(utils.clip_grad_norm_(tensors, 1.0).item())
+
+
+def test_clip_grad_value() -> None:
+    tensors = parameters()
+    utils.clip_grad_value_(tensors, 3.5)
+    assert [t.grad.tolist() for t in tensors if t.grad is not None] == [[3.0, -3.5], [[3.5]]]
+
+
+def test_parameters_as_a_vector_and_back() -> None:
+    tensors = parameters()
+    utils.vector_to_parameters(lucid.arange(5.0), tensors)
+    assert [t.tolist() for t in tensors] == [[0.0, 1.0], [[2.0]], [3.0, 4.0]]
+    assert utils.parameters_to_vector(tensors).tolist() == [0.0, 1.0, 2.0, 3.0, 4.0]
+    with pytest.raises(ValueError, match=r"the parameters have 5 elements, the vector is f32\[4\]"):
+        utils.vector_to_parameters(lucid.zeros(4), tensors)

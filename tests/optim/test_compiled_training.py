@@ -1,0 +1,167 @@
+"""A whole training step, compiled, does what it does in eager mode: 20 steps, one trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+import lucid
+import lucid.nn as nn
+import lucid.nn.functional as F
+from lucid import optim
+from lucid.optim import lr_scheduler as schedules
+
+CASES: list[tuple[type[optim.Optimizer], dict[str, Any]]] = [
+    (optim.SGD, {"lr": 0.1}),
+    (optim.SGD, {"lr": 0.1, "momentum": 0.9, "dampening": 0.1, "weight_decay": 0.01}),
+    (optim.SGD, {"lr": 0.1, "momentum": 0.9, "nesterov": True, "maximize": True}),
+    (optim.Adam, {"lr": 0.01, "amsgrad": True, "weight_decay": 0.1}),
+    (optim.AdamW, {"lr": 0.01}),
+    (optim.RMSprop, {"momentum": 0.5, "centered": True, "eps": 1e-4}),
+    (optim.Adagrad, {"lr_decay": 0.1}),
+]
+
+
+class Run:
+    """A model, its optimizer and schedule, and the step that trains it."""
+
+    def __init__(self, kind: Any, options: dict[str, Any], native: bool, clip: bool = True) -> None:
+        lucid.manual_seed(1)
+        self.model = model = nn.Sequential(
+            nn.Linear(4, 8), nn.GELU(), nn.BatchNorm1d(8), nn.Dropout(0.2), nn.Linear(8, 3)
+        )
+        self.opt = opt = kind(model.parameters(), **options)
+        self.scheduler = scheduler = schedules.CosineAnnealingLR(opt, 15)
+
+        def step(x: lucid.Tensor, y: lucid.Tensor) -> lucid.Tensor:
+            opt.zero_grad()
+            loss = F.cross_entropy(model(x), y)
+            loss.backward()
+            if clip:
+                nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            opt.step()
+            scheduler.step()
+            return loss
+
+        self.step: Any = lucid.compile(step) if native else step
+
+    def losses(self, steps: int) -> list[float]:
+        lucid.manual_seed(steps)
+        rng = np.random.default_rng(steps)
+        return [
+            self.step(
+                lucid.tensor(rng.normal(size=(6, 4)).astype(np.float32)),
+                lucid.tensor(rng.integers(0, 3, 6)),
+            ).item()
+            for _ in range(steps)
+        ]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0].__name__} {case[1]}")
+def test_twenty_steps_equal_eager(case: tuple[Any, dict[str, Any]]) -> None:
+    eager, native = (Run(*case, native=native) for native in (False, True))
+    assert_allclose(native.losses(20), eager.losses(20), rtol=2e-4)
+    for (name, a), b in zip(
+        eager.model.state_dict().items(), native.model.state_dict().values(), strict=True
+    ):
+        assert_allclose(b.numpy(), a.numpy(), rtol=2e-3, atol=2e-4, err_msg=name)
+    for a, b in zip(eager.model.parameters(), native.model.parameters(), strict=True):
+        assert a.grad is not None
+        assert b.grad is not None
+        assert_allclose(b.grad.numpy(), a.grad.numpy(), rtol=1e-2, atol=1e-3)
+    assert native.scheduler.get_last_lr() == eager.scheduler.get_last_lr()
+    assert native.step.stats.traces == 1, native.step.stats.retrace_reasons
+
+
+@pytest.mark.parametrize(
+    ("change", "traces"),
+    [
+        (lambda run: run.opt.param_groups[0].update(lr=0.5, eps=1e-3), 1),
+        (lambda run: run.opt.param_groups[0].update(weight_decay=0.3), 1),
+        (lambda run: run.opt.param_groups[0].update(weight_decay=0.0), 2),
+        (lambda run: run.opt.param_groups[0].update(maximize=True), 2),
+        (lambda run: run.opt.param_groups[0].update(betas=(0.5, 0.6)), 1),
+        (lambda run: run.opt.load_state_dict(run.opt.state_dict()), 1),
+        (lambda run: run.opt.state.clear(), 2),
+        (lambda run: run.opt.add_param_group({"params": [lucid.ones(1, requires_grad=True)]}), 2),
+    ],
+    ids=["lr", "weight_decay", "off", "maximize", "betas", "load", "clear", "group"],
+)
+def test_what_retraces_and_what_is_read_at_each_call(
+    change: Callable[[Run], object], traces: int
+) -> None:
+    options = {"lr": 0.01, "weight_decay": 0.1}
+    eager, native = (Run(optim.Adam, options, native=native) for native in (False, True))
+    for run in (eager, native):
+        run.losses(2)
+        change(run)
+    assert_allclose(native.losses(3), eager.losses(3), rtol=2e-4)
+    assert native.step.stats.traces == traces, native.step.stats.retrace_reasons
+
+
+def test_a_failed_trace_leaves_no_state_behind() -> None:
+    w = lucid.ones(2, requires_grad=True)
+    opt = optim.Adam([w])
+
+    @lucid.compile
+    def step() -> lucid.Tensor:
+        loss = (w * w).sum()
+        loss.backward()
+        opt.step()
+        if loss > 0:
+            return loss
+        return loss * 2
+
+    with pytest.raises(lucid.LucidError):
+        step()
+    assert not opt.state[w]
+    assert w.tolist() == [1.0, 1.0]
+    assert w.grad is None
+
+
+def test_setting_a_rate_inside_of_a_step_is_refused() -> None:
+    w = lucid.ones(2, requires_grad=True)
+    opt = optim.SGD([w])
+
+    @lucid.compile
+    def step() -> None:
+        opt.param_groups[0]["lr"] = 0.5
+
+    with pytest.raises(lucid.LucidError, match="inside a compiled step can't be compiled"):
+        step()
+
+
+def test_a_plateau_needs_its_metric_outside() -> None:
+    w = lucid.ones(2, requires_grad=True)
+    scheduler = schedules.ReduceLROnPlateau(optim.SGD([w]))
+
+    @lucid.compile
+    def step(x: lucid.Tensor) -> None:
+        scheduler.step(x)
+
+    with pytest.raises(lucid.LucidError, match="looks at a metric, which a compiled step computes"):
+        step(lucid.tensor(1.0))
+
+
+def test_accumulation_over_two_backward_calls() -> None:
+    results = []
+    for native in (False, True):
+        w = lucid.tensor([1.0, 2.0], requires_grad=True)
+        opt = optim.SGD([w], lr=0.1)
+
+        def step(x: lucid.Tensor, w: Any = w, opt: Any = opt) -> None:
+            (w * x).sum().backward()
+            (w * w).sum().backward()
+            opt.step()
+            opt.zero_grad()
+
+        run = lucid.compile(step) if native else step
+        for k in range(5):
+            run(lucid.tensor([float(k), 1.0]))
+        results.append(w.tolist())
+        assert w.grad is None
+    assert_allclose(results[1], results[0], rtol=1e-6)

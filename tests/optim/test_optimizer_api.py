@@ -1,0 +1,226 @@
+"""Parameter groups, state, closures, saving and loading, and what is refused."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lucid
+from lucid import optim
+
+
+def leaf(*shape: int) -> lucid.Tensor:
+    return lucid.ones(shape, requires_grad=True)
+
+
+def step(optimizer: optim.Optimizer, *parameters: lucid.Tensor) -> None:
+    optimizer.zero_grad()
+    for parameter in parameters:
+        (parameter**2).sum().backward()
+    optimizer.step()
+
+
+def test_groups_have_their_own_hyper_parameters() -> None:
+    a, b = leaf(2), leaf(2)
+    optimizer = optim.SGD([{"params": a}, {"params": [b], "lr": 0.5}], lr=0.1)
+    step(optimizer, a, b)
+    np.testing.assert_allclose(a.tolist(), [0.8, 0.8], rtol=1e-6)
+    assert b.tolist() == [0.0, 0.0]
+    optimizer.param_groups[0]["lr"] = 0.0
+    step(optimizer, a, b)
+    np.testing.assert_allclose(a.tolist(), [0.8, 0.8], rtol=1e-6)
+
+
+def test_names_are_kept() -> None:
+    layer = lucid.nn.Linear(2, 1)
+    optimizer = optim.Adam(layer.named_parameters())
+    assert optimizer.param_groups[0]["param_names"] == ["weight", "bias"]
+
+
+def test_parameters_without_gradient_are_left_out() -> None:
+    a, b = leaf(2), leaf(2)
+    optimizer = optim.Adam([a, b], weight_decay=0.1)
+    step(optimizer, a)
+    assert b.tolist() == [1.0, 1.0]
+    assert b not in optimizer.state
+    assert optimizer.state[a]["step"].item() == 1.0
+
+
+def test_a_closure_is_called_with_gradients_on() -> None:
+    a = leaf()
+    optimizer = optim.SGD([a], lr=0.25)
+
+    def closure() -> lucid.Tensor:
+        optimizer.zero_grad()
+        loss = a * a
+        loss.backward()
+        return loss
+
+    with lucid.no_grad():
+        assert optimizer.step(closure).item() == 1.0
+    assert a.item() == 0.5
+
+
+def test_zero_grad_forgets_or_fills() -> None:
+    a = leaf(2)
+    optimizer = optim.SGD([a])
+    a.grad = lucid.tensor([1.0, float("nan")])
+    gradient = a.grad
+    optimizer.zero_grad(set_to_none=False)
+    assert a.grad is gradient
+    assert gradient.tolist() == [0.0, 0.0]
+    optimizer.zero_grad()
+    assert a.grad is None
+
+
+def test_updates_are_in_place_and_leave_no_history() -> None:
+    a = leaf(2)
+    alias = a.detach()
+    optimizer = optim.SGD([a], lr=0.5)
+    step(optimizer, a)
+    assert alias.tolist() == [0.0, 0.0]
+    assert a.is_leaf
+    assert a.requires_grad
+
+
+def test_a_learning_rate_may_be_a_tensor() -> None:
+    a, rate = leaf(2), lucid.tensor(0.25)
+    optimizer = optim.SGD([a], lr=rate)
+    step(optimizer, a)
+    assert a.tolist() == [0.5, 0.5]
+    rate.fill_(0.0)
+    step(optimizer, a)
+    assert a.tolist() == [0.5, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        (optim.SGD, {"momentum": 0.9}),
+        (optim.SGD, {"momentum": 0.9, "dampening": 0.5}),
+        (optim.Adam, {"amsgrad": True}),
+        (optim.RMSprop, {"momentum": 0.9, "centered": True}),
+        (optim.Adagrad, {}),
+    ],
+)
+def test_a_loaded_optimizer_goes_on_as_the_saved_one(kind: Any, options: dict[str, Any]) -> None:
+    a, b = leaf(2), leaf(2)
+    first, second = kind([a], lr=0.1, **options), kind([b], lr=0.7, **options)
+    for _ in range(3):
+        step(first, a)
+    with lucid.no_grad():
+        b.copy_(a)
+    saved = copy.deepcopy(first.state_dict())
+    second.load_state_dict(saved)
+    assert second.param_groups[0]["lr"] == 0.1
+    for _ in range(3):
+        step(first, a)
+        step(second, b)
+    assert a.tolist() == b.tolist()
+
+
+def test_the_state_dict_has_numbers_in_place_of_parameters() -> None:
+    a, b = leaf(2), leaf(3)
+    optimizer = optim.SGD([{"params": [a]}, {"params": [b], "lr": 0.5}], lr=0.1, momentum=0.9)
+    step(optimizer, b)
+    state = optimizer.state_dict()
+    assert [group["params"] for group in state["param_groups"]] == [[0], [1]]
+    assert list(state["state"]) == [1]
+    assert state["state"][1]["momentum_buffer"].tolist() == [2.0, 2.0, 2.0]
+
+
+def test_loading_writes_into_the_state_that_there_is() -> None:
+    a = leaf(2)
+    optimizer = optim.SGD([a], momentum=0.9)
+    step(optimizer, a)
+    moment, saved = optimizer.state[a]["momentum_buffer"], copy.deepcopy(optimizer.state_dict())
+    step(optimizer, a)
+    optimizer.load_state_dict(saved)
+    assert optimizer.state[a]["momentum_buffer"] is moment
+    assert moment.tolist() == [2.0, 2.0]
+
+
+def test_state_dicts_of_other_groups_are_refused() -> None:
+    optimizer = optim.SGD([leaf(2)])
+    with pytest.raises(ValueError, match="different number of parameter groups: 2, the optimizer"):
+        optimizer.load_state_dict(
+            optim.SGD([{"params": [leaf(1)]}, {"params": [leaf(1)]}]).state_dict()
+        )
+    with pytest.raises(ValueError, match="doesn't match the size of optimizer's group"):
+        optimizer.load_state_dict(optim.SGD([leaf(1), leaf(1)]).state_dict())
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "message"),
+    [
+        (optim.SGD, {"lr": -1}, "Invalid learning rate: -1"),
+        (optim.SGD, {"momentum": -1.0}, "Invalid momentum value: -1.0"),
+        (optim.SGD, {"weight_decay": -1.0}, "Invalid weight_decay value: -1.0"),
+        (optim.SGD, {"nesterov": True}, "Nesterov momentum requires a momentum and zero dampening"),
+        (optim.Adam, {"lr": float("nan")}, "Invalid learning rate: nan"),
+        (optim.Adam, {"eps": -1.0}, "Invalid epsilon value: -1.0"),
+        (optim.Adam, {"betas": (1.0, 0.9)}, "Invalid beta parameter at index 0: 1.0"),
+        (optim.AdamW, {"betas": (0.9, -1)}, "Invalid beta parameter at index 1: -1"),
+        (optim.RMSprop, {"alpha": -1.0}, "Invalid alpha value: -1.0"),
+        (optim.Adagrad, {"lr_decay": -1.0}, "Invalid lr_decay value: -1.0"),
+    ],
+)
+def test_hyper_parameters_that_make_no_sense(
+    kind: Any, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError) as caught:
+        kind([leaf(1)], **options)
+    assert str(caught.value) == message
+
+
+def test_parameters_that_cannot_be_optimized() -> None:
+    a = leaf(2)
+    with pytest.raises(TypeError, match="an iterable of Tensors or dicts, but got Tensor"):
+        optim.SGD(a)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="optimizer got an empty parameter list"):
+        optim.SGD([])
+    with pytest.raises(TypeError, match="only optimize Tensors, but one of the params is float"):
+        optim.SGD([1.0])  # type: ignore[list-item]
+    with pytest.raises(ValueError, match="can't optimize a non-leaf Tensor"):
+        optim.SGD([a * 2])
+    with pytest.raises(ValueError, match="some parameters appear in more than one parameter group"):
+        optim.SGD([{"params": [a]}, {"params": [a]}])
+    with pytest.raises(TypeError, match="the ordering of tensors in sets will change"):
+        optim.SGD([{"params": {a}}])
+
+
+def test_an_optimizer_of_the_users_own() -> None:
+    class Signs(optim.Optimizer):
+        def __init__(self, params: Any, lr: float) -> None:
+            super().__init__(params, {"lr": lr})
+
+        @lucid.no_grad()
+        def step(self, closure: Any = None) -> None:
+            for group in self.param_groups:
+                for p in group["params"]:
+                    if p.grad is not None:
+                        p.sub_(p.grad.sign() * group["lr"])
+
+    a = leaf(2)
+    step(Signs([a], 0.25), a)
+    assert a.tolist() == [0.75, 0.75]
+
+
+def test_repr_lists_the_hyper_parameters() -> None:
+    assert repr(optim.SGD([leaf(1)], lr=0.1)) == (
+        "SGD (\nParameter Group 0\n    dampening: 0.0\n    lr: 0.1\n    maximize: False\n"
+        "    momentum: 0.0\n    nesterov: False\n    weight_decay: 0.0\n)"
+    )
+
+
+def test_a_copy_has_its_own_parameters_and_state() -> None:
+    model = lucid.nn.Linear(1, 1, bias=False)
+    optimizer = optim.Adam(model.parameters())
+    step(optimizer, model.weight)
+    other, twin = copy.deepcopy((model, optimizer))
+    step(twin, other.weight)
+    assert twin.state[other.weight]["step"].item() == 2.0
+    assert optimizer.state[model.weight]["step"].item() == 1.0

@@ -1,0 +1,222 @@
+"""Learning-rate schedules against their formulas."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import lucid
+from lucid import optim
+from lucid.optim import lr_scheduler as schedules
+
+BASE = 0.5
+Make = Callable[[optim.Optimizer], schedules.LRScheduler]
+
+
+def optimizer() -> optim.Optimizer:
+    return optim.SGD([lucid.ones(1, requires_grad=True)], lr=BASE, momentum=0.9)
+
+
+def cosine(epoch: float, period: float, low: float = 0.0) -> float:
+    return low + (BASE - low) * (1 + math.cos(math.pi * epoch / period)) / 2
+
+
+def annealed(start: float, end: float, done: float) -> float:
+    return end + (start - end) * (1 + math.cos(math.pi * done)) / 2
+
+
+FORMULAS: dict[str, tuple[Make, Callable[[int], float]]] = {
+    "LambdaLR": (lambda o: schedules.LambdaLR(o, lambda e: 1 / (1 + e)), lambda e: BASE / (1 + e)),
+    "MultiplicativeLR": (
+        lambda o: schedules.MultiplicativeLR(o, lambda e: 0.9),
+        lambda e: BASE * 0.9**e,
+    ),
+    "StepLR": (lambda o: schedules.StepLR(o, 3, 0.1), lambda e: BASE * 0.1 ** (e // 3)),
+    "MultiStepLR": (
+        lambda o: schedules.MultiStepLR(o, [2, 5, 5], 0.1),
+        lambda e: BASE * 0.1 ** ((e >= 2) + 2 * (e >= 5)),
+    ),
+    "ExponentialLR": (lambda o: schedules.ExponentialLR(o, 0.8), lambda e: BASE * 0.8**e),
+    "ConstantLR": (
+        lambda o: schedules.ConstantLR(o, 0.25, 4),
+        lambda e: BASE * (0.25 if e < 4 else 1.0),
+    ),
+    "LinearLR": (
+        lambda o: schedules.LinearLR(o, 0.2, 0.8, 6),
+        lambda e: BASE * (0.2 + 0.6 * min(e, 6) / 6),
+    ),
+    "PolynomialLR": (
+        lambda o: schedules.PolynomialLR(o, 15, 2.0),
+        lambda e: BASE * (1 - min(e, 15) / 15) ** 2,
+    ),
+    "CosineAnnealingLR": (
+        lambda o: schedules.CosineAnnealingLR(o, 5, 0.01),
+        lambda e: cosine(e, 5, 0.01),
+    ),
+    "CosineAnnealingWarmRestarts": (
+        lambda o: schedules.CosineAnnealingWarmRestarts(o, 2, 2),
+        lambda e: cosine(e, 2) if e < 2 else cosine(e - 2, 4) if e < 6 else cosine(e - 6, 8),
+    ),
+    "OneCycleLR": (
+        lambda o: schedules.OneCycleLR(o, 1.0, total_steps=20, pct_start=0.25),
+        lambda e: annealed(0.04, 1.0, e / 4) if e <= 4 else annealed(1.0, 4e-6, (e - 4) / 15),
+    ),
+    "SequentialLR": (
+        lambda o: schedules.SequentialLR(
+            o, [schedules.LinearLR(o, 0.25, total_iters=3), schedules.ExponentialLR(o, 0.5)], [3]
+        ),
+        lambda e: BASE * (0.25 + 0.75 * e / 3) if e < 3 else BASE * 0.5 ** (e - 3),
+    ),
+    "ChainedScheduler": (
+        lambda o: schedules.ChainedScheduler(
+            [schedules.ConstantLR(o, 0.5, 2), schedules.ExponentialLR(o, 0.5)]
+        ),
+        lambda e: BASE * (0.5 if e < 2 else 1.0) * 0.5**e,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_rates_follow_the_formula(name: str) -> None:
+    make, formula = FORMULAS[name]
+    opt = optimizer()
+    scheduler = make(opt)
+    for epoch in range(13):
+        rate = opt.param_groups[0]["lr"]
+        assert rate == pytest.approx(formula(epoch), rel=1e-9), epoch
+        assert scheduler.get_last_lr() == [rate]
+        scheduler.step()
+
+
+@pytest.mark.parametrize("name", [name for name in FORMULAS if name != "LambdaLR"])
+def test_a_loaded_schedule_goes_on_as_the_saved_one(name: str) -> None:
+    make, formula = FORMULAS[name]
+    opt, other = optimizer(), optimizer()
+    scheduler, twin = make(opt), make(other)
+    for _ in range(4):
+        scheduler.step()
+    twin.load_state_dict(copy.deepcopy(scheduler.state_dict()))
+    other.load_state_dict(opt.state_dict())
+    for epoch in range(5, 9):
+        twin.step()
+        assert other.param_groups[0]["lr"] == pytest.approx(formula(epoch), rel=1e-9)
+
+
+def test_schedules_on_one_optimizer_multiply() -> None:
+    opt = optimizer()
+    both = [schedules.ExponentialLR(opt, 0.5), schedules.StepLR(opt, 2, 0.1)]
+    for _ in range(3):
+        for scheduler in both:
+            scheduler.step()
+    assert opt.param_groups[0]["lr"] == pytest.approx(BASE * 0.5**3 * 0.1)
+
+
+def test_every_group_has_its_own_rate() -> None:
+    a, b = (lucid.ones(1, requires_grad=True) for _ in range(2))
+    opt = optim.SGD([{"params": [a]}, {"params": [b], "lr": 0.1}], lr=BASE)
+    scheduler = schedules.LambdaLR(opt, [lambda e: 0.5**e, lambda e: 1.0])
+    scheduler.step()
+    assert scheduler.get_last_lr() == [BASE * 0.5, 0.1]
+    with pytest.raises(ValueError, match="Expected 2 lr_lambdas, but got 1"):
+        schedules.LambdaLR(opt, [lambda e: 1.0])
+
+
+def test_callable_objects_keep_their_attributes() -> None:
+    class Factor:
+        def __init__(self, base: float) -> None:
+            self.base = base
+
+        def __call__(self, epoch: int) -> float:
+            return self.base**epoch
+
+    scheduler = schedules.LambdaLR(optimizer(), Factor(0.5))
+    assert scheduler.state_dict()["lr_lambdas"] == [{"base": 0.5}]
+    twin = schedules.LambdaLR(optimizer(), Factor(0.9))
+    twin.load_state_dict(scheduler.state_dict())
+    twin.step()
+    assert twin.get_last_lr() == [BASE * 0.5]
+    plain = schedules.LambdaLR(optimizer(), lambda e: 1.0)
+    assert plain.state_dict()["lr_lambdas"] == [None]
+
+
+def test_one_cycle_moves_momentum_the_other_way() -> None:
+    opt = optimizer()
+    scheduler = schedules.OneCycleLR(opt, 1.0, epochs=2, steps_per_epoch=10, pct_start=0.25)
+    assert opt.param_groups[0]["momentum"] == 0.95
+    for _ in range(4):
+        scheduler.step()
+    assert opt.param_groups[0]["momentum"] == pytest.approx(0.85)
+    adam = optim.Adam([lucid.ones(1, requires_grad=True)])
+    schedules.OneCycleLR(adam, 1.0, total_steps=10)
+    assert adam.param_groups[0]["betas"] == (0.95, 0.999)
+    for _ in range(16):
+        scheduler.step()
+    with pytest.raises(ValueError, match=r"Tried to step 21 times. The specified number of total"):
+        scheduler.step()
+
+
+def test_a_plateau_lowers_the_rate() -> None:
+    opt = optimizer()
+    scheduler = schedules.ReduceLROnPlateau(opt, factor=0.5, patience=1, cooldown=1, min_lr=0.2)
+    rates = []
+    for metric in (1.0, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5):
+        scheduler.step(lucid.tensor(metric))
+        rates.append(opt.param_groups[0]["lr"])
+    assert rates == [0.5, 0.5, 0.5, 0.25, 0.25, 0.25, 0.2, 0.2]
+    assert scheduler.get_last_lr() == [0.2]
+    rising = schedules.ReduceLROnPlateau(
+        opt, "max", patience=0, threshold=0.1, threshold_mode="abs"
+    )
+    rising.step(1.0)
+    rising.step(1.05)
+    assert opt.param_groups[0]["lr"] == pytest.approx(0.02)
+
+
+def test_a_rate_that_is_a_tensor_is_written_in_place() -> None:
+    rate = lucid.tensor(0.5)
+    opt = optim.SGD([lucid.ones(1, requires_grad=True)], lr=rate)
+    scheduler = schedules.ExponentialLR(opt, 0.5)
+    scheduler.step()
+    assert opt.param_groups[0]["lr"] is rate
+    assert rate.item() == 0.25
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda o: schedules.StepLR(3, 1), TypeError, "int is not an Optimizer"),
+        (lambda o: schedules.LinearLR(o, 0.0), ValueError, "Starting multiplicative factor"),
+        (
+            lambda o: schedules.ConstantLR(o, 2.0),
+            ValueError,
+            "between 0 and 1, got 2",
+        ),
+        (lambda o: schedules.OneCycleLR(o, 1.0), ValueError, "You must define either total_steps"),
+        (
+            lambda o: schedules.ReduceLROnPlateau(o, factor=1.0),
+            ValueError,
+            "Factor should be < 1.0.",
+        ),
+        (lambda o: schedules.ReduceLROnPlateau(o, "low"), ValueError, "mode low is unknown!"),
+        (
+            lambda o: schedules.CosineAnnealingWarmRestarts(o, 0),
+            ValueError,
+            "Expected positive integer T_0, but got 0",
+        ),
+        (
+            lambda o: schedules.StepLR(o, 1, last_epoch=3),
+            KeyError,
+            "param 'initial_lr' is not specified in param_groups[0] when resuming",
+        ),
+        (lambda o: schedules.SequentialLR(o, [], []), ValueError, "expects at least one scheduler"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(make: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error) as caught:
+        make(optimizer())
+    assert message in str(caught.value)
+    assert isinstance(caught.value, lucid.LucidError)

@@ -1,0 +1,64 @@
+"""A live scalar is a Python float to every function, and none of them looks at its value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import lucid
+from lucid.compiler.recorder import Recorder, recording
+from lucid.compiler.scalars import LiveSource
+
+x = lucid.ones(3)
+z = lucid.arange(3)
+
+USES: dict[str, Callable[[Any], Any]] = {
+    "mul": lambda lr: x * lr,
+    "rmul": lambda lr: lr * x,
+    "of integers": lambda lr: z * lr,
+    "div": lambda lr: x / lr,
+    "pow": lambda lr: x**lr,
+    "rpow": lambda lr: lr**x,
+    "alpha": lambda lr: x.add(x, alpha=lr),
+    "in place": lambda lr: (x * 1).add_(x, alpha=-lr),
+    "lerp": lambda lr: x.lerp(x, lr),
+    "addcdiv": lambda lr: x.addcdiv(x, x, value=-lr),
+    "addmm": lambda lr: lucid.addmm(x, lucid.eye(3), lucid.eye(3), beta=lr, alpha=lr),
+    "clamp": lambda lr: x.clamp(-lr, lr),
+    "compare": lambda lr: x == lr,
+    "where": lambda lr: lucid.where(x > lr, x, lr),
+    "masked_fill": lambda lr: x.masked_fill(x > 0, lr),
+    "full": lambda lr: lucid.full((2,), lr),
+    "tensor": lambda lr: lucid.tensor(lr),
+    "fill_": lambda lr: lucid.zeros(2).fill_(lr),
+    "fill_ of integers": lambda lr: (z * 1).fill_(lr),
+    "setitem": lambda lr: (x * 1).__setitem__(0, lr),
+    "uniform_": lambda lr: lucid.zeros(3).uniform_(-lr, lr),
+    "normal_": lambda lr: lucid.zeros(3).normal_(lr, lr),
+    "normal": lambda lr: lucid.normal(lr, lr, (2,)),
+    "bernoulli": lambda lr: x.bernoulli(lr),
+    "softplus": lambda lr: x.softplus(lr),
+}
+
+
+@pytest.mark.parametrize("name", USES)
+def test_using_it_guards_nothing(name: str) -> None:
+    recorder = Recorder("step")
+    with recording(recorder):
+        source = LiveSource("lr", lambda: 0.5)
+        USES[name](recorder.live_scalar(source, 0.5))
+    assert recorder.guarded_sources == set()
+    (live,) = [entry.value for entry in recorder.graph.inputs if entry.kind == "live"]
+    assert any(live in node.operands for node in recorder.graph.nodes)
+    recorder.restore(True)
+
+
+def test_where_shapes_depend_on_it_it_is_refused() -> None:
+    recorder = Recorder("step")
+    with recording(recorder):
+        live = recorder.live_scalar(LiveSource("lr", lambda: 3.0), 3.0)
+        with pytest.raises(lucid.ArgumentError, match="arange: needs Python numbers"):
+            lucid.arange(live)
+    recorder.restore(True)

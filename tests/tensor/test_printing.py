@@ -1,0 +1,87 @@
+"""Tensors print as PyTorch's do."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+import lucid
+from lucid.compiler.recorder import Recorder, recording
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (3.0, "tensor(3.)"),
+        (2.5, "tensor(2.5000)"),
+        (-0.0, "tensor(-0.)"),
+        (math.inf, "tensor(inf)"),
+        ([1, 2], "tensor([1, 2])"),
+        ([True, False], "tensor([ True, False])"),
+        ([], "tensor([])"),
+        ([[], []], "tensor([], size=(2, 0))"),
+        ([1.0, math.nan, math.inf], "tensor([1., nan, inf])"),
+        ([1e10, 1.0], "tensor([1.0000e+10, 1.0000e+00])"),
+        ([1.5, 2e-8], "tensor([1.5000e+00, 2.0000e-08])"),
+        ([0.1, -1000.5], "tensor([ 1.0000e-01, -1.0005e+03])"),
+        ([0.5, -100.0], "tensor([   0.5000, -100.0000])"),
+        ([[1.5], [-2.25]], "tensor([[ 1.5000],\n        [-2.2500]])"),
+        ([[[1], [2]], [[3], [4]]],
+         "tensor([[[1],\n         [2]],\n\n        [[3],\n         [4]]])"),
+    ],
+)  # fmt: skip
+def test_data(data: object, text: str) -> None:
+    assert repr(lucid.tensor(data)) == str(lucid.tensor(data)) == text
+
+
+def test_many_elements_are_abbreviated() -> None:
+    assert repr(lucid.arange(2000)) == "tensor([   0,    1,    2,  ..., 1997, 1998, 1999])"
+    lines = repr(lucid.zeros(50, 60)).splitlines()
+    assert lines[0] == "tensor([[0., 0., 0.,  ..., 0., 0., 0.],"
+    assert lines[3] == "        ...,"
+    assert len(lines) == 7
+    assert repr(lucid.arange(28)).splitlines() == [
+        "tensor([ 0,  1,  2,  3,  4,  5,  6,  7,  8,  9, 10, 11, 12, 13, 14, 15, 16, 17,",
+        "        18, 19, 20, 21, 22, 23, 24, 25, 26, 27])",
+    ]
+
+
+def test_what_is_not_default_is_said() -> None:
+    x = lucid.tensor([1.0], requires_grad=True)
+    assert repr(x) == "tensor([1.], requires_grad=True)"
+    assert repr(x * 2) == "tensor([2.], grad_fn=<MulBackward>)"
+    assert repr(lucid.tensor([1.0], dtype=lucid.float64)) == "tensor([1.], dtype=lucid.float64)"
+    assert repr(lucid.tensor([1], dtype=lucid.int32)) == "tensor([1], dtype=lucid.int32)"
+    assert repr(lucid.zeros(0, dtype=lucid.int64)) == "tensor([], dtype=lucid.int64)"
+    assert repr(lucid.zeros(2, 3).shape) == "lucid.Size([2, 3])"
+    assert str(lucid.zeros(2).device) == "cpu"
+
+
+def test_a_traced_tensor_prints_its_type_and_line() -> None:
+    x = lucid.zeros(2, 3)
+    recorder = Recorder("step")
+    with recording(recorder):
+        text = repr(x + 1)
+    recorder.restore(True)
+    assert text.startswith("f32[2,3] (test_printing.py:")
+
+
+def test_options_are_settable_and_resettable() -> None:
+    x = lucid.tensor([1.23456789])
+    try:
+        lucid.set_printoptions(precision=2)
+        assert repr(x) == "tensor([1.23])"
+        assert lucid.get_printoptions()["precision"] == 2
+        lucid.set_printoptions(sci_mode=True)
+        assert repr(x) == "tensor([1.23e+00])"
+    finally:
+        lucid.set_printoptions(profile="default")
+    assert repr(x) == "tensor([1.2346])"
+    with pytest.raises(lucid.OptionError, match="no profile 'x'"):
+        lucid.set_printoptions(profile="x")
+
+
+def test_formatting_of_numbers() -> None:
+    assert f"{lucid.tensor(2.5):.2f}" == "2.50"
+    assert f"{lucid.tensor([1, 2])}" == "tensor([1, 2])"

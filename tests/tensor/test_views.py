@@ -1,0 +1,192 @@
+"""Views share memory, in-place operations write through them, copies are independent."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lucid
+
+Tensor = lucid.Tensor
+
+VIEWS: dict[str, Callable[[Tensor], Tensor]] = {
+    "int": lambda x: x[1],
+    "slice": lambda x: x[:, 1:3],
+    "negative step": lambda x: x[::-1, ::-2],
+    "None": lambda x: x[None, ..., None],
+    "reshape": lambda x: x.reshape(6, 2),
+    "view": lambda x: x.view(-1),
+    "flatten": lambda x: x.flatten(),
+    "t": lambda x: x.t(),
+    "T": lambda x: x.T,
+    "permute": lambda x: x.permute(1, 0),
+    "unsqueeze": lambda x: x.unsqueeze(1),
+    "squeeze": lambda x: x[:1].squeeze(0),
+    "select": lambda x: x.select(1, -1),
+    "narrow": lambda x: x.narrow(1, 1, 2),
+    "split": lambda x: x.split(2, 1)[1],
+    "chunk": lambda x: x.chunk(2)[0],
+    "unbind": lambda x: x.unbind(1)[2],
+    "diagonal": lambda x: x.diagonal(1),
+    "movedim": lambda x: x.movedim(0, 1),
+    "unflatten": lambda x: x.unflatten(1, (2, 2)),
+    "detach": lambda x: x.detach(),
+    "chain": lambda x: x.t()[1:3].reshape(2, 3)[:, 0],
+}
+
+COPIES: dict[str, Callable[[Tensor], Tensor]] = {
+    "clone": lambda x: x.clone(),
+    "reshape of a transpose": lambda x: x.t().reshape(12),
+    "contiguous of a transpose": lambda x: x.t().contiguous(),
+    "flip": lambda x: x.flip(0),
+    "roll": lambda x: x.roll(0),
+    "repeat": lambda x: x.repeat(1, 1),
+    "index tensor": lambda x: x[lucid.tensor([0, 1])],
+    "copy to": lambda x: x.to(x.dtype, copy=True),
+    "tensor": lambda x: lucid.tensor(x),
+    "diag": lambda x: x.diag(),
+    "floor of integers": lambda x: x.long().floor(),
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_a_write_to_a_view_shows_in_the_base_and_back(name: str) -> None:
+    x = lucid.arange(12.0).reshape(3, 4).clone()
+    view = VIEWS[name](x)
+    before = view.tolist()
+    view.add_(100)
+    assert (x.numpy() >= 100).sum() == view.numel()
+    x.sub_(100)
+    assert view.tolist() == before
+    assert x._version == view._version == 2
+
+
+@pytest.mark.parametrize("name", COPIES)
+def test_a_copy_is_independent(name: str) -> None:
+    x = lucid.arange(12.0).reshape(3, 4).clone()
+    made = COPIES[name](x)
+    assert not np.shares_memory(made.numpy(), x.numpy())
+    made.zero_()
+    assert x.sum().item() == 66
+
+
+@pytest.mark.parametrize("same", [lambda x: x.contiguous(), lambda x: x.float(), lambda x: x.cpu()])
+def test_without_a_change_the_tensor_itself_comes_back(same: Callable[[Tensor], Tensor]) -> None:
+    x = lucid.ones(2, 3)
+    assert same(x) is x
+
+
+def test_a_view_that_strides_forbid_raises() -> None:
+    with pytest.raises(lucid.ShapeError, match=r"use .reshape\(...\) instead"):
+        lucid.ones(2, 3).t().view(6)
+
+
+def test_writing_to_repeated_memory_raises() -> None:
+    with pytest.raises(lucid.LucidError, match="more than one element"):
+        lucid.zeros(1, 3).expand(2, 3).add_(1)
+
+
+def test_memory_is_shared_with_numpy() -> None:
+    array = np.zeros((2, 3), np.float32)
+    x = lucid.from_numpy(array.T)
+    x[0] = 1.0
+    assert array.tolist() == [[1, 0, 0], [1, 0, 0]]
+    array[:] = 5
+    assert x.sum().item() == 30
+    assert np.shares_memory(x.numpy(), array)
+    assert np.shares_memory(np.asarray(x), array)
+    assert not np.shares_memory(np.array(x), array)
+    assert np.shares_memory(lucid.as_tensor(array).numpy(), array)
+    assert np.asarray(x, np.float64).dtype == np.float64
+
+
+def test_memory_is_shared_through_dlpack() -> None:
+    array = np.arange(3.0)
+    x = lucid.from_dlpack(lucid.from_numpy(array))
+    assert np.shares_memory(np.from_dlpack(x), array)
+    assert x.__dlpack_device__() == (1, 0)
+    with pytest.raises(lucid.LucidError, match="Can't export tensors that require gradient"):
+        lucid.ones(2, requires_grad=True).__dlpack__()
+
+
+IN_PLACE: dict[str, tuple[Any, ...]] = {
+    "add_": (2.0,), "sub_": (2.0,), "mul_": (2.0,), "div_": (2.0,), "pow_": (2,), "clamp_": (0, 1),
+    "exp_": (), "sqrt_": (), "neg_": (), "lerp_": (lucid.ones(3), 0.3), "relu_": (), "round_": (),
+    "addcmul_": (lucid.ones(3), lucid.ones(3)), "addcdiv_": (lucid.ones(3), lucid.ones(3)),
+    "masked_fill_": (lucid.tensor([True, False, True]), 7.0), "cumsum_": (0,),
+    "index_add_": (0, lucid.tensor([1]), lucid.ones(1)), "scatter_": (0, lucid.tensor([1]), 3.0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", IN_PLACE)
+def test_in_place_is_the_function_written_back(name: str) -> None:
+    x = lucid.tensor([1.0, 4.0, 9.0])
+    pointer = x.data_ptr()
+    expected = getattr(x, name[:-1])(*IN_PLACE[name])
+    assert getattr(x, name)(*IN_PLACE[name]) is x
+    assert x.equal(expected)
+    assert x.data_ptr() == pointer
+    assert x._version == 1
+
+
+def test_operators_with_assignment_write_in_place() -> None:
+    x = before = lucid.tensor([4, 9])
+    x += 1
+    x -= 2
+    x *= 3
+    x //= 2
+    x %= 5
+    x **= 2
+    x |= 8
+    x &= 12
+    x ^= 1
+    x <<= 2
+    x >>= 1
+    assert x is before
+    expected = np.array([4, 9])
+    expected = ((((((expected - 1) * 3 // 2 % 5) ** 2) | 8) & 12) ^ 1) << 2 >> 1
+    assert x.tolist() == expected.tolist()
+
+
+def test_in_place_keeps_what_its_own_gradient_needs() -> None:
+    """x.mul_(y) overwrites the x that the gradient of y is made of."""
+    y = lucid.tensor([2.0, 3.0], requires_grad=True)
+    x = lucid.tensor([5.0, 7.0])
+    x.mul_(y).exp_().clamp_(0, 1e9)
+    x.sum().backward()
+    assert y.grad is not None
+    np.testing.assert_allclose(y.grad.numpy(), [5 * np.exp(10), 0], rtol=1e-5)
+
+
+def test_in_place_does_not_raise_the_category() -> None:
+    with pytest.raises(lucid.DTypeError, match="can't be cast to the desired output type"):
+        lucid.tensor([1, 2]).add_(0.5)
+    with pytest.raises(lucid.ShapeError, match="doesn't match the broadcast shape"):
+        lucid.zeros(2).add_(lucid.zeros(3, 2))
+    with pytest.raises(lucid.LucidError, match="a leaf Variable that requires grad"):
+        lucid.ones(2, requires_grad=True).add_(1)
+
+
+def test_copies_of_python() -> None:
+    x = lucid.tensor([[1.0, 2.0]], requires_grad=True)
+    x.sum().backward()
+    deep = copy.deepcopy(x)
+    assert deep.requires_grad
+    assert deep.grad is not None
+    assert deep.grad is not x.grad
+    assert not np.shares_memory(deep.detach().numpy(), x.detach().numpy())
+    shared = copy.deepcopy([x, x])
+    assert shared[0] is shared[1]
+    assert copy.copy(x).data_ptr() == x.data_ptr()
+    stored = pickle.loads(pickle.dumps(x[:, ::1].detach().t()))
+    assert stored.tolist() == [[1], [2]]
+    with pytest.raises(lucid.LucidError, match="graph leaves"):
+        copy.deepcopy(x * 2)
+    with pytest.raises(lucid.LucidError, match="with history"):
+        pickle.dumps(x * 2)
+    assert copy.deepcopy(lucid.float32) is lucid.float32
