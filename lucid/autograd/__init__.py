@@ -1,6 +1,12 @@
 """Automatic differentiation: the engine's entry points, custom Functions, grad modes."""
 
-from lucid.autograd import function, graph
+from lucid.autograd import function, functional, graph
+from lucid.autograd.anomaly import (
+    detect_anomaly,
+    is_anomaly_check_nan_enabled,
+    is_anomaly_enabled,
+    set_detect_anomaly,
+)
 from lucid.autograd.engine import backward, grad
 from lucid.autograd.function import Function
 from lucid.autograd.gradcheck import GradcheckError, gradcheck, gradgradcheck
@@ -16,14 +22,19 @@ __all__ = [
     "Function",
     "GradcheckError",
     "backward",
+    "detect_anomaly",
     "enable_grad",
     "function",
+    "functional",
     "grad",
     "gradcheck",
     "gradgradcheck",
     "graph",
     "inference_mode",
+    "is_anomaly_check_nan_enabled",
+    "is_anomaly_enabled",
     "is_grad_enabled",
     "no_grad",
+    "set_detect_anomaly",
     "set_grad_enabled",
 ]

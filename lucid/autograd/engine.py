@@ -8,16 +8,26 @@ accumulate last: an error in the middle leaves every `.grad` as it was. There is
 from __future__ import annotations
 
 import heapq
+import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from lucid.autograd.anomaly import check_anomaly
 from lucid.autograd.hooks import run_post_hooks, run_pre_hooks, run_tensor_hooks
-from lucid.autograd.node import AccumulateGrad, Edge, Node, edge_of, iterate_graph
+from lucid.autograd.node import (
+    AccumulateGrad,
+    CustomNode,
+    Edge,
+    Gradients,
+    Node,
+    edge_of,
+    iterate_graph,
+)
+from lucid.autograd.saved import copy_of, with_history
 from lucid.ir import ops
-from lucid.ir.errors import ArgumentError, LucidError, ShapeError
+from lucid.ir.errors import ArgumentError, LucidError, OptionError, ShapeError
 from lucid.ir.types import TensorType
 from lucid.tensor.context import context
 
@@ -47,19 +57,17 @@ class BackwardRun:
         self.queue: list[tuple[int, int, Node]] = []
         self.queued = 0
         self.needed: set[Node] | None = None
+        self.roots: list[Node] = []
 
     def run(self, roots: Sequence[tuple[Edge, TensorCore]]) -> None:
+        self.roots = [edge[0] for edge, _ in roots]
         if self.wanted is not None:
-            self.needed = self._needed_nodes([edge[0] for edge, _ in roots])
-        before = context.grad_enabled
-        context.grad_enabled = self.create_graph
-        try:
+            self.needed = self._needed_nodes(self.roots)
+        with _walking(self):
             for edge, gradient in roots:
                 self.send(edge, gradient)
             while self.queue:
                 self._run_node(heapq.heappop(self.queue)[2])
-        finally:
-            context.grad_enabled = before
 
     def _needed_nodes(self, roots: Sequence[Node]) -> set[Node]:
         """Nodes from which a wanted edge can be reached: those that must run."""
@@ -77,8 +85,13 @@ class BackwardRun:
             return False
         return self.needed is None or edge[0] in self.needed or edge in (self.wanted or ())
 
-    def send(self, edge: Edge, gradient: TensorCore) -> None:
-        """Add a contribution to the gradient of one output of a node."""
+    def count_reachable(self, edges: Sequence[Edge | None]) -> int:
+        """How many of the edges the walk can reach."""
+        nodes = set(iterate_graph(self.roots))
+        return sum(edge is not None and edge[0] in nodes for edge in edges)
+
+    def send(self, edge: Edge, gradient: TensorCore | None) -> None:
+        """Add a contribution to the gradient of one output of a node; None adds nothing to it."""
         if not self.matters(edge):
             return
         node, index = edge
@@ -88,7 +101,8 @@ class BackwardRun:
             self.queued += 1
             heapq.heappush(self.queue, (-node.sequence, self.queued, node))
         present = slots[index]
-        slots[index] = gradient if present is None else ops.add(present, gradient)
+        if gradient is not None:
+            slots[index] = gradient if present is None else ops.add(present, gradient)
 
     def _run_node(self, node: Node) -> None:
         slots = self.arrived.pop(node)
@@ -99,24 +113,33 @@ class BackwardRun:
             return
         if self.needed is not None and node not in self.needed:
             return
-        gradients = run_pre_hooks(node, tuple(slots)) if node._pre_hooks else tuple(slots)
-        recorder = context.recorder
-        if recorder is None:
-            parts = self._apply(node, gradients)
-        else:
-            with recorder.deriving(node):
-                parts = self._apply(node, gradients)
-        if node._post_hooks:
-            parts = run_post_hooks(node, parts, gradients)
+        parts = self._parts(node, tuple(slots))
         for edge, part in zip(node.edges, parts, strict=True):
-            if edge is not None and part is not None:
+            if edge is not None:
                 self.send(edge, part)
         if not self.retain_graph:
             node.release()
 
-    def _apply(self, node: Node, gradients: tuple[Any, ...]) -> tuple[Any, ...]:
-        node_run = getattr(node, "apply_in_run", None)
-        return node.apply(gradients) if node_run is None else node_run(self, gradients)
+    def _parts(self, node: Node, gradients: Gradients) -> Gradients:
+        """What a node makes of its gradients, hooks included."""
+        if not node.takes_undefined and all(gradient is None for gradient in gradients):
+            return (None,) * len(node.edges)
+        if node._pre_hooks:
+            gradients = run_pre_hooks(node, gradients)
+        recorder = context.recorder
+        if recorder is None:
+            parts = self._apply(node, gradients)
+            if context.anomaly is not None:
+                check_anomaly(node, parts)
+        else:
+            with recorder.deriving(node):
+                parts = self._apply(node, gradients)
+        return run_post_hooks(node, parts, gradients) if node._post_hooks else parts
+
+    def _apply(self, node: Node, gradients: Gradients) -> Gradients:
+        if isinstance(node, CustomNode):
+            return node.apply_in_run(self, gradients)
+        return node.apply(gradients)
 
     def _finish_gradients(self, node: Node, slots: list[TensorCore | None]) -> None:
         """Run tensor hooks, keep what `retain_grad` asked for, capture what is wanted."""
@@ -138,6 +161,41 @@ class BackwardRun:
                 self.captured[node, index] = gradient
 
 
+@contextmanager
+def _walking(run: BackwardRun) -> Iterator[None]:
+    """The state of the thread while a walk goes on."""
+    before = context.grad_enabled, context.forward, context.backward_run
+    context.grad_enabled = run.create_graph
+    context.forward, context.backward_run = None, run
+    context.backward_depth += 1
+    try:
+        with _room_to_nest(context.backward_depth):
+            yield
+    finally:
+        context.backward_depth -= 1
+        context.grad_enabled, context.forward, context.backward_run = before
+
+
+_NESTING = (8, 1024)  # depths of walks inside of walks for which the interpreter's limit is raised
+_FRAMES = 40  # of Python that one such level may take
+_raising = threading.Lock()
+
+
+@contextmanager
+def _room_to_nest(depth: int) -> Iterator[None]:
+    """Let backwards that call backward go deeper than Python's limit on recursion."""
+    if not _NESTING[0] <= depth <= _NESTING[1]:
+        yield
+        return
+    with _raising:
+        sys.setrecursionlimit(sys.getrecursionlimit() + _FRAMES)
+    try:
+        yield
+    finally:
+        with _raising:
+            sys.setrecursionlimit(sys.getrecursionlimit() - _FRAMES)
+
+
 def accumulate(variable: TensorCore, gradient: TensorCore) -> None:
     """Add to `variable.grad`, in place when there is one; a first one gets memory of its own."""
     from lucid.tensor.writing import write_
@@ -152,23 +210,11 @@ def accumulate(variable: TensorCore, gradient: TensorCore) -> None:
             write_(present, ops.add(present, gradient))
 
 
-def own_copy(tensor: TensorCore) -> Tensor:
+def own_copy(tensor: TensorCore) -> TensorCore:
     """The same numbers in memory that nobody else holds, with the history kept."""
-    from lucid.tensor.core import of_array, of_value
-
-    recorder = context.recorder
-    if recorder is not None:
-        copy = of_value(recorder.value_of(tensor))
-    else:
-        assert tensor._array is not None
-        copy = of_array(np.array(tensor._array, order="C"))
-    if context.grad_enabled and tensor.requires_grad:
-        copy._grad_fn, copy._output_nr = tensor.grad_fn, tensor._output_nr
-        copy._requires_grad = True
-        if copy._grad_fn is None:
-            linked = ops.reshape(tensor, shape=tensor._type.shape)
-            copy._grad_fn, copy._output_nr = linked._grad_fn, linked._output_nr
-    return copy
+    copy = copy_of(tensor)
+    edge = edge_of(tensor) if context.grad_enabled else None
+    return copy if edge is None else with_history(copy, edge)
 
 
 # ---------------------------------------------------------------------- entry points
@@ -194,7 +240,7 @@ def backward(
         return
     targets = _listed(inputs)
     if not targets:
-        raise LucidError("'inputs' argument to backward() cannot be empty.")
+        raise LucidError("`inputs` argument to `backward()` cannot be empty.")
     edges = [_input_edge(tensor, i) for i, tensor in enumerate(targets)]
     run = BackwardRun(retain, create_graph, edges)
     run.run(roots)
@@ -229,15 +275,24 @@ def grad(
     >>> lucid.autograd.grad((x * x).sum(), x)
     (tensor([2., 4.]),)
     """
-    if is_grads_batched:
-        raise LucidError("autograd.grad: is_grads_batched is not supported\nhint: use a loop")
     if materialize_grads and allow_unused is False:
-        raise LucidError(
-            "Expected allow_unused to be True or not passed when materialize_grads=True"
+        raise OptionError(
+            "Expected allow_unused to be True or not passed when materialize_grads=True, but got: "
+            "allow_unused=False."
+        )
+    if is_grads_batched:
+        return _batched(
+            outputs,
+            inputs,
+            grad_outputs,
+            create_graph or bool(retain_graph),
+            create_graph,
+            allow_unused,
+            materialize_grads,
         )
     targets = _listed(inputs)
     if not targets:
-        raise LucidError("grad requires non-empty inputs.")
+        raise LucidError("`inputs` argument to `grad()` cannot be empty.")
     roots = _roots(_listed(outputs), _listed(grad_outputs), create_graph)
     edges = [_input_edge(tensor, i) for i, tensor in enumerate(targets)]
     retain = create_graph if retain_graph is None else retain_graph
@@ -246,6 +301,43 @@ def grad(
     return tuple(
         _result(run, tensor, edge, i, bool(allow_unused), materialize_grads)
         for i, (tensor, edge) in enumerate(zip(targets, edges, strict=True))
+    )
+
+
+def _batched(
+    outputs: Any,
+    inputs: Any,
+    grad_outputs: Any,
+    retain_graph: bool,
+    create_graph: bool,
+    allow_unused: bool | None,
+    materialize_grads: bool,
+) -> tuple[Tensor | None, ...]:
+    """`grad` for each entry of the cotangents' first axis, stacked."""
+    from lucid.functions.joining import stack
+
+    ys, batches = _listed(outputs), _listed(grad_outputs)
+    for i, (y, batch) in enumerate(zip(ys, batches, strict=False)):
+        if batch is None or batch.ndim == 0 or batch.shape[1:] != y.shape:
+            shape = None if batch is None else batch.shape[1:]
+            raise ShapeError(
+                "If `is_grads_batched=True`, we interpret the first dimension of each grad_output "
+                "as the batch dimension. The sizes of the remaining dimensions are expected to "
+                "match the shape of corresponding output, but a mismatch was detected: "
+                f"grad_output[{i}] has a shape of {shape} and output[{i}] has a shape of {y.shape}."
+            )
+    if not batches or any(len(batch) != len(batches[0]) for batch in batches):
+        raise ShapeError(
+            "is_grads_batched=True takes grad_outputs with one and the same first axis"
+        )
+    size = len(batches[0])
+    rows = [
+        grad(ys, inputs, [batch[k] for batch in batches], retain_graph or k + 1 < size,
+             create_graph, allow_unused, False, materialize_grads)
+        for k in range(size)
+    ]  # fmt: skip
+    return tuple(
+        None if column[0] is None else stack(list(column)) for column in zip(*rows, strict=True)
     )
 
 
@@ -289,9 +381,7 @@ def _roots(
     from lucid.tensor.core import TensorCore
 
     if gradients and len(gradients) != len(tensors):
-        raise LucidError(
-            f"got {len(tensors)} tensors and {len(gradients)} gradients",
-        )
+        raise LucidError(f"got {len(tensors)} tensors and {len(gradients)} gradients")
     roots = []
     for i, tensor in enumerate(tensors):
         if not isinstance(tensor, TensorCore):
@@ -301,18 +391,18 @@ def _roots(
             raise LucidError(
                 f"element {i} of tensors does not require grad and does not have a grad_fn"
             )
-        roots.append((edge, _root_gradient(tensor, gradients[i] if gradients else None)))
+        roots.append((edge, _root_gradient(tensor, gradients[i] if gradients else None, i)))
     return roots
 
 
-def _root_gradient(tensor: TensorCore, gradient: Any) -> TensorCore:
+def _root_gradient(tensor: TensorCore, gradient: Any, i: int) -> TensorCore:
     from lucid.tensor.core import TensorCore
 
     if gradient is None:
         if tensor._type.size != 1:
             raise LucidError(
-                "grad can be implicitly created only for scalar outputs "
-                f"(this one is {tensor._describe()})"
+                "grad can be implicitly created only for scalar outputs\n"
+                f"  output {i}: {tensor._describe()}"
             )
         ones: TensorCore = ops.full(tensor, 1.0, tensor._type.shape, tensor.dtype)
         return ones
@@ -322,12 +412,13 @@ def _root_gradient(tensor: TensorCore, gradient: Any) -> TensorCore:
         )
     if gradient._type.shape != tensor._type.shape:
         raise ShapeError(
-            f"Mismatch in shape: grad_output has a shape of {gradient.shape} and output has a "
-            f"shape of {tensor.shape}."
+            f"Mismatch in shape: grad_output[{i}] has a shape of {gradient.shape} and output[{i}] "
+            f"has a shape of {tensor.shape}."
         )
+    cast: TensorCore = gradient
     if gradient.dtype is not tensor.dtype:
-        gradient = ops.cast(gradient, dtype=tensor.dtype)
-    return gradient
+        cast = ops.cast(gradient, dtype=tensor.dtype)
+    return cast
 
 
 def zeros_of(type: TensorType) -> Tensor:

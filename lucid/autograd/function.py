@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from lucid.autograd import outputs as output_rules
 from lucid.autograd.engine import BackwardRun, zeros_of
-from lucid.autograd.node import Gradients, Node, edge_of
+from lucid.autograd.node import CustomNode, Gradients, Node, edge_of
 from lucid.autograd.private import custom_forward, private_edge
 from lucid.autograd.returned import checked_gradients
 from lucid.autograd.saved import FREED, SavedTensor
@@ -83,7 +83,7 @@ def require_tensor(value: Any, what: str, position: int) -> None:
         raise ArgumentError(f"{what}, but argument {position} is of type {type(value).__name__}")
 
 
-class BackwardCFunction(FunctionCtx, Node):
+class BackwardCFunction(FunctionCtx, CustomNode):
     """The node of a custom Function's call, and the `ctx` that its methods get."""
 
     _forward_cls: type[Function]
@@ -125,8 +125,7 @@ class BackwardCFunction(FunctionCtx, Node):
         if self._saved is None:
             return ()
         found = tuple(
-            None if saved is None else saved.unpack(self, self._is_running)
-            for saved in self._saved
+            None if saved is None else saved.unpack(self, self._is_running) for saved in self._saved
         )
         self.maybe_clear_saved_tensors()
         return found
@@ -157,7 +156,7 @@ class BackwardCFunction(FunctionCtx, Node):
     # ---------------------------------------------------------------- backward
 
     def apply(self, *gradients: Any) -> Any:
-        """Call the user's backward on the gradients of the outputs; what it returns is unchecked."""
+        """Call the user's backward on the gradients of the outputs, and return what it returns."""
         if self._forward_cls.boxed_grads_call:
             return backward_of(self._forward_cls)(self, list(gradients))
         return backward_of(self._forward_cls)(self, *gradients)
@@ -227,8 +226,8 @@ def backward_of(function: type[Function]) -> Callable[..., Any]:
     has_vjp = function.vjp is not Function.vjp
     if has_backward and has_vjp:
         raise LucidError(
-            "Implementing both 'backward' and 'vjp' for a custom Function is not allowed. You should "
-            f"only implement one of them. ({function.__name__} has both.)"
+            "Implementing both 'backward' and 'vjp' for a custom Function is not allowed. You "
+            f"should only implement one of them. ({function.__name__} has both.)"
         )
     return function.vjp if has_vjp else function.backward
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lucid.autograd.engine import grad
-from lucid.ir.errors import LucidError
+from lucid.ir.errors import ArgumentError, LucidError, OptionError
 from lucid.ir.types import f64
 
 if TYPE_CHECKING:
     from lucid.tensor.core import TensorCore
+
+Array = np.ndarray
 
 
 class GradcheckError(LucidError):
@@ -21,17 +24,29 @@ class GradcheckError(LucidError):
 
 
 def gradcheck(
-    function: Callable[..., Any],
+    func: Callable[..., Any],
     inputs: TensorCore | Sequence[Any],
     *,
     eps: float = 1e-6,
     atol: float = 1e-5,
     rtol: float = 1e-3,
     raise_exception: bool = True,
+    nondet_tol: float = 0.0,
+    check_undefined_grad: bool = True,
+    check_grad_dtypes: bool = False,
+    check_batched_grad: bool = False,
+    check_batched_forward_grad: bool = False,
+    check_forward_ad: bool = False,
+    check_backward_ad: bool = True,
+    fast_mode: bool = False,
+    masked: bool | None = None,
 ) -> bool:
     """Compare the Jacobian by backward with the one by central differences of step `eps`.
 
     Inputs that require grad should be float64; others warn, for rounding hides the derivative.
+    `fast_mode` compares one random projection of the Jacobians. `check_undefined_grad` lets some
+    gradients of the outputs be missing, which must mean zeros. `check_grad_dtypes`: gradients have
+    the inputs' dtypes.
     Raises: `GradcheckError` with both Jacobians when they differ (or returns False without
     `raise_exception`); `ValueError` when no input requires grad.
 
@@ -40,24 +55,14 @@ def gradcheck(
     >>> lucid.autograd.gradcheck(lucid.sin, (x,))
     True
     """
-    from lucid.tensor.core import TensorCore
-
-    arguments: list[Any] = list(inputs) if isinstance(inputs, (tuple, list)) else [inputs]
-    checked = [i for i, x in enumerate(arguments) if isinstance(x, TensorCore) and x.requires_grad]
-    if not checked:
-        raise ValueError(
-            "gradcheck expects at least one input tensor to require gradient, but none of them "
-            "have requires_grad=True."
+    if not check_backward_ad and not check_forward_ad:
+        raise OptionError(
+            "Expected at least one of check_forward_ad or check_backward_ad to be True"
         )
-    for i in checked:
-        if arguments[i].dtype is not f64:
-            warnings.warn(
-                f"Input #{i} requires gradient and is not a double precision floating point. "
-                "This check will likely fail if all the inputs are not of double precision.",
-                stacklevel=2,
-            )
+    check = _Check(func, _arguments(inputs), eps, atol, rtol, nondet_tol, fast_mode)
     try:
-        _check(function, arguments, checked, eps, atol, rtol)
+        check.require_inputs()
+        check.run(check_undefined_grad, check_grad_dtypes)
     except GradcheckError:
         if raise_exception:
             raise
@@ -65,112 +70,265 @@ def gradcheck(
     return True
 
 
+def _arguments(inputs: Any) -> list[Any]:
+    return list(inputs) if isinstance(inputs, (tuple, list)) else [inputs]
+
+
 def _outputs(function: Callable[..., Any], arguments: Sequence[Any]) -> list[TensorCore]:
+    """The differentiable outputs. Raises `ArgumentError` when something is no tensor."""
     from lucid.tensor.core import TensorCore
 
     result = function(*arguments)
     values = result if isinstance(result, (tuple, list)) else (result,)
+    if not any(isinstance(value, TensorCore) for value in values):
+        raise ArgumentError(
+            f"gradcheck expects the function to return a tensor, got {type(result).__name__}"
+        )
     return [v for v in values if isinstance(v, TensorCore) and v.dtype.is_floating_point]
 
 
-def _check(
-    function: Callable[..., Any],
-    arguments: list[Any],
-    checked: list[int],
-    eps: float,
-    atol: float,
-    rtol: float,
-) -> None:
-    outputs = _outputs(function, arguments)
-    for j, output in enumerate(outputs):
-        analytical = _by_backward(output, [arguments[i] for i in checked])
-        for i, jacobian in zip(checked, analytical, strict=True):
-            numerical = _by_differences(function, arguments, i, j, eps)
-            if not np.allclose(jacobian, numerical, rtol=rtol, atol=atol, equal_nan=True):
-                raise GradcheckError(
-                    f"Jacobian mismatch for output {j} with respect to input {i},\n"
-                    f"numerical:{numerical}\nanalytical:{jacobian}\n"
+@dataclass
+class _Check:
+    """One gradcheck: the function, where it is looked at, and what counts as equal."""
+
+    function: Callable[..., Any]
+    arguments: list[Any]
+    eps: float
+    atol: float
+    rtol: float
+    nondet_tol: float
+    is_fast: bool
+
+    def __post_init__(self) -> None:
+        from lucid.tensor.core import TensorCore
+
+        self.checked = [
+            i for i, x in enumerate(self.arguments) if isinstance(x, TensorCore) and x.requires_grad
+        ]
+        self.wanted: list[TensorCore] = [self.arguments[i] for i in self.checked]
+
+    def require_inputs(self) -> None:
+        """Raise where the inputs can't be checked, warn where rounding would hide everything."""
+        if not self.checked:
+            raise ValueError(
+                "gradcheck expects at least one input tensor to require gradient, but none of "
+                "them have requires_grad=True."
+            )
+        for i, x in zip(self.checked, self.wanted, strict=True):
+            if x.dtype is not f64:
+                warnings.warn(
+                    f"Input #{i} requires gradient and is not a double precision floating point. "
+                    "This check will likely fail if all the inputs are not of double precision "
+                    "floating point. ",
+                    stacklevel=4,
+                )
+            strides = zip(x.shape, x.element_strides(), strict=True)
+            if any(stride == 0 and size > 1 for size, stride in strides):
+                raise LucidError(
+                    f"The {i}th input has a dimension with stride 0. gradcheck only supports "
+                    "inputs that are non-overlapping to be able to compute the numerical gradients "
+                    "correctly. You should call .contiguous on the input before passing it to "
+                    "gradcheck."
                 )
 
+    def run(self, check_undefined: bool, check_dtypes: bool) -> None:
+        outputs = _outputs(self.function, self.arguments)
+        if not any(output.requires_grad for output in outputs):
+            self._require_constant(len(outputs))
+            return
+        for j, output in enumerate(outputs):
+            analytical = self._by_backward(output, check_dtypes)
+            again = self._by_backward(output, False)
+            for k, i in enumerate(self.checked):
+                numerical = self._by_differences(i, j, output)
+                if self.is_fast:
+                    self._compare_projected(numerical, analytical[k], i, j)
+                elif not self._agree(analytical[k], numerical):
+                    raise GradcheckError(_mismatch(i, j, numerical, analytical[k]))
+                self._require_reproducible(analytical[k], again[k])
+        if check_undefined:
+            self._check_undefined(outputs)
 
-def _by_backward(output: TensorCore, inputs: Sequence[TensorCore]) -> list[np.ndarray]:
-    """d output / d input, of shape (input size, output size), one row of ones at a time."""
-    from lucid.tensor.core import of_array
+    def _agree(self, a: Array, b: Array) -> bool:
+        return bool(np.allclose(a, b, rtol=self.rtol, atol=self.atol, equal_nan=True))
 
-    jacobians = [np.zeros((x.type.size, output.type.size)) for x in inputs]
-    if not output.requires_grad:
-        return jacobians
-    for column in range(output.type.size):
-        seed = np.zeros(output.type.size, output.dtype.numpy)
-        seed[column] = 1
-        gradients = grad(
-            output,
-            inputs,
-            of_array(seed.reshape(output.type.shape)),
-            retain_graph=True,
-            allow_unused=True,
+    def _require_constant(self, count: int) -> None:
+        for j in range(count):
+            for i in self.checked:
+                if not self._agree(self._by_differences(i, j, None), np.zeros(())):
+                    raise GradcheckError("Numerical gradient for function expected to be zero")
+
+    def _require_reproducible(self, first: Array, second: Array) -> None:
+        if np.abs(first - second).max(initial=0) > self.nondet_tol:
+            raise GradcheckError(
+                "Backward is not reentrant, i.e., running backward with same input and grad_output "
+                "multiple times gives different values, although analytical gradient matches "
+                f"numerical gradient.The tolerance for nondeterminism was {self.nondet_tol}."
+            )
+
+    def _compare_projected(self, numerical: Array, analytical: Array, i: int, j: int) -> None:
+        """Compare u^T J v for random u and v of norm 1; show all of J when they differ."""
+        rng = np.random.default_rng(0)
+        u, v = (_unit(rng, size) for size in numerical.shape)
+        left, right = float(u @ numerical @ v), float(u @ analytical @ v)
+        if self._agree(np.array(right), np.array(left)):
+            return
+        difference = np.abs(numerical - analytical).max(initial=0)
+        raise GradcheckError(
+            _mismatch(i, j, left, right)
+            + "\nThe above quantities relating the numerical and analytical jacobians are computed "
+            "in fast mode. Below, we recompute numerical and analytical jacobians in slow mode:\n\n"
+            f"Numerical:\n {_shown(numerical)}\nAnalytical:\n{_shown(analytical)}\n\n"
+            f"The max per-element difference (slow mode) is: {difference}.\n"
         )
-        for jacobian, gradient in zip(jacobians, gradients, strict=True):
-            if gradient is not None:
+
+    # ------------------------------------------------------------------ both Jacobians
+
+    def _by_backward(self, output: TensorCore, check_dtypes: bool) -> list[Array]:
+        """d output / d input, of shape (input size, output size), one row of ones at a time."""
+        from lucid.tensor.core import of_array
+
+        jacobians = [np.zeros((x.type.size, output.type.size)) for x in self.wanted]
+        for column in range(output.type.size if output.requires_grad else 0):
+            seed = np.zeros(output.type.size, output.dtype.numpy)
+            seed[column] = 1
+            cotangent = of_array(seed.reshape(output.type.shape))
+            found = grad(output, self.wanted, cotangent, retain_graph=True, allow_unused=True)
+            for jacobian, gradient, x in zip(jacobians, found, self.wanted, strict=True):
+                if gradient is None:
+                    continue
+                if check_dtypes and gradient.dtype is not x.dtype:
+                    raise GradcheckError("Gradient has dtype mismatch")
                 jacobian[:, column] = gradient.detach().numpy().reshape(-1)
-    return jacobians
+        return jacobians
+
+    def _by_differences(self, i: int, j: int, output: TensorCore | None) -> Array:
+        """The same, by central differences in each element of input `i`."""
+        base = np.array(self.arguments[i].detach().numpy(), order="C")
+        rows = []
+        for k in range(base.size):
+            above, below = (self._shifted(base, i, j, k, step) for step in (self.eps, -self.eps))
+            rows.append((above - below) / (2 * self.eps))
+        size = rows[0].size if rows else 0 if output is None else output.type.size
+        return np.array(rows, np.float64).reshape(base.size, size)
+
+    def _shifted(self, base: Array, i: int, j: int, k: int, step: float) -> Array:
+        from lucid.tensor.core import of_array
+
+        array = base.copy()
+        array.reshape(-1)[k] += step
+        changed = [
+            of_array(np.array(a.detach().numpy())).requires_grad_(a.requires_grad)
+            if hasattr(a, "detach")
+            else a
+            for a in self.arguments
+        ]
+        changed[i] = of_array(array).requires_grad_()
+        return np.array(_outputs(self.function, changed)[j].detach().numpy()).reshape(-1)
+
+    # ------------------------------------------------------------------ missing gradients
+
+    def _check_undefined(self, outputs: Sequence[TensorCore]) -> None:
+        """Without any gradient of an output backward may give None or zeros, nothing else."""
+        differentiable = [y for y in outputs if y.requires_grad]
+        for missing in (range(len(differentiable)), *([k] for k in range(len(differentiable)))):
+            self._check_missing(differentiable, set(missing))
+
+    def _check_missing(self, outputs: Sequence[TensorCore], missing: set[int]) -> None:
+        from lucid.autograd.function import BackwardCFunction
+
+        nodes = {id(y.grad_fn): y.grad_fn for y in outputs}
+        for node in nodes.values():
+            if not isinstance(node, BackwardCFunction):
+                continue
+            own = {y.output_nr for k, y in enumerate(outputs) if y.grad_fn is node and k in missing}
+            if own != {y.output_nr for y in outputs if y.grad_fn is node}:
+                gradients = self._with_some(node, own)
+            else:
+                gradients = self._with_some(node, set(range(len(node.output_types))))
+            _require_zeros(gradients, len(own) == len(node.output_types))
+
+    def _with_some(self, node: Any, missing: set[int]) -> Any:
+        """What backward gives when the gradients of some outputs are missing."""
+        from lucid.autograd.engine import zeros_of
+
+        cotangents = [
+            None if n in missing or type is None else zeros_of(type)
+            for n, type in enumerate(node.output_types)
+        ]
+        try:
+            return node._differentiate(tuple(cotangents))
+        except (TypeError, AttributeError) as error:
+            raise GradcheckError(
+                "Expected backward function to handle undefined output grads: gradients that "
+                f"nobody sent arrive as None. It raised {type(error).__name__}: {error}"
+            ) from error
 
 
-def _by_differences(
-    function: Callable[..., Any], arguments: Sequence[Any], i: int, j: int, eps: float
-) -> np.ndarray:
+def _require_zeros(gradients: Any, is_all: bool) -> None:
+    for gradient in gradients:
+        if gradient is not None and np.any(gradient.detach().numpy() != 0):
+            raise GradcheckError(
+                "Expected all input grads to be undefined or zero when all output grads are "
+                "undefined or zero."
+            )
+
+
+def _unit(rng: np.random.Generator, size: int) -> Array:
+    vector = rng.standard_normal(size)
+    return vector / max(float(np.linalg.norm(vector)), 1e-30)
+
+
+def _shown(jacobian: Any) -> Any:
     from lucid.tensor.core import of_array
 
-    base = np.array(arguments[i].detach().numpy(), order="C")
-    rows = []
-    for k in range(base.size):
-        shifted = []
-        for step in (eps, -eps):
-            array = base.copy()
-            array.reshape(-1)[k] += step
-            changed = [a.detach() if hasattr(a, "detach") else a for a in arguments]
-            changed[i] = of_array(array)
-            changed[i].requires_grad_()
-            shifted.append(np.array(_outputs(function, changed)[j].detach().numpy()).reshape(-1))
-        rows.append((shifted[0] - shifted[1]) / (2 * eps))
-    return np.array(rows).reshape(base.size, -1)
+    return of_array(jacobian) if isinstance(jacobian, np.ndarray) else jacobian
+
+
+def _mismatch(i: int, j: int, numerical: Any, analytical: Any) -> str:
+    return (
+        f"Jacobian mismatch for output {j} with respect to input {i},\n"
+        f"numerical:{_shown(numerical)}\nanalytical:{_shown(analytical)}\n"
+    )
 
 
 def gradgradcheck(
-    function: Callable[..., Any],
+    func: Callable[..., Any],
     inputs: TensorCore | Sequence[Any],
     grad_outputs: TensorCore | Sequence[TensorCore] | None = None,
     *,
     eps: float = 1e-6,
     atol: float = 1e-5,
     rtol: float = 1e-3,
+    gen_non_contig_grad_outputs: bool = False,
     raise_exception: bool = True,
+    nondet_tol: float = 0.0,
+    check_undefined_grad: bool = True,
+    check_grad_dtypes: bool = False,
+    check_batched_grad: bool = False,
+    check_fwd_over_rev: bool = False,
+    check_rev_over_rev: bool = True,
+    fast_mode: bool = False,
+    masked: bool = False,
 ) -> bool:
-    """`gradcheck` of the gradients of `function`, with respect to inputs and cotangents."""
-    from lucid.tensor.core import TensorCore, of_array
+    """`gradcheck` of the gradients of `func`, with respect to inputs and cotangents.
 
-    arguments: list[Any] = list(inputs) if isinstance(inputs, (tuple, list)) else [inputs]
-    wanted = [i for i, x in enumerate(arguments) if isinstance(x, TensorCore) and x.requires_grad]
-    outputs = _outputs(function, arguments)
-    if grad_outputs is None:
-        rng = np.random.default_rng(0)
-        seeds = [
-            of_array(rng.standard_normal(y.type.shape).astype(y.dtype.numpy)).requires_grad_()
-            for y in outputs
-        ]
-    else:
-        given: Any = grad_outputs if isinstance(grad_outputs, (tuple, list)) else [grad_outputs]
-        seeds = [seed.detach().requires_grad_() for seed in given]
+    Random cotangents are taken where `grad_outputs` are not given.
+    """
+    arguments = _arguments(inputs)
+    wanted = [i for i, x in enumerate(arguments) if getattr(x, "requires_grad", False)]
+    outputs = _outputs(func, arguments)
+    seeds = _cotangents(outputs, grad_outputs)
 
     def gradients(*all_arguments: Any) -> tuple[Any, ...]:
-        own, cotangents = list(all_arguments[: len(arguments)]), all_arguments[len(arguments) :]
-        for i in wanted:  # a difference shifts one argument and leaves the others detached
-            if not own[i].requires_grad:
-                own[i] = own[i].detach().requires_grad_()
+        own, cotangents = all_arguments[: len(arguments)], all_arguments[len(arguments) :]
+        pairs = [
+            (y, c) for y, c in zip(_outputs(func, own), cotangents, strict=True) if y.requires_grad
+        ]
         found = grad(
-            [y for y in _outputs(function, own) if y.requires_grad],
+            [y for y, _ in pairs],
             [own[i] for i in wanted],
-            [c for y, c in zip(outputs, cotangents, strict=True) if y.requires_grad],
+            [c for _, c in pairs],
             create_graph=True,
             allow_unused=True,
         )
@@ -183,4 +341,20 @@ def gradgradcheck(
         atol=atol,
         rtol=rtol,
         raise_exception=raise_exception,
+        nondet_tol=nondet_tol,
+        check_undefined_grad=check_undefined_grad,
+        check_grad_dtypes=check_grad_dtypes,
+        fast_mode=fast_mode,
     )
+
+
+def _cotangents(outputs: Sequence[TensorCore], given: Any) -> list[TensorCore]:
+    from lucid.tensor.core import of_array
+
+    if given is not None:
+        return [seed.detach().requires_grad_() for seed in _arguments(given)]
+    rng = np.random.default_rng(0)
+    return [
+        of_array(rng.standard_normal(y.type.shape).astype(y.dtype.numpy)).requires_grad_()
+        for y in outputs
+    ]

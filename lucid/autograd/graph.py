@@ -1,6 +1,55 @@
-"""Access to the autograd graph: nodes, and hooks on the tensors saved in it."""
+"""Access to the autograd graph: nodes, edges, and hooks on the tensors saved in it."""
 
-from lucid.autograd.hooks import disable_saved_tensors_hooks, saved_tensors_hooks
-from lucid.autograd.node import Node
+from __future__ import annotations
 
-__all__ = ["Node", "disable_saved_tensors_hooks", "saved_tensors_hooks"]
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from lucid.autograd.hooks import (
+    allow_mutation_on_saved_tensors,
+    disable_saved_tensors_hooks,
+    register_multi_grad_hook,
+    save_on_cpu,
+    saved_tensors_hooks,
+)
+from lucid.autograd.node import Node, edge_of
+from lucid.ir.errors import LucidError
+
+if TYPE_CHECKING:
+    from lucid.tensor.core import TensorCore
+
+__all__ = [
+    "GradientEdge",
+    "Node",
+    "allow_mutation_on_saved_tensors",
+    "disable_saved_tensors_hooks",
+    "get_gradient_edge",
+    "increment_version",
+    "register_multi_grad_hook",
+    "save_on_cpu",
+    "saved_tensors_hooks",
+]
+
+
+class GradientEdge(NamedTuple):
+    """Where a tensor's gradient goes: an output of a node."""
+
+    node: Node
+    output_nr: int
+
+
+def get_gradient_edge(tensor: TensorCore) -> GradientEdge:
+    """Return where the tensor's gradient goes. Raises for one that doesn't require grad."""
+    edge = edge_of(tensor)
+    if edge is None:
+        raise LucidError(
+            "It is not possible to get the gradient edge for a Tensor that does not require "
+            "gradients"
+        )
+    return GradientEdge(*edge)
+
+
+def increment_version(tensor: TensorCore | Sequence[TensorCore]) -> None:
+    """Tell that memory was written by other means, so that saved tensors notice."""
+    for written in tensor if isinstance(tensor, (list, tuple)) else (tensor,):
+        written._counter.value += 1

@@ -110,12 +110,9 @@ def _name_of(hook: Callable[..., Any]) -> str:
 
 def _replacement(hook: Callable[..., Any], replaced: Any, count: int) -> tuple[Any, ...]:
     if not isinstance(replaced, tuple):
-        if count == 1 and replaced is not None:
-            replaced = (replaced,)
-        else:
-            raise ArgumentError(
-                f"expected tuple, but hook '{_name_of(hook)}' returned '{type(replaced).__name__}'"
-            )
+        raise ArgumentError(
+            f"expected tuple, but hook '{_name_of(hook)}' returned '{type(replaced).__name__}'"
+        )
     if len(replaced) != count:
         raise LucidError(
             f"hook '{_name_of(hook)}' has returned an incorrect number of values "
@@ -260,9 +257,7 @@ class HookHandles:
 class _Arrivals:
     """The gradients of several tensors, as they arrive in one backward walk."""
 
-    def __init__(
-        self, tensors: Sequence[TensorCore], call: Callable[..., Any], mode: str
-    ) -> None:
+    def __init__(self, tensors: Sequence[TensorCore], call: Callable[..., Any], mode: str) -> None:
         self._edges = [edge_of(tensor) for tensor in tensors]
         self._call = call
         self._is_any = mode == "any"

@@ -17,6 +17,7 @@ from lucid.ir.types import DType, TensorType
 from lucid.tensor.context import context
 
 if TYPE_CHECKING:
+    from lucid.autograd.engine import BackwardRun
     from lucid.tensor.core import TensorCore, ViewChain
 
 Edge = tuple["Node", int]
@@ -32,6 +33,7 @@ class Missing(Operand):
     """
 
     __slots__ = ("_missing_type", "_present")
+    is_stand_in = True
 
     def __init__(self, type: TensorType, present: Operand) -> None:
         self._missing_type = type
@@ -59,7 +61,10 @@ class Node:
         sequence: order of recording; the engine runs later nodes first.
         output_types: what its incoming gradients look like.
         metadata: a dict for whoever wants to note something.
+        takes_undefined: whether it runs when no gradient arrived at all.
     """
+
+    takes_undefined = False
 
     __slots__ = (
         "__dict__",
@@ -147,6 +152,17 @@ class Node:
 
     def __repr__(self) -> str:
         return f"<{self.name()} object at {hex(id(self))}>"
+
+
+class CustomNode(Node):
+    """A node with code of the user's, which is told what the walk is about."""
+
+    __slots__ = ()
+    takes_undefined = True
+
+    def apply_in_run(self, run: BackwardRun, gradients: Gradients) -> Gradients:
+        """`apply`, as part of a backward walk."""
+        raise NotImplementedError
 
 
 class AccumulateGrad(Node):

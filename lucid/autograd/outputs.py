@@ -59,7 +59,7 @@ class Finish:
         placed: dict[int, TensorCore] = {}
         numbers: dict[int, int] = {}
         finished = [self._placed(value, i, placed, numbers) for i, value in enumerate(raw)]
-        types = (value._type if isinstance(value, Operand) else None for value in finished)
+        types = (value.type if isinstance(value, Operand) else None for value in finished)
         ctx.output_types = cast("tuple[TensorType, ...]", tuple(types))
         if self.is_differentiable:
             ctx.sequence = next(sequence_numbers)
@@ -152,7 +152,8 @@ class Finish:
                 "Function cannot return more than one Tensor. You should either make sure the "
                 "input is not a view (using .clone() for example) or make your Function only "
                 "return one Tensor (potentially splitting it into two Functions: one doing the "
-                f"inplace that returns a single Tensor and a second one for the rest). ({ctx.name()})"
+                "inplace that returns a single Tensor and a second one for the rest). "
+                f"({ctx.name()})"
             )
         self._rebase(tensor, index)
         return tensor
@@ -244,6 +245,8 @@ def _view_message(ctx: BackwardCFunction, index: int, count: int) -> str:
 
 class TwiceDifferentiated(Node):
     """Stands behind the result of a once-differentiable backward, and says so when reached."""
+
+    takes_undefined = True
 
     def __init__(self, ctx: Node, gradients: Sequence[TensorCore], count: int) -> None:
         edges = [edge_of(gradient) for gradient in gradients]

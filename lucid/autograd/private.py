@@ -1,10 +1,10 @@
 """The private history of what a custom forward computes.
 
-A forward runs with gradients off, so its tensors have no history. But its backward is differentiable
-code, and a tensor that forward computed and saved is there a function of the inputs: to take it for
-a constant would make second derivatives silently wrong. So while a forward runs that may be
-differentiated, its ops record nodes as in grad mode, noted beside the tensors' own history. What is
-saved keeps its note; all other notes end with the forward.
+A forward runs with gradients off, so its tensors have no history. But its backward can be
+differentiated, and a tensor that forward computed and saved is there a function of the inputs: to
+take it for a constant would make second derivatives silently wrong. So while a forward runs that
+may be differentiated, its ops record nodes as in grad mode, noted beside the tensors' own history.
+What is saved keeps its note; all other notes end with the forward.
 """
 
 from __future__ import annotations

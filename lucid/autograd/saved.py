@@ -5,8 +5,6 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from lucid.ir.errors import LucidError
 from lucid.tensor.context import context
 
@@ -150,13 +148,7 @@ _KINDS = {
 
 def copy_of(tensor: TensorCore) -> TensorCore:
     """The same numbers in memory that nobody else holds, without history."""
-    from lucid.tensor.core import of_array, of_value
-
-    recorder = context.recorder
-    if recorder is not None:
-        return of_value(recorder.value_of(tensor))
-    assert tensor._array is not None
-    return of_array(np.array(tensor._array, order="C"))
+    return tensor._own_copy()
 
 
 def with_history(tensor: TensorCore, edge: Edge) -> TensorCore:

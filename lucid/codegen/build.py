@@ -8,9 +8,10 @@ from math import prod
 from typing import Any
 
 from lucid.codegen.forms import ZERO, Form, Forms, dot, form, unbroadcast
-from lucid.codegen.fuse import Fusion, Group
+from lucid.codegen.fuse import Fusion
 from lucid.codegen.gemm import Contraction, scratch_bytes
-from lucid.codegen.items import Buffer, Item, Region, cost_of, is_reduction
+from lucid.codegen.groups import Group
+from lucid.codegen.items import Buffer, Item, Region, is_reduction
 from lucid.codegen.kernel import (
     CheckKernel,
     ContractKernel,
@@ -20,14 +21,23 @@ from lucid.codegen.kernel import (
     SortKernel,
 )
 from lucid.codegen.lowering import ELEMENTS
+from lucid.codegen.nest import (
+    analyze,
+    choose_scratch,
+    choose_vector,
+    collapse,
+    dropped,
+    forms_of,
+    lanes_for,
+    order_dims,
+    renamed,
+    tile,
+    without_dim,
+)
 from lucid.codegen.target import Target
 from lucid.ir.graph import Value, freeze_attributes
 from lucid.ir.op import OPS
 from lucid.ir.types import DType, i64
-
-# Values of an early pass are kept for a later one if they took more work than this, and fit.
-SCRATCH_COST = 6
-SCRATCH_BYTES = 1 << 15
 
 
 @dataclass(slots=True)
@@ -243,6 +253,8 @@ class Builder:
         vector = choose_vector(insts, self.group.sizes, serial, reduced, lanes)
         order = order_dims(insts, list(self.group.sizes), serial, reduced, vector)
         insts, order, sizes = collapse(insts, order, dict(self.group.sizes), reduced)
+        if not serial and not reduced:
+            insts, order, sizes = tile(insts, order, sizes, vector)
         kept = [dim for dim in order if dim not in reduced]
         inner = [dim for dim in order if dim in reduced]
         names = {dim: number for number, dim in enumerate(kept + inner)}
@@ -307,7 +319,7 @@ class Builder:
             ):
                 rows *= sizes[batch]
                 at_a = dropped(at_a, batch)
-                insts = [_without_dim(inst, batch) for inst in insts]
+                insts = [without_dim(inst, batch) for inst in insts]
             else:
                 break
             lead.pop()
@@ -356,7 +368,7 @@ class Builder:
         return score > 0
 
     def _matrix(self, item: Item, position: int) -> tuple[Form, tuple[int, ...]]:
-        """Where an operand's matrix lies for a batch index, and the strides of its last two axes."""
+        """Where an operand's matrix lies for a batch index, and its last two strides."""
         operand = item.operands[position]
         layout = self.source.layout(operand)
         self.body.args.append(self.source.homes[self.source.base(operand)].buffer)
@@ -422,188 +434,15 @@ def contraction(
     return Contraction(rows, columns, inner, ELEMENTS[dtype], (am, ak), (bk, bn), (columns, 1))
 
 
-def forms_of(insts: Sequence[Inst]) -> list[Form]:
-    return [inst.form for inst in insts if inst.form is not None]
-
-
-def dropped(index: Form, dim: int) -> Form:
-    return form(index.offset, [term for term in index.terms if term[0] != dim])
-
-
 def without(axes: Sequence[int], axis: int) -> tuple[int, ...]:
+    """All entries but that of one axis."""
     return (*axes[:axis], *axes[axis + 1 :])
 
 
 def strided_form(
     shape: Sequence[int], strides: Sequence[int], offset: int
 ) -> tuple[Form, tuple[int, ...]]:
+    """The address over axes named 0, 1, ... and their sizes; axes of one element are left out."""
     pairs = [(size, stride) for size, stride in zip(shape, strides, strict=True) if size != 1]
     address = form(offset, [(dim, stride) for dim, (_, stride) in enumerate(pairs)])
     return address, tuple(size for size, _ in pairs)
-
-
-def renamed(inst: Inst, names: dict[int, int]) -> Inst:
-    if inst.form is None:
-        return inst
-    changed = inst.form.renamed(names)
-    return Inst(inst.op, inst.dtype, inst.operands, changed, inst.arg, inst.attributes)
-
-
-# Dims -----------------------------------------------------------------------------------------
-
-
-def lanes_for(insts: Sequence[Inst], target: Target) -> int:
-    """Lanes of a full vector of the smallest number type that is computed with."""
-    sizes = [inst.dtype.itemsize for inst in insts if inst.dtype.kind != "bool"]
-    return target.vector_bytes // min(sizes, default=4)
-
-
-def choose_vector(
-    insts: Sequence[Inst],
-    sizes: dict[int, int],
-    serial: Sequence[int],
-    reduced: frozenset[int],
-    lanes: int,
-) -> int:
-    """The dim along which most accesses, stores above all, are contiguous; -1 if there is none."""
-
-    def score(dim: int) -> tuple[float, int, int]:
-        total = 0.0
-        for inst in insts:
-            if not inst.has_address or inst.form is None:
-                continue
-            stride = inst.form.coefficient(dim)
-            is_store = inst.op in ("store", "write")
-            if stride == 1:
-                total += 4 if is_store else 2
-            elif stride:
-                total -= 4
-            elif not is_store:
-                total += 1
-        if sizes[dim] * 2 <= lanes:
-            total -= 6
-        return total, sizes[dim], -dim
-
-    return max((dim for dim in sizes if dim not in serial), key=score, default=-1)
-
-
-def order_dims(
-    insts: Sequence[Inst],
-    dims: list[int],
-    serial: Sequence[int],
-    reduced: frozenset[int],
-    vector: int,
-) -> list[int]:
-    """Kept dims, then reduced ones, each by falling stride of the main access, the vector last."""
-    accesses = [inst for inst in insts if inst.has_address and inst.form is not None]
-    stores = [inst for inst in accesses if inst.op in ("store", "write")]
-
-    def by_stride(group: list[int], candidates: list[Inst]) -> list[int]:
-        movable = [dim for dim in group if dim not in serial and dim != vector]
-        forms = [inst.form for inst in candidates if inst.form is not None]
-        main = max(forms, key=lambda f: len(f.dims & set(group)), default=ZERO)
-        movable.sort(key=lambda dim: -abs(main.coefficient(dim)))
-        fixed = [dim for dim in group if dim in serial]
-        return movable + fixed + [dim for dim in group if dim == vector]
-
-    kept = by_stride([dim for dim in dims if dim not in reduced], stores or accesses)
-    inner = by_stride([dim for dim in dims if dim in reduced], accesses)
-    return kept + inner
-
-
-def collapse(
-    insts: list[Inst], order: list[int], sizes: dict[int, int], reduced: frozenset[int]
-) -> tuple[list[Inst], list[int], dict[int, int]]:
-    """Make one dim of neighbours that every access walks through without a gap."""
-    order = list(order)
-    at = len(order) - 2
-    while at >= 0:
-        outer, inner = order[at], order[at + 1]
-        forms = [inst.form for inst in insts if inst.form is not None]
-        if (outer in reduced) == (inner in reduced) and all(
-            f.coefficient(outer) == f.coefficient(inner) * sizes[inner] for f in forms
-        ):
-            sizes[inner] *= sizes.pop(outer)
-            insts = [_without_dim(inst, outer) for inst in insts]
-            order.pop(at)
-        at -= 1
-    return insts, order, sizes
-
-
-def _without_dim(inst: Inst, dim: int) -> Inst:
-    if inst.form is None:
-        return inst
-    kept = dropped(inst.form, dim)
-    return Inst(inst.op, inst.dtype, inst.operands, kept, inst.arg, inst.attributes)
-
-
-# Passes ---------------------------------------------------------------------------------------
-
-
-def analyze(kernel: LoopKernel) -> None:
-    """Find what each instruction varies with, and in which pass it can run."""
-    inner = frozenset(range(len(kernel.kept), len(kernel.sizes)))
-    for inst in kernel.insts:
-        dims = frozenset[int]() if inst.form is None else inst.form.dims
-        stage = 0
-        for operand in inst.operands:
-            dims |= kernel.dims[operand]
-            done = kernel.insts[operand].op == "reduce"
-            stage = max(stage, kernel.stages[operand] + done)
-        if inst.op == "scan":
-            dims |= inner
-        if inst.op == "product":
-            dims = frozenset(range(len(kernel.sizes)))
-        kernel.dims.append(dims - inner if inst.op == "reduce" else dims)
-        kernel.stages.append(stage)
-
-
-def choose_scratch(kernel: LoopKernel) -> None:
-    """Decide which values of an early pass are kept in memory for a later one."""
-    if kernel.passes < 2 or not prod(kernel.reduced) or not kernel.reduced:
-        return
-    count = prod(kernel.reduced)
-    across = kernel.vector >= 0 and kernel.vector < len(kernel.kept)
-    room = SCRATCH_BYTES // (count * (kernel.lanes if across else 1))
-    for stage in range(1, kernel.passes):
-        for number in sorted(early_values(kernel, stage)):
-            room -= kernel.insts[number].dtype.itemsize
-            if room >= 0 and number not in kernel.scratch:
-                kernel.scratch.append(number)
-
-
-def early_values(kernel: LoopKernel, stage: int) -> set[int]:
-    """Expensive values of earlier passes that a pass reads."""
-    found: set[int] = set()
-    seen: set[int] = set()
-    work = work_of(kernel)
-
-    def visit(number: int) -> None:
-        if number in seen or not kernel.is_inner(number):
-            return
-        seen.add(number)
-        if kernel.stages[number] < stage and work[number] > SCRATCH_COST:
-            found.add(number)
-            return
-        for operand in kernel.insts[number].operands:
-            visit(operand)
-
-    for number, inst in enumerate(kernel.insts):
-        if inst.is_root and kernel.in_pass(number) and kernel.stages[number] == stage:
-            for operand in inst.operands:
-                visit(operand)
-    return found
-
-
-def work_of(kernel: LoopKernel) -> list[int]:
-    """What it takes to compute each value anew within a pass; a shared part counts twice."""
-    result: list[int] = []
-    for number, inst in enumerate(kernel.insts):
-        if not kernel.is_inner(number) or inst.op in ("load", "const", "index"):
-            result.append(0)
-        elif inst.op == "scan":
-            result.append(SCRATCH_COST + 1)
-        else:
-            below = sum(result[operand] for operand in inst.operands)
-            result.append(min(cost_of(inst.op) + below, 1 << 20))
-    return result

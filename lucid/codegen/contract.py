@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from lucid.codegen import lowering
 from lucid.codegen.build import contraction
-from lucid.codegen.items import cost_of
 from lucid.codegen.gemm import Emitter, Position, _Panel
 from lucid.codegen.insts import InstEmitter
+from lucid.codegen.items import cost_of
 from lucid.codegen.kernel import ContractKernel
 from lucid.codegen.llvm import FunctionBuilder, Val, i64
 
@@ -55,6 +55,7 @@ class EpilogueEmitter(InstEmitter):
 
 
 def emit_contract(b: FunctionBuilder, kernel: ContractKernel, args: Sequence[Val]) -> None:
+    """Append a product, and what follows it, to a function."""
     if 0 in (*kernel.batch, kernel.rows, kernel.columns):
         return
     epilogue = EpilogueEmitter(b, kernel, args)

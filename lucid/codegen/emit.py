@@ -52,6 +52,7 @@ _KINDS = ("map", "create", "view", "move", "scan", "sort", "reduce", "contract",
 
 
 def emit_program(program: Program, target: Target) -> Emitted:
+    """Write all kernels and the step that calls them; equal kernels are one function."""
     module = Module(target)
     names: dict[str, str] = {}
     with FunctionBuilder(module, STEP, [("ptr", "table")], "i32") as b:
@@ -72,7 +73,6 @@ def emit_program(program: Program, target: Target) -> Emitted:
                 with b.if_(b.ne(b.load("i64", slots.record), 0)):
                     b.ret(const("i32", 1))
         b.ret(const("i32", 0))
-    # The kernels were declared by their calls before `step` was finished.
     return Emitted(module.text(), len(names), len(program.steps))
 
 

@@ -60,7 +60,7 @@ Forms = tuple[Form, ...]
 ZERO = Form()
 
 
-class SplitNeeded(Exception):
+class SplitNeeded(Exception):  # noqa: N818 - a request, not an error
     """A dim must be cut, so that its inner part has `inner` values."""
 
     def __init__(self, dim: int, inner: int) -> None:
@@ -129,6 +129,7 @@ def push(view: Node, forms: PartialForms, sizes: Mapping[int, int]) -> PartialFo
 
 
 def broadcast_forms(shape: Shape, result: Shape, forms: PartialForms) -> PartialForms:
+    """Forms after NumPy's broadcasting of a shape to another one; None on repeated axes."""
     lead = len(result) - len(shape)
     kept = [
         None if old == 1 and new != 1 else f

@@ -11,6 +11,7 @@ from lucid.codegen.forms import Form
 from lucid.codegen.kernel import Inst, LoopKernel
 from lucid.codegen.llvm import FunctionBuilder, Val, const, const_lanes, i64
 from lucid.ir.op import OPS
+from lucid.ir.types import i64 as int64
 
 
 class InstEmitter:
@@ -167,9 +168,7 @@ class InstEmitter:
         return lowering.apply(b, inst.op, working, operands, dict(inst.attributes))
 
     def _from_index(self, inst: Inst, index: Val) -> Val:
-        from lucid.ir.types import i64 as wide
-
-        return lowering.convert(self.b, wide, index, inst.dtype)
+        return lowering.convert(self.b, int64, index, inst.dtype)
 
     def _random(self, inst: Inst, lanes: int) -> Val:
         assert inst.form is not None

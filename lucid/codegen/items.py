@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from math import prod
 
 from lucid.codegen.lowering import RULES
-from lucid.ir import ops
 from lucid.ir.graph import Graph, Node, Value
 from lucid.ir.strides import Strides, contiguous_strides, is_contiguous, view_strides
 from lucid.ir.types import DType, Shape
@@ -116,7 +115,7 @@ class ItemList:
     """
 
     def __init__(
-        self, graph: Graph, strides: Sequence[Strides | None], checked: Sequence[Node] = ()
+        self, graph: Graph, strides: Sequence[Strides], checked: Sequence[Node] = ()
     ) -> None:
         self.graph = graph
         self.items: list[Item] = []
@@ -139,19 +138,32 @@ class ItemList:
         for number, value in enumerate(graph.outputs):
             buffer = Buffer("output", number, value.dtype, value.type.size)
             self.outputs.append(buffer)
-            self._store(value, Region(buffer, 0, contiguous_strides(value.shape)))
+            if not self.becomes_output(value, number):
+                self._store(value, Region(buffer, 0, contiguous_strides(value.shape)))
         for cell, value in graph.writes:
             store = self._store(value, self.homes[cell])
             if store is not None:
                 store.cell = cell
 
+    def becomes_output(self, value: Value, number: int) -> bool:
+        """Let the temp that a value fills be the output itself, so that nothing is copied."""
+        layout = self.layout(value)
+        region = self.homes.get(layout.base)
+        if region is None or region.buffer.kind != "temp" or layout.offset:
+            return False
+        if region.buffer.size != value.type.size or not value.type.size:
+            return False
+        if not is_contiguous(value.shape, layout.strides):
+            return False
+        region.buffer.kind, region.buffer.index = "output", number
+        self.outputs[number] = region.buffer
+        return True
+
     def new_temp(self, dtype: DType, size: int) -> Buffer:
         self.temps += 1
         return Buffer("temp", self.temps - 1, dtype, size)
 
-    def _add_input(self, number: int, value: Value, strides: Strides | None) -> None:
-        if strides is None:
-            strides = contiguous_strides(value.shape)
+    def _add_input(self, number: int, value: Value, strides: Strides) -> None:
         buffer = Buffer("input", number, value.dtype, value.type.size)
         self.inputs.append(buffer)
         self.homes[value] = Region(buffer, 0, strides)

@@ -1,8 +1,8 @@
 """The kernel IR: loops over buffers, the stage between fused groups and LLVM.
 
-A `LoopKernel` has kept dims (outside) and reduced dims (inside). Its instructions are in SSA form; the
-ones that vary along a reduced dim run once per element, in passes: a pass ends with reductions,
-whose results the next one may use. One dim is the vector dim, whose lanes run side by side.
+A `LoopKernel` has kept dims (outside) and reduced dims (inside). Its instructions are in SSA form;
+the ones that vary along a reduced dim run once per element, in passes: a pass ends with
+reductions, whose results the next one may use. The lanes of a vector run along one of the dims.
 """
 
 from __future__ import annotations
@@ -124,6 +124,7 @@ def _print_loop(kernel: LoopKernel) -> list[str]:
 
 
 def print_form(form: Form | None) -> str:
+    """The form as a sum over i0, i1, ..."""
     if form is None:
         return ""
     terms = [f"i{dim}*{value}" if value != 1 else f"i{dim}" for dim, value in form.terms]
@@ -133,6 +134,7 @@ def print_form(form: Form | None) -> str:
 
 
 def print_inst(kernel: LoopKernel, number: int, inst: Inst) -> str:
+    """One line."""
     operands = ", ".join(f"%{n}" for n in inst.operands)
     details = "".join(f" {_printed(a)}" for a in inst.attributes)
     if inst.op in ("store", "write"):

@@ -64,7 +64,8 @@ def emit_sort(b: FunctionBuilder, kernel: SortKernel, args: Sequence[Val]) -> No
     """
     source, target, scratch = args
     element, count = lowering.MEMORY[kernel.dtype], kernel.length
-    merge = _merge_function(b.module, kernel.dtype, kernel.descending)
+    positions = kernel.keeps == "positions"
+    merge = _merge_function(b.module, kernel, positions)
     keys = [scratch, b.at("i8", scratch, count * 8)]
     places = [b.at("i8", scratch, count * 16), b.at("i8", scratch, count * 24)]
 
@@ -72,7 +73,8 @@ def emit_sort(b: FunctionBuilder, kernel: SortKernel, args: Sequence[Val]) -> No
         with b.loop(0, count) as loop:
             at = b.add(offsets[0], b.mul(loop.index, kernel.source_stride))
             b.store(b.load(element, b.at(element, source, at)), b.at(element, keys[0], loop.index))
-            b.store(loop.index, b.at("i64", places[0], loop.index))
+            if positions:
+                b.store(loop.index, b.at("i64", places[0], loop.index))
         width, turn = 1, 0
         while width < count:
             here, there = turn, 1 - turn
@@ -82,7 +84,7 @@ def emit_sort(b: FunctionBuilder, kernel: SortKernel, args: Sequence[Val]) -> No
             )  # fmt: skip
             width, turn = width * 2, there
         kept, kept_element = keys[turn], element
-        if kernel.keeps == "positions":
+        if positions:
             kept, kept_element = places[turn], "i64"
         with b.loop(0, count) as loop:
             at = b.add(offsets[1], b.mul(loop.index, kernel.target_stride))
@@ -103,9 +105,10 @@ def _before(b: FunctionBuilder, dtype: DType, descending: bool, x: Val, y: Val) 
     return b.or_(result, b.and_(b.is_nan(greater), b.not_(b.is_nan(other))))
 
 
-def _merge_function(module: Module, dtype: DType, descending: bool) -> str:
+def _merge_function(module: Module, kernel: SortKernel, positions: bool) -> str:
     """One round: sorted runs of `width` elements are merged pairwise."""
-    name = f"merge_{dtype.name}_{'down' if descending else 'up'}"
+    dtype, descending = kernel.dtype, kernel.descending
+    name = f"merge_{dtype.name}_{'down' if descending else 'up'}_{kernel.keeps}"
     if name in module.functions:
         return name
     element = lowering.MEMORY[dtype]
@@ -128,8 +131,9 @@ def _merge_function(module: Module, dtype: DType, descending: bool) -> str:
                 take = b.or_(take, b.ge(left, middle))
                 chosen = b.select(take, at[1], at[0])
                 b.store(b.select(take, y, x), b.at(element, merged, loop.index))
-                place = b.load("i64", b.at("i64", places, chosen))
-                b.store(place, b.at("i64", placed, loop.index))
+                if positions:
+                    place = b.load("i64", b.at("i64", places, chosen))
+                    b.store(place, b.at("i64", placed, loop.index))
                 one, zero = const("i64", 1), const("i64", 0)
                 moved = b.add(right, b.select(take, one, zero))
                 loop.carry(b.add(left, b.select(take, zero, one)), moved)

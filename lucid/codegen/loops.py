@@ -8,8 +8,8 @@ from math import prod
 
 from lucid.codegen import lowering, memory, reductions
 from lucid.codegen.forms import Form
-from lucid.codegen.items import cost_of
 from lucid.codegen.insts import InstEmitter
+from lucid.codegen.items import cost_of
 from lucid.codegen.kernel import Inst, LoopKernel
 from lucid.codegen.llvm import FunctionBuilder, Val, const_lanes, i64
 from lucid.ir.types import DType
@@ -304,7 +304,8 @@ class LoopEmitter(InstEmitter):
             rest = size - whole * step
             outer_mask = self.mask
             self.mask = const_lanes("i1", [lane < rest for lane in range(step)])
-            state = [*self._step(dim, i64(whole * step), [state[0]], step, inside, keep), *state[1:]]
+            start, part = i64(whole * step), [state[0]]
+            state = [*self._step(dim, start, part, step, inside, keep), *state[1:]]
             if not keep:
                 self.mask = outer_mask
         return state

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lucid.codegen import vmath
-from lucid.codegen.llvm import FunctionBuilder, Val, const
+from lucid.codegen.llvm import FunctionBuilder, Val, const, vector
 from lucid.ir import ops
 from lucid.ir.op import Op
 from lucid.ir.types import DType, bool_, dtype_named, f32, f64, i32, i64, u32
@@ -162,6 +162,7 @@ def _clamp(b: FunctionBuilder, d: DType, x: Val, low: Val, high: Val) -> Val:
 
 
 def less(b: FunctionBuilder, d: DType, x: Val, y: Val) -> Val:
+    """x < y; False where a NaN takes part."""
     return b.lt(x, y) if d.kind != "bool" and d.is_signed else b.compare("ult", x, y)
 
 
@@ -259,8 +260,6 @@ def convert(b: FunctionBuilder, source: DType, x: Val, target: DType) -> Val:
     if source is u32 and target is i64:
         return b.cast("zext", x, element)
     if target is u32 and source.is_floating_point:
-        from lucid.codegen.llvm import vector
-
         return b.intrinsic("fptoui.sat", x, result=vector(element, x.lanes))
     return vmath.convert(b, x, element)
 
@@ -268,4 +267,5 @@ def convert(b: FunctionBuilder, source: DType, x: Val, target: DType) -> Val:
 def apply(
     b: FunctionBuilder, op: str, dtype: DType, operands: list[Val], attributes: dict[str, Any]
 ) -> Val:
+    """Emit one op by its rule."""
     return RULES[op](b, dtype, *operands, **attributes)

@@ -26,6 +26,7 @@ def load(
 def store(
     b: FunctionBuilder, dtype: DType, value: Val, pointer: Val, stride: int, mask: Val | None
 ) -> None:
+    """Store lanes `stride` elements apart, but for those that the mask leaves out."""
     raw = b.cast("zext", value, "i8") if dtype.kind == "bool" else value
     if value.lanes == 1:
         b.store(raw, pointer)
@@ -39,6 +40,7 @@ def store(
 
 
 def lane_pointers(b: FunctionBuilder, type_: str, pointer: Val, stride: int) -> Val:
+    """The address of each lane of a strided vector."""
     lanes = int(type_[1 : type_.index("x")])
     offsets = const_lanes("i64", [lane * stride for lane in range(lanes)])
     return pointers_at(b, element_of(type_), pointer, offsets)
@@ -51,6 +53,7 @@ def pointers_at(b: FunctionBuilder, element: str, pointer: Val, offsets: Val) ->
 
 
 def gather(b: FunctionBuilder, type_: str, pointers: Val, mask: Val | None) -> Val:
+    """Load each lane from its own address; those that the mask leaves out are 0."""
     lanes = pointers.lanes
     mask = const(vector("i1", lanes), 1) if mask is None else mask
     name = f"llvm.masked.gather.{mangled(type_)}.v{lanes}p0"
@@ -62,6 +65,7 @@ def gather(b: FunctionBuilder, type_: str, pointers: Val, mask: Val | None) -> V
 
 
 def scatter(b: FunctionBuilder, value: Val, pointers: Val, mask: Val | None) -> None:
+    """Store each lane at its own address, the first one first."""
     lanes = pointers.lanes
     mask = const(vector("i1", lanes), 1) if mask is None else mask
     name = f"llvm.masked.scatter.{mangled(value.type)}.v{lanes}p0"

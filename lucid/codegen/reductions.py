@@ -1,4 +1,4 @@
-"""Reductions: identities, how partial results combine, and what is accumulated in more precision."""
+"""Reductions: identities, how partial results combine, in which precision."""
 
 from __future__ import annotations
 
@@ -42,12 +42,14 @@ REDUCTIONS = (*_COMBINE, "argmax", "argmin")
 
 
 def lowest(dtype: DType) -> float:
+    """What no value is below."""
     if dtype.kind == "float":
         return -math.inf
     return 0 if dtype is u32 or dtype.kind == "bool" else -(1 << (dtype.itemsize * 8 - 1))
 
 
 def highest(dtype: DType) -> float:
+    """What no value is above."""
     if dtype.kind == "float":
         return math.inf
     if dtype.kind == "bool":
@@ -72,6 +74,7 @@ def accumulated(op: str, dtype: DType, rounds: int) -> DType:
 
 
 def start(op: str, dtype: DType, lanes: int) -> Accumulator:
+    """The accumulator of nothing; a position behind all others for argmax and argmin."""
     first = const(vector(ELEMENTS[dtype], lanes), identity(op, dtype))
     if op in ("argmax", "argmin"):
         return [first, const(vector(ELEMENTS[POSITION], lanes), _LAST)]
@@ -81,6 +84,7 @@ def start(op: str, dtype: DType, lanes: int) -> Accumulator:
 def combine(
     b: FunctionBuilder, op: str, dtype: DType, x: Accumulator, y: Accumulator
 ) -> Accumulator:
+    """Combine two accumulators; x has seen the elements before those of y, or among them."""
     if op not in ("argmax", "argmin"):
         return [_COMBINE[op](b, dtype, x[0], y[0])]
     return _better(b, op, dtype, x, y)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lucid.codegen.build import Builder
 from lucid.codegen.forms import dot
-from lucid.codegen.fuse import Fusion, Group
+from lucid.codegen.fuse import Fusion
+from lucid.codegen.groups import Group
 from lucid.codegen.items import (
     Buffer,
     Item,
@@ -82,7 +84,7 @@ class Program:
 
 
 def make_program(
-    graph: Graph, strides: list[Strides | None], target: Target, fuse: bool = True
+    graph: Graph, strides: Sequence[Strides], target: Target, fuse: bool = True
 ) -> Program:
     """Lower a flat graph to kernels over buffers.
 
@@ -96,6 +98,7 @@ def make_program(
     fusion = Fusion(items, fuse)
     _update_in_place(fusion)
     stored = _assign_homes(fusion)
+    _drop_copies_to_outputs(fusion)
     steps = []
     for group in _ordered(fusion):
         if not _has_effect(group, stored):
@@ -235,21 +238,34 @@ def _home_of_store(fusion: Fusion, value: Value) -> Region | None:
     return None
 
 
+def _drop_copies_to_outputs(fusion: Fusion) -> None:
+    """Where a kernel of its own would only copy a temp to an output, the temp is the output."""
+    for number, group in list(fusion.groups.items()):
+        first = group.items[0]
+        region = first.region
+        if len(group.items) == 1 and first.op == "store" and region is not None:
+            whole = region.buffer.size == first.operands[0].type.size
+            if (
+                region.buffer.kind == "output"
+                and whole
+                and fusion.source.becomes_output(first.operands[0], region.buffer.index)
+            ):
+                del fusion.groups[number]
+
+
 # Order ----------------------------------------------------------------------------------------
 
 
 def _ordered(fusion: Fusion) -> list[Group]:
     """All groups that have something to do, each behind those it waits for."""
     waiting = sorted(fusion.groups.values(), key=lambda group: group.items[-1].index)
-    done = 0
+    done = ~sum(1 << number for number in fusion.groups)
     order: list[Group] = []
     while waiting:
-        for position, group in enumerate(waiting):
-            if not fusion.before[group.number] & ~done:
-                break
-        else:
-            raise AssertionError("kernels wait for each other in a cycle")
-        del waiting[position]
+        ready = (group for group in waiting if not fusion.before[group.number] & ~done)
+        group = next(ready, None)
+        assert group is not None, "kernels wait for each other in a cycle"
+        waiting.remove(group)
         done |= 1 << group.number
         order.append(group)
     return order
@@ -266,7 +282,7 @@ def lifetimes(steps: list[Step]) -> dict[Buffer, tuple[int, int]]:
 
 
 def place_temps(steps: list[Step]) -> tuple[dict[Buffer, int], int]:
-    """Offsets in one arena: the largest first, each at the lowest place that is free for its life."""
+    """Offsets in one arena: the largest first, each at the lowest place free for its life."""
     spans = lifetimes(steps)
 
     def size_of(buffer: Buffer) -> int:

@@ -28,6 +28,11 @@ def is_swept(kernel: LoopKernel) -> bool:
         return False
     if any(inst.op in ("scan", "write") for inst in kernel.insts):
         return False
+    for number, inst in enumerate(kernel.insts):
+        if inst.op == "reduce" and column not in kernel.dims[inst.operands[0]]:
+            return False
+        if inst.op == "store" and kernel.in_pass(number) and not kernel.is_inner(number):
+            return False
     columns = kernel.kept[column]
     large = prod(kernel.reduced) * columns * 4 >= _LEAST_BYTES
     return (

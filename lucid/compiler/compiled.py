@@ -14,7 +14,7 @@ import numpy as np
 
 from lucid.compiler.signature import Call
 from lucid.compiler.stance import eager_is_forced
-from lucid.ir.errors import ArgumentError, LucidError, OptionError
+from lucid.ir.errors import ArgumentError, EagerOnlyError, LucidError, OptionError
 from lucid.tensor.context import context
 from lucid.tensor.core import of_array
 
@@ -65,10 +65,13 @@ class Compiled:
         self.stats = Stats()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self._mode == "eager" or context.recorder is not None or eager_is_forced():
+        if self._mode == "eager" or context.recorder is not None or _eager_is_needed():
             return self.__wrapped__(*_as_tensors(args), **_as_tensors(kwargs))
         call = Call(args, kwargs)
-        program = self._program(call, args, kwargs)
+        try:
+            program = self._program(call, args, kwargs)
+        except EagerOnlyError:
+            return self.__wrapped__(*_as_tensors(args), **_as_tensors(kwargs))
         self._latest = program
         self.stats.calls += 1
         return program.run(call, args, kwargs)
@@ -145,6 +148,11 @@ class Compiled:
     def dump_llvm(self) -> str:
         """The LLVM IR of the program used last."""
         return self._latest_program().executable.llvm
+
+
+def _eager_is_needed() -> bool:
+    """Whether the user asked for op by op: by a stance, or by looking for anomalies."""
+    return eager_is_forced() or context.anomaly is not None
 
 
 def _as_tensors(tree: Any) -> Any:

@@ -14,7 +14,8 @@ import numpy as np
 
 from lucid.autograd.engine import grad, zeros_of
 from lucid.autograd.modes import enable_grad
-from lucid.autograd.node import FREED, AccumulateGrad, Gradients, Node, edge_of, iterate_graph
+from lucid.autograd.node import AccumulateGrad, Gradients, Node, edge_of, iterate_graph
+from lucid.autograd.saved import FREED
 from lucid.compiler.tree import map_tree
 from lucid.ir.errors import LucidError
 from lucid.tensor.context import context

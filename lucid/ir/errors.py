@@ -35,6 +35,10 @@ class TraceError(LucidError):
     """Something that can't be recorded: the message names the line and what would work."""
 
 
+class EagerOnlyError(TraceError):
+    """Something that only makes sense op by op: a compiled function that meets it runs eagerly."""
+
+
 class NotDifferentiableError(LucidError):
     """A gradient was asked for where there is none."""
 

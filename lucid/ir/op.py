@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -19,9 +19,14 @@ class Operand(ABC):
 
     Derivative rules are written once, with the ops themselves (`exp(x)`, `g * y`); what an op does
     with its operands is decided by their class: append a node to a graph, or evaluate and record.
+
+    Attributes:
+        is_stand_in: it has no data, and decides what becomes of an op that has it among its
+            operands, whatever the others are.
     """
 
     __slots__ = ()
+    is_stand_in: ClassVar[bool] = False
     __hash__ = object.__hash__
 
     @property
@@ -111,6 +116,9 @@ class Op:
         kind: "map" (elementwise, operands broadcast), "reduce", "view" (the result shares its first
             operand's memory), "move", "scan", "sort", "contract", "create", "random" or "call".
         commutative: the operands may be swapped.
+        batch: the batching rule, `(op, size, which operands have a batch axis, *operands,
+            **attributes) -> result`: see `lucid.ir.ops.batching`. None: the op has no operand that
+            can be batched.
         samples: what the generated tests feed; they are run over the dtypes that `infer` accepts.
     """
 
@@ -121,6 +129,7 @@ class Op:
     kind: str = "map"
     commutative: bool = False
     samples: tuple[Sample, ...] = ()
+    batch: Callable[..., Any] | None = None
 
     def __call__(self, *operands: Operand, **attributes: Any) -> Any:
         return operands[0].emit(self, operands, attributes)

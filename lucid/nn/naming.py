@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable
 from weakref import WeakKeyDictionary
 
 from lucid.compiler.recorder import Recorder
@@ -21,20 +20,16 @@ def variable_name(target: object) -> str:
     frame = user_frame()
     while frame is not None:
         for scope in (frame.f_locals, frame.f_globals):
-            for name in _held_as(target, scope):
-                return name
+            for name, value in list(scope.items()):
+                if value is target and not name.startswith("_"):
+                    return name
+        for owner in frame.f_code.co_varnames[:1]:  # `self`, in a method
+            attributes = getattr(frame.f_locals.get(owner), "__dict__", {})
+            for name, value in list(attributes.items()):
+                if value is target:
+                    return f"{owner}.{name}"
         frame = frame.f_back
     return ""
-
-
-def _held_as(target: object, scope: Mapping[str, Any]) -> Iterator[str]:
-    for name, value in list(scope.items()):
-        if value is target and not name.startswith("_"):
-            yield name
-    attributes = getattr(scope.get("self"), "__dict__", {})
-    for name, value in list(attributes.items()):
-        if value is target:
-            yield f"self.{name}"
 
 
 def trace_name(target: object, proposal: Callable[[], str]) -> str:

@@ -46,9 +46,9 @@ class ParamGroup(dict[str, Any]):
         value = dict.__getitem__(self, key)
         if not hooks.is_tracing():
             return value
+        self.owner.guard()
         if isinstance(value, (float, tuple)):
             return hooks.live(lambda: self.raw(key), f"{self.source}[{key!r}]")
-        self.owner.guard()
         return value
 
     def get(self, key: str, default: Any = None) -> Any:
@@ -120,7 +120,19 @@ class StateEntry(dict[str, Any]):
 
     __slots__ = ()
 
+    def create(self, key: str, value: TensorCore) -> None:
+        """Enter a concrete tensor that a step needs; also inside a trace."""
+        epoch.count += 1
+        super().__setitem__(key, value)
+
     def __setitem__(self, key: str, value: Any) -> None:
+        if hooks.is_tracing():
+            raise TraceError(
+                f"the optimizer's state {key!r} is set inside a compiled step: that can't be "
+                "compiled, for it would be set once, while tracing\n"
+                "hint: let the first step run eagerly, so that the state exists, and update its "
+                "tensors in place: state[key].copy_(value)"
+            )
         epoch.count += 1
         super().__setitem__(key, value)
 
@@ -162,9 +174,20 @@ class Layout:
 
 
 class State(dict[Any, Any]):
-    """State by parameter; an entry comes into being when it is first asked for."""
+    """State by parameter; an entry comes into being when it is first asked for.
 
-    __slots__ = ()
+    Attributes:
+        layout: what `Optimizer.layout` found last, and when.
+    """
+
+    __slots__ = ("layout",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layout: tuple[int, Layout] | None = None
+
+    def __getstate__(self) -> None:
+        """Nothing besides the entries; object ids mean nothing to a copy."""
 
     def __missing__(self, parameter: Any) -> StateEntry:
         entry = StateEntry()

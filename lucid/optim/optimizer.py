@@ -41,7 +41,6 @@ class Optimizer:
             )
         self.defaults = defaults
         self.state = State()
-        self._layout: tuple[int, Layout] | None = None
         self.param_groups: list[ParamGroup] = []
         given: list[Any] = list(params)
         if not given:
@@ -70,9 +69,6 @@ class Optimizer:
             raise OptionError("some parameters appear more than once in one parameter group")
         self.param_groups.append(ParamGroup(values, self, len(self.param_groups)))
         epoch.count += 1
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_layout": None}
 
     def trace_name(self) -> str:
         """What the running trace calls this optimizer: the variable that holds it."""
@@ -135,13 +131,15 @@ class Optimizer:
         needed = self._state_makers(group, parameter)
         missing = [key for key in needed if key not in entry]
         for key in missing:
-            entry[key] = needed[key](parameter)
+            entry.create(key, needed[key](parameter))
         if missing:
             hooks.on_trace_failure(lambda: [entry.pop(key, None) for key in missing])
 
     def guard(self) -> None:
         """Make the running trace depend on all of the groups but their floats."""
         hooks.live(lambda: self.layout().settings, f"{self.trace_name()}.param_groups")
+        if type(self).step is not Optimizer.step:  # which guards them once they are made
+            self._guard_tensors()
 
     def _guard_tensors(self) -> None:
         """Make the running trace depend on which parameters and state tensors there are."""
@@ -153,9 +151,9 @@ class Optimizer:
 
     def layout(self) -> Layout:
         """What a compiled step is specialized on; computed anew only when the epoch moved."""
-        known = self._layout
+        known = self.state.layout
         if known is None or known[0] != epoch.count:
-            known = self._layout = (epoch.count, Layout(self.param_groups, self.state))
+            known = self.state.layout = (epoch.count, Layout(self.param_groups, self.state))
         return known[1]
 
     # ------------------------------------------------------------------ saving

@@ -24,8 +24,8 @@ def _interface(array: np.ndarray) -> int:
 def _field_is_right() -> bool:
     """Whether the layout of array objects is the expected one; it isn't on every interpreter."""
     base = np.arange(12, dtype=np.float64)
-    probes = (base, base[3:], base.reshape(3, 4).T, np.empty(0), np.float32(1) + np.zeros(()))
-    return all(_field(p) == p.ctypes.data for p in probes if isinstance(p, np.ndarray))
+    probes = (base, base[3:], base.reshape(3, 4).T, np.empty(0), np.zeros((), np.float32))
+    return all(_field(probe) == probe.ctypes.data for probe in probes)
 
 
 address_of: Callable[[np.ndarray], int] = _field if _field_is_right() else _interface

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from lucid.autograd.engine import BackwardRun
     from lucid.autograd.hooks import SavedTensorHooks
     from lucid.autograd.private import CustomForward
     from lucid.autograd.saved import MutationGuard
     from lucid.compiler.recorder import Recorder
+    from lucid.tensor.levels import Level
 
 
 class _Context(threading.local):
@@ -22,6 +25,12 @@ class _Context(threading.local):
         saved_hooks: the hooks on saved tensors that are in force, innermost last.
         saved_hooks_refused: why no such hooks may be set; None: they may.
         mutation_guard: keeps saved tensors as they were when somebody writes to them in place.
+        levels: the transformations that run (vmap, forward-mode derivatives), innermost last.
+        visible: how many of the levels' tangents ops see: the rule of a level's tangents computes
+            with what is outside of it.
+        backward_run: the backward walk that is going on, the innermost one.
+        backward_depth: how many of them are inside one another.
+        anomaly: whether backwards are watched for NaN; None outside of anomaly mode.
     """
 
     def __init__(self) -> None:
@@ -31,6 +40,11 @@ class _Context(threading.local):
         self.saved_hooks: list[SavedTensorHooks] = []
         self.saved_hooks_refused: str | None = None
         self.mutation_guard: MutationGuard | None = None
+        self.levels: list[Level] = []
+        self.visible = sys.maxsize
+        self.backward_run: BackwardRun | None = None
+        self.backward_depth = 0
+        self.anomaly: bool | None = None
 
 
 context = _Context()

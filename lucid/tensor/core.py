@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from lucid.autograd.node import Missing, Node, OpNode, edge_of
+from lucid.autograd.node import Node, OpNode, edge_of
 from lucid.autograd.private import Note, note_op
 from lucid.ir.errors import ArgumentError, LucidError, TraceError
 from lucid.ir.location import Location, user_frame
@@ -21,6 +21,7 @@ from lucid.ir.ops.rules import with_birthplaces
 from lucid.ir.strides import Strides, contiguous_strides, view_strides
 from lucid.ir.types import DType, TensorType
 from lucid.tensor.context import context, epoch
+from lucid.tensor.levels import acting_level
 from lucid.tensor.size import Size
 from lucid.tensor.storage import Storage, VersionCounter, element_strides
 
@@ -179,12 +180,12 @@ class TensorCore(Operand):
 
     def detach(self) -> Tensor:
         """A tensor on the same memory, with the same version counter and without history."""
-        return alias(self)
+        return self._same_memory()
 
     @property
     def data(self) -> Tensor:
         """A detached tensor on the same memory with a version counter of its own."""
-        result = alias(self)
+        result = self._same_memory()
         result._counter = VersionCounter()
         return result
 
@@ -193,6 +194,21 @@ class TensorCore(Operand):
         from lucid.tensor.writing import set_data
 
         set_data(self, value)
+
+    def _same_memory(self) -> Tensor:
+        result = _new(self._storage, self._type, self._array, self._chain)
+        result._strides = self._strides
+        result._value = self._value
+        result._counter = self._counter
+        result._line = self._line
+        return result
+
+    def _own_copy(self) -> Tensor:
+        """The same numbers in memory that nobody else holds, without history."""
+        if context.recorder is not None:
+            return of_value(context.recorder.value_of(self))
+        assert self._array is not None
+        return of_array(np.array(self._array, order="C"))
 
     # ------------------------------------------------------------------ history
 
@@ -271,10 +287,16 @@ class TensorCore(Operand):
                 )
             if value is self:
                 raise LucidError("can't assign Variable as its own grad")
-            if value.type != self.type:
+            if value._type.shape != self._type.shape:
                 raise LucidError(
-                    f"assigned grad has data of a different type: expected {self.type}, "
-                    f"got {value.type}"
+                    f"attempting to assign a gradient of size '{list(value.shape)}' to a tensor of "
+                    f"size '{list(self.shape)}'. Please ensure that the gradient and the tensor "
+                    "are the same size"
+                )
+            if value.dtype is not self.dtype:
+                raise LucidError(
+                    f"attempting to assign a gradient with dtype '{value.dtype!r}' to a tensor "
+                    f"with dtype '{self.dtype!r}'. The gradient must match the tensor's dtype."
                 )
         if context.recorder is not None:
             context.recorder.note_grad_write(self)
@@ -321,8 +343,15 @@ class TensorCore(Operand):
 # ---------------------------------------------------------------------- making tensors
 
 
-def _new(storage: Storage, type: TensorType, array: np.ndarray | None, chain: ViewChain) -> Tensor:
-    tensor = _tensor_class.__new__(_tensor_class)
+def _new(
+    storage: Storage,
+    type: TensorType,
+    array: np.ndarray | None,
+    chain: ViewChain,
+    kind: type[Tensor] | None = None,
+) -> Tensor:
+    kind = kind or _tensor_class
+    tensor = kind.__new__(kind)
     tensor._storage = storage
     tensor._type = type
     tensor._array = array
@@ -384,12 +413,13 @@ def constant(value: Any, dtype: DType) -> Tensor:
 
 
 def alias(tensor: TensorCore) -> Tensor:
-    """A tensor on the same memory and with the same version counter, without history."""
-    result = _new(tensor._storage, tensor._type, tensor._array, tensor._chain)
-    result._strides = tensor._strides
-    result._value = tensor._value
-    result._counter = tensor._counter
-    result._line = tensor._line
+    """A tensor on the same memory and with the same version counter, without history.
+
+    Unlike `detach()` it keeps its tangents, and what is outside of a vmap.
+    """
+    result = tensor._same_memory()
+    for level in context.levels:
+        level.alias(tensor, result)
     return result
 
 
@@ -409,9 +439,14 @@ def emit(op: Op, operands: Sequence[Operand], **attributes: Any) -> Tensor:
 def apply_op(op: Op, operands: Sequence[Operand], attributes: Attributes) -> Operand:
     """The one emission point of eager and traced tensors. Raises the op's errors."""
     for operand in operands:
-        if operand.__class__ is Missing:
+        if operand.is_stand_in:
             return operand.emit(op, operands, attributes)
     tensors = cast("Sequence[TensorCore]", operands)
+    if context.levels:
+        acting = acting_level(op, tensors)
+        if acting is not None:
+            level, position = acting
+            return level.apply(op, tensors, attributes, position)
     recorder = context.recorder
     try:
         if recorder is not None:
@@ -419,12 +454,8 @@ def apply_op(op: Op, operands: Sequence[Operand], attributes: Attributes) -> Ope
         else:
             result = _evaluate(op, tensors, attributes)
     except LucidError as error:
-        raise _with_origins(error, tensors) from None
-    if op.vjp is not None:
-        if context.grad_enabled:
-            _record_history(op, tensors, attributes, result)
-        elif context.forward is not None:
-            note_op(op, tensors, attributes, result)
+        raise with_origins(error, tensors) from None
+    keep_history(op, tensors, attributes, result)
     return result
 
 
@@ -489,6 +520,17 @@ def link_view(result: TensorCore, operand: TensorCore, op: Op, attributes: Attri
     result._forbid_inplace = operand._forbid_inplace
 
 
+def keep_history(
+    op: Op, operands: Sequence[TensorCore], attributes: Attributes, result: TensorCore
+) -> None:
+    """Record what the gradient of `result` needs, if somebody may ask for it."""
+    if op.vjp is not None:
+        if context.grad_enabled:
+            _record_history(op, operands, attributes, result)
+        elif context.forward is not None:
+            note_op(op, operands, attributes, result)
+
+
 def _record_history(
     op: Op, operands: Sequence[TensorCore], attributes: Attributes, result: TensorCore
 ) -> None:
@@ -503,7 +545,7 @@ def _record_history(
         result._grad_fn = OpNode(op, operands, attributes, result, edges)
 
 
-def _with_origins(error: LucidError, operands: Sequence[TensorCore]) -> LucidError:
+def with_origins(error: LucidError, operands: Sequence[TensorCore]) -> LucidError:
     """Add to an op's error where each operand was made."""
     places = [tensor.location for tensor in operands]
     texts = ["" if place is None else f"{place}   {place.text}" for place in places]

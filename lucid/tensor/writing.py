@@ -13,6 +13,7 @@ from lucid.ir.errors import ArgumentError, DTypeError, LucidError, ShapeError
 from lucid.ir.op import Attributes, Op
 from lucid.tensor.context import context, epoch
 from lucid.tensor.core import TensorCore, ViewChain
+from lucid.tensor.levels import acting_level
 
 if TYPE_CHECKING:
     from lucid.tensor.tensor import Tensor
@@ -70,8 +71,14 @@ def write_(target: TensorCore, value: TensorCore) -> Tensor:
     Raises: `LucidError` for a leaf that requires grad (unless under no_grad) and for memory that
     overlaps itself, `ShapeError`, `DTypeError`.
     """
+    if context.levels:
+        acting = acting_level(None, (target, value))
+        if acting is not None:
+            level, position = acting
+            level.write(target, value, position)
+            return cast("Tensor", target)
     check_writable(target)
-    value = _fitted(target, value)
+    value = fitted(target, value)
     if context.mutation_guard is not None:
         context.mutation_guard.before_write(target)
     if context.recorder is not None:
@@ -82,12 +89,17 @@ def write_(target: TensorCore, value: TensorCore) -> Tensor:
             raise LucidError("the memory of this tensor is read-only\nhint: use clone() first")
         np.copyto(array, cast(np.ndarray, value._array))
     target._counter.value += 1
+    keep_written(target, value)
+    return cast("Tensor", target)
+
+
+def keep_written(target: TensorCore, value: TensorCore) -> None:
+    """Record that `value` was written into `target`, for its gradient."""
     if context.grad_enabled:
         if value.requires_grad or target.requires_grad:
             rebase_history(target, value)
     elif context.forward is not None:
         note_write(target, value)
-    return cast("Tensor", target)
 
 
 def check_writable(target: TensorCore) -> None:
@@ -116,7 +128,7 @@ def check_writable(target: TensorCore) -> None:
         )
 
 
-def _fitted(target: TensorCore, value: TensorCore) -> TensorCore:
+def fitted(target: TensorCore, value: TensorCore) -> TensorCore:
     """`value` in the target's dtype and shape."""
     kinds = ("bool", "int", "float")
     if kinds.index(value.dtype.kind) > kinds.index(target.dtype.kind):

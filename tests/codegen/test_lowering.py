@@ -108,7 +108,7 @@ def test_an_op_without_a_lowering_is_refused_by_name() -> None:
     x = graph.add_input(TensorType(f32, (3,)))
     unknown = Op("frobnicate", lambda x: x, np.negative)
     graph.outputs = [graph.append(unknown, [x], {}).result]
-    with pytest.raises(MissingRuleError, match="^frobnicate: no lowering to native code$"):
+    with pytest.raises(MissingRuleError, match=r"^frobnicate: no lowering to native code$"):
         compile_graph(graph)
 
 
@@ -205,6 +205,45 @@ def test_long_sums_are_as_accurate_as_pairwise_ones(
     np.testing.assert_allclose(got, x.sum(axes, dtype=np.float64), rtol=1e-6)
 
 
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("shape", [(257, 203), (128, 1024), (40, 7, 200)])
+def test_large_columns_are_folded_row_by_row(
+    shape: tuple[int, ...], width: int, rng: np.random.Generator
+) -> None:
+    x = rng.random(shape).astype(np.float32)
+    graph = Graph()
+    value = graph.add_input(type_of_array(x))
+    root = ops.sqrt(value)
+    axes = tuple(range(len(shape) - 1))
+    rows = ops.reshape(root, shape=(x.size // shape[-1], shape[-1]))
+    graph.outputs = [
+        root,
+        ops.sum(root, axes=axes),
+        ops.amax(root, axes=axes),
+        ops.argmin(rows, axis=0),
+        ops.argmax(rows, axis=0),
+        ops.neg(ops.sum(ops.cast(ops.lt(value, value.constant(0.5, f32)), dtype=i64), axes=axes)),
+    ]
+    want, _ = interpret(graph, [x])
+    for ours, theirs in zip(run(graph, [x], width), want, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=2e-6)
+
+
+@pytest.mark.parametrize("shape", [(128, 192), (130, 70), (3, 128, 256)])
+def test_large_transpositions(shape: tuple[int, ...], rng: np.random.Generator) -> None:
+    x = rng.normal(size=shape)
+    graph = Graph()
+    value = graph.add_input(type_of_array(x))
+    perm = (*range(len(shape) - 2), len(shape) - 1, len(shape) - 2)
+    graph.outputs = [
+        ops.transpose(ops.neg(value), perm=perm),
+        ops.transpose(value, perm=perm[::-1]),
+    ]
+    want, _ = interpret(graph, [x])
+    for ours, theirs in zip(run(graph, [x]), want, strict=True):
+        assert_same(ours, theirs)
+
+
 def test_special_numbers_pass_through_reductions() -> None:
     nan, inf = np.nan, np.inf
     x = np.array([[1, nan, 3], [-inf, -inf, -inf], [inf, 0, -inf], [-0.0, -0.0, -0.0]], np.float32)
@@ -242,6 +281,7 @@ def test_a_random_graph_computes_what_the_interpreter_does(
     case: Case, width: int, fuse: bool
 ) -> None:
     graph = case.graph
+    hypothesis.note(str(graph))
     graph.outputs = exact_values(graph)[-8:]
     try:
         want, _ = interpret(graph, case.inputs)

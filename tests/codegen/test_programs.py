@@ -1,4 +1,4 @@
-"""Random programs of the shapes that training steps have: fused and in place, the result is right."""
+"""Random programs like training steps: fused and in place, the result is right."""
 
 from __future__ import annotations
 
@@ -158,6 +158,7 @@ def programs(draw: Draw) -> Graph:
 def test_a_random_step_computes_what_the_interpreter_does(
     graph: Graph, seed: int, width: int, fuse: bool
 ) -> None:
+    hypothesis.note(str(graph))
     rng = np.random.default_rng(seed)
     arrays = [
         rng.integers(0, entry.value.graph.inputs[0].value.shape[1], entry.value.shape)

@@ -135,6 +135,45 @@ def test_setting_a_rate_inside_of_a_step_is_refused() -> None:
         step()
 
 
+class Signs(optim.Optimizer):
+    """An optimizer of the user's own, with state that it makes when it needs it."""
+
+    def __init__(self, params: Any, lr: float) -> None:
+        super().__init__(params, {"lr": lr})
+
+    @lucid.no_grad()
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            for p in group["params"]:
+                state = self.state[p]
+                if not state:
+                    state["sum"] = lucid.zeros_like(p)
+                state["sum"].mul_(0.5).add_(p.grad)
+                p.sub_(state["sum"].sign() * group["lr"])
+
+
+def test_an_optimizer_of_the_users_own_after_one_eager_step() -> None:
+    w = lucid.tensor([3.0, -3.0], requires_grad=True)
+    opt = Signs([w], 1.0)
+
+    @lucid.compile
+    def step() -> None:
+        opt.zero_grad()
+        (w * w).sum().backward()
+        opt.step()
+
+    with pytest.raises(lucid.LucidError, match="hint: let the first step run eagerly"):
+        step()
+    with lucid.compiler.set_stance("force_eager"):
+        step()
+    assert w.tolist() == [2.0, -2.0]
+    step()
+    opt.param_groups[0]["lr"] = 0.25
+    step()
+    assert w.tolist() == [0.75, -0.75]
+    assert step.stats.traces == 1
+
+
 def test_a_plateau_needs_its_metric_outside() -> None:
     w = lucid.ones(2, requires_grad=True)
     scheduler = schedules.ReduceLROnPlateau(optim.SGD([w]))

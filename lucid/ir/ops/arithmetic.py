@@ -13,7 +13,7 @@ import numpy as np
 
 from lucid.ir import ops
 from lucid.ir.op import Op, Operand, Sample, declare
-from lucid.ir.ops import logic
+from lucid.ir.ops import batching, logic
 from lucid.ir.ops.evaluation import quiet
 from lucid.ir.ops.rules import ANY, FLOATS, NUMBERS, DTypeSet, elementwise
 from lucid.ir.ops.samples import EDGES, pairs
@@ -30,7 +30,17 @@ def _binary(
     samples: tuple[Sample, ...] = pairs(-3.0, 3.0),
 ) -> Op:
     infer = elementwise(name, ("lhs", "rhs"), dtypes)
-    return declare(Op(name, infer, quiet(evaluate), vjp, commutative=commutative, samples=samples))
+    return declare(
+        Op(
+            name,
+            infer,
+            quiet(evaluate),
+            vjp,
+            commutative=commutative,
+            samples=samples,
+            batch=batching.elementwise,
+        )
+    )
 
 
 def _pow(a: np.ndarray, b: np.ndarray) -> Any:
@@ -135,5 +145,6 @@ clamp = declare(
             Sample((EDGES, np.array(-2.0), np.array(np.nan))),
             Sample((EDGES[:, None], EDGES, np.array(0.75))),
         ),
+        batch=batching.elementwise,
     )
 )

@@ -10,6 +10,7 @@ import numpy as np
 from lucid.ir import ops
 from lucid.ir.errors import ShapeError
 from lucid.ir.op import Op, Operand, Sample, declare
+from lucid.ir.ops import batching
 from lucid.ir.ops.evaluation import quiet
 from lucid.ir.ops.rules import NUMBERS, broadcast_shapes, failure, require_dtype
 from lucid.ir.types import TensorType
@@ -59,5 +60,6 @@ matmul = declare(
             Sample(((3, 0), (0, 2))),
             Sample(((0, 3), (3, 2))),
         ),
+        batch=batching.matmul,
     )
 )

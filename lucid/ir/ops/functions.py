@@ -10,6 +10,7 @@ import numpy as np
 
 from lucid.ir import ops
 from lucid.ir.op import Op, Operand, Sample, declare
+from lucid.ir.ops import batching
 from lucid.ir.ops.erf import erf as error_function
 from lucid.ir.ops.evaluation import quiet
 from lucid.ir.ops.rules import ANY, FLOATS, NUMBERS, DTypeSet, elementwise, require_dtype
@@ -25,7 +26,8 @@ def _unary(
     samples: tuple[Sample, ...] = singles(-3.0, 3.0),
 ) -> Op:
     infer = elementwise(name, ("x",), dtypes)
-    return declare(Op(name, infer, quiet(evaluate), vjp, samples=samples))
+    rule = batching.elementwise
+    return declare(Op(name, infer, quiet(evaluate), vjp, samples=samples, batch=rule))
 
 
 def _flat(g: Operand, y: Operand, x: Operand) -> tuple[Any, ...]:
@@ -105,5 +107,6 @@ cast = declare(
             for dtype in (f64, f32, i64, i32, u32, bool_)
             for operand in ((), (3, 5), (0,), EDGES, np.array([True, False]))
         ),
+        batch=batching.elementwise,
     )
 )

@@ -17,6 +17,7 @@ import numpy as np
 from lucid.ir import ops
 from lucid.ir.errors import ShapeError
 from lucid.ir.op import Op, Operand, Sample, declare
+from lucid.ir.ops import batching
 from lucid.ir.ops.evaluation import checked_index, quiet
 from lucid.ir.ops.rules import (
     ANY,
@@ -227,12 +228,19 @@ def _scatter_add_vjp(
 
 
 def _move(
-    name: str, infer: Infer, evaluate: Callable[..., Any], vjp: Any, samples: tuple[Sample, ...]
+    name: str,
+    infer: Infer,
+    evaluate: Callable[..., Any],
+    vjp: Any,
+    samples: tuple[Sample, ...],
+    batch: Callable[..., Any] = batching.along_axis,
 ) -> Op:
-    return declare(Op(name, infer, evaluate, vjp, kind="move", samples=samples))
+    return declare(Op(name, infer, evaluate, vjp, kind="move", samples=samples, batch=batch))
 
 
-take = _move("take", _infer_take, _take, _take_vjp, _index_samples(writes=False))
+take = _move(
+    "take", _infer_take, _take, _take_vjp, _index_samples(writes=False), batching.take
+)
 gather = _move("gather", _infer_gather, _gather, _gather_vjp, _along_samples(writes=False))
 index_add = _move(
     "index_add",
@@ -240,6 +248,7 @@ index_add = _move(
     _writing("index_add", _slice_targets, np.add.at),
     _index_add_vjp,
     _index_samples(writes=True),
+    batching.slice_write("scatter_add"),
 )
 scatter_add = _move(
     "scatter_add",
@@ -255,6 +264,7 @@ index_set = _move(
     _writing("index_set", _slice_targets, np.put),
     _index_set_vjp,
     _index_samples(writes=True),
+    batching.slice_write("scatter"),
 )
 scatter = _move(
     "scatter",

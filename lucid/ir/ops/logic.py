@@ -10,6 +10,7 @@ import numpy as np
 from lucid.ir import ops
 from lucid.ir.errors import DTypeError
 from lucid.ir.op import Op, Operand, Sample, declare
+from lucid.ir.ops import batching
 from lucid.ir.ops.evaluation import quiet
 from lucid.ir.ops.rules import (
     ANY,
@@ -50,12 +51,22 @@ def _pair(
     samples: tuple[Sample, ...] = _PAIRS,
 ) -> Op:
     infer = elementwise(name, ("lhs", "rhs"), dtypes, result)
-    return declare(Op(name, infer, quiet(evaluate), commutative=commutative, samples=samples))
+    return declare(
+        Op(
+            name,
+            infer,
+            quiet(evaluate),
+            commutative=commutative,
+            samples=samples,
+            batch=batching.elementwise,
+        )
+    )
 
 
 def _single(name: str, evaluate: Callable[..., Any], dtypes: DTypeSet) -> Op:
     samples = (Sample(((3, 5),)), Sample(((),)), Sample(((0,),)))
-    return declare(Op(name, elementwise(name, ("x",), dtypes), quiet(evaluate), samples=samples))
+    infer, rule = elementwise(name, ("x",), dtypes), batching.elementwise
+    return declare(Op(name, infer, quiet(evaluate), samples=samples, batch=rule))
 
 
 # A NaN is unequal to everything, itself included; -0.0 equals 0.0.
@@ -111,5 +122,6 @@ where = declare(
             Sample((np.array([[True], [False]]), (1, 5), (2, 1))),
             Sample((np.zeros((0, 3), np.bool_), (3,), ())),
         ),
+        batch=batching.elementwise,
     )
 )

@@ -10,6 +10,7 @@ import numpy as np
 from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, ShapeError
 from lucid.ir.op import Op, Operand, Sample, declare
+from lucid.ir.ops import batching
 from lucid.ir.ops.rules import ANY, failure, require_axis, require_dtype
 from lucid.ir.ops.views import SLICES, Ints, numpy_slices, sliced_shape
 from lucid.ir.types import TensorType
@@ -60,6 +61,7 @@ pad = declare(
             Sample(((0, 2), ()), {"low": (1, 1), "high": (0, 0)}),
             Sample(((), ()), {"low": (), "high": ()}),
         ),
+        batch=batching.pad,
     )
 )
 
@@ -106,6 +108,7 @@ concat = declare(
             Sample(((2, 3),), {"axis": 0}),
             Sample(((0, 4), (2, 4)), {"axis": 0}),
         ),
+        batch=batching.along_axis,
     )
 )
 
@@ -153,5 +156,6 @@ update_slice = declare(
             for shape, attributes in SLICES
             if prod(shape) or shape == (0,)
         ),
+        batch=batching.slicing,
     )
 )

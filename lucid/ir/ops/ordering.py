@@ -8,6 +8,7 @@ import numpy as np
 
 from lucid.ir import ops
 from lucid.ir.op import Op, Operand, Sample, declare
+from lucid.ir.ops import batching
 from lucid.ir.ops.rules import ANY, require_axis, require_dtype
 from lucid.ir.types import TensorType, i64
 
@@ -53,5 +54,12 @@ def _sort_vjp(g: Operand, y: Operand, x: Operand, axis: int, descending: bool) -
     return (ops.scatter(ops.zeros_like(g), order, g, axis=axis),)
 
 
-sort = declare(Op("sort", _infer_sort, _sort, _sort_vjp, kind="sort", samples=_SAMPLES))
-argsort = declare(Op("argsort", _infer_argsort, _argsort, kind="sort", samples=_SAMPLES))
+
+
+def _sorting(name: str, infer: Any, evaluate: Any, vjp: Any) -> Op:
+    rule = batching.along_axis
+    return declare(Op(name, infer, evaluate, vjp, kind="sort", samples=_SAMPLES, batch=rule))
+
+
+sort = _sorting("sort", _infer_sort, _sort, _sort_vjp)
+argsort = _sorting("argsort", _infer_argsort, _argsort, None)

@@ -10,6 +10,7 @@ import numpy as np
 from lucid.ir import ops
 from lucid.ir.errors import ShapeError
 from lucid.ir.op import Op, Operand, Sample, declare
+from lucid.ir.ops import batching
 from lucid.ir.ops.evaluation import quiet
 from lucid.ir.ops.rules import (
     ANY,
@@ -66,7 +67,10 @@ def _reduction(
 ) -> Op:
     samples = _SAMPLES + _EMPTY if empty else _SAMPLES
     infer = _reduced(name, dtypes, empty)
-    return declare(Op(name, infer, quiet(evaluate), vjp, kind="reduce", samples=samples))
+    rule = batching.reduction
+    return declare(
+        Op(name, infer, quiet(evaluate), vjp, kind="reduce", samples=samples, batch=rule)
+    )
 
 
 def _prod_vjp(g: Operand, y: Operand, x: Operand, axes: Ints) -> tuple[Any, ...]:
@@ -155,7 +159,8 @@ def _position(name: str, evaluate: Callable[..., Any]) -> Op:
     def positions(x: np.ndarray, axis: int) -> np.ndarray:
         return np.asarray(evaluate(x, axis), np.int64)
 
-    return declare(Op(name, infer, positions, kind="reduce", samples=_AXIS_SAMPLES))
+    rule = batching.along_axis
+    return declare(Op(name, infer, positions, kind="reduce", samples=_AXIS_SAMPLES, batch=rule))
 
 
 argmax = _position("argmax", np.argmax)
@@ -191,5 +196,6 @@ cumsum = declare(
             Sample(((2, 3, 4),), {"axis": 1}),
             Sample(((0, 3),), {"axis": 0}),
         ),
+        batch=batching.along_axis,
     )
 )

@@ -11,6 +11,7 @@ import numpy as np
 from lucid.ir import ops
 from lucid.ir.errors import ShapeError
 from lucid.ir.op import Op, Operand, Sample, declare
+from lucid.ir.ops import batching
 from lucid.ir.ops.rules import broadcast_shapes, failure
 from lucid.ir.types import Shape, TensorType
 
@@ -38,6 +39,7 @@ broadcast = declare(
             Sample(((3,),), {"shape": (3,)}),
             Sample(((1,),), {"shape": (0,)}),
         ),
+        batch=batching.broadcast,
     )
 )
 
@@ -63,6 +65,7 @@ reshape: Op = declare(
             Sample(((),), {"shape": (1,)}),
             Sample(((0, 3),), {"shape": (5, 0)}),
         ),
+        batch=batching.reshape,
     )
 )
 
@@ -98,6 +101,7 @@ transpose: Op = declare(
             Sample(((),), {"perm": ()}),
             Sample(((0, 3),), {"perm": (1, 0)}),
         ),
+        batch=batching.transpose,
     )
 )
 
@@ -175,5 +179,6 @@ slice = declare(
         _slice_vjp,
         kind="view",
         samples=tuple(Sample((shape,), dict(attributes)) for shape, attributes in SLICES),
+        batch=batching.slicing,
     )
 )

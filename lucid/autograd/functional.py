@@ -1,0 +1,290 @@
+"""Jacobians, Hessians and products with them, by reverse mode."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from lucid.autograd.engine import grad
+from lucid.autograd.modes import enable_grad
+from lucid.ir.errors import ArgumentError, LucidError, ShapeError
+
+if TYPE_CHECKING:
+    from lucid.tensor.tensor import Tensor
+
+Tensors = tuple["Tensor", ...]
+
+
+def jacobian(
+    func: Callable[..., Any],
+    inputs: Any,
+    create_graph: bool = False,
+    strict: bool = False,
+    vectorize: bool = False,
+    strategy: str = "reverse-mode",
+) -> Any:
+    """The Jacobian of `func`, one row of backward at a time.
+
+    Shapes: output.shape + input.shape; for a tuple of inputs or outputs, nested tuples, outputs
+    outside. `strict` raises where an output doesn't depend on an input, instead of giving zeros.
+
+    >>> import lucid
+    >>> lucid.autograd.functional.jacobian(lucid.square, lucid.tensor([1.0, 2.0]))
+    tensor([[2., 0.],
+            [0., 4.]])
+    """
+    if strategy not in ("reverse-mode", "forward-mode"):
+        raise LucidError(
+            'Expected strategy to be either "forward-mode" or "reverse-mode". Hint: If your '
+            'function has more outputs than inputs, "forward-mode" tends to be more performant. '
+            'Otherwise, prefer to use "reverse-mode".'
+        )
+    with enable_grad():
+        xs = _own(_tuple(inputs, "inputs", "jacobian"), create_graph)
+        result = func(*xs)
+        ys = _tuple(result, "outputs of the user-provided function", "jacobian")
+        _require_differentiable(ys, strict)
+        rows = tuple(_rows(y, i, xs, create_graph, strict) for i, y in enumerate(ys))
+    blocks = tuple(_unwrapped(row, inputs) for row in rows)
+    return _unwrapped(blocks, result)
+
+
+def _rows(y: Tensor, i: int, xs: Tensors, create_graph: bool, strict: bool) -> Any:
+    """The Jacobian of one output, one block per input."""
+    from lucid.functions.joining import stack
+    from lucid.functions.shape import reshape
+
+    flat: Any = reshape(y, (-1,))
+    rows = []
+    for k in range(y.type.size):
+        found = (
+            grad(flat[k], xs, None, True, create_graph, allow_unused=True)
+            if y.requires_grad
+            else (None,) * len(xs)
+        )
+        rows.append(_of_inputs(found, xs, i, strict))
+    return tuple(
+        _kept(reshape(stack([row[j] for row in rows]), (*y.shape, *x.shape)), create_graph)
+        if rows
+        else _zeros((*y.type.shape, *x.type.shape), x)
+        for j, x in enumerate(xs)
+    )
+
+
+def hessian(
+    func: Callable[..., Any],
+    inputs: Any,
+    create_graph: bool = False,
+    strict: bool = False,
+    vectorize: bool = False,
+    outer_jacobian_strategy: str = "reverse-mode",
+) -> Any:
+    """The Hessian of a `func` with one number as its result: the Jacobian of its gradient.
+
+    Shapes: input.shape + input.shape; nested tuples for a tuple of inputs.
+
+    >>> import lucid
+    >>> cube_sum = lambda x: (x * x * x).sum()
+    >>> lucid.autograd.functional.hessian(cube_sum, lucid.tensor([1.0, 2.0]))
+    tensor([[ 6.,  0.],
+            [ 0., 12.]])
+    """
+    is_tuple = isinstance(inputs, tuple)
+
+    def gradient(*xs: Any) -> Any:
+        y = _scalar(func(*xs), "hessian")
+        found: Sequence[Any] = (None,) * len(xs)
+        if y.requires_grad:
+            found = grad(y, xs, create_graph=True, allow_unused=True)
+        parts = _of_inputs(found, xs, 0, strict)
+        return parts if is_tuple else parts[0]
+
+    return jacobian(gradient, _tuple(inputs, "inputs", "hessian") if is_tuple else inputs,
+                    create_graph, strict)  # fmt: skip
+
+
+def vjp(
+    func: Callable[..., Any],
+    inputs: Any,
+    v: Any = None,
+    create_graph: bool = False,
+    strict: bool = False,
+) -> tuple[Any, Any]:
+    """The outputs, and the product of `v` with the Jacobian.
+
+    Shapes: `v` as the outputs; it may be left out for a single number.
+    """
+    with enable_grad():
+        xs = _own(_tuple(inputs, "inputs", "vjp"), create_graph)
+        result = func(*xs)
+        ys = _tuple(result, "outputs of the user-provided function", "vjp")
+        _require_differentiable(ys, strict)
+        cotangents = _vector(v, ys, "v", "function returns")
+        used = [i for i, y in enumerate(ys) if y.requires_grad]
+        found: Sequence[Any] = (None,) * len(xs)
+        if used:
+            found = grad([ys[i] for i in used], xs, [cotangents[i] for i in used],
+                         create_graph=create_graph, allow_unused=True)  # fmt: skip
+        parts = _of_inputs(found, xs, 0, strict)
+    kept = tuple(_kept(part, create_graph) for part in parts)
+    outputs = tuple(_kept(y, create_graph) for y in ys)
+    return _unwrapped(outputs, result), _unwrapped(kept, inputs)
+
+
+def jvp(
+    func: Callable[..., Any],
+    inputs: Any,
+    v: Any = None,
+    create_graph: bool = False,
+    strict: bool = False,
+) -> tuple[Any, Any]:
+    """The outputs, and the product of the Jacobian with `v`: the backward, differentiated.
+
+    Shapes: `v` as the inputs; it may be left out for a single number.
+    """
+    from lucid.functions.creation import zeros_like
+
+    with enable_grad():
+        xs = _own(_tuple(inputs, "inputs", "jvp"), create_graph)
+        tangents = _vector(v, xs, "v", "input to the function is")
+        result = func(*xs)
+        ys = _tuple(result, "outputs of the user-provided function", "jvp")
+        _require_differentiable(ys, strict)
+        cotangents: Any = [zeros_like(y).requires_grad_() for y in ys]
+        used = [i for i, y in enumerate(ys) if y.requires_grad]
+        found: Sequence[Any] = (None,) * len(ys)
+        if used:
+            found = _transposed(ys, xs, cotangents, tangents, used, create_graph)
+        parts = [_present(found[i], y, i, 0, strict) for i, y in enumerate(ys)]
+    kept = tuple(_kept(part, create_graph) for part in parts)
+    outputs = tuple(_kept(y, create_graph) for y in ys)
+    return _unwrapped(outputs, result), _unwrapped(kept, result)
+
+
+def _transposed(
+    ys: Tensors, xs: Tensors, cotangents: Any, tangents: Tensors, used: list[int], create: bool
+) -> list[Any]:
+    """The backward is linear in its cotangents; its own backward applies the Jacobian."""
+    gradients = grad([ys[i] for i in used], xs, [cotangents[i] for i in used],
+                     create_graph=True, allow_unused=True)  # fmt: skip
+    pairs = [
+        (g, t)
+        for g, t in zip(gradients, tangents, strict=True)
+        if g is not None and g.requires_grad
+    ]
+    found: list[Any] = [None] * len(ys)
+    if pairs:
+        parts = grad([g for g, _ in pairs], [cotangents[i] for i in used], [t for _, t in pairs],
+                     create_graph=create, allow_unused=True)  # fmt: skip
+        for i, part in zip(used, parts, strict=True):
+            found[i] = part
+    return found
+
+
+# ---------------------------------------------------------------------- arguments and results
+
+
+def _tuple(value: Any, what: str, name: str) -> Tensors:
+    from lucid.tensor.tensor import Tensor
+
+    values = value if isinstance(value, tuple) else (value,)
+    for i, entry in enumerate(values):
+        if isinstance(entry, Tensor):
+            continue
+        given = f"{what} given to {name}"
+        if isinstance(value, tuple):
+            raise ArgumentError(
+                f"The {given} must be either a Tensor or a tuple of Tensors but the value at index "
+                f"{i} has type {type(entry)}."
+            )
+        raise ArgumentError(
+            f"The {given} must be either a Tensor or a tuple of Tensors but the given {what} has "
+            f"type {type(value)}."
+        )
+    return values
+
+
+def _own(xs: Tensors, create_graph: bool) -> Tensors:
+    """Tensors to differentiate with respect to; with `create_graph` they keep their history."""
+    if create_graph:
+        return tuple(x.view_as(x) if x.requires_grad else x.detach().requires_grad_() for x in xs)
+    return tuple(x.detach().requires_grad_() for x in xs)
+
+
+def _unwrapped(values: tuple[Any, ...], like: Any) -> Any:
+    return values if isinstance(like, tuple) else values[0]
+
+
+def _kept(value: Any, create_graph: bool) -> Any:
+    return value if create_graph else value.detach()
+
+
+def _zeros(shape: tuple[int, ...], like: Tensor) -> Any:
+    from lucid.functions.creation import zeros
+
+    return zeros(shape, dtype=like.dtype)
+
+
+def _present(gradient: Any, x: Tensor, i: int, j: int, strict: bool) -> Any:
+    if gradient is not None:
+        return gradient
+    if strict:
+        raise LucidError(
+            f"Output {i} of the user-provided function is independent of input {j}. This is not "
+            "allowed in strict mode."
+        )
+    return _zeros(x.type.shape, x)
+
+
+def _of_inputs(found: Sequence[Any], xs: Tensors, i: int, strict: bool) -> tuple[Any, ...]:
+    """Gradients of output `i`, one per input."""
+    return tuple(_present(found[j], x, i, j, strict) for j, x in enumerate(xs))
+
+
+def _require_differentiable(ys: Tensors, strict: bool) -> None:
+    for i, y in enumerate(ys):
+        if strict and not y.requires_grad:
+            raise LucidError(
+                f"Output {i} of the user-provided function does not require gradients. The outputs "
+                "must be computed in a differentiable manner from the input when running in strict "
+                "mode."
+            )
+
+
+def _scalar(result: Any, name: str) -> Tensor:
+    from lucid.tensor.tensor import Tensor
+
+    if not isinstance(result, Tensor):
+        raise LucidError(f"The function given to {name} should return a single Tensor")
+    if result.type.size != 1:
+        raise LucidError(
+            f"The Tensor returned by the function given to {name} should contain a single element"
+        )
+    return result.reshape(()) if result.ndim else result
+
+
+def _vector(v: Any, like: Tensors, name: str, owner: str) -> Tensors:
+    from lucid.functions.creation import ones_like
+
+    if v is None:
+        if len(like) != 1 or like[0].type.size != 1:
+            what = (
+                "the user-provided function returns a single Tensor"
+                if owner == "function returns"
+                else "the input to the user-provided function is a single Tensor"
+            )
+            raise LucidError(f"The vector {name} can only be None if {what} with a single element.")
+        return (ones_like(like[0]),)
+    values = v if isinstance(v, tuple) else (v,)
+    if len(values) != len(like):
+        raise LucidError(
+            f"{name} is a tuple of invalid length: should be {len(like)} but got {len(values)}."
+        )
+    for i, (value, expected) in enumerate(zip(values, like, strict=True)):
+        if value.shape != expected.shape:
+            prefix = f"Entry {i} in " if len(like) > 1 else ""
+            raise ShapeError(
+                f"{prefix}{name} has invalid size: should be {expected.shape} but got "
+                f"{value.shape}."
+            )
+    return tuple(value.detach() if not value.requires_grad else value for value in values)

@@ -1,0 +1,223 @@
+"""The shape of a loop nest: which dim fills the lanes, in what order dims run, what passes keep."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+
+from lucid.codegen.forms import ZERO, Form, form, fresh_dim
+from lucid.codegen.items import cost_of
+from lucid.codegen.kernel import Inst, LoopKernel
+from lucid.codegen.target import Target
+
+# Values of an early pass are kept for a later one if they took more work than this, and fit.
+SCRATCH_COST = 6
+SCRATCH_BYTES = 1 << 15
+# Elements of a line that a transposition reads from one line after the other.
+_TILE = 64
+
+
+def forms_of(insts: Sequence[Inst]) -> list[Form]:
+    """All forms of the instructions."""
+    return [inst.form for inst in insts if inst.form is not None]
+
+
+def dropped(index: Form, dim: int) -> Form:
+    """The form where the dim is 0."""
+    return form(index.offset, [term for term in index.terms if term[0] != dim])
+
+
+def renamed(inst: Inst, names: dict[int, int]) -> Inst:
+    """The instruction over dims of other names."""
+    return inst if inst.form is None else replace(inst, form=inst.form.renamed(names))
+
+
+# Dims -----------------------------------------------------------------------------------------
+
+
+def lanes_for(insts: Sequence[Inst], target: Target) -> int:
+    """Lanes of a full vector of the smallest number type that is computed with."""
+    sizes = [inst.dtype.itemsize for inst in insts if inst.dtype.kind != "bool"]
+    return target.vector_bytes // min(sizes, default=4)
+
+
+def choose_vector(
+    insts: Sequence[Inst],
+    sizes: dict[int, int],
+    serial: Sequence[int],
+    reduced: frozenset[int],
+    lanes: int,
+) -> int:
+    """The dim along which most accesses, stores above all, are contiguous; -1 if there is none."""
+
+    def score(dim: int) -> tuple[float, int, int]:
+        total = 0.0
+        for inst in insts:
+            if not inst.has_address or inst.form is None:
+                continue
+            stride = inst.form.coefficient(dim)
+            is_store = inst.op in ("store", "write")
+            if stride == 1:
+                total += 4 if is_store else 2
+            elif stride:
+                total -= 4
+            elif not is_store:
+                total += 1
+        if sizes[dim] * 2 <= lanes:
+            total -= 6
+        return total, sizes[dim], -dim
+
+    return max((dim for dim in sizes if dim not in serial), key=score, default=-1)
+
+
+def order_dims(
+    insts: Sequence[Inst],
+    dims: list[int],
+    serial: Sequence[int],
+    reduced: frozenset[int],
+    vector: int,
+) -> list[int]:
+    """Kept dims, then reduced ones, each by falling stride of the main access, the vector last."""
+    accesses = [inst for inst in insts if inst.has_address and inst.form is not None]
+    stores = [inst for inst in accesses if inst.op in ("store", "write")]
+
+    def by_stride(group: list[int], candidates: list[Inst]) -> list[int]:
+        movable = [dim for dim in group if dim not in serial and dim != vector]
+        forms = [inst.form for inst in candidates if inst.form is not None]
+        main = max(forms, key=lambda f: len(f.dims & set(group)), default=ZERO)
+        movable.sort(key=lambda dim: -abs(main.coefficient(dim)))
+        fixed = [dim for dim in group if dim in serial]
+        return movable + fixed + [dim for dim in group if dim == vector]
+
+    kept = by_stride([dim for dim in dims if dim not in reduced], stores or accesses)
+    inner = by_stride([dim for dim in dims if dim in reduced], accesses)
+    return kept + inner
+
+
+def collapse(
+    insts: list[Inst], order: list[int], sizes: dict[int, int], reduced: frozenset[int]
+) -> tuple[list[Inst], list[int], dict[int, int]]:
+    """Make one dim of neighbours that every access walks through without a gap."""
+    order = list(order)
+    at = len(order) - 2
+    while at >= 0:
+        outer, inner = order[at], order[at + 1]
+        forms = [inst.form for inst in insts if inst.form is not None]
+        if (outer in reduced) == (inner in reduced) and all(
+            f.coefficient(outer) == f.coefficient(inner) * sizes[inner] for f in forms
+        ):
+            sizes[inner] *= sizes.pop(outer)
+            insts = [without_dim(inst, outer) for inst in insts]
+            order.pop(at)
+        at -= 1
+    return insts, order, sizes
+
+
+def tile(
+    insts: list[Inst], order: list[int], sizes: dict[int, int], vector: int
+) -> tuple[list[Inst], list[int], dict[int, int]]:
+    """Cut a long vector dim that some access strides over, and put its outer part outside.
+
+    While the next dim advances by one element, a transposition then finds in the cache the lines
+    that it has touched.
+    """
+    accesses = [inst.form for inst in insts if inst.has_address and inst.form is not None]
+    strided = [f for f in accesses if abs(f.coefficient(vector)) > 1]
+    size = sizes.get(vector, 0)
+    if len(order) < 2 or size < 2 * _TILE or not strided:
+        return insts, order, sizes
+    if not any(f.coefficient(dim) == 1 for f in strided for dim in order):
+        return insts, order, sizes
+    inner = next((n for n in range(_TILE, 15, -16) if size % n == 0), 0)
+    if not inner:
+        return insts, order, sizes
+    outer = fresh_dim()
+    sizes = {**sizes, outer: size // inner, vector: inner}
+    changed = [_cut(inst, vector, outer, inner) for inst in insts]
+    return changed, [outer, *order], sizes
+
+
+def _cut(inst: Inst, dim: int, outer: int, inner: int) -> Inst:
+    if inst.form is None:
+        return inst
+    return replace(inst, form=inst.form.split(dim, outer, dim, inner))
+
+
+def without_dim(inst: Inst, dim: int) -> Inst:
+    """The instruction where the dim is 0."""
+    if inst.form is None:
+        return inst
+    return replace(inst, form=dropped(inst.form, dim))
+
+
+# Passes ---------------------------------------------------------------------------------------
+
+
+def analyze(kernel: LoopKernel) -> None:
+    """Find what each instruction varies with, and in which pass it can run."""
+    inner = frozenset(range(len(kernel.kept), len(kernel.sizes)))
+    for inst in kernel.insts:
+        dims = frozenset[int]() if inst.form is None else inst.form.dims
+        stage = 0
+        for operand in inst.operands:
+            dims |= kernel.dims[operand]
+            done = kernel.insts[operand].op == "reduce"
+            stage = max(stage, kernel.stages[operand] + done)
+        if inst.op == "scan":
+            dims |= inner
+        if inst.op == "product":
+            dims = frozenset(range(len(kernel.sizes)))
+        kernel.dims.append(dims - inner if inst.op == "reduce" else dims)
+        kernel.stages.append(stage)
+
+
+def choose_scratch(kernel: LoopKernel) -> None:
+    """Decide which values of an early pass are kept in memory for a later one."""
+    if kernel.passes < 2 or not prod(kernel.reduced) or not kernel.reduced:
+        return
+    count = prod(kernel.reduced)
+    across = kernel.vector >= 0 and kernel.vector < len(kernel.kept)
+    room = SCRATCH_BYTES // (count * (kernel.lanes if across else 1))
+    for stage in range(1, kernel.passes):
+        for number in sorted(early_values(kernel, stage)):
+            room -= kernel.insts[number].dtype.itemsize
+            if room >= 0 and number not in kernel.scratch:
+                kernel.scratch.append(number)
+
+
+def early_values(kernel: LoopKernel, stage: int) -> set[int]:
+    """Expensive values of earlier passes that a pass reads."""
+    found: set[int] = set()
+    seen: set[int] = set()
+    work = work_of(kernel)
+
+    def visit(number: int) -> None:
+        if number in seen or not kernel.is_inner(number):
+            return
+        seen.add(number)
+        if kernel.stages[number] < stage and work[number] > SCRATCH_COST:
+            found.add(number)
+            return
+        for operand in kernel.insts[number].operands:
+            visit(operand)
+
+    for number, inst in enumerate(kernel.insts):
+        if inst.is_root and kernel.in_pass(number) and kernel.stages[number] == stage:
+            for operand in inst.operands:
+                visit(operand)
+    return found
+
+
+def work_of(kernel: LoopKernel) -> list[int]:
+    """What it takes to compute each value anew within a pass; a shared part counts twice."""
+    result: list[int] = []
+    for number, inst in enumerate(kernel.insts):
+        if not kernel.is_inner(number) or inst.op in ("load", "const", "index"):
+            result.append(0)
+        elif inst.op == "scan":
+            result.append(SCRATCH_COST + 1)
+        else:
+            below = sum(result[operand] for operand in inst.operands)
+            result.append(min(cost_of(inst.op) + below, 1 << 20))
+    return result

@@ -1,0 +1,179 @@
+"""What one running call owns, and which arrays it may run on."""
+
+from __future__ import annotations
+
+import ctypes
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from lucid.ir.errors import ArgumentError, DTypeError, ShapeError
+from lucid.ir.strides import Strides
+from lucid.ir.types import TensorType
+from lucid.runtime.addresses import address_of
+
+_ALIGNMENT = 64
+_RECORD_WORDS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What an input must be.
+
+    Attributes:
+        name: how messages call it.
+        strides: in bytes.
+        low, high: the bytes that its elements span, from the address of the first one.
+        written: the step writes it.
+        live: it is a Python float, not an array.
+    """
+
+    name: str
+    dtype: np.dtype[np.generic]
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    low: int
+    high: int
+    written: bool
+    live: bool
+
+    def check(self, given: object) -> np.ndarray:
+        """Return an array that the code can run on. Raises what is wrong with it."""
+        if not isinstance(given, np.ndarray):
+            kind = type(given).__name__
+            raise ArgumentError(f"input {self.name} is an array, not a {kind}")
+        if given.dtype != self.dtype:
+            raise DTypeError(f"input {self.name}: {self.dtype} expected, not {given.dtype}")
+        if given.shape != self.shape:
+            raise ShapeError(f"input {self.name}: shape {self.shape} expected, not {given.shape}")
+        if given.strides != self.strides and not self._fits(given.strides):
+            raise ArgumentError(
+                f"input {self.name}: compiled for strides of {self.strides} bytes, "
+                f"not {given.strides}"
+            )
+        if self.written and not given.flags.writeable:
+            raise ArgumentError(f"input {self.name} is written, but is read-only")
+        return given
+
+    def _fits(self, given: Sequence[int]) -> bool:
+        """Whether strides agree where they matter: on axes of more than one element."""
+        if 0 in self.shape:
+            return True
+        pairs = zip(self.shape, given, self.strides, strict=True)
+        return all(size == 1 or a == b for size, a, b in pairs)
+
+
+def expected_input(
+    name: str, type: TensorType, strides: Strides, *, written: bool, live: bool
+) -> Expected:
+    """Raises `ArgumentError` for a written array with several elements at one address."""
+    size = type.dtype.itemsize
+    steps = [(n - 1) * s for n, s in zip(type.shape, strides, strict=True)] if type.size else []
+    low = sum(step for step in steps if step < 0) * size
+    high = (sum(step for step in steps if step > 0) + (type.size > 0)) * size
+    if written and any(n > 1 and s == 0 for n, s in zip(type.shape, strides, strict=True)):
+        raise ArgumentError(f"input {name} is written, but repeats elements (a stride is 0)")
+    given = tuple(stride * size for stride in strides)
+    return Expected(name, type.dtype.numpy, type.shape, given, low, high, written, live)
+
+
+class Context:
+    """Table, arena and error record of one call; a thread takes one at a time.
+
+    Attributes:
+        bound: the arrays whose addresses are in the table; kept alive, so that these stay right.
+    """
+
+    def __init__(self, expected: Sequence[Expected], outputs: int, arena_bytes: int) -> None:
+        inputs = len(expected)
+        self.expected = expected
+        self.table = (ctypes.c_uint64 * (inputs + outputs + 2))()
+        self.doubles = (ctypes.c_double * inputs).from_buffer(self.table)
+        self.record = (ctypes.c_int64 * _RECORD_WORDS)()
+        self.memory = np.empty(arena_bytes + _ALIGNMENT, np.uint8)
+        start = address_of(self.memory)
+        self.table[inputs + outputs] = start + -start % _ALIGNMENT
+        self.table[inputs + outputs + 1] = ctypes.addressof(self.record)
+        self.address = ctypes.addressof(self.table)
+        self.bound: list[object] = [None] * inputs
+        self._addresses = [0] * inputs
+        self._copies: dict[int, np.ndarray] = {}
+        self._written: list[tuple[int, int, int]] = []
+
+    def bind(self, inputs: Sequence[np.ndarray | float]) -> None:
+        """Enter the inputs in the table; arrays that are there already cost next to nothing."""
+        bound = self.bound
+        if len(inputs) != len(bound):
+            raise ArgumentError(f"the step takes {len(bound)} inputs, {len(inputs)} were given")
+        changed = list(self._copies)
+        for number, given in enumerate(inputs):
+            if given is bound[number]:
+                continue
+            expected = self.expected[number]
+            if expected.live:
+                self.doubles[number] = self._number(expected, given)
+                continue
+            bound[number] = None
+            array = expected.check(given)
+            self._addresses[number] = self.table[number] = address_of(array)
+            bound[number] = array
+            changed.append(number)
+        if changed:
+            self._separate(changed)
+
+    def _number(self, expected: Expected, given: object) -> float:
+        if isinstance(given, (int, float, np.number)):
+            return float(given)
+        kind = type(given).__name__
+        raise ArgumentError(f"input {expected.name} is a number, not a {kind}")
+
+    # Shared memory ----------------------------------------------------------------------
+
+    def _separate(self, changed: Sequence[int]) -> None:
+        """Give inputs that share memory with a written one a copy to be read from."""
+        if any(self.expected[number].written for number in changed):
+            self._find_written()
+            changed = range(len(self.expected))
+        for number in changed:
+            if self._shares(number):
+                self._use_copy(number)
+            elif number in self._copies:
+                del self._copies[number]
+                self.table[number] = self._addresses[number]
+
+    def _find_written(self) -> None:
+        """Sort what the step writes by address. Raises where two overlap."""
+        spans = []
+        for number, expected in enumerate(self.expected):
+            start = self._addresses[number]
+            if expected.written and expected.high:
+                spans.append((start + expected.low, start + expected.high, number))
+        self._written = sorted(spans)
+        for (_, stop, first), (start, _, second) in pairwise(self._written):
+            if start < stop:
+                self.bound[first] = self.bound[second] = None
+                names = (self.expected[n].name for n in sorted((first, second)))
+                raise ArgumentError(
+                    f"inputs {' and '.join(names)} are both written and share memory"
+                )
+
+    def _shares(self, number: int) -> bool:
+        expected = self.expected[number]
+        if expected.written or expected.live or not expected.high:
+            return False
+        start = self._addresses[number] + expected.low
+        stop = self._addresses[number] + expected.high
+        before = bisect_left(self._written, (stop, 0, 0)) - 1
+        return before >= 0 and self._written[before][1] > start
+
+    def _use_copy(self, number: int) -> None:
+        """Copy the bytes that an input spans, so that its strides stay the same."""
+        expected = self.expected[number]
+        copy = np.empty(expected.high - expected.low, np.uint8)
+        source = self._addresses[number] + expected.low
+        ctypes.memmove(address_of(copy), source, copy.size)
+        self._copies[number] = copy
+        self.table[number] = address_of(copy) - expected.low

@@ -1,0 +1,67 @@
+"""Transformations of what ops do: each is a level, and the innermost one acts first.
+
+A level knows its tensors: the handles of one vmap, the tensors with a tangent in one forward-mode
+derivative. An op on them is the level's to carry out, with ops on what is outside of it, so that
+any nesting works and everything below (autograd, traces) knows nothing of it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from lucid.tensor.context import context
+
+if TYPE_CHECKING:
+    from lucid.autograd.function import BackwardCFunction, Function
+    from lucid.ir.op import Attributes, Op
+    from lucid.tensor.core import TensorCore
+
+Result = tuple[Any, "BackwardCFunction"]
+
+
+class Level(ABC):
+    """A transformation that runs."""
+
+    @abstractmethod
+    def acts_on(self, op: Op | None, tensors: Sequence[Any], position: int) -> bool:
+        """Whether some of the tensors are the level's own.
+
+        Args:
+            op: what is applied to them; None: a write, or a custom Function.
+            position: the level's place in the stack of levels.
+        """
+
+    @abstractmethod
+    def apply(
+        self, op: Op, operands: Sequence[TensorCore], attributes: Attributes, position: int
+    ) -> TensorCore:
+        """Apply an op to operands that this level acts on."""
+
+    @abstractmethod
+    def write(self, target: TensorCore, value: TensorCore, position: int) -> None:
+        """Write in place, where this level acts on target or value."""
+
+    @abstractmethod
+    def call(
+        self,
+        function: type[Function],
+        inputs: tuple[Any, ...],
+        keywords: dict[str, Any],
+        position: int,
+    ) -> Result:
+        """Call a custom Function on inputs that this level acts on; return its ctx as well."""
+
+    def alias(self, tensor: TensorCore, alias: TensorCore) -> None:
+        """Let another handle of the same memory be to this level what the tensor is."""
+
+
+def acting_level(op: Op | None, tensors: Sequence[Any]) -> tuple[Level, int] | None:
+    """The innermost level that acts on the tensors, and its position."""
+    levels = context.levels
+    for position in range(len(levels) - 1, -1, -1):
+        level = levels[position]
+        if level.acts_on(op, tensors, position):
+            return level, position
+    return None
