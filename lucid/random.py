@@ -26,6 +26,7 @@ from lucid.ir import ops
 from lucid.ir.errors import DTypeError, OptionError, ShapeError
 from lucid.ir.op import Op
 from lucid.ir.types import DType, Shape, f64, i64
+from lucid.tensor.context import context
 from lucid.tensor.core import constant, emit, of_array
 from lucid.tensor.writing import write_
 
@@ -88,8 +89,16 @@ class Generator:
         """Draw numbers and move on."""
         result = emit(op, (self.state,), shape=shape, dtype=dtype)
         with no_grad():
-            write_(self.state, emit(ops.add, (self.state, _pair(0, prod(shape)))))
+            write_(self.state, emit(ops.add, (self.state, _pair(0, self._used(result)))))
         return result
+
+    def _used(self, drawn: Tensor) -> int:
+        """How many numbers were drawn; in a vmap, for all examples."""
+        if not context.levels:
+            return drawn._type.size
+        from lucid.tensor.batched import drawn_numbers
+
+        return drawn_numbers(drawn)
 
 
 def _pair(first: int, second: int) -> Tensor:

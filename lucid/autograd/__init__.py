@@ -1,6 +1,6 @@
 """Automatic differentiation: the engine's entry points, custom Functions, grad modes."""
 
-from lucid.autograd import function, functional, graph
+from lucid.autograd import forward_ad, function, functional, graph
 from lucid.autograd.anomaly import (
     detect_anomaly,
     is_anomaly_check_nan_enabled,
@@ -24,6 +24,7 @@ __all__ = [
     "backward",
     "detect_anomaly",
     "enable_grad",
+    "forward_ad",
     "function",
     "functional",
     "grad",

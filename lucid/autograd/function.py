@@ -61,7 +61,8 @@ class FunctionCtx:
     def mark_shared_storage(self, *pairs: Any) -> None:
         """Deprecated and without effect: sharing of memory is found without it."""
         warnings.warn(
-            "mark_shared_storage is deprecated: tensors with shared storages are tracked already",
+            "`mark_shared_storage` is deprecated. Tensors with shared storages are automatically "
+            "tracked.",
             FutureWarning,
             stacklevel=2,
         )
@@ -95,6 +96,7 @@ class BackwardCFunction(FunctionCtx, CustomNode):
         self._is_running = False
         self._input_types: tuple[TensorType | None, ...] = ()
         self.is_private = False  # its call was part of another forward
+        self.shown_saved: tuple[Any, ...] | None = None  # what saved_tensors shows instead
 
     # ---------------------------------------------------------------- saved tensors
 
@@ -120,6 +122,8 @@ class BackwardCFunction(FunctionCtx, CustomNode):
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
         """The saved tensors. Raises when one was modified in place since, or all were freed."""
+        if self.shown_saved is not None:
+            return self.shown_saved
         if self._freed is not None:
             raise LucidError(self._freed)
         if self._saved is None:
@@ -318,26 +322,64 @@ class Function(metaclass=FunctionMeta):
             "forward mode AD."
         )
 
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> Any:
+        """All examples at once: return (output, out_dims). `info`: batch_size and randomness.
+
+        Without it, forward and backward run on batched tensors.
+        """
+        raise MissingRuleError("vmap is not implemented.")
+
     @classmethod
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
         """Call forward and record this Function's backward."""
         two_methods = cls.setup_context is not Function.setup_context
         inputs, keyword_only = _bind(cls, two_methods, args, kwargs)
-        ctx = cls._backward_cls()
-        ctx.line = output_rules.calling_line()
-        is_differentiable = _note_inputs(ctx, inputs)
-        with _region(cls.__name__), custom_forward(is_differentiable) as outer:
-            before = context.grad_enabled
-            context.grad_enabled = False
-            try:
-                if two_methods:
-                    output = cls.forward(*inputs, **keyword_only)
-                    cls.setup_context(ctx, inputs, output)
-                else:
-                    output = cls.forward(ctx, *inputs, **keyword_only)
-            finally:
-                context.grad_enabled = before
-            return output_rules.Finish(ctx, inputs, is_differentiable, outer).finish(output)
+        if context.levels:
+            from lucid.autograd.function_levels import call_in_levels
+
+            return call_in_levels(cls, inputs, keyword_only)[0]
+        return call_function(cls, inputs, keyword_only)[0]
+
+
+def call_function(
+    cls: type[Function],
+    inputs: tuple[Any, ...],
+    keyword_only: dict[str, Any],
+    needed: Callable[[Any], bool] | None = None,
+) -> tuple[Any, BackwardCFunction]:
+    """Call forward and record the backward; return the ctx as well.
+
+    Args:
+        needed: says of an input that a derivative is asked for, though it doesn't require grad.
+    """
+    ctx = cls._backward_cls()
+    ctx.line = output_rules.calling_line()
+    is_differentiable = _note_inputs(ctx, inputs)
+    if needed is not None:
+        flags = zip(inputs, ctx.needs_input_grad, strict=True)
+        ctx.needs_input_grad = tuple(flag or needed(x) for x, flag in flags)
+    with _region(cls.__name__), custom_forward(is_differentiable) as outer:
+        output = run_forward(ctx, inputs, keyword_only)
+        finish = output_rules.Finish(ctx, inputs, is_differentiable, outer)
+        return finish.finish(output), ctx
+
+
+def run_forward(
+    ctx: BackwardCFunction, inputs: tuple[Any, ...], keyword_only: dict[str, Any]
+) -> Any:
+    """What forward returns, run with gradients off."""
+    cls = ctx._forward_cls
+    before = context.grad_enabled
+    context.grad_enabled = False
+    try:
+        if cls.setup_context is Function.setup_context:
+            return cls.forward(ctx, *inputs, **keyword_only)
+        output = cls.forward(*inputs, **keyword_only)
+        cls.setup_context(ctx, inputs, output)
+        return output
+    finally:
+        context.grad_enabled = before
 
 
 def _note_inputs(ctx: BackwardCFunction, inputs: Sequence[Any]) -> bool:

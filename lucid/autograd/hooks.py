@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from lucid.autograd.node import Node, accumulator_of, edge_of
 from lucid.autograd.saved import MutationGuard, copy_of
 from lucid.ir.errors import ArgumentError, LucidError, OptionError
-from lucid.tensor.context import context
+from lucid.tensor.context import context, epoch
 
 if TYPE_CHECKING:
     from lucid.autograd.engine import BackwardRun
@@ -30,10 +30,12 @@ class HookHandle:
     def add(cls, hooks: dict[int, Callable[..., Any]], hook: Callable[..., Any]) -> Self:
         number = next(_numbers)
         hooks[number] = hook
+        epoch.count += 1
         return cls(hooks, number)
 
     def remove(self) -> None:
         self._hooks.pop(self._number, None)
+        epoch.count += 1
 
     def __enter__(self) -> Self:
         return self

@@ -56,14 +56,15 @@ class Finish:
         raw = tuple(output) if isinstance(output, tuple) else (output,)
         _check_marks(ctx, raw, self.inputs)
         self.count = len(raw)
+        ctx.sequence = next(sequence_numbers)  # before that of the nodes that lead to it
         placed: dict[int, TensorCore] = {}
         numbers: dict[int, int] = {}
         finished = [self._placed(value, i, placed, numbers) for i, value in enumerate(raw)]
         types = (value.type if isinstance(value, Operand) else None for value in finished)
         ctx.output_types = cast("tuple[TensorType, ...]", tuple(types))
         if self.is_differentiable:
-            ctx.sequence = next(sequence_numbers)
             ctx.seal(numbers)
+        ctx.dirty_tensors = ctx.non_differentiable = ()  # they may hold the ctx
         return tuple(finished) if isinstance(output, tuple) else finished[0]
 
     def _placed(

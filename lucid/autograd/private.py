@@ -14,11 +14,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from lucid.autograd.node import CopySlices, Edge, OpNode, edge_of
+from lucid.autograd.saved import MutationGuard
 from lucid.ir.op import Attributes, Op
 from lucid.tensor.context import context
 
 if TYPE_CHECKING:
-    from lucid.tensor.core import TensorCore
+    from lucid.tensor.core import TensorCore, ViewChain
 
 
 class CustomForward:
@@ -27,12 +28,15 @@ class CustomForward:
     Attributes:
         is_active: whether notes made in it still count.
         touched: tensors with notes that could outlive it.
+        guard: copies what the noted nodes saved before it is written in place: unlike in grad mode,
+            nobody asked for these nodes, so they must not make an error of the write.
     """
 
-    __slots__ = ("is_active", "touched")
+    __slots__ = ("guard", "is_active", "touched")
 
     def __init__(self) -> None:
         self.is_active = True
+        self.guard = MutationGuard()
         self.touched: list[TensorCore] = []
 
 
@@ -92,11 +96,21 @@ def private_edge(tensor: TensorCore) -> Edge | None:
     if base is not None:
         base_note = _active_note(base)
         if base_note is not None and (noted is None or noted.base is not base_note):
-            from lucid.tensor.writing import replay
-
-            note(tensor, private_edge(replay(base, tensor._view_chain)))
+            note(tensor, _derived_edge(base, tensor._view_chain))
             noted = tensor._private
     return edge_of(tensor) if noted is None else noted.edge
+
+
+def _derived_edge(base: TensorCore, chain: ViewChain) -> Edge | None:
+    """The history of the view of `base` as it is by now."""
+    from lucid.tensor.writing import replay
+
+    before = context.grad_enabled
+    context.grad_enabled = False
+    try:
+        return private_edge(replay(base, chain))
+    finally:
+        context.grad_enabled = before
 
 
 def noted_edge(tensor: TensorCore) -> Edge | None:

@@ -41,7 +41,6 @@ class SavedTensor:
         "output_nr",
         "packed",
         "private_edge",
-        "requires_grad",
         "tensor",
         "unpack_hook",
         "version",
@@ -53,9 +52,11 @@ class SavedTensor:
 
         self.version = tensor._counter.value
         self.output_nr = output_nr
-        self.requires_grad = tensor._requires_grad or is_private
         self.edge: Edge | None = None
         self.private_edge = noted_edge(tensor) if output_nr < 0 else None
+        if self.private_edge is not None:
+            for level in context.levels:
+                level.keep_private_history(tensor)
         self.packed: Any = None
         self.unpack_hook: Any = None
         self.tensor: TensorCore | None = None
@@ -65,6 +66,8 @@ class SavedTensor:
             self.tensor = alias(tensor) if output_nr >= 0 else tensor
         if context.mutation_guard is not None:
             context.mutation_guard.watch(tensor._storage, self)
+        if is_private and context.forward is not None:
+            context.forward.guard.watch(tensor._storage, self)
 
     def _pack(self, tensor: TensorCore) -> None:
         from lucid.autograd.node import edge_of
@@ -92,7 +95,7 @@ class SavedTensor:
         """The tensor as it was. Raises when it was written in place since."""
         tensor = self._content(node)
         if self.output_nr >= 0:
-            return with_history(tensor, (node, self.output_nr)) if self.requires_grad else tensor
+            return with_history(tensor, (node, self.output_nr))
         if self.edge is not None:
             return with_history(tensor, self.edge)
         if self.private_edge is not None and differentiably and context.grad_enabled:
@@ -131,7 +134,7 @@ class SavedTensor:
         tensor = self.tensor
         if tensor is None or tensor._counter.value != self.version:
             return
-        if self.output_nr < 0 and self.edge is None:
+        if self.output_nr < 0 and self.edge is None and self.private_edge is None:
             self.edge = edge_of(tensor)
         self.tensor = copy_of(tensor)
         self.version = self.tensor._counter.value

@@ -78,8 +78,7 @@ class Body:
         places = {old: new for new, old in enumerate(used)}
         self.args = [self.args[old] for old in used]
         self.insts = [
-            replace(inst, arg=places[inst.arg]) if inst.has_address else inst
-            for inst in self.insts
+            replace(inst, arg=places[inst.arg]) if inst.has_address else inst for inst in self.insts
         ]
 
     def arg(self, buffer: Buffer) -> int:
@@ -160,9 +159,7 @@ class Builder:
             return self._read(operand, unbroadcast(operand.shape, forms))
         inner = self.fusion.operand_forms_of(operand, forms, self.group)
         assert inner is not None and again.node is not None and again.value is not None
-        operands = tuple(
-            self._read_operand(again, n, inner) for n in range(len(again.operands))
-        )
+        operands = tuple(self._read_operand(again, n, inner) for n in range(len(again.operands)))
         attributes = attributes_of(again)
         return self.body.add(Inst(again.op, again.value.dtype, operands, attributes=attributes))
 
@@ -305,57 +302,21 @@ class Builder:
         self.body.drop_dead()
         dims = [next(iter(f.dims), -1) for f in forms]
         sizes = dict(zip(dims, first.shape, strict=True))
-        (at_a, (am, ak)), (at_b, (bk, bn)) = places
-        lead = [dim for dim in dims[:-2] if dim >= 0]
-        row, column = dims[-2:]
-        insts, rows = self.body.insts, first.shape[-2]
-        while lead and at_b.coefficient(lead[-1]) == 0:
-            batch = lead[-1]
-            if row < 0:
-                row, am, rows = batch, at_a.coefficient(batch), sizes[batch]
-                at_a = dropped(at_a, batch)
-            elif at_a.coefficient(batch) == am * rows and all(
-                f.coefficient(batch) == f.coefficient(row) * rows for f in forms_of(insts)
-            ):
-                rows *= sizes[batch]
-                at_a = dropped(at_a, batch)
-                insts = [without_dim(inst, batch) for inst in insts]
-            else:
-                break
-            lead.pop()
-        columns, inner = first.shape[-1], first.operands[0].shape[-1]
-        operands = 0, 1
-        sizes[row] = rows
-        if self._prefers(row, column):
-            operands, rows, columns, row, column = (1, 0), columns, rows, column, row
-            at_a, at_b, am, ak, bk, bn = at_b, at_a, bn, bk, ak, am
-        spec = contraction(first.value.dtype, (rows, inner, columns), (am, ak, bk, bn))
-        scratch = scratch_bytes(spec, self.target)
+        (at_a, of_a), (at_b, of_b) = places
+        product = _Product(
+            [dim for dim in dims[:-2] if dim >= 0],
+            (dims[-2], dims[-1]),
+            (first.shape[-2], first.operands[0].shape[-1], first.shape[-1]),
+            (at_a, at_b),
+            (*of_a, *of_b),
+        )
+        insts = product.take_batch_as_rows(self.body.insts, sizes)
+        if self._prefers(*product.dims):
+            product.transpose()
+        scratch = scratch_bytes(contraction(first.value.dtype, *product.spec), self.target)
         if scratch:
             self.body.args.append(self.source.new_temp(i64, -(-scratch // 8)))
-        kept = [dim for dim in (*lead, row, column) if dim >= 0]
-        names = {dim: number for number, dim in enumerate(kept)}
-        body = LoopKernel(
-            [buffer.dtype for buffer in self.body.args],
-            (*(sizes[dim] for dim in lead), *(n for n in (rows, columns) if n != 1)),
-            (),
-            names.get(column, -1),
-            1,
-            [renamed(inst, names) for inst in insts],
-        )
-        analyze(body)
-        return ContractKernel(
-            body,
-            rows,
-            inner,
-            columns,
-            tuple(sizes[dim] for dim in lead),
-            at_a.renamed(names),
-            at_b.renamed(names),
-            (am, ak, bk, bn),
-            operands,
-            bool(scratch),
-        )
+        return product.kernel(insts, sizes, [buffer.dtype for buffer in self.body.args], scratch)
 
     def _prefers(self, dim: int, other: int) -> bool:
         """Whether more accesses are contiguous along a dim than along another."""
@@ -412,6 +373,80 @@ class Builder:
             home.strides[axis],
             attributes["descending"],
             "positions" if item.op == "argsort" else "values",
+        )
+
+
+@dataclass(slots=True)
+class _Product:
+    """The loops of a matrix product while they are being chosen.
+
+    Attributes:
+        lead: the batch dims. `dims`: the row and the column dim, -1 where there is one element.
+        sizes: rows, inner, columns.
+        places: where the matrices lie for a batch index. `strides`: am, ak, bk, bn.
+        operands: which arguments the matrices are.
+    """
+
+    lead: list[int]
+    dims: tuple[int, int]
+    sizes: tuple[int, int, int]
+    places: tuple[Form, Form]
+    strides: tuple[int, ...]
+    operands: tuple[int, int] = (0, 1)
+
+    @property
+    def spec(self) -> tuple[tuple[int, int, int], tuple[int, int, int, int]]:
+        am, ak, bk, bn = self.strides
+        return self.sizes, (am, ak, bk, bn)
+
+    def take_batch_as_rows(self, insts: list[Inst], sizes: dict[int, int]) -> list[Inst]:
+        """Where b is the same for a whole batch, and rows follow one another: one product."""
+        while self.lead and self.places[1].coefficient(self.lead[-1]) == 0:
+            batch, (row, column), rows = self.lead[-1], self.dims, self.sizes[0]
+            step = self.places[0].coefficient(batch)
+            if row < 0:
+                self.dims = batch, column
+                self.strides = step, *self.strides[1:]
+            elif step == self.strides[0] * rows and all(
+                f.coefficient(batch) == f.coefficient(row) * rows for f in forms_of(insts)
+            ):
+                insts = [without_dim(inst, batch) for inst in insts]
+            else:
+                break
+            self.sizes = rows * sizes[batch], *self.sizes[1:]
+            self.places = dropped(self.places[0], batch), self.places[1]
+            self.lead.pop()
+        return insts
+
+    def transpose(self) -> None:
+        """Make it the product of the transposed matrices, which gives the transposed result."""
+        self.dims = self.dims[::-1]
+        rows, inner, columns = self.sizes
+        self.sizes = columns, inner, rows
+        self.places = self.places[::-1]
+        self.strides = self.strides[::-1]
+        self.operands = self.operands[::-1]
+
+    def kernel(
+        self, insts: list[Inst], sizes: dict[int, int], args: list[DType], scratch: int
+    ) -> ContractKernel:
+        rows, inner, columns = self.sizes
+        kept = [dim for dim in (*self.lead, *self.dims) if dim >= 0]
+        names = {dim: number for number, dim in enumerate(kept)}
+        batch = tuple(sizes[dim] for dim in self.lead)
+        body = LoopKernel(
+            args,
+            (*batch, *(size for size in (rows, columns) if size != 1)),
+            (),
+            names.get(self.dims[1], -1),
+            1,
+            [renamed(inst, names) for inst in insts],
+        )
+        analyze(body)
+        a, b = (place.renamed(names) for place in self.places)
+        strides = self.spec[1]
+        return ContractKernel(
+            body, rows, inner, columns, batch, a, b, strides, self.operands, bool(scratch)
         )
 
 

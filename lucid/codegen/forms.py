@@ -138,9 +138,7 @@ def broadcast_forms(shape: Shape, result: Shape, forms: PartialForms) -> Partial
     return (*(ZERO if size == 1 else None for size in result[:lead]), *kept)
 
 
-def reshape_forms(
-    forms: Forms, old: Shape, new: Shape, sizes: Mapping[int, int]
-) -> Forms | None:
+def reshape_forms(forms: Forms, old: Shape, new: Shape, sizes: Mapping[int, int]) -> Forms | None:
     """Forms of the axes `new` from those of `old`, both of the same elements in row-major order.
 
     Raises `SplitNeeded` where a dim spans several of the new axes.

@@ -228,11 +228,7 @@ class Fusion:
 
     def _repeats_long_row(self, item: Item, forms: Forms, group: Group) -> bool:
         """Whether a pass over a row that is too long for the cache would wait for another one."""
-        return (
-            group.row_size > ROW_LIMIT
-            and group.is_inner(forms)
-            and self._stage(item, group) > 0
-        )
+        return group.row_size > ROW_LIMIT and group.is_inner(forms) and self._stage(item, group) > 0
 
     def _propose(self, item: Item, shape: Shape, group: Group) -> Forms | None:
         """Indices over the group's dims at which an item of this shape would be computed."""
@@ -382,9 +378,7 @@ class Fusion:
             return None
         return names
 
-    def _absorb(
-        self, item: Item, group: Group, other: Group, names: dict[int, int]
-    ) -> bool:
+    def _absorb(self, item: Item, group: Group, other: Group, names: dict[int, int]) -> bool:
         """Move everything of a group into another one, unless a row would be gone over again."""
         other.rename(names)
         reduced, sizes = group.reduced, group.sizes
@@ -410,9 +404,7 @@ class Fusion:
     def _fits(self, item: Item, group: Group) -> bool:
         """Whether an item of a merged group still finds its operands; notes its stage."""
         forms = group.operand_forms.get(item, group.forms[item])
-        if not self._reads_in_place(item, forms, group) or self._needs_memory_of(
-            item, group.forms
-        ):
+        if not self._reads_in_place(item, forms, group) or self._needs_memory_of(item, group.forms):
             return False
         group.stages[item] = self._stage(item, group)
         return not self._repeats_long_row(item, forms, group)

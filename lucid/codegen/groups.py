@@ -46,9 +46,7 @@ class Group:
 
         def cut(forms: Forms) -> Forms:
             done = (f.split(dim, outer, low, inner) for f in forms)
-            return tuple(
-                form(f.offset, [t for t in f.terms if t[0] not in single]) for f in done
-            )
+            return tuple(form(f.offset, [t for t in f.terms if t[0] not in single]) for f in done)
 
         self.forms = {item: cut(forms) for item, forms in self.forms.items()}
         self.operand_forms = {item: cut(forms) for item, forms in self.operand_forms.items()}

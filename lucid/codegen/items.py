@@ -127,6 +127,7 @@ class ItemList:
         self.made_by: dict[Value, Item] = {}
         self._short: dict[int, int] = {}
         self._held: dict[Value, Value] = {}
+        self._copied: dict[Value, tuple[Region, Item | None]] = {}
         self._checks: dict[tuple[Value, int], Item] = {}
         self._layouts: dict[Value, Layout] = {}
         for number, (entry, given) in enumerate(zip(graph.inputs, strides, strict=True)):
@@ -203,8 +204,10 @@ class ItemList:
         layout = self.layout(operand)
         if view_strides(node.op, node.attributes, operand.shape, layout.strides) is not None:
             return
-        region = self._new_region(operand)
-        store = self._store(operand, region)
+        if operand not in self._copied:
+            region = self._new_region(operand)
+            self._copied[operand] = region, self._store(operand, region)
+        region, store = self._copied[operand]
         view = Region(region.buffer, 0, contiguous_strides(node.result.shape))
         self._assemble(node, [store], view)
         self._layouts.pop(node.result, None)
@@ -272,9 +275,7 @@ class ItemList:
         shape = value.shape if shape is None else shape
         if not prod(shape):
             return None
-        return self._append(
-            Item("store", None, (value,), shape, region=region, after=list(after))
-        )
+        return self._append(Item("store", None, (value,), shape, region=region, after=list(after)))
 
     def _check(self, node: Node, size: int) -> Item:
         index = self._in_memory(node.operands[1])

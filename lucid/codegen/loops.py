@@ -31,6 +31,7 @@ class LoopEmitter(InstEmitter):
         self.folded: list[int] = []
         self.dtypes: list[DType] = []
         self.scratch: dict[int, Val] = {}
+        self.saved: set[int] = set()
         self.straight = self._is_straight()
         if not self.straight:
             self._allocate_scratch()
@@ -71,6 +72,7 @@ class LoopEmitter(InstEmitter):
     def _row(self) -> None:
         """The passes over one row, and what is computed between them."""
         passes = self.kernel.passes
+        self.saved = set()
         for stage in range(passes + 1):
             if stage:
                 for number in range(len(self.kernel.insts)):
@@ -118,10 +120,9 @@ class LoopEmitter(InstEmitter):
             for n, inst in enumerate(kernel.insts)
             if inst.is_root and kernel.in_pass(n) and kernel.stages[n] == stage
         ]
-        self.needed = self._closure(roots, stage)
-        self.spilled = {
-            n for n in self.scratch if n in self.needed and kernel.stages[n] < stage
-        }
+        self.needed = self._closure(roots)
+        self.spilled = self.needed & self.saved
+        self.saved |= self.needed & set(self.scratch)
         self.folded = [n for n in sorted(self.needed) if kernel.insts[n].op in ("reduce", "scan")]
 
     def _pass(self, stage: int) -> None:
@@ -135,7 +136,7 @@ class LoopEmitter(InstEmitter):
             state = self._inner(self.outer, state)
         self._finish(state)
 
-    def _closure(self, roots: list[int], stage: int) -> set[int]:
+    def _closure(self, roots: list[int]) -> set[int]:
         """What a pass computes; values kept in scratch end the search."""
         found: set[int] = set()
         todo = list(roots)
@@ -144,10 +145,13 @@ class LoopEmitter(InstEmitter):
             if number in found:
                 continue
             found.add(number)
-            if number in self.scratch and self.kernel.stages[number] < stage:
+            if number in self.saved:
                 continue
-            todo += [n for n in self.kernel.insts[number].operands if self.kernel.in_pass(n)
-                     and self.kernel.insts[n].op != "reduce"]
+            todo += [
+                n
+                for n in self.kernel.insts[number].operands
+                if self.kernel.in_pass(n) and self.kernel.insts[n].op != "reduce"
+            ]
         return found
 
     def _repetitions(self) -> int:
@@ -284,9 +288,7 @@ class LoopEmitter(InstEmitter):
 
     # Loops ------------------------------------------------------------------------------
 
-    def _over(
-        self, dim: int, state: State, inside: Callable[[list[Val]], list[Val]]
-    ) -> State:
+    def _over(self, dim: int, state: State, inside: Callable[[list[Val]], list[Val]]) -> State:
         """Run `inside` for all values of a dim, the parts of the state taking turns."""
         size = self.kernel.sizes[dim]
         step = self.lanes if dim == self.kernel.vector else 1

@@ -179,34 +179,39 @@ def choose_scratch(kernel: LoopKernel) -> None:
     count = prod(kernel.reduced)
     across = kernel.vector >= 0 and kernel.vector < len(kernel.kept)
     room = SCRATCH_BYTES // (count * (kernel.lanes if across else 1))
-    for stage in range(1, kernel.passes):
-        for number in sorted(early_values(kernel, stage)):
+    work = work_of(kernel)
+    computed: set[int] = set()
+    for stage in range(kernel.passes):
+        kept, fresh = early_values(kernel, stage, computed, work)
+        computed |= fresh
+        for number in sorted(kept - set(kernel.scratch)):
             room -= kernel.insts[number].dtype.itemsize
-            if room >= 0 and number not in kernel.scratch:
+            if room >= 0:
                 kernel.scratch.append(number)
 
 
-def early_values(kernel: LoopKernel, stage: int) -> set[int]:
-    """Expensive values of earlier passes that a pass reads."""
-    found: set[int] = set()
-    seen: set[int] = set()
-    work = work_of(kernel)
-
-    def visit(number: int) -> None:
-        if number in seen or not kernel.is_inner(number):
-            return
-        seen.add(number)
-        if kernel.stages[number] < stage and work[number] > SCRATCH_COST:
-            found.add(number)
-            return
-        for operand in kernel.insts[number].operands:
-            visit(operand)
-
-    for number, inst in enumerate(kernel.insts):
-        if inst.is_root and kernel.in_pass(number) and kernel.stages[number] == stage:
-            for operand in inst.operands:
-                visit(operand)
-    return found
+def early_values(
+    kernel: LoopKernel, stage: int, computed: set[int], work: list[int]
+) -> tuple[set[int], set[int]]:
+    """Expensive values of earlier passes that a pass reads, and all that it computes."""
+    kept: set[int] = set()
+    fresh: set[int] = set()
+    todo = [
+        operand
+        for number, inst in enumerate(kernel.insts)
+        if inst.is_root and kernel.in_pass(number) and kernel.stages[number] == stage
+        for operand in inst.operands
+    ]
+    while todo:
+        number = todo.pop()
+        if number in fresh or number in kept or not kernel.is_inner(number):
+            continue
+        if number in computed and work[number] > SCRATCH_COST:
+            kept.add(number)
+        else:
+            fresh.add(number)
+            todo += kernel.insts[number].operands
+    return kept, fresh
 
 
 def work_of(kernel: LoopKernel) -> list[int]:

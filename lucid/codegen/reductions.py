@@ -114,9 +114,7 @@ def across_lanes(b: FunctionBuilder, op: str, dtype: DType, x: Accumulator) -> A
     return x
 
 
-def tree(
-    b: FunctionBuilder, op: str, dtype: DType, parts: list[Accumulator]
-) -> Accumulator:
+def tree(b: FunctionBuilder, op: str, dtype: DType, parts: list[Accumulator]) -> Accumulator:
     """Combine accumulators pairwise, neighbours first."""
     while len(parts) > 1:
         paired = [

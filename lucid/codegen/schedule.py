@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -131,26 +132,28 @@ def _update_in_place(fusion: Fusion) -> None:
     in an input before the last check of indices: a step that fails leaves its inputs alone.
     """
     checks = [group for group in fusion.groups.values() if group.items[0].op == "check"]
+    readers = _readers(fusion)
     late: list[Item] = []
     for item in list(fusion.source.items):
         if item.cell is not None:
             group = fusion.group_of[item]
-            readers = _readers(fusion, item.cell)
+            old = readers.get(item.cell, [])
             if not _same_elements(fusion, group, item) or not fusion.wait_for(
-                group, [*readers, *checks]
+                group, [*old, *checks]
             ):
                 late.append(item)
     for item in late:
-        _store_at_the_end(fusion, item, checks)
+        assert item.cell is not None
+        _store_at_the_end(fusion, item, [*readers.get(item.cell, []), *checks])
 
 
-def _readers(fusion: Fusion, cell: Value) -> list[Group]:
-    found = [
-        fusion.group_of[item]
-        for item in fusion.group_of
-        if cell in fusion.source.inputs_read(item)
-    ]
-    return list(dict.fromkeys(found))
+def _readers(fusion: Fusion) -> dict[Value, list[Group]]:
+    """The kernels that read each input."""
+    found: dict[Value, dict[Group, None]] = {}
+    for item, group in fusion.group_of.items():
+        for value in fusion.source.inputs_read(item):
+            found.setdefault(value, {})[group] = None
+    return {value: list(groups) for value, groups in found.items()}
 
 
 def _same_elements(fusion: Fusion, group: Group, store: Item) -> bool:
@@ -182,7 +185,7 @@ def _same_elements(fusion: Fusion, group: Group, store: Item) -> bool:
     return True
 
 
-def _store_at_the_end(fusion: Fusion, store: Item, checks: list[Group]) -> None:
+def _store_at_the_end(fusion: Fusion, store: Item, first: list[Group]) -> None:
     """Divert a store of new state to a temp, which is copied when all else is done."""
     source, cell, region = fusion.source, store.cell, store.region
     assert cell is not None and region is not None
@@ -195,7 +198,7 @@ def _store_at_the_end(fusion: Fusion, store: Item, checks: list[Group]) -> None:
     copy = Item("store", None, (held,), cell.shape, region=region, index=len(source.items))
     source.items.append(copy)
     group = fusion.add_last(copy)
-    done = fusion.wait_for(group, [*_readers(fusion, cell), *checks])
+    done = fusion.wait_for(group, first)
     assert done, "nothing waits for a copy at the end"
 
 
@@ -240,11 +243,14 @@ def _home_of_store(fusion: Fusion, value: Value) -> Region | None:
 
 def _drop_copies_to_outputs(fusion: Fusion) -> None:
     """Where a kernel of its own would only copy a temp to an output, the temp is the output."""
+    regions = [item.region for item in fusion.source.items if item.region is not None]
+    stores = Counter(id(region.buffer) for region in regions)
     for number, group in list(fusion.groups.items()):
         first = group.items[0]
         region = first.region
         if len(group.items) == 1 and first.op == "store" and region is not None:
             whole = region.buffer.size == first.operands[0].type.size
+            whole = whole and stores[id(region.buffer)] == 1
             if (
                 region.buffer.kind == "output"
                 and whole

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import logging
 import os
+import sys
 import threading
+import types
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lucid.compiler.signature import Call
+from lucid.compiler.signature import Call, changes, describe
 from lucid.compiler.stance import eager_is_forced
 from lucid.ir.errors import ArgumentError, EagerOnlyError, LucidError, OptionError
 from lucid.tensor.context import context
@@ -47,7 +50,7 @@ class Stats:
 
 
 class Compiled:
-    """A function, or Module, that runs as one native call per signature of its arguments.
+    """A function that runs as one native call per signature of its arguments.
 
     Attributes:
         stats: traces, calls, reasons of retraces.
@@ -80,15 +83,27 @@ class Compiled:
         """As a method: one compiled function per object, kept on the object."""
         if instance is None:
             return self
-        name = f"_compiled_{self.__wrapped__.__name__}"
-        bound = instance.__dict__.get(name)
+        held = getattr(instance, "__dict__", None)
+        if not isinstance(held, dict):  # __slots__, or a class
+            return types.MethodType(self, instance)
+        name = f"_compiled_{self.__qualname__}"
+        bound = held.get(name)
         if bound is None:
-            bound = Compiled(self.__wrapped__.__get__(instance, owner), self._mode)
-            instance.__dict__[name] = bound
+            bound = Compiled(types.MethodType(self.__wrapped__, instance), self._mode)
+            held[name] = bound
         return bound
 
+    def __reduce__(self) -> Any:
+        """By name where that finds it, else what was compiled; programs stay behind."""
+        module: Any = sys.modules.get(self.__module__)
+        for name in self.__qualname__.split("."):
+            module = getattr(module, name, None)
+        if module is self:
+            return self.__qualname__
+        return compile, (self.__wrapped__,), {"_mode": self._mode}
+
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name == "_wrapped":
+        if name.startswith("__"):
             raise AttributeError(name)
         return getattr(self.__wrapped__, name)
 
@@ -96,38 +111,42 @@ class Compiled:
         return f"<compiled {self.__wrapped__!r}>"
 
     def _program(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Program:
-        key = (call.key, context.grad_enabled)
         with self._lock:
-            programs = self._programs.setdefault(key, [])
-            reason = "a new signature"
+            programs = self._programs.setdefault(call.key, [])
+            reason = None
             for program in reversed(programs):
                 failure = program.failed_guard(call)
                 if failure is None:
                     return program
-                if reason == "a new signature":
-                    reason = failure
-            return self._trace(call, args, kwargs, programs, reason)
+                reason = reason or failure
+            program = self._trace(call, args, kwargs, reason)
+            programs.append(program)
+            return program
 
     def _trace(
-        self,
-        call: Call,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        programs: list[Program],
-        reason: str,
+        self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], reason: str | None
     ) -> Program:
         from lucid.compiler.program import Program
         from lucid.compiler.trace import trace
 
-        if self.stats.traces and "retrace" in os.environ.get("LUCID_LOG", "").split(","):
-            print(f"lucid: retrace of {self.__name__}: {reason}")  # noqa: T201
-        program = Program(trace(self.__wrapped__, call, args, kwargs), self._is_pure)
-        if self.stats.traces:
+        description = describe(self.__wrapped__, args, kwargs)
+        earlier = [program.description for found in self._programs.values() for program in found]
+        if earlier:
+            reason = reason or changes(description, earlier)
+            if "retrace" in os.environ.get("LUCID_LOG", "").split(","):
+                sys.stderr.write(f"lucid: retrace of {self.__name__}: {reason}\n")
+        recorded = trace(self.__wrapped__, call, args, kwargs)
+        try:
+            program = Program(recorded, description, self._is_pure)
+        except BaseException:
+            recorded.undo()
+            raise
+        if earlier:
+            assert reason is not None
             self.stats.retrace_reasons.append(reason)
             logger.info("retrace of %s: %s", self.__name__, reason)
         self.stats.traces += 1
         self.stats.compile_seconds += program.compile_seconds
-        programs.append(program)
         return program
 
     # ------------------------------------------------------------------ looking inside
@@ -165,6 +184,20 @@ def _as_tensors(tree: Any) -> Any:
     return map_tree(lambda x, _: of_array(x) if isinstance(x, np.ndarray) else x, tree)
 
 
+def _refuse_late(function: Callable[..., Any]) -> None:
+    """Raise for functions whose body runs after the call."""
+    kinds = (
+        (inspect.isgeneratorfunction, "a generator function", "return a list"),
+        (inspect.iscoroutinefunction, "a coroutine function", "compile what it calls"),
+    )
+    for is_kind, kind, remedy in kinds:
+        if is_kind(function):
+            raise ArgumentError(
+                f"compile: {function.__name__} is {kind}, whose body runs after the call\n"
+                f"hint: {remedy}"
+            )
+
+
 def compile(
     function: Callable[..., Any] | None = None, *, mode: str = "native", **unknown: Any
 ) -> Any:
@@ -188,4 +221,5 @@ def compile(
         return functools.partial(compile, mode=mode)
     if not callable(function):
         raise ArgumentError(f"compile: {type(function).__name__} is not callable")
+    _refuse_late(function)
     return Compiled(function, mode)

@@ -1,165 +1,55 @@
 """What the traced function reads from its surroundings: closures, globals, modules, containers.
 
 A trace holds as long as they are what they were. Before the trace everything within reach becomes a
-`Watch`; after it, only those are kept that code which ran could have read. Watches of Modules are
+watch; after it, only those are kept that code which ran could have read. Watches of Modules are
 looked at only when the epoch moved, since every change to a Module moves it.
 """
 
 from __future__ import annotations
 
+import argparse
+import builtins
 import dis
 import functools
 import os
 import sys
 import types
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from lucid.compiler.watches import (
+    ABSENT,
+    SCALARS,
+    AnyWatch,
+    ArrayWatch,
+    Attributes,
+    ClassAttributes,
+    FlagWatch,
+    LengthWatch,
+    SetWatch,
+    Watch,
+    hooks_of,
+)
 from lucid.tensor.core import TensorCore
-from lucid.tensor.storage import Storage
 
 _LIBRARY = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-_SCALARS = (int, float, bool, str, bytes, type(None))
 _LIMIT = 20_000
 _LARGE = 512  # containers with more entries are watched by their length alone
+_COPIED_BYTES = 1 << 16  # larger arrays are not compared
+_NAMESPACES = (types.SimpleNamespace, argparse.Namespace)
 _MODULE_INTERNALS = {
     "_parameters",
     "_buffers",
     "_modules",
     "_forward_hooks",
     "_forward_pre_hooks",
-    "_fingerprint",
     "_transient",
 }
-
-
-class _Absent:
-    def __repr__(self) -> str:
-        return "absent"
-
-
-ABSENT = _Absent()
-
-
-@dataclass(slots=True)
-class Watch:
-    """One Python value that the trace could have read.
-
-    Attributes:
-        path: how the user gets at it.
-        owner, key: where it stands: `owner[key]`, or the contents of a closure cell (key None).
-        expected: what was there.
-        in_module: whether it belongs to a Module, whose changes move the epoch.
-        attribute: the name it is read by, for attributes of objects; else None.
-        code: the function that reads it, for globals and closures; else None.
-    """
-
-    path: str
-    owner: Any
-    key: Any
-    expected: Any
-    in_module: bool
-    attribute: str | None = None
-    code: types.CodeType | None = None
-
-    def found(self) -> Any:
-        try:
-            return self.owner.cell_contents if self.key is None else self.owner[self.key]
-        except (ValueError, KeyError, IndexError):
-            return ABSENT
-
-    def holds(self) -> bool:
-        found = self.found()
-        if found is self.expected:
-            return True
-        if type(found) is not type(self.expected) or not isinstance(found, _SCALARS):
-            return False
-        return bool(found == self.expected) or (found != found and self.expected != self.expected)
-
-    def failure(self) -> str:
-        return f"{self.path}: {_brief(self.expected)} -> {_brief(self.found())}"
-
-    def put_back(self) -> None:
-        if self.key is None:
-            self.owner.cell_contents = self.expected
-        else:
-            self.owner[self.key] = self.expected
-
-
-@dataclass(slots=True)
-class LengthWatch:
-    """The number of entries of a list or dict that was walked."""
-
-    path: str
-    owner: Any
-    copy: Any  # of a container that isn't large
-    expected: int
-    in_module: bool
-
-    def holds(self) -> bool:
-        return len(self.owner) == self.expected
-
-    def failure(self) -> str:
-        return f"len({self.path}): {self.expected} -> {len(self.owner)}"
-
-    def put_back(self) -> None:
-        if self.copy is None:
-            return
-        self.owner.clear()
-        if isinstance(self.owner, dict):
-            self.owner.update(self.copy)
-        else:
-            self.owner.extend(self.copy)
-
-
-@dataclass(slots=True)
-class FlagWatch:
-    """Whether a tensor requires grad; changing it moves the epoch."""
-
-    path: str
-    tensor: TensorCore
-    expected: bool
-    storage: object
-    in_module: bool = True
-
-    def holds(self) -> bool:
-        tensor = self.tensor
-        return tensor._requires_grad == self.expected and tensor._storage is self.storage
-
-    def failure(self) -> str:
-        if self.tensor._storage is not self.storage:
-            return f"{self.path}.data: assigned anew"
-        return f"{self.path}.requires_grad: {self.expected} -> {self.tensor._requires_grad}"
-
-    def storage_names(self) -> dict[Storage, str]:
-        """The user's expressions for the storages within reach; Modules name theirs first."""
-        found = {
-            watch.tensor._storage: watch.path
-            for watch in reversed(self.watches)
-            if isinstance(watch, FlagWatch)
-        }
-        for path, value in self._library_objects:
-            parameters = _parameter_names(value, found)
-            for name, tensor in _named_tensors(path, value, parameters):
-                found.setdefault(tensor._storage, name)
-        return found
-
-    def put_back(self) -> None:
-        """Restored by the recorder."""
-
-
-AnyWatch = Watch | LengthWatch | FlagWatch
-
-
-def _brief(value: Any) -> str:
-    if isinstance(value, TensorCore):
-        return f"a tensor {value.type}"
-    text = repr(value)
-    return text if len(text) <= 60 else f"a {type(value).__name__}"
+_DESCRIPTORS = (staticmethod, classmethod, property, functools.cached_property)
 
 
 class Environment:
@@ -167,64 +57,83 @@ class Environment:
 
     Attributes:
         watches: all that must stay the same.
+        library_objects: objects of the library's own classes, such as optimizers.
     """
 
     def __init__(self, function: Callable[..., Any], arguments: dict[str, Any]) -> None:
         self.watches: list[AnyWatch] = []
-        self._library_objects: list[tuple[str, Any]] = []
+        self._owners: set[int] = set()  # of the memory of NumPy arrays
+        self.library_objects: list[tuple[str, Any]] = []
+        self._grown: list[tuple[dict[str, Any], frozenset[str]]] = []
         self._keep: list[Any] = []
-        self._seen: set[int] = set()
-        self._stack: list[tuple[str, Any, bool]] = []
+        self._seen: set[Any] = set()
+        self._queue: deque[tuple[str, Any, bool]] = deque()
         self._visit("", function, False)
-        self._stack += [(name, value, False) for name, value in arguments.items()]
+        self._queue += [(name, value, False) for name, value in arguments.items()]
         self._walk()
 
     def meet(self, path: str, module: Any) -> None:
         """Take in a Module that the trace met and the walk had not found."""
-        self._stack.append((path, module, False))
-        self._walk()
+        if id(module) not in self._seen:
+            self._queue.append((path, module, False))
+            self._walk()
 
-    def keep_read(self, executed: set[types.CodeType]) -> None:
-        """Keep the watches of what the functions that ran could have read."""
-        names = {name for code in executed for name in code.co_names}
-        self.watches = [watch for watch in self.watches if _was_read(watch, executed, names)]
+    def keep_read(self, executed: set[types.CodeType] | None, live: set[int]) -> None:
+        """Keep the watches of what the functions that ran could have read.
 
-    def failure(self, modules_too: bool) -> str | None:
-        """Why the surroundings differ from what they were; None when they don't."""
+        executed: None when that is unknown. live: owners of memory that the program reads itself.
+        """
+        if executed is not None:
+            names = {name for code in executed for name in code.co_names}
+            self.watches = [w for w in self.watches if _was_read(w, executed, names)]
+        self.watches = [
+            watch
+            for watch in self.watches
+            if not (isinstance(watch, ArrayWatch) and id(owner_of(watch.array)) in live)
+        ]
+
+    def failure(self) -> AnyWatch | None:
+        """The first watch that doesn't hold."""
+        return next((watch for watch in self.watches if not watch.holds()), None)
+
+    def settle_training(self) -> list[tuple[Any, bool]]:
+        """Modules whose `training` the trace changed, with what it is now; it's put back.
+
+        The watch goes on to expect what the trace found at its start.
+        """
+        changed = []
         for watch in self.watches:
-            if (modules_too or not watch.in_module) and not watch.holds():
-                return watch.failure()
-        return None
+            is_flag = isinstance(watch, Watch) and watch.attribute == "training"
+            if isinstance(watch, Watch) and is_flag and watch.in_module and not watch.holds():
+                changed.append((watch.owner, watch.found()))
+                watch.put_back()
+        return changed
 
-    def storage_names(self) -> dict[Storage, str]:
-        """The user's expressions for the storages within reach; Modules name theirs first."""
-        found = {
-            watch.tensor._storage: watch.path
-            for watch in reversed(self.watches)
-            if isinstance(watch, FlagWatch)
-        }
-        for path, value in self._library_objects:
-            parameters = _parameter_names(value, found)
-            for name, tensor in _named_tensors(path, value, parameters):
-                found.setdefault(tensor._storage, name)
-        return found
+    def tensors(self) -> Iterator[tuple[str, TensorCore]]:
+        """The tensors within reach, by the user's expressions for them."""
+        for watch in self.watches:
+            if isinstance(watch, FlagWatch):
+                yield watch.path, watch.tensor
+
+    def holds_memory_of(self, array: np.ndarray) -> bool:
+        """Whether the array's memory was within reach before the trace."""
+        root = owner_of(array)
+        return id(root) in self._owners or not isinstance(root, np.ndarray)
 
     def put_back(self) -> None:
         """Restore the Python values that changed since; for a trace that failed."""
         for watch in self.watches:
             if not watch.holds():
                 watch.put_back()
-
-    def split(self) -> tuple[list[AnyWatch], list[AnyWatch]]:
-        """The watches to look at on every call, and those to look at when the epoch moved."""
-        always = [watch for watch in self.watches if not watch.in_module]
-        return always, [watch for watch in self.watches if watch.in_module]
+        for attributes, names in self._grown:
+            for name in attributes.keys() - names:
+                del attributes[name]
 
     # ------------------------------------------------------------------ walking
 
     def _walk(self) -> None:
-        while self._stack and len(self.watches) < _LIMIT:
-            self._visit(*self._stack.pop())
+        while self._queue and len(self.watches) < _LIMIT:
+            self._visit(*self._queue.popleft())
 
     def _watch(
         self,
@@ -237,43 +146,64 @@ class Environment:
         code: types.CodeType | None = None,
     ) -> None:
         self.watches.append(Watch(path, owner, key, value, in_module, attribute, code))
-        self._stack.append((path, value, in_module))
+        if isinstance(value, np.ndarray):
+            self._visit_array(path, value, attribute, code)
+        else:
+            self._queue.append((path, value, in_module))
 
     def _visit(self, path: str, value: Any, in_module: bool) -> None:
-        if isinstance(value, _SCALARS) or id(value) in self._seen:
+        if isinstance(value, SCALARS) or id(value) in self._seen:
+            return
+        if isinstance(value, np.ndarray):
+            self._visit_array(path, value, None, None)
             return
         self._seen.add(id(value))
         self._keep.append(value)
         if isinstance(value, TensorCore):
-            self.watches.append(FlagWatch(path, value, value._requires_grad, value._storage))
-        elif isinstance(value, (list, tuple, dict)):
+            watch = FlagWatch(path, value, value._requires_grad, value._storage, hooks_of(value))
+            self.watches.append(watch)
+            self._queue += [("", hook, False) for hook in watch.hooks.values()]
+        elif _is_librarys(type(value)):
+            self._visit_object(path, value, in_module)
+        elif isinstance(value, (list, tuple, dict, deque)):
             self._visit_container(path, value, in_module)
+        elif isinstance(value, set):
+            if len(value) <= _LARGE:
+                self.watches.append(SetWatch(path, value, frozenset(value), in_module))
         elif isinstance(value, types.FunctionType):
             if _is_users(value):
                 self._visit_function(value)
             elif hasattr(value, "__wrapped__"):
-                self._stack.append((path, value.__wrapped__, in_module))
+                self._queue.append((path, value.__wrapped__, in_module))
         elif isinstance(value, types.MethodType):
-            self._stack.append((path.rpartition(".")[0] or "self", value.__self__, False))
-            self._stack.append((path, value.__func__, False))
+            self._queue.append((path.rpartition(".")[0] or "self", value.__self__, False))
+            self._queue.append((path, value.__func__, False))
         elif isinstance(value, type):
-            self._visit_class(value)
-        elif not isinstance(value, (np.ndarray, np.generic, types.ModuleType)):
+            self._visit_class(path, value, None)
+        elif not isinstance(value, (np.generic, types.ModuleType)):
             self._visit_object(path, value, in_module)
 
+    def _visit_array(
+        self, path: str, array: np.ndarray, attribute: str | None, code: types.CodeType | None
+    ) -> None:
+        if id(array) not in self._seen:
+            self._seen.add(id(array))
+            self._keep.append(array)
+            self._owners.add(id(owner_of(array)))
+            if array.nbytes <= _COPIED_BYTES and not array.dtype.hasobject:
+                self.watches.append(ArrayWatch(path, array, array.copy(), code, attribute))
+
     def _visit_container(self, path: str, value: Any, in_module: bool) -> None:
-        if type(value).__module__.partition(".")[0] == "lucid":  # an optimizer's: guards itself
-            self._library_objects.append((path, value))
-            return
         if isinstance(value, tuple):
-            self._stack += [(f"{path}[{i}]", item, in_module) for i, item in enumerate(value)]
+            self._queue += [(f"{path}[{i}]", item, in_module) for i, item in enumerate(value)]
             return
-        copy = type(value)(value) if type(value) in (list, dict) and len(value) <= _LARGE else None
+        known = type(value) in (list, dict, deque) and len(value) <= _LARGE
+        copy = type(value)(value) if known else None
         self.watches.append(LengthWatch(path, value, copy, len(value), in_module))
         if len(value) <= _LARGE:
             items = value.items() if isinstance(value, dict) else enumerate(value)
             for key, item in list(items):
-                if key is not None:
+                if key is not None:  # which means the contents of a closure's cell
                     self._watch(f"{path}[{key!r}]", value, key, item, in_module)
 
     def _visit_object(self, path: str, value: Any, in_module: bool) -> None:
@@ -281,45 +211,81 @@ class Environment:
 
         kind = type(value)
         attributes = getattr(value, "__dict__", None)
-        if isinstance(value, Module):
+        if isinstance(value, Module) and attributes is not None and "_modules" in attributes:
             self._visit_module(path, value)
         elif isinstance(value, functools.partial):
-            self._stack += [(path, value.func, False), (f"{path}.args", value.args, False)]
-        elif kind.__module__.partition(".")[0] == "lucid":
-            self._library_objects.append((path, value))
+            self._queue += [(path, value.func, False), (f"{path}.args", value.args, False)]
+            self._queue.append((f"{path}.keywords", value.keywords, False))
+        elif _is_librarys(kind):
+            self.library_objects.append((path, value))
             if hasattr(value, "__wrapped__"):
-                self._stack.append((path, value.__wrapped__, in_module))
-        elif attributes is not None and _is_users(kind):
+                self._queue.append((path, value.__wrapped__, in_module))
+        elif isinstance(value, _NAMESPACES) or _is_users(kind):
+            if any(map(_is_librarys, kind.__mro__)):
+                self.library_objects.append((path, value))
+            self._visit_users_object(path, value, in_module)
+
+    def _visit_users_object(self, path: str, value: Any, in_module: bool) -> None:
+        kind = type(value)
+        attributes = getattr(value, "__dict__", None)
+        if attributes is not None:
+            self._grown.append((attributes, frozenset(attributes)))
             for name, item in list(attributes.items()):
-                self._watch(f"{path}.{name}", attributes, name, item, in_module, name)
-            self._visit_class(kind)
+                if not name.startswith("_compiled_"):
+                    self._watch(f"{path}.{name}", attributes, name, item, in_module, name)
+        for base in kind.__mro__:
+            slots = vars(base).get("__slots__", ())
+            for name in (slots,) if isinstance(slots, str) else slots:
+                if name not in ("__dict__", "__weakref__") and hasattr(value, name):
+                    item, owner = getattr(value, name), Attributes(value)
+                    self._watch(f"{path}.{name}", owner, name, item, in_module, name)
+        if not isinstance(value, _NAMESPACES):
+            self._visit_class(path, kind, attributes)
 
     def _visit_module(self, path: str, module: Any) -> None:
         attributes = module.__dict__
-        for group in ("_parameters", "_buffers", "_modules"):
+        self._grown.append((attributes, frozenset(attributes)))
+        groups = ("_parameters", "_buffers", "_modules", "_forward_hooks", "_forward_pre_hooks")
+        for group in groups:
             entries = attributes.get(group, {})
             self.watches.append(
                 LengthWatch(f"{path}.{group}", entries, dict(entries), len(entries), True)
             )
             for name, item in list(entries.items()):
-                self._watch(f"{path}.{name}" if path else name, entries, name, item, True)
+                place = f"{path}.{group}[{name}]" if isinstance(name, int) else f"{path}.{name}"
+                self._watch(place.lstrip("."), entries, name, item, True)
         for name, item in list(attributes.items()):
-            if name not in _MODULE_INTERNALS:
-                full = f"{path}.{name}" if path else name
-                gated = not isinstance(
-                    item, (list, dict)
-                )  # those change without the module's notice
+            if name not in _MODULE_INTERNALS and not name.startswith("_compiled_"):
+                gated = not isinstance(item, (list, dict, set, deque, np.ndarray))
+                full = f"{path}.{name}" if path else name  # containers change unnoticed
                 self._watch(full, attributes, name, item, gated, name)
-        self._visit_class(type(module))
+        self._visit_class(path, type(module), attributes, in_module=True)
 
-    def _visit_class(self, kind: type) -> None:
+    def _visit_class(
+        self,
+        path: str,
+        kind: type,
+        attributes: dict[str, Any] | None,
+        in_module: bool = False,
+    ) -> None:
+        """The functions of a class, and its other attributes, which an instance could cover."""
         for base in kind.__mro__:
             if not _is_users(base):
                 continue
-            for item in vars(base).values():
-                function = getattr(item, "__func__", item)
+            for name, item in list(vars(base).items()):
+                function = getattr(item, "__func__", getattr(item, "fget", item))
                 if isinstance(function, types.FunctionType):
-                    self._stack.append(("", function, False))
+                    self._queue.append(("", function, False))
+                elif not (name.startswith("__") or isinstance(item, _DESCRIPTORS)) and (
+                    not hasattr(type(item), "__get__") or callable(item)
+                ):
+                    place = f"{base.__name__}.{name}"
+                    if (id(base), name) not in self._seen:
+                        self._seen.add((id(base), name))
+                        self._watch(place, ClassAttributes(base), name, item, False, name)
+                    if attributes is not None and name not in attributes:
+                        cover = Watch(f"{path}.{name}", attributes, name, ABSENT, in_module, name)
+                        self.watches.append(cover)
 
     def _visit_function(self, function: types.FunctionType) -> None:
         code = function.__code__
@@ -329,94 +295,118 @@ class Environment:
             except ValueError:
                 continue
         if function.__defaults__:
-            self._stack.append(("", function.__defaults__, False))
+            self._queue.append(("", function.__defaults__, False))
+        if function.__kwdefaults__:
+            self._queue.append(("", function.__kwdefaults__, False))
         for name, reader in _global_names(code):
-            if name in function.__globals__:
-                value = function.__globals__[name]
-                if not isinstance(value, types.ModuleType):
-                    self._watch(name, function.__globals__, name, value, False, None, reader)
+            value = function.__globals__.get(name, ABSENT)
+            if isinstance(value, types.ModuleType):
+                self._visit_python_module(name, value, code)
+            elif value is not ABSENT or name not in vars(builtins):
+                self._watch(name, function.__globals__, name, value, False, None, reader)
+
+    def _visit_python_module(
+        self, path: str, module: types.ModuleType, code: types.CodeType
+    ) -> None:
+        """What a function reads from a module of the user's, `config.scale`."""
+        file = getattr(module, "__file__", None)
+        if file is None or not _is_users_file(file):
+            return
+        for reader in _nested(code):
+            for name in reader.co_names:
+                if name in vars(module) and (id(module), name) not in self._seen:
+                    self._seen.add((id(module), name))
+                    item = vars(module)[name]
+                    if isinstance(item, types.ModuleType):
+                        self._visit_python_module(f"{path}.{name}", item, code)
+                    else:
+                        self._watch(f"{path}.{name}", vars(module), name, item, False, name)
+
+
+def owner_of(array: np.ndarray) -> Any:
+    """The array whose memory this one is a view of; or the file or buffer that it comes from."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array if array.base is None else array.base
 
 
 def _was_read(watch: AnyWatch, executed: set[types.CodeType], names: set[str]) -> bool:
-    if not isinstance(watch, Watch):
+    if not isinstance(watch, (Watch, ArrayWatch)):
         return True
     if watch.code is not None:
         return watch.code in executed
     return watch.attribute is None or watch.attribute in names
 
 
+class Executed:
+    """The code objects that this thread ran inside of the block.
+
+    Attributes:
+        codes: None where another profiler was running, which would not be disturbed.
+    """
+
+    def __init__(self) -> None:
+        self.codes: set[types.CodeType] | None = None
+
+
 @contextmanager
-def executed_codes() -> Iterator[set[types.CodeType]]:
-    """The code objects that this thread runs inside of the block."""
-    executed: set[types.CodeType] = set()
-    add = executed.add
+def executed_codes() -> Iterator[Executed]:
+    """Collect the code objects that this thread runs inside of the block."""
+    found = Executed()
+    if sys.getprofile() is not None:
+        yield found
+        return
+    codes: set[types.CodeType] = set()
+    add = codes.add
 
     def note(frame: types.FrameType, event: str, _: object) -> None:
         if event == "call":
             add(frame.f_code)
 
-    before = sys.getprofile()
     sys.setprofile(note)
     try:
-        yield executed
+        yield found
     finally:
-        sys.setprofile(before)
+        sys.setprofile(None)
+        found.codes = codes
 
 
-def _global_names(code: types.CodeType) -> Iterator[tuple[str, types.CodeType]]:
-    """Names that a function and those nested in it read from the globals, with the reader."""
+def _nested(code: types.CodeType) -> Iterator[types.CodeType]:
+    """A function's code and that of the functions defined in it."""
     stack = [code]
     while stack:
         code = stack.pop()
-        for instruction in dis.get_instructions(code):
-            if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
-                yield instruction.argval, code
+        yield code
         stack += [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
+
+
+def _global_names(code: types.CodeType) -> Iterator[tuple[str, types.CodeType]]:
+    """Names that a function and those nested in it have from the globals, with the user."""
+    for reader in _nested(code):
+        for instruction in dis.get_instructions(reader):
+            if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL"):
+                yield instruction.argval, reader
+
+
+def _is_librarys(kind: type) -> bool:
+    return kind.__module__.partition(".")[0] == "lucid"
 
 
 def _is_users(thing: Any) -> bool:
     """Whether a class or function is the user's, not the library's nor an installed package's."""
     code = getattr(thing, "__code__", None)
     if code is not None:
-        file = code.co_filename
-    else:
-        module = sys.modules.get(getattr(thing, "__module__", ""))
-        file = getattr(module, "__file__", None) or ("" if module is not None else "?")
-        if module is not None and module.__name__ == "builtins":
-            return False
-    standard = os.path.dirname(os.__file__) + os.sep
-    return not file.startswith((_LIBRARY, standard)) and "site-packages" not in file
+        return _is_users_file(code.co_filename)
+    module = sys.modules.get(getattr(thing, "__module__", ""))
+    if module is None:
+        return True
+    if module.__name__ == "builtins":
+        return False
+    return _is_users_file(getattr(module, "__file__", None) or "")
 
 
-def _parameter_names(value: Any, names: dict[Storage, str]) -> dict[int, str]:
-    """What to call the parameters that key an optimizer's state."""
-    state = getattr(value, "state", None)
-    if not isinstance(state, dict):
-        return {}
-    keys = [key for key in state if isinstance(key, TensorCore)]
-    return {id(key): names.get(key._storage, str(i)) for i, key in enumerate(keys)}
+_STANDARD = os.path.dirname(os.__file__) + os.sep
 
 
-def _named_tensors(
-    path: str, value: Any, parameters: dict[int, str]
-) -> Iterator[tuple[str, TensorCore]]:
-    """Tensors that a library object holds, each with the user's way to it."""
-    stack: list[tuple[str, Any, int]] = [(path, value, 0)]
-    seen: set[int] = set()
-    while stack:
-        name, item, depth = stack.pop()
-        if id(item) in seen or depth > 5:
-            continue
-        seen.add(id(item))
-        if isinstance(item, TensorCore):
-            yield name, item
-        elif isinstance(item, dict):
-            stack += [
-                (f"{name}[{parameters.get(id(key), repr(key))}]", entry, depth + 1)
-                for key, entry in item.items()
-                if isinstance(key, (str, int)) or id(key) in parameters
-            ]
-        elif isinstance(item, (list, tuple)):
-            stack += [(f"{name}[{i}]", entry, depth + 1) for i, entry in enumerate(item)]
-        elif depth == 0 and hasattr(item, "__dict__"):
-            stack += [(f"{name}.{key}", entry, 1) for key, entry in vars(item).items()]
+def _is_users_file(file: str) -> bool:
+    return not file.startswith((_LIBRARY, _STANDARD)) and "site-packages" not in file

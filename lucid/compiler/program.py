@@ -2,76 +2,69 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from lucid.autograd.engine import accumulate
-from lucid.compiler.recorder import Cell, GradUse
-from lucid.compiler.results import CompiledBackward, flat_tensors, freed_history
+from lucid.autograd.engine import backward as continue_backward
+from lucid.autograd.node import AccumulateGrad, iterate_graph
+from lucid.autograd.outputs import reaches_freed
+from lucid.autograd.saved import FREED
+from lucid.compiler.outcomes import (
+    Outcome,
+    Run,
+    leaf_of,
+    shows_gradient,
+    storage_of,
+    with_copies,
+)
+from lucid.compiler.recorder import Cell, GradUse, look_of
+from lucid.compiler.results import CompiledBackward, flat_tensors
 from lucid.compiler.scalars import LiveSource
-from lucid.compiler.signature import Call
-from lucid.compiler.trace import FromCell, FromLive, FromProgram, Outcome, Same, Trace
+from lucid.compiler.sharing import Sharing
+from lucid.compiler.signature import Call, Description
+from lucid.compiler.trace import Trace
 from lucid.compiler.tree import map_tree
 from lucid.ir.errors import LucidError
-from lucid.ir.graph import Graph
 from lucid.ir.passes.pipeline import optimize
 from lucid.ir.passes.regions import inline_calls, outline_regions
 from lucid.runtime.executable import Executable, compile_graph
 from lucid.tensor.context import context, epoch
-from lucid.tensor.core import TensorCore, _new, of_array
-from lucid.tensor.storage import Storage
-from lucid.tensor.tensor import Tensor
-from lucid.tensor.writing import replay
+from lucid.tensor.core import of_array
 
 
 class Program:
     """One recorded step, compiled for one signature.
 
     Attributes:
+        description: the call that it was traced for, in the user's words.
         stages: text of each stage of the compiler, by name, in order.
+        structured: the graph as recorded, with custom Functions as regions of their own.
         executable: the native program.
         compile_seconds: tracing and compiling together.
     """
 
-    def __init__(self, trace: Trace, is_pure: bool) -> None:
-        self.trace = trace
+    def __init__(self, trace: Trace, description: Description, is_pure: bool) -> None:
         if is_pure:
-            trace.graph.writes.clear()
-            trace.grads.clear()
-            trace.counters.clear()
-            trace.recorder.effects.clear()
+            for effect in (trace.graph.writes, trace.grads, trace.counters, trace.effects):
+                effect.clear()
+        self.description = description
         self.stages: dict[str, str] = {}
-        self._watches, self._module_watches = trace.environment.split()
-        self._epoch = epoch.count
-        self._sharing_checked = False
-        self._guards = list(trace.recorder.guards.values())
-        self._live = [source for _, source in trace.recorder.live.values()]
-        guarded = trace.recorder.guarded_sources
-        self._guarded = [
-            (source, scalar.now)
-            for scalar, source in trace.recorder.live.values()
-            if source in guarded
-        ]
-        self._grads_read = [use for use in trace.recorder.grads.values() if use.was_read]
-        self._effects = trace.recorder.effects
-        self._inputs = self._input_readers(trace.graph)
-        self._cells = {cell.value: cell for cell in trace.cells}
         self.executable = self._compile(trace)
         self.compile_seconds = trace.seconds + self.executable.compile_seconds
+        self._epoch = epoch.count
+        self._take_guards(trace)
+        self._take_inputs(trace)
+        self._take_outcomes(trace)
 
     def _compile(self, trace: Trace) -> Executable:
         graph = trace.graph
-        by_value = {
-            cell.value: strides for cell, strides in zip(trace.cells, trace.strides, strict=True)
-        }
+        by_value = {cell.value: strides for cell, strides in trace.cells}
         strides = [by_value.get(entry.value) for entry in graph.inputs]
         graph.drop_dead_nodes()
         outline_regions(graph)
-        self.stages["trace"] = str(graph)
-        self.structured = self.stages["trace"]
+        self.stages["trace"] = self.structured = str(graph)
         inline_calls(graph)
         self.stages["inline"] = str(graph)
         optimize(graph)
@@ -80,14 +73,69 @@ class Program:
         self.stages.update(executable.stages)
         return executable
 
+    def _take_guards(self, trace: Trace) -> None:
+        self._guard = trace.guard
+        self._values = [guard for guard in trace.values if not guard.gated]
+        self._gated_values = [guard for guard in trace.values if guard.gated]
+        self._guarded = [(source, s.now) for s, source, is_guarded in trace.live if is_guarded]
+        self._grads_read = trace.grads_read
+        self._pinned = trace.pinned
+        self._state = {cell.storage for cell, _ in trace.cells if cell.kind == "state"}
+
+    def _take_inputs(self, trace: Trace) -> None:
+        """Arrays of state are bound once; arguments, gradients and floats are read at each call."""
+        cells = {cell.value: cell for cell, _ in trace.cells}
+        live = {scalar.value: source for scalar, source, _ in trace.live}
+        self._inputs: list[Any] = []
+        self._arguments: list[tuple[int, int]] = []
+        self._found: list[tuple[int, Cell]] = []
+        self._floats: list[tuple[int, int]] = []
+        self._readers: list[tuple[int, Callable[[], Any]]] = []
+        for number, entry in enumerate(trace.graph.inputs):
+            self._inputs.append(None)
+            if entry.value in live:
+                self._add_live(number, live[entry.value])
+            else:
+                self._add_cell(number, cells[entry.value])
+        written = {cell for cell, _ in trace.graph.writes}
+        self._sharing = Sharing(trace.graph.inputs, self._inputs, written)
+
+    def _add_live(self, number: int, source: LiveSource) -> None:
+        if source.argument is not None:
+            self._floats.append((number, source.argument))
+        else:
+            assert source.read is not None
+            self._readers.append((number, source.read))
+
+    def _add_cell(self, number: int, cell: Cell) -> None:
+        if cell.kind == "arg" and not cell.is_whole:
+            self._arguments.append((number, cell.position))
+        elif cell.kind in ("arg", "grad"):
+            self._found.append((number, cell))
+        else:
+            self._inputs[number] = cell.storage.array
+
+    def _take_outcomes(self, trace: Trace) -> None:
+        self._counters = trace.counters
+        self._grads = [(entry.use, entry.outcome) for entry in trace.grads]
+        self._effects = [effect for effect, _ in trace.effects]
+        self._training = trace.training
+        self._grad_enabled = trace.grad_enabled
+        self._differentiable = trace.differentiable
+        self._result = trace.result
+        self._output_count = len(trace.graph.outputs)
+        leaves: list[Outcome] = []
+        map_tree(lambda leaf, _: leaves.append(leaf), trace.result)
+        self._early = [leaf for leaf in leaves if shows_gradient(leaf)]
+
     # ------------------------------------------------------------------ guards
 
     def failed_guard(self, call: Call) -> str | None:
         """Why this program doesn't hold any more for a call of its signature; None if it does."""
-        for watch in self._watches:
-            if not watch.holds():
-                return watch.failure()
-        for guard in self._guards:
+        failure = self._guard.failure()
+        if failure is not None:
+            return failure
+        for guard in self._values:
             failure = guard.failure()
             if failure is not None:
                 return failure
@@ -96,38 +144,25 @@ class Program:
             if not (found == expected or (found != found and expected != expected)):
                 return f"{source.text} (a branch looked at it): {expected!r} -> {found!r}"
         for use in self._grads_read:
-            failure = self._grad_failure(use, call)
+            failure = _grad_failure(use, call)
             if failure is not None:
                 return failure
-        if epoch.count != self._epoch:
-            now = epoch.count
-            for watch in self._module_watches:
-                if not watch.holds():
-                    return watch.failure()
-            self._epoch = now
+        failure = self._state_failure(call)
+        if failure is not None or epoch.count == self._epoch:
+            return failure
+        return self._gated_failure()
+
+    def _gated_failure(self) -> str | None:
+        now = epoch.count
+        failure = self._guard.gated_failure()
+        if failure is not None:
+            return failure
+        for guard in self._gated_values:
+            failure = guard.failure()
+            if failure is not None:
+                return failure
+        self._epoch = now
         return None
-
-    def _leaf(self, use: GradUse, call: Call) -> TensorCore:
-        if use.leaf.__dict__.get("_is_argument"):
-            return call.tensors[self._position(use.leaf)]
-        return use.leaf
-
-    def _position(self, handle: TensorCore) -> int:
-        return self.trace.recorder.cells[handle._storage].position
-
-    def _grad_failure(self, use: GradUse, call: Call) -> str | None:
-        found = self._leaf(use, call)._grad
-        if (found is None) != (use.original is None):
-            states = ("None", "a tensor")
-            before, now = use.original is not None, found is not None
-            return f".grad of {use.leaf.type}: {states[before]} -> {states[now]}"
-        if found is None or use.original is None:
-            return None
-        if found.type != use.original.type or found.requires_grad != use.original.requires_grad:
-            return f".grad of {use.leaf.type}: {use.original.type} -> {found.type}"
-        return None
-
-    # ------------------------------------------------------------------ calling
 
     def _read_live(self, source: LiveSource, call: Call) -> float:
         if source.argument is not None:
@@ -135,142 +170,121 @@ class Program:
         assert source.read is not None
         return float(source.read())
 
-    def _input_readers(self, graph: Graph) -> list[Callable[[Call], Any]]:
-        """One reader per input of the graph."""
-        cells = {cell.value: cell for cell in self.trace.cells}
-        live = {scalar.value: source for scalar, source in self.trace.recorder.live.values()}
-        readers: list[Callable[[Call], Any]] = []
-        for entry in graph.inputs:
-            if entry.value in live:
-                readers.append(self._live_reader(live[entry.value]))
-            else:
-                readers.append(self._cell_reader(cells[entry.value]))
-        return readers
+    def _state_failure(self, call: Call) -> str | None:
+        """Whether the arguments that are state of the step are still the same ones."""
+        pinned = self._pinned
+        for position, tensor in enumerate(call.tensors):
+            expected = pinned.get(position)
+            if expected is None:
+                if tensor._storage in self._state:
+                    return f"argument {position}: it is state of the step now"
+            elif tensor is not expected and (
+                tensor._storage is not expected._storage
+                or tensor._chain != expected._chain
+                or tensor.requires_grad
+            ):
+                return f"argument {position}: another tensor than the step's state"
+        return None
 
-    def _live_reader(self, source: LiveSource) -> Callable[[Call], Any]:
-        return lambda call: self._read_live(source, call)
-
-    def _cell_reader(self, cell: Cell) -> Callable[[Call], Any]:
-        if cell.kind == "arg":
-            position = cell.position
-            return lambda call: call.tensors[position]._array
-        if cell.kind == "grad":
-            return lambda call: self._grad_storage(cell, call).array
-        storage = cell.storage
-        return lambda call: storage.array
-
-    def _grad_storage(self, cell: Cell, call: Call) -> Storage:
-        leaf = cell.leaf
-        assert leaf is not None
-        if leaf.__dict__.get("_is_argument"):
-            leaf = call.tensors[self._position(leaf)]
-        assert leaf._grad is not None
-        return leaf._grad._storage
+    # ------------------------------------------------------------------ calling
 
     def run(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the native step, then leave `.grad`, versions and results as eager would."""
-        rule = self.trace.differentiable
+        rule = self._differentiable
         if rule is not None:
             before = tuple(of_array(np.array(storage.array)) for storage in rule.written)
             if rule.written_args:
-                args, kwargs = _with_copies(args, kwargs, rule.written_args)
-        arrays = [read(call) for read in self._inputs]
-        if not self._sharing_checked:
-            _check_sharing(self.trace.graph, arrays)
-            self._sharing_checked = True
-        outputs = self.executable.call(arrays)
-        for target, delta in self.trace.counters:
-            counter = call.tensors[target]._counter if isinstance(target, int) else target
+                args, kwargs = with_copies(args, kwargs, rule.written_args)
+        run = Run(call, self._output_count)
+        for outcome in self._early:
+            outcome.of(run)
+        self._check_outer_graphs(call)
+        run.outputs = self.executable.call(self._arrays(call))
+        for target, delta in self._counters:
+            counter = call.tensors[target]._counter if type(target) is int else target
             counter.value += delta
-        made: dict[int, Tensor] = {}
-        for entry in self.trace.grads:
-            leaf = self._leaf(entry.use, call)
-            grad = self._result(entry.outcome, outputs, made, call)
-            if leaf._grad_fn is not None and grad is not None:
-                accumulate(leaf, grad)
-            else:
-                leaf._grad = grad
-        result = map_tree(
-            lambda outcome, _: self._result(outcome, outputs, made, call), self.trace.result
-        )
-        for effect, _ in self._effects:
-            effect()
+        self._set_gradients(run)
+        outcome = self._result
+        if isinstance(outcome, Outcome):
+            result = outcome.of(run)
+        else:
+            result = map_tree(lambda leaf, _: leaf.of(run), outcome)
+        self._repeat_effects()
         if rule is not None:
             tensors = flat_tensors(result)
-            outputs_with_history = [tensors[i] for i in rule.outputs]
-            CompiledBackward(rule, call, args, kwargs, outputs_with_history, before)
+            with_history = [tensors[i] for i in rule.outputs]
+            CompiledBackward(rule, call, args, kwargs, with_history, before)
         return result
 
-    def _result(
-        self, outcome: Outcome, outputs: list[np.ndarray], made: dict[int, Tensor], call: Call
-    ) -> Any:
-        if isinstance(outcome, Same):
-            return outcome.value
-        if isinstance(outcome, FromLive):
-            return float(outputs[outcome.slot])
-        if isinstance(outcome, FromCell):
-            return self._cell_view(outcome, call)
-        root = made.get(outcome.slot)
-        if root is None:
-            root = made[outcome.slot] = of_array(outputs[outcome.slot])
-        return _viewed(root, outcome)
+    def _arrays(self, call: Call) -> list[Any]:
+        """The inputs of the native step. Raises when they share memory that is written."""
+        arrays = self._inputs.copy()
+        tensors = call.tensors
+        given: list[tuple[int, np.ndarray]] = []
+        for number, position in self._arguments:
+            array: Any = tensors[position]._array
+            arrays[number] = array
+            given.append((number, array))
+        for number, cell in self._found:
+            array = storage_of(cell, call).array
+            arrays[number] = array
+            given.append((number, array))
+        for number, position in self._floats:
+            arrays[number] = call.floats[position]
+        for number, read in self._readers:
+            arrays[number] = read()
+        self._sharing.check(given)
+        return arrays
 
-    def _cell_view(self, outcome: FromCell, call: Call) -> Any:
-        cell = outcome.cell
-        if cell.kind == "arg":
-            tensor = call.tensors[cell.position]
-            return _replayed(tensor, outcome.chain) if outcome.chain else tensor
-        storage = cell.storage if cell.kind != "grad" else self._grad_storage(cell, call)
-        assert storage.array is not None
-        return _replayed(_new(storage, storage.root_type, storage.array, ()), outcome.chain)
+    def _check_outer_graphs(self, call: Call) -> None:
+        """Raise for a non-leaf argument whose history a backward can't go through.
 
-
-def _with_copies(args: Any, kwargs: Any, positions: list[int]) -> Any:
-    """The arguments, with those at `positions` among the tensors copied before they are written."""
-    count = itertools.count()
-
-    def copied(leaf: Any, _: str) -> Any:
-        if not isinstance(leaf, (TensorCore, np.ndarray)):
-            return leaf
-        if next(count) not in positions:
-            return leaf
-        copy = of_array(np.array(leaf._array if isinstance(leaf, TensorCore) else leaf))
-        if isinstance(leaf, TensorCore):
-            copy._requires_grad = leaf.requires_grad
-        return copy
-
-    return map_tree(copied, (args, kwargs))
-
-
-def _replayed(tensor: TensorCore, chain: Any) -> Any:
-    before = context.grad_enabled
-    context.grad_enabled = False
-    try:
-        return replay(tensor, chain)
-    finally:
-        context.grad_enabled = before
-
-
-def _viewed(root: Tensor, outcome: FromProgram) -> Tensor:
-    tensor: Tensor = _replayed(root, outcome.chain) if outcome.chain else root
-    if outcome.requires_grad and outcome.freed:
-        freed_history(tensor)
-    return tensor
-
-
-def _check_sharing(graph: Graph, arrays: list[Any]) -> None:
-    """Raise when a buffer that the step writes shares memory with another of its inputs."""
-    written = {cell for cell, _ in graph.writes}
-    inputs = [
-        (entry, array)
-        for entry, array in zip(graph.inputs, arrays, strict=True)
-        if isinstance(array, np.ndarray)
-    ]
-    for entry, array in inputs:
-        for other, second in inputs if entry.value in written else ():
-            if other is not entry and np.shares_memory(array, second):
-                names = [e.source or e.value.name for e in (entry, other)]
+        The step writes its own state before the gradient goes on into that history: what would
+        fail afterwards, or would come too late, must be known before.
+        """
+        for use, outcome in self._grads:
+            leaf = leaf_of(use, call)
+            if outcome is None or leaf._grad_fn is None:
+                continue
+            if reaches_freed(leaf):
+                raise LucidError(FREED)
+            nodes = iterate_graph([leaf._grad_fn])
+            reached = {id(node.variable) for node in nodes if isinstance(node, AccumulateGrad)}
+            if any(id(leaf_of(other, call)) in reached for other, _ in self._grads):
                 raise LucidError(
-                    f"two inputs of the step share memory, and one is written: {names[0]} and "
-                    f"{names[1]}\nhint: clone() one of them"
+                    f"an argument of the step was computed from a tensor whose gradient the step "
+                    f"sets as well, so that it would come too late\n  {leaf._describe()}\n"
+                    "hint: compute the argument inside of the compiled function, or detach() it"
                 )
+
+    def _set_gradients(self, run: Run) -> None:
+        for use, outcome in self._grads:
+            leaf = leaf_of(use, run.call)
+            grad = None if outcome is None else outcome.of(run)
+            if leaf._grad_fn is None or grad is None:
+                leaf._grad = grad
+            else:
+                continue_backward(leaf, grad)
+
+    def _repeat_effects(self) -> None:
+        for effect in self._effects:
+            effect()
+        for attributes, value in self._training:
+            attributes["training"] = value
+        if self._training:
+            epoch.count += 1
+        if self._grad_enabled is not None:
+            context.grad_enabled = self._grad_enabled
+
+
+def _grad_failure(use: GradUse, call: Call) -> str | None:
+    leaf = leaf_of(use, call)
+    found = look_of(leaf._grad)
+    if found == use.found:
+        return None
+    before, now = (
+        "None" if look is None else str(look[0]) + (" that requires grad" if look[1] else "")
+        for look in (use.found, found)
+    )
+    name = f"{use.name}.grad" if use.name else f".grad of argument {use.position}"
+    return f"{name}: other strides" if before == now else f"{name}: {before} -> {now}"

@@ -6,11 +6,12 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
 from lucid.autograd.node import AccumulateGrad, Node
+from lucid.compiler.environment import Environment, owner_of
 from lucid.compiler.scalars import LiveScalar, LiveSource, is_live
 from lucid.ir import ops
 from lucid.ir.errors import TraceError
@@ -19,14 +20,12 @@ from lucid.ir.graph import Node as GraphNode
 from lucid.ir.location import Location, here
 from lucid.ir.op import Attributes, Op
 from lucid.ir.types import DType, TensorType, f64
+from lucid.runtime.addresses import address_of
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, of_value, traced_view
 from lucid.tensor.storage import Storage, VersionCounter
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.writing import replay, scatter
-
-if TYPE_CHECKING:
-    from lucid.compiler.environment import Environment
 
 
 @dataclass(slots=True, eq=False)
@@ -36,8 +35,10 @@ class Cell:
     Attributes:
         kind: "arg", "state" (found while tracing), "grad" (some leaf's `.grad`) or "constant" (made
             from data inside the trace; writes to it stay inside).
-        position: of an "arg", its number among the tensor arguments.
-        leaf: of a "grad", the leaf.
+        position: of an "arg", its number among the tensor arguments; of a "grad" of an argument,
+            that one's.
+        leaf: of a "grad", the leaf; None for an argument's.
+        is_whole: of an "arg", whether the input is all of its storage; else what it shows.
     """
 
     storage: Storage
@@ -45,10 +46,18 @@ class Cell:
     kind: str
     position: int = -1
     leaf: TensorCore | None = None
+    is_whole: bool = False
 
     @property
     def is_written(self) -> bool:
         return self.kind != "constant" and self.storage.value is not self.value
+
+
+def look_of(grad: TensorCore | None) -> Any:
+    """What a step depends on of a gradient that it finds; None for none."""
+    if grad is None:
+        return None
+    return grad.type, grad.requires_grad, grad.element_strides(), len(grad._chain)
 
 
 @dataclass(slots=True, eq=False)
@@ -56,32 +65,54 @@ class GradUse:
     """How the trace used `.grad` of a concrete leaf (or of an argument).
 
     Attributes:
-        original: what it was before the trace.
+        leaf: None for an argument, once the trace is over.
+        position: an argument's number among the tensor arguments; -1 for other leaves.
+        original: what it was before the trace; None once that is over.
+        found: what it looked like before the trace.
         was_read: whether it was read before it was set: then the step depends on what it finds.
         was_set: whether it was set.
+        name: the user's expression for the leaf; empty when unknown.
     """
 
-    leaf: TensorCore
+    leaf: TensorCore | None
+    position: int
     original: TensorCore | None
+    found: Any
     was_read: bool = False
     was_set: bool = False
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ValueGuard:
-    """The step was specialized on a Python value: `read()` must still give `expected`."""
+    """The step was specialized on a Python value: `read()` must still give `expected`.
+
+    Attributes:
+        gated: the value changes only together with the epoch.
+    """
 
     text: str
     read: Callable[[], Any]
     expected: Any
+    gated: bool
 
     def failure(self) -> str | None:
         found = self.read()
-        if type(found) is type(self.expected) and (
-            found == self.expected or found is self.expected
-        ):
+        if found is self.expected:
+            return None
+        if type(found) is type(self.expected) and found == self.expected:
             return None
         return f"{self.text}: {self.expected!r} -> {found!r}"
+
+
+class ArgumentIsState(BaseException):
+    """An argument turned out to be state of the step as well; the trace starts again.
+
+    No `Exception`, so that a program that is being traced doesn't catch it.
+    """
+
+    def __init__(self, storage: Storage) -> None:
+        self.storage = storage
 
 
 class Recorder:
@@ -93,6 +124,11 @@ class Recorder:
         live: live scalars by source text.
         guards: Python values that the trace looked at.
         effects: Python effects to repeat after each call.
+        positions: arguments' numbers, by the identity of what stands for them.
+        argument_storages: the memory of arguments, which must not be met as state.
+        live_arrays: identities of those who own the memory of NumPy arrays that the program reads.
+        aliases: identities of tensors made in the trace on the memory of concrete ones.
+        refusal: the error that the user's code was given, and may have caught.
     """
 
     def __init__(self, name: str) -> None:
@@ -108,7 +144,13 @@ class Recorder:
         self.counters: dict[VersionCounter, int] = {}
         self.flags: dict[int, tuple[TensorCore, bool]] = {}
         self.histories: dict[int, tuple[TensorCore, tuple[Any, ...]]] = {}
-        self.made: list[weakref.ref[Tensor]] = []
+        self.positions: dict[int, int] = {}
+        self.argument_storages: set[Storage] = set()
+        self.live_arrays: set[int] = set()
+        self.aliases: set[int] = set()
+        self.refusal: TraceError | None = None
+        self._array_tensors: dict[tuple[Any, ...], TensorCore] = {}
+        self.made: list[weakref.ref[TensorCore]] = []
         self.scopes: list[str] = []
         self.environment: Environment | None = None
         self._region: Region | None = None
@@ -170,6 +212,8 @@ class Recorder:
     def _lift(self, tensor: TensorCore) -> None:
         """Make a concrete buffer an input of the step."""
         storage = tensor._storage
+        if storage in self.argument_storages:
+            raise ArgumentIsState(storage)
         if storage.array is None:
             raise TraceError(
                 "this tensor belongs to another trace and holds no data\n"
@@ -177,7 +221,11 @@ class Recorder:
                 "hint: return it from the function that made it"
             )
         leaf = self.grad_leaf_of.get(storage)
-        self.add_cell(storage, "state" if leaf is None else "grad", leaf=leaf)
+        if leaf is None:
+            self.add_cell(storage, "state")
+        else:
+            position = self.positions.get(id(leaf), -1)
+            self.add_cell(storage, "grad", position, leaf if position < 0 else None)
 
     def add_cell(
         self, storage: Storage, kind: str, position: int = -1, leaf: TensorCore | None = None
@@ -203,6 +251,9 @@ class Recorder:
         """Take data that was made inside of the trace as a constant of the program."""
         array = tensor._array
         assert array is not None
+        if self.environment is not None and self.environment.holds_memory_of(array):
+            self.adopt_array(tensor)
+            return
         storage = tensor._storage
         if array.size and (array == array.reshape(-1)[0]).all():
             with self.annotated():
@@ -217,13 +268,27 @@ class Recorder:
         tensor._array = storage.array
         self.add_cell(storage, "constant")
 
+    def adopt_array(self, tensor: TensorCore) -> None:
+        """Read the user's NumPy array at each call; one that the trace didn't make is state."""
+        array = tensor._array
+        assert array is not None
+        place = (address_of(array), array.shape, array.strides, array.dtype)
+        known = self._array_tensors.setdefault(place, tensor)
+        tensor._storage, tensor._counter = known._storage, known._counter
+        self.live_arrays.add(id(owner_of(array)))
+        if known is tensor:
+            outer = self.environment is None or self.environment.holds_memory_of(array)
+            self.add_cell(tensor._storage, "state" if outer else "constant")
+
     def write(self, target: TensorCore, value: TensorCore) -> None:
         """Write `value` through `target`'s view chain into its storage."""
         new = self.value_of(value)
         self.value_of(target)
         storage = target._storage
         assert storage.value is not None
-        self.note_counter(target._counter)
+        cell = self.cells.get(storage)
+        if cell is not None and cell.kind != "constant":
+            self.note_counter(target._counter)
         if target._chain:
             with self.annotated():
                 new = scatter(storage.value, target._chain, new)
@@ -296,9 +361,9 @@ class Recorder:
         """The data of a constant; for all others an error that names the line."""
         cell = self.cells.get(tensor._storage)
         untouched = cell is not None and cell.value is tensor._storage.value
-        if untouched and cell is not None and cell.kind == "constant":
-            if tensor._array is not None:
-                return tensor._array
+        is_constant = untouched and cell is not None and cell.kind == "constant"
+        if is_constant and tensor._array is not None:
+            return tensor._array
         self.refuse(
             f"{what} of a traced tensor, {tensor._describe()}",
             "the value is known only when the compiled step runs: use lucid.where or arithmetic "
@@ -309,14 +374,19 @@ class Recorder:
     def refuse(self, what: str, remedy: str) -> NoReturn:
         place = here()
         line = "" if place is None else f"\n  at {place}   {place.text}"
-        raise TraceError(f"{what} can't be compiled{line}\nhint: {remedy}")
+        error = TraceError(f"{what} can't be compiled{line}\nhint: {remedy}")
+        if self.refusal is None:
+            self.refusal = error
+        raise error
 
     def guard_live(self, scalar: LiveScalar) -> None:
         """Specialize the step on the present values behind a live scalar."""
         self.guarded_sources |= scalar.sources
 
-    def guard_value(self, text: str, read: Callable[[], Any], expected: Any) -> None:
-        self.guards.setdefault(text, ValueGuard(text, read, expected))
+    def guard_value(
+        self, text: str, read: Callable[[], Any], expected: Any, gated: bool = False
+    ) -> None:
+        self.guards.setdefault(text, ValueGuard(text, read, expected, gated))
 
     def live_scalar(self, source: LiveSource, now: float) -> LiveScalar:
         """The live scalar of a source; the same one for the same text."""
@@ -343,11 +413,13 @@ class Recorder:
             self.histories.setdefault(id(tensor), (tensor, history))
 
     def _grad_use(self, leaf: TensorCore) -> GradUse | None:
-        if leaf._array is None and not leaf.__dict__.get("_is_argument"):
+        if leaf._array is None:
             return None
         use = self.grads.get(id(leaf))
         if use is None:
-            use = self.grads[id(leaf)] = GradUse(leaf, leaf._grad)
+            position = self.positions.get(id(leaf), -1)
+            use = GradUse(leaf, position, leaf._grad, look_of(leaf._grad))
+            self.grads[id(leaf)] = use
         return use
 
     def note_grad_read(self, leaf: TensorCore) -> None:
@@ -369,7 +441,8 @@ class Recorder:
             storage.recorder = None
             storage.generation += 1
         for use in self.grads.values():
-            use.leaf._grad = use.original
+            if use.leaf is not None:
+                use.leaf._grad = use.original
         for counter, value in self.counters.items():
             counter.value = value
         for tensor, history in self.histories.values():
@@ -377,8 +450,23 @@ class Recorder:
         if failed:
             for tensor, flag in self.flags.values():
                 tensor._requires_grad = flag
-            for callback in reversed(self.undo):
-                callback()
+            self.undo_all()
+        self.histories.clear()
+
+    def undo_all(self) -> None:
+        """Take back Python state that was created for the step."""
+        for callback in reversed(self.undo):
+            callback()
+        self.undo.clear()
+
+    def forget_arguments(self) -> None:
+        """Let go of what stood for the arguments, and of the gradients that the trace found."""
+        for use in self.grads.values():
+            use.original = None
+            if use.position >= 0:
+                use.leaf = None
+        self.grad_leaf_of.clear()
+        self._array_tensors.clear()
 
 
 @contextmanager

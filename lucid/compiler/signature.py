@@ -3,35 +3,41 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
+from lucid.compiler.tree import map_tree
+from lucid.dtypes import get_default_dtype
+from lucid.ir.graph import freeze_attributes
 from lucid.ir.strides import is_contiguous
-from lucid.tensor.core import TensorCore, of_array
+from lucid.tensor.context import context
+from lucid.tensor.core import TensorCore, ViewChain, of_array
 from lucid.tensor.storage import Storage
 
-_BY_VALUE = (bool, int, str, bytes, type(None), complex, np.integer, np.bool_)
+_BY_VALUE = (bool, int, str, bytes, type(None), complex, range, np.integer, np.bool_)
 
 
 class Call:
     """The arguments of one call, flattened.
 
     Attributes:
-        key: equal for calls that the same program may serve.
         tensors: tensor arguments; NumPy arrays are among them, as tensors on their memory.
         floats: float arguments.
         objects: arguments of other classes; the key holds their identity.
     """
 
-    __slots__ = ("_parts", "_storages", "floats", "objects", "tensors")
+    __slots__ = ("_arrays", "_parts", "_storages", "floats", "objects", "tensors")
 
     def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self._parts: list[Any] = []
+        self._parts: list[Any] = [context.grad_enabled, get_default_dtype()]
         self.tensors: list[TensorCore] = []
         self.floats: list[float] = []
         self.objects: list[Any] = []
         self._storages: dict[Storage, int] = {}
+        self._arrays: dict[int, TensorCore] = {}
         for value in args:
             self._add(value)
         for name in sorted(kwargs):
@@ -40,6 +46,7 @@ class Call:
 
     @property
     def key(self) -> tuple[Any, ...]:
+        """Equal for calls that the same program may serve."""
         return tuple(self._parts)
 
     def _add(self, value: Any) -> None:
@@ -61,7 +68,12 @@ class Call:
                 self._add(item)
         elif isinstance(value, np.ndarray):
             self._parts.append(np.ndarray)
-            self._add_tensor(of_array(value))
+            tensor = self._arrays.get(id(value))
+            if tensor is None:
+                tensor = self._arrays[id(value)] = of_array(value)
+            self._add_tensor(tensor)
+        elif isinstance(value, slice):
+            self._parts.append((slice, value.start, value.stop, value.step))
         elif dataclasses.is_dataclass(value) and not isinstance(value, type):
             self._parts.append(kind)
             for field in dataclasses.fields(value):
@@ -71,13 +83,104 @@ class Call:
             self.objects.append(value)
 
     def _add_tensor(self, tensor: TensorCore) -> None:
+        number = len(self.tensors)
         strides = tensor.element_strides()
-        shape = tensor.type.shape
-        same = self._storages.setdefault(tensor._storage, len(self.tensors))
         self._parts += (
             tensor.type,
-            None if is_contiguous(shape, strides) else strides,
+            None if is_contiguous(tensor.type.shape, strides) else strides,
             tensor.requires_grad,
-            same,
         )
+        first = self._storages.setdefault(tensor._storage, number)
+        if first != number:
+            self._parts.append(self._sharing(tensor, self.tensors[first]))
         self.tensors.append(tensor)
+
+    def _sharing(self, tensor: TensorCore, first: TensorCore) -> tuple[Any, ...]:
+        """How a tensor lies in the memory of an earlier one, and which is the same object."""
+        same = next((i for i, other in enumerate(self.tensors) if other is tensor), -1)
+        if same_view(tensor, first):
+            return self._storages[tensor._storage], same
+        root = tensor._storage
+        views = frozen_chain(first._chain), frozen_chain(tensor._chain)
+        return self._storages[root], same, *views, root.root_type, root.strides
+
+
+def same_view(a: TensorCore, b: TensorCore) -> bool:
+    """Whether tensors on one storage show the same part of it."""
+    return a._chain == b._chain
+
+
+def frozen_chain(chain: ViewChain) -> tuple[Any, ...]:
+    """A hashable form of a view chain."""
+    return tuple((op.name, freeze_attributes(attributes)) for op, attributes in chain)
+
+
+# ---------------------------------------------------------------------- in the user's words
+
+
+def argument_names(function: Callable[..., Any], args: tuple[Any, ...]) -> list[str]:
+    """What the function calls its positional arguments."""
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        parameters = []
+    names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    variadic = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), "arg")
+    extra = len(args) - len(names)
+    return names[: len(args)] + [f"{variadic}_{i}" for i in range(max(extra, 0))]
+
+
+Description = dict[str, str]
+
+
+def describe(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Description:
+    """What a call's key says, by the user's name for each part."""
+    found: Description = {
+        "grad mode": "on" if context.grad_enabled else "off",
+        "default dtype": repr(get_default_dtype()),
+    }
+    seen: dict[int, str] = {}
+
+    def note(leaf: Any, path: str) -> None:
+        found[path] = _described(leaf, path, seen)
+
+    for name, value in zip(argument_names(function, args), args, strict=True):
+        map_tree(note, value, name)
+    for name in sorted(kwargs):
+        map_tree(note, kwargs[name], name)
+    return found
+
+
+def _described(leaf: Any, path: str, seen: dict[int, str]) -> str:
+    if isinstance(leaf, np.ndarray):
+        return f"an array {leaf.dtype}{list(leaf.shape)} of strides {leaf.strides}"
+    if isinstance(leaf, TensorCore):
+        strides = leaf.element_strides()
+        text = str(leaf.type)
+        if not is_contiguous(leaf.type.shape, strides):
+            text += f" of strides {strides}"
+        if leaf.requires_grad:
+            text += " that requires grad"
+        first = seen.setdefault(id(leaf._storage), path)
+        return text if first == path else f"{text} on the memory of {first}"
+    if type(leaf) is float or isinstance(leaf, np.floating):
+        return "a float"
+    if isinstance(leaf, (*_BY_VALUE, slice)):
+        return f"{type(leaf).__name__} {leaf!r}" if leaf is not None else "None"
+    return f"the {type(leaf).__name__} at {id(leaf):#x}"
+
+
+def changes(now: Description, earlier: Iterable[Description]) -> str:
+    """What differs from the most similar earlier call, old -> new."""
+    fewest: list[str] | None = None
+    for before in earlier:
+        found = [
+            f"{path}: {before.get(path, 'absent')} -> {now.get(path, 'absent')}"
+            for path in {**before, **now}
+            if before.get(path) != now.get(path)
+        ]
+        if fewest is None or len(found) <= len(fewest):
+            fewest = found
+    return "; ".join(fewest or ["a new structure of the arguments"])

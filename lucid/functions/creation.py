@@ -17,9 +17,9 @@ from lucid.functions.promotion import Number, operand, scalar_dtype
 from lucid.functions.tensors import Tensor
 from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, OptionError, ShapeError
-from lucid.ir.types import DType, Shape, bool_, dtype_of_numpy, f64, i64
+from lucid.ir.types import DType, Shape, bool_, dtype_of_numpy, f64, has_dtype, i64
 from lucid.tensor.context import context
-from lucid.tensor.core import constant, emit, from_array
+from lucid.tensor.core import constant, emit, from_array, of_users_array
 
 # ---------------------------------------------------------------------- from data
 
@@ -45,9 +45,17 @@ def tensor(
         result = clone(cast(data.detach(), wanted or data._type.dtype)).detach()
     elif type(data) is not data.__class__:  # a live scalar: its class is only what it says
         result = constant(data, wanted or get_default_dtype())
+    elif _is_read_live(data):
+        shared = of_users_array(data)
+        result = clone(cast(shared, wanted or shared._type.dtype)).detach()
     else:
         result = from_array(_array(data, wanted))
     return _leaf(result, requires_grad)
+
+
+def _is_read_live(data: Any) -> bool:
+    """Whether a trace goes on reading the array, so that nothing of it is frozen."""
+    return context.recorder is not None and isinstance(data, np.ndarray) and has_dtype(data)
 
 
 def _leaf(result: Tensor, requires_grad: bool) -> Tensor:
@@ -129,8 +137,10 @@ def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tens
     if isinstance(data, Tensor):
         return data if dtype is None else cast(data, as_dtype(dtype, "as_tensor"))
     if isinstance(data, np.ndarray):
-        wanted = None if dtype is None else as_dtype(dtype, "as_tensor").numpy
-        return from_array(data if wanted is None else np.asarray(data, wanted))
+        if dtype is None or _is_read_live(data):
+            shared = of_users_array(data)
+            return shared if dtype is None else cast(shared, as_dtype(dtype, "as_tensor"))
+        return of_users_array(np.asarray(data, as_dtype(dtype, "as_tensor").numpy))
     return tensor(data, dtype=dtype)
 
 
@@ -154,12 +164,12 @@ def from_numpy(ndarray: np.ndarray) -> Tensor:
     """
     if not isinstance(ndarray, np.ndarray):
         raise ArgumentError(f"from_numpy: expected np.ndarray (got {type(ndarray).__name__})")
-    return from_array(ndarray)
+    return of_users_array(ndarray)
 
 
 def from_dlpack(ext_tensor: Any) -> Tensor:
     """Return a tensor on the memory of another library's CPU array."""
-    return from_array(np.from_dlpack(ext_tensor))
+    return of_users_array(np.from_dlpack(ext_tensor))
 
 
 # ---------------------------------------------------------------------- filled

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from lucid.functions.arguments import describe
+from lucid.functions.conversion import cast
 from lucid.functions.elementwise import choose
 from lucid.functions.promotion import operand
 from lucid.functions.shape import broadcast, checked_index, permuted, reshaped, select
@@ -27,9 +28,9 @@ from lucid.ir.errors import (
     OptionError,
     ShapeError,
 )
-from lucid.ir.types import Shape, i64
+from lucid.ir.types import Shape, has_dtype, i64
 from lucid.tensor.context import context
-from lucid.tensor.core import emit, from_array
+from lucid.tensor.core import emit, from_array, of_users_array
 from lucid.tensor.writing import write_
 
 Picks = list[tuple[int, Tensor]]  # axis of the view, and the index for it
@@ -177,7 +178,11 @@ def _entry(item: Any) -> Any:
             array = array.astype(np.int64)
         if array.dtype.kind not in "biu":
             raise DTypeError(f"indexing: arrays used as indices hold integers or bools, not {item}")
-        return array if array.dtype.kind == "b" else from_array(array.astype(np.int64))
+        if array.dtype.kind == "b":
+            return array
+        if isinstance(item, np.ndarray) and context.recorder is not None and has_dtype(item):
+            return cast(of_users_array(item), i64)  # read at each call
+        return from_array(array.astype(np.int64))
     if hasattr(item, "__index__"):
         return item.__index__()
     raise ArgumentError(

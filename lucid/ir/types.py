@@ -96,6 +96,11 @@ def dtype_of_numpy(dtype: np.dtype[np.generic]) -> DType:
         ) from None
 
 
+def has_dtype(array: np.ndarray) -> bool:
+    """Whether lucid has a dtype for the array's elements."""
+    return array.dtype in _BY_NUMPY
+
+
 @dataclass(frozen=True)
 class TensorType:
     """Element type and static shape: `f32[64,128]`, `i64[]`."""

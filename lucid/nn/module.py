@@ -43,10 +43,8 @@ class Module:
     _forward_pre_hooks: dict[int, Callable[..., Any]]
 
     def __init__(self) -> None:
-        for register in _REGISTERS:
+        for register in (*_REGISTERS, "_forward_hooks", "_forward_pre_hooks"):
             object.__setattr__(self, register, {})
-        for register in ("_forward_hooks", "_forward_pre_hooks"):
-            object.__setattr__(self, register, tracing.HookDict())
         object.__setattr__(self, "_transient", set())
         object.__setattr__(self, "training", True)
 

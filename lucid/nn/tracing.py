@@ -7,7 +7,7 @@ are met when they are called, or a parameter is read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
@@ -30,21 +30,6 @@ def note_change() -> None:
 def meet(module: Module, path: str) -> None:
     """Make the running trace depend on the module: attributes, parameters, submodules, hooks."""
     hooks.meet(module, path)
-    hooks.live(lambda: HookDict.changes, "changes to the hooks of modules")
-
-
-class HookDict(dict[int, Callable[..., Any]]):
-    """A module's hooks; all changes to any module's are counted, for traces to see."""
-
-    changes = 0
-
-    def __setitem__(self, number: int, hook: Callable[..., Any]) -> None:
-        HookDict.changes += 1
-        super().__setitem__(number, hook)
-
-    def pop(self, number: int, *default: Any) -> Any:
-        HookDict.changes += 1
-        return super().pop(number, *default)
 
 
 def path_of(module: Module) -> str:

@@ -17,6 +17,7 @@ from lucid.runtime.addresses import address_of
 
 _ALIGNMENT = 64
 _RECORD_WORDS = 8
+_NOTHING = object()  # no input is this one
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,7 @@ class Context:
         self.table[inputs + outputs] = start + -start % _ALIGNMENT
         self.table[inputs + outputs + 1] = ctypes.addressof(self.record)
         self.address = ctypes.addressof(self.table)
-        self.bound: list[object] = [None] * inputs
+        self.bound: list[object] = [_NOTHING] * inputs
         self._addresses = [0] * inputs
         self._copies: dict[int, np.ndarray] = {}
         self._written: list[tuple[int, int, int]] = []
@@ -116,7 +117,7 @@ class Context:
             if expected.live:
                 self.doubles[number] = self._number(expected, given)
                 continue
-            bound[number] = None
+            bound[number] = _NOTHING
             array = expected.check(given)
             self._addresses[number] = self.table[number] = address_of(array)
             bound[number] = array
@@ -154,7 +155,7 @@ class Context:
         self._written = sorted(spans)
         for (_, stop, first), (start, _, second) in pairwise(self._written):
             if start < stop:
-                self.bound[first] = self.bound[second] = None
+                self.bound[first] = self.bound[second] = _NOTHING
                 names = (self.expected[n].name for n in sorted((first, second)))
                 raise ArgumentError(
                     f"inputs {' and '.join(names)} are both written and share memory"

@@ -179,7 +179,7 @@ class BatchLevel(Level):
         if not self.owns(target):
             raise LucidError(
                 f"{UNMAPPED_TARGET}\n  self:  {target._describe()}\n  other: {value._describe()}\n"
-                "hint: make it from a mapped tensor, as x.new_zeros or lucid.zeros_like(x) + 0 * x"
+                "hint: lucid.zeros_like of a mapped tensor makes one that can be written"
             )
         check_writable(target)
         value = fitted(target, value)

@@ -201,6 +201,8 @@ class TensorCore(Operand):
         result._value = self._value
         result._counter = self._counter
         result._line = self._line
+        if context.recorder is not None:
+            context.recorder.aliases.add(id(result))
         return result
 
     def _own_copy(self) -> Tensor:
@@ -401,6 +403,15 @@ def from_array(array: np.ndarray, requires_grad: bool = False) -> Tensor:
     tensor._line = _user_line()
     if requires_grad:
         tensor._set_requires_grad(True)
+    return tensor
+
+
+def of_users_array(array: np.ndarray) -> Tensor:
+    """A tensor on the memory of an array that the user has; a trace reads it at each call."""
+    tensor = of_array(array)
+    if context.recorder is not None:
+        context.recorder.adopt_array(tensor)
+    tensor._line = _user_line()
     return tensor
 
 

@@ -53,6 +53,9 @@ class Level(ABC):
     ) -> Result:
         """Call a custom Function on inputs that this level acts on; return its ctx as well."""
 
+    def keep_private_history(self, tensor: TensorCore) -> None:
+        """Keep what the custom forward that runs knows of the tensor's tangent, past its end."""
+
     def alias(self, tensor: TensorCore, alias: TensorCore) -> None:
         """Let another handle of the same memory be to this level what the tensor is."""
 

@@ -81,6 +81,8 @@ def write_(target: TensorCore, value: TensorCore) -> Tensor:
     value = fitted(target, value)
     if context.mutation_guard is not None:
         context.mutation_guard.before_write(target)
+    if context.forward is not None:
+        context.forward.guard.before_write(target)
     if context.recorder is not None:
         context.recorder.write(target, value)
     else:

@@ -17,7 +17,7 @@ from lucid.ir.types import TensorType, f32, i64
 from lucid.runtime import compile_graph
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
-SIZES = (1, 3, 4, 6, 17)
+SIZES = (1, 3, 4, 6, 17, 40)
 
 
 class Program:

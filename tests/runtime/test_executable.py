@@ -150,7 +150,7 @@ def test_all_indexed_ops_check(write: Callable[..., ops.Operand]) -> None:
     source = graph.add_input(TensorType(f32, (2,)))
     graph.outputs = [write(base, index, source)]
     executable = compile_graph(graph)
-    with pytest.raises(IndexOutOfRangeError, match="index 4 is out of range for axis 0"):
+    with pytest.raises(IndexOutOfRangeError, match=r"index 4 is out of range for axis 0"):
         executable.call([np.zeros(4, np.float32), np.array([1, 4]), np.zeros(2, np.float32)])
 
 
@@ -164,13 +164,15 @@ def test_the_gradient_of_a_gather_checks_too() -> None:
     zeros = np.zeros((2, 4), np.float32)
     (got,) = executable.call([zeros, np.array([[-1], [2]])])
     assert got.tolist() == [[0, 0, 0, 1], [0, 0, 1, 0]]
-    with pytest.raises(IndexOutOfRangeError, match="^scatter_add: index -5 is out of range"):
+    with pytest.raises(IndexOutOfRangeError, match=r"^scatter_add: index -5 is out of range"):
         executable.call([zeros, np.array([[0], [-5]])])
 
 
 WRONG_INPUTS: list[tuple[list[object], type[Exception], str]] = [
     ([floats(1, 2, 3)], ArgumentError, "the step takes 3 inputs, 1 were given"),
     ([[1, 2, 3], floats(0, 0, 0), 1.0], ArgumentError, r"input 0 \(model.total\) is an array"),
+    ([None, floats(0, 0, 0), 1.0], ArgumentError, "is an array, not a NoneType"),
+    ([floats(1, 2, 3), floats(0, 0, 0), None], ArgumentError, "is a number, not a NoneType"),
     ([floats(1, 2), floats(0, 0, 0), 1.0], ShapeError, r"shape \(3,\) expected, not \(2,\)"),
     ([floats(1, 2, 3), np.zeros(3), 1.0], DTypeError, "float32 expected, not float64"),
     ([np.zeros(6, np.float32)[::2], floats(0, 0, 0), 1.0], ArgumentError, "strides of"),
@@ -184,6 +186,32 @@ def test_a_wrong_input_is_refused(inputs: list[object], error: type, message: st
         executable.call(inputs)
     (got,) = executable.call([floats(1, 2, 3), floats(0, 0, 0), 1.0])
     assert got.tolist() == [1, 2, 3]
+
+
+def test_a_state_with_repeated_elements_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="is written, but repeats elements"):
+        compile_graph(counter(), [(0,), None, None])
+
+
+def test_a_graph_may_be_empty() -> None:
+    graph = Graph()
+    assert compile_graph(graph).call([]) == []
+    x = graph.add_input(TensorType(f32, (0, 3)))
+    graph.outputs = [ops.sum(x, axes=(0,)), ops.exp(x)]
+    zero, nothing = compile_graph(graph).call([np.zeros((0, 3), np.float32)])
+    assert zero.tolist() == [0, 0, 0]
+    assert nothing.shape == (0, 3)
+
+
+def test_a_state_bound_again_after_a_refused_call_is_the_new_one() -> None:
+    executable = compile_graph(counter())
+    first, second, x = floats(1, 2, 3), floats(4, 5, 6), floats(1, 1, 1)
+    executable.call([first, x, 1.0])
+    with pytest.raises(ShapeError):
+        executable.call([second, floats(1), 1.0])
+    (before,) = executable.call([first, x, 1.0])
+    assert before.tolist() == [2, 3, 4]
+    assert (first.tolist(), second.tolist()) == ([3, 4, 5], [4, 5, 6])
 
 
 def test_a_read_only_state_is_refused() -> None:

@@ -1,0 +1,105 @@
+"""What stands for a call's arguments while it is traced: handles on inputs, live scalars."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from lucid.compiler.recorder import Recorder
+from lucid.compiler.scalars import LiveSource
+from lucid.compiler.signature import Call, argument_names, same_view
+from lucid.compiler.tree import map_tree
+from lucid.ir.errors import TraceError
+from lucid.tensor.core import TensorCore, _new
+from lucid.tensor.storage import Storage, VersionCounter
+
+
+class StandIns:
+    """The arguments with a traced handle for each tensor and a live scalar for each float.
+
+    Tensors on one memory stand on one input, so that writes through one show in the others. One
+    that is state of the step as well stands for itself.
+
+    Attributes:
+        args, kwargs: what the function is called with.
+        handles: one per tensor argument.
+        pinned: tensor arguments that are state, by position.
+    """
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        call: Call,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        state: set[Storage],
+    ) -> None:
+        self._recorder = recorder
+        self._call = call
+        self.handles: list[TensorCore] = []
+        self.pinned: dict[int, TensorCore] = {}
+        self._shared = self._storages_with_several_views()
+        self._storages: dict[Storage, Storage] = {}
+        self._counters: dict[VersionCounter, VersionCounter] = {}
+        self._names: list[str] = []
+        tensors, floats = iter(call.tensors), iter(range(len(call.floats)))
+
+        def stand_in(leaf: Any, path: str) -> Any:
+            if isinstance(leaf, (TensorCore, np.ndarray)):
+                return self._handle(next(tensors), path, state)
+            if type(leaf) is float or isinstance(leaf, np.floating):
+                i = next(floats)
+                return recorder.live_scalar(LiveSource(path, None, i), call.floats[i])
+            return leaf
+
+        names = argument_names(function, args)
+        self.args = tuple(map_tree(stand_in, a, name) for a, name in zip(args, names, strict=True))
+        self.kwargs = {name: map_tree(stand_in, kwargs[name], name) for name in sorted(kwargs)}
+
+    def _storages_with_several_views(self) -> set[Storage]:
+        first: dict[Storage, TensorCore] = {}
+        return {
+            tensor._storage
+            for tensor in self._call.tensors
+            if not same_view(tensor, first.setdefault(tensor._storage, tensor))
+        }
+
+    def _handle(self, tensor: TensorCore, path: str, state: set[Storage]) -> TensorCore:
+        """A leaf that stands for an argument."""
+        position = len(self.handles)
+        earlier = self._call.tensors[:position]
+        same = next((i for i, other in enumerate(earlier) if other is tensor), None)
+        if same is not None:
+            handle = self.handles[same]
+        elif tensor._array is None:
+            raise TraceError(f"argument {path} belongs to a trace that has ended")
+        elif tensor._storage in state:
+            handle = self.pinned[position] = tensor
+        else:
+            handle = self._new_handle(tensor, tensor._array, position, path)
+        self.handles.append(handle)
+        self._recorder.positions.setdefault(id(handle), position)
+        return handle
+
+    def _new_handle(
+        self, tensor: TensorCore, array: np.ndarray, position: int, path: str
+    ) -> TensorCore:
+        outer = tensor._storage
+        is_whole = outer in self._shared
+        storage = self._storages.get(outer)
+        if storage is None:
+            assert outer.array is not None
+            storage = self._storages[outer] = Storage.of_array(outer.array if is_whole else array)
+            cell = self._recorder.add_cell(storage, "arg", position)
+            cell.is_whole = is_whole
+            cell.value.name = path.replace("[", "_").replace("]", "").replace("'", "")
+            self._recorder.argument_storages.add(outer)
+        handle = _new(storage, tensor.type, array, tensor._chain if is_whole else ())
+        handle._line = tensor._line
+        handle._counter = self._counters.setdefault(tensor._counter, handle._counter)
+        handle._requires_grad = tensor.requires_grad
+        handle._grad = tensor._grad
+        return handle

@@ -1,0 +1,210 @@
+"""The end of a trace: what Python holds by then becomes outputs and writes of the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lucid.autograd.node import OpNode
+from lucid.autograd.outputs import reaches_freed
+from lucid.compiler.outcomes import (
+    Alias,
+    Copied,
+    FromArgument,
+    FromLive,
+    FromProgram,
+    GradBefore,
+    Outcome,
+    Same,
+    View,
+)
+from lucid.compiler.recorder import GradUse, Recorder
+from lucid.compiler.results import Differentiable, leaves_of
+from lucid.compiler.scalars import is_live
+from lucid.compiler.tree import map_tree
+from lucid.ir.errors import TraceError
+from lucid.ir.graph import Value
+from lucid.tensor.core import TensorCore
+
+
+@dataclass(slots=True, eq=False)
+class GradOutcome:
+    """What a leaf's `.grad` is after the step; `outcome` None: nothing."""
+
+    use: GradUse
+    outcome: Outcome | None
+
+
+class Finisher:
+    """Turns results, gradients and written state into outcomes.
+
+    Attributes:
+        result: the returned tree with an `Outcome` in place of each leaf.
+        grads: the gradients that were set.
+        counters: (argument number or version counter, how far it moves).
+        differentiable: what results need that can be differentiated outside.
+    """
+
+    def __init__(self, recorder: Recorder, handles: list[TensorCore]) -> None:
+        self._recorder = recorder
+        self._handles = handles
+        self._slots: dict[Any, int] = {}
+        self._outcomes: dict[int, Outcome] = {}
+        self._originals = {
+            id(use.original): use for use in recorder.grads.values() if use.original is not None
+        }
+        self.result: Any = None
+        self.grads: list[GradOutcome] = []
+        self.counters: list[tuple[Any, int]] = []
+        self.differentiable: Differentiable | None = None
+
+    def finish(self, result: Any, function: Callable[..., Any]) -> Finisher:
+        """Take down everything; the graph gets its outputs and writes."""
+        recorder = self._recorder
+        leaves: list[tuple[Any, Outcome]] = []
+
+        def note(leaf: Any, path: str) -> Outcome:
+            outcome = self._outcome(leaf)
+            leaves.append((leaf, outcome))
+            return outcome
+
+        self.result = map_tree(note, result)
+        self._find_differentiable(leaves, function)
+        for use in recorder.grads.values():
+            assert use.leaf is not None
+            if use.was_set and use.leaf._grad is not use.original:
+                grad = use.leaf._grad
+                self.grads.append(GradOutcome(use, None if grad is None else self._outcome(grad)))
+        for storage, cell in recorder.cells.items():
+            if cell.is_written:
+                assert storage.value is not None
+                recorder.graph.writes.append((cell.value, storage.value))
+        self._check_histories()
+        self._count_versions()
+        self._handles = []
+        self._originals = {}
+        return self
+
+    def _slot(self, key: Any, value: Value) -> int:
+        if key not in self._slots:
+            self._slots[key] = len(self._recorder.graph.outputs)
+            self._recorder.graph.outputs.append(value)
+        return self._slots[key]
+
+    def _outcome(self, leaf: Any) -> Outcome:
+        known = self._outcomes.get(id(leaf))
+        if known is None:
+            known = self._outcomes[id(leaf)] = self._new_outcome(leaf)
+        return known
+
+    def _new_outcome(self, leaf: Any) -> Outcome:
+        if is_live(leaf):
+            return FromLive(self._slot(leaf.value, leaf.value))
+        if isinstance(leaf, TensorCore):
+            return self._outside(leaf) or self._computed(leaf)
+        if isinstance(leaf, np.ndarray):
+            environment = self._recorder.environment
+            known = environment is not None and environment.holds_memory_of(leaf)
+            return Same(leaf) if known else Copied(leaf)
+        _refuse_lazy(leaf)
+        return Same(leaf)
+
+    def _outside(self, leaf: TensorCore) -> Outcome | None:
+        """How to get at a tensor that is from outside, or shows memory from there."""
+        recorder, storage = self._recorder, leaf._storage
+        if id(leaf) in recorder.positions:
+            return FromArgument(recorder.positions[id(leaf)])
+        if id(leaf) in self._originals:
+            return GradBefore(self._originals[id(leaf)])
+        cell = recorder.cells.get(storage)
+        if cell is None:
+            met = storage.recorder is recorder or leaf._array is None
+            return None if met else Same(leaf)
+        if cell.kind == "constant":
+            return None
+        if leaf._array is not None and id(leaf) not in recorder.aliases:
+            return Same(leaf)
+        base = leaf._base
+        if base is not None and base._storage is storage:
+            if not leaf.requires_grad or (base.is_leaf and type(leaf.grad_fn) is OpNode):
+                return View(self._outcome(base), leaf._view_chain, leaf.requires_grad)
+            return None
+        if leaf.requires_grad:
+            return None
+        return Alias(cell, leaf._chain, None if cell.kind == "arg" else leaf._counter)
+
+    def _computed(self, leaf: TensorCore) -> FromProgram:
+        """An output of the program."""
+        self._recorder.value_of(leaf)
+        storage = leaf._storage
+        assert storage.value is not None
+        count = len(self._slots)
+        slot = self._slot(storage, storage.value)
+        type, chain, version = storage.value.type, leaf._chain, leaf._counter.value
+        is_first = not chain and (slot == count or not self._has_root(slot))
+        outcome = FromProgram(slot, type, chain, version, is_first)
+        outcome.is_freed = leaf.requires_grad and reaches_freed(leaf)
+        return outcome
+
+    def _has_root(self, slot: int) -> bool:
+        return any(
+            isinstance(outcome, FromProgram) and outcome.slot == slot and outcome.is_first
+            for outcome in self._outcomes.values()
+        )
+
+    def _find_differentiable(
+        self, leaves: list[tuple[Any, Outcome]], function: Callable[..., Any]
+    ) -> None:
+        """Note which results can be differentiated outside, and with respect to what."""
+        tensors = [pair for pair in leaves if isinstance(pair[0], (TensorCore, np.ndarray))]
+        positions = [
+            i
+            for i, (tensor, outcome) in enumerate(tensors)
+            if isinstance(outcome, FromProgram)
+            and not outcome.is_freed
+            and tensor.grad_fn is not None
+        ]
+        if not positions:
+            return
+        written = [cell for cell in self._recorder.cells.values() if cell.is_written]
+        self.differentiable = Differentiable(
+            function,
+            positions,
+            leaves_of([tensors[i][0] for i in positions], self._handles),
+            [cell.storage for cell in written if cell.kind == "state"],
+            [cell.position for cell in written if cell.kind == "arg"],
+        )
+
+    def _check_histories(self) -> None:
+        for tensor, history in self._recorder.histories.values():
+            cell = self._recorder.cells.get(tensor._storage)
+            if (
+                tensor._requires_grad
+                and tensor._grad_fn is not history[0]
+                and (cell is not None and cell.kind != "constant")
+            ):
+                raise TraceError(
+                    "a tensor from outside of the compiled function was written with a value that "
+                    f"requires grad, so its history would grow with every call\n"
+                    f"  {tensor._describe()}\n"
+                    "hint: write under lucid.no_grad(), or detach() the value"
+                )
+
+    def _count_versions(self) -> None:
+        positions = {handle._counter: i for i, handle in reversed([*enumerate(self._handles)])}
+        for counter, before in self._recorder.counters.items():
+            delta = counter.value - before
+            if delta:
+                self.counters.append((positions.get(counter, counter), delta))
+
+
+def _refuse_lazy(leaf: Any) -> None:
+    """Raise for a result whose computation has not happened yet."""
+    if hasattr(type(leaf), "__next__"):
+        raise TraceError(
+            f"the compiled function returns a {type(leaf).__name__}, whose items are computed "
+            "after the call\nhint: return a list"
+        )

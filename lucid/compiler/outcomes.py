@@ -1,0 +1,249 @@
+"""What a step leaves behind, as a program can make it again at each call: results and gradients."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from lucid.compiler.recorder import Cell, GradUse
+from lucid.compiler.results import freed_history
+from lucid.compiler.signature import Call
+from lucid.compiler.tree import map_tree
+from lucid.ir.types import TensorType
+from lucid.tensor.context import context
+from lucid.tensor.core import TensorCore, ViewChain, _new, alias, of_array
+from lucid.tensor.storage import Storage, VersionCounter
+from lucid.tensor.tensor import Tensor
+from lucid.tensor.writing import replay
+
+
+class Run:
+    """One call of a program.
+
+    Attributes:
+        outputs: what the native step returned.
+        roots: the tensors that own the outputs, once there are any.
+        done: outcomes that are made, by identity: what was one object while tracing stays one.
+    """
+
+    __slots__ = ("call", "done", "outputs", "roots")
+
+    def __init__(self, call: Call, count: int) -> None:
+        self.call = call
+        self.outputs: Sequence[np.ndarray] = ()
+        self.roots: list[Tensor | None] = [None] * count
+        self.done: dict[Outcome, Any] = {}
+
+
+class Outcome:
+    """Makes one value after each call."""
+
+    __slots__ = ()
+
+    def make(self, run: Run) -> Any:
+        """The value for this call."""
+        raise NotImplementedError
+
+    def of(self, run: Run) -> Any:
+        """The value for this call, made once."""
+        if self in run.done:
+            return run.done[self]
+        made = run.done[self] = self.make(run)
+        return made
+
+
+class Same(Outcome):
+    """What doesn't depend on the call."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def make(self, run: Run) -> Any:
+        return self.value
+
+
+class Copied(Outcome):
+    """A NumPy array that the step made; two calls don't share it."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: np.ndarray) -> None:
+        self.value = value
+
+    def make(self, run: Run) -> Any:
+        return self.value.copy()
+
+
+class FromProgram(Outcome):
+    """One of the program's outputs, seen through a view chain.
+
+    Attributes:
+        is_first: whether it is the tensor that owns the output; others are aliases and views.
+        is_freed: it requires grad, and its graph was freed inside of the step.
+    """
+
+    __slots__ = ("chain", "is_first", "is_freed", "slot", "type", "version")
+
+    def __init__(
+        self, slot: int, type: TensorType, chain: ViewChain, version: int, is_first: bool
+    ) -> None:
+        self.slot = slot
+        self.type = type
+        self.chain = chain
+        self.version = version
+        self.is_first = is_first
+        self.is_freed = False
+
+    def make(self, run: Run) -> Tensor:
+        root = run.roots[self.slot]
+        if root is None:
+            storage = Storage(self.type)
+            array = storage.array = run.outputs[self.slot]
+            root = run.roots[self.slot] = _new(storage, self.type, array, ())
+            root._counter.value = self.version
+        result: Tensor = root
+        if self.chain:
+            result = replayed(root, self.chain, False)
+        elif not self.is_first:
+            result = alias(root)
+        if self.is_freed:
+            freed_history(result)
+        return result
+
+
+class FromLive(Outcome):
+    """A Python float that the program computes."""
+
+    __slots__ = ("slot",)
+
+    def __init__(self, slot: int) -> None:
+        self.slot = slot
+
+    def make(self, run: Run) -> float:
+        return float(run.outputs[self.slot])
+
+
+class FromArgument(Outcome):
+    """An argument itself."""
+
+    __slots__ = ("position",)
+
+    def __init__(self, position: int) -> None:
+        self.position = position
+
+    def make(self, run: Run) -> TensorCore:
+        return run.call.tensors[self.position]
+
+
+class GradBefore(Outcome):
+    """The gradient that the call found; it is taken before the step sets a new one."""
+
+    __slots__ = ("use",)
+
+    def __init__(self, use: GradUse) -> None:
+        self.use = use
+
+    def make(self, run: Run) -> TensorCore | None:
+        return leaf_of(self.use, run.call)._grad
+
+
+class View(Outcome):
+    """A view of a tensor from outside, with its history where it has one."""
+
+    __slots__ = ("base", "chain", "grad_enabled")
+
+    def __init__(self, base: Outcome, chain: ViewChain, grad_enabled: bool) -> None:
+        self.base = base
+        self.chain = chain
+        self.grad_enabled = grad_enabled
+
+    def make(self, run: Run) -> Tensor:
+        result: Tensor = replayed(self.base.of(run), self.chain, self.grad_enabled)
+        return result
+
+
+class Alias(Outcome):
+    """A tensor without history on the memory of an argument, of state or of a gradient."""
+
+    __slots__ = ("cell", "chain", "counter")
+
+    def __init__(self, cell: Cell, chain: ViewChain, counter: VersionCounter | None) -> None:
+        self.cell = cell
+        self.chain = chain
+        self.counter = counter  # None: the argument's
+
+    def make(self, run: Run) -> Tensor:
+        cell = self.cell
+        base: Tensor
+        if cell.kind == "arg" and not cell.is_whole:
+            base = alias(run.call.tensors[cell.position])
+        else:
+            storage = storage_of(cell, run.call)
+            base = _new(storage, storage.root_type, storage.array, ())
+            if cell.kind == "arg":
+                base._counter = run.call.tensors[cell.position]._counter
+        if self.counter is not None:
+            base._counter = self.counter
+        if self.chain:
+            base = replayed(base, self.chain, False)
+        return base
+
+
+def shows_gradient(outcome: Outcome) -> bool:
+    """Whether a result is a gradient that the call found, or a view of one."""
+    if isinstance(outcome, View):
+        return shows_gradient(outcome.base)
+    if isinstance(outcome, Alias):
+        return outcome.cell.kind == "grad"
+    return isinstance(outcome, GradBefore)
+
+
+def leaf_of(use: GradUse, call: Call) -> TensorCore:
+    """The leaf whose gradient is meant, in this call."""
+    if use.position >= 0:
+        return call.tensors[use.position]
+    assert use.leaf is not None
+    return use.leaf
+
+
+def storage_of(cell: Cell, call: Call) -> Storage:
+    """The memory behind an input of the program, in this call."""
+    if cell.kind == "arg":
+        return call.tensors[cell.position]._storage
+    if cell.kind != "grad":
+        return cell.storage
+    leaf = call.tensors[cell.position] if cell.leaf is None else cell.leaf
+    assert leaf._grad is not None
+    return leaf._grad._storage
+
+
+def replayed(tensor: TensorCore, chain: Any, grad_enabled: bool) -> Any:
+    """A view of `tensor`; `grad_enabled` says whether it gets a history."""
+    before = context.grad_enabled
+    context.grad_enabled = grad_enabled
+    try:
+        return replay(tensor, chain)
+    finally:
+        context.grad_enabled = before
+
+
+def with_copies(args: Any, kwargs: Any, positions: list[int]) -> Any:
+    """The arguments, with those at `positions` among the tensors copied before they are written."""
+    count = itertools.count()
+
+    def copied(leaf: Any, _: str) -> Any:
+        if not isinstance(leaf, (TensorCore, np.ndarray)):
+            return leaf
+        if next(count) not in positions:
+            return leaf
+        copy = of_array(np.array(leaf._array if isinstance(leaf, TensorCore) else leaf))
+        if isinstance(leaf, TensorCore):
+            copy._requires_grad = leaf.requires_grad
+        return copy
+
+    return map_tree(copied, (args, kwargs))

@@ -1,0 +1,87 @@
+"""Memory that two inputs of a step share: no problem as long as neither of them is written."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+
+from lucid.ir.errors import LucidError
+from lucid.ir.graph import Input, Value
+
+Span = tuple[int, int]
+
+
+class Sharing:
+    """Finds shared memory, cheaply where an array owns its memory and so do those of the state.
+
+    Shared storages of tensors are one input; what is left is memory that NumPy or another library
+    shares behind our back. Raises `LucidError` when the state itself overlaps.
+    """
+
+    def __init__(
+        self, entries: Sequence[Input], arrays: Sequence[Any], written: set[Value]
+    ) -> None:
+        self._names = [entry.source or entry.value.name for entry in entries]
+        self._written = frozenset(i for i, e in enumerate(entries) if e.value in written)
+        bound = [(i, array) for i, array in enumerate(arrays) if array is not None]
+        self._identities = {id(array): i for i, array in bound}
+        self._are_owners = all(array.base is None for _, array in bound)
+        spans = sorted((*_span(array), i) for i, array in bound if array.size)
+        self._spans = spans
+        self._written_spans = [entry for entry in spans if entry[2] in self._written]
+        self._starts = [low for low, _, _ in self._written_spans]
+        self._writes_arguments = any(arrays[i] is None for i in self._written)
+        self._check_state()
+
+    def _check_state(self) -> None:
+        end, last = 0, -1
+        for low, high, number in self._spans:
+            if low < end and (number in self._written or last in self._written):
+                self._refuse(last, number)
+            if high > end:
+                end, last = high, number
+
+    def check(self, given: Sequence[tuple[int, np.ndarray]]) -> None:
+        """Look at the arrays of one call; `given` are inputs by number, without those of state."""
+        if not self._written:
+            return
+        for number, array in given:
+            known = self._identities.get(id(array))
+            if known is not None and (known in self._written or number in self._written):
+                self._refuse(known, number)
+            if array.base is not None or not self._are_owners:
+                self._check_one(number, array)
+        if self._writes_arguments and len(given) > 1:
+            self._check_pairs(given)
+
+    def _check_one(self, number: int, array: np.ndarray) -> None:
+        low, high = _span(array)
+        if number in self._written:
+            for start, stop, other in self._spans:
+                if low < stop and start < high:
+                    self._refuse(other, number)
+            return
+        place = bisect_right(self._starts, high - 1) - 1
+        if place >= 0 and self._written_spans[place][1] > low:
+            self._refuse(self._written_spans[place][2], number)
+
+    def _check_pairs(self, given: Sequence[tuple[int, np.ndarray]]) -> None:
+        for i, (number, array) in enumerate(given):
+            for other, second in given[:i]:
+                either = number in self._written or other in self._written
+                if either and np.shares_memory(array, second):
+                    self._refuse(other, number)
+
+    def _refuse(self, first: int, second: int) -> NoReturn:
+        raise LucidError(
+            "two inputs of the step share memory, and one is written: "
+            f"{self._names[first]} and {self._names[second]}\nhint: clone() one of them"
+        )
+
+
+def _span(array: np.ndarray) -> Span:
+    low, high = np.lib.array_utils.byte_bounds(array)
+    return low, high

@@ -1,0 +1,302 @@
+"""Python values that a trace depends on: each can say whether it still holds, and be put back."""
+
+from __future__ import annotations
+
+import math
+import types
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lucid.tensor.core import TensorCore
+
+SCALARS = (int, float, bool, str, bytes, type(None))
+
+
+class _Absent:
+    def __repr__(self) -> str:
+        return "absent"
+
+
+ABSENT = _Absent()
+
+
+class Attributes:
+    """An object's attributes as a mapping, where it has no `__dict__` to look into."""
+
+    __slots__ = ("of",)
+
+    def __init__(self, of: object) -> None:
+        self.of = of
+
+    def __getitem__(self, name: str) -> Any:
+        try:
+            return getattr(self.of, name)
+        except AttributeError:
+            raise KeyError(name) from None
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        setattr(self.of, name, value)
+
+    def __delitem__(self, name: str) -> None:
+        delattr(self.of, name)
+
+
+class ClassAttributes(Attributes):
+    """A class's own attributes, unbound."""
+
+    __slots__ = ()
+
+    def __getitem__(self, name: str) -> Any:
+        return vars(self.of)[name]
+
+
+@dataclass(slots=True)
+class Watch:
+    """One Python value that the trace could have read.
+
+    Attributes:
+        path: how the user gets at it.
+        owner, key: where it stands: `owner[key]`, or the contents of a closure cell (key None).
+        expected: what was there; ABSENT: nothing.
+        in_module: whether it belongs to a Module, whose changes move the epoch.
+        attribute: the name it is read by, for attributes of objects; else None.
+        code: the function that reads it, for globals and closures; else None.
+    """
+
+    path: str
+    owner: Any
+    key: Any
+    expected: Any
+    in_module: bool
+    attribute: str | None = None
+    code: types.CodeType | None = None
+
+    def found(self) -> Any:
+        try:
+            return self.owner.cell_contents if self.key is None else self.owner[self.key]
+        except (ValueError, KeyError, IndexError):
+            return ABSENT
+
+    def holds(self) -> bool:
+        return _is_same(self.found(), self.expected)
+
+    def failure(self) -> str:
+        return f"{self.path}: {brief(self.expected)} -> {brief(self.found())}"
+
+    def put_back(self) -> None:
+        if self.key is None:
+            self.owner.cell_contents = self.expected
+        elif self.expected is ABSENT:
+            del self.owner[self.key]
+        else:
+            self.owner[self.key] = self.expected
+
+
+def _is_same(found: Any, expected: Any) -> bool:
+    """Whether a value is what it was: the same object, or a number or text that is equal."""
+    if found is expected:
+        return True
+    if type(found) is not type(expected) or not isinstance(found, SCALARS):
+        return False
+    if type(found) is float:
+        both_nan = math.isnan(found) and math.isnan(expected)
+        same_sign = math.copysign(1.0, found) == math.copysign(1.0, expected)
+        return both_nan or (found == expected and same_sign)
+    return bool(found == expected)
+
+
+@dataclass(slots=True)
+class LengthWatch:
+    """The number of entries of a list, dict or deque that was walked."""
+
+    path: str
+    owner: Any
+    copy: Any  # of a container that isn't large
+    expected: int
+    in_module: bool
+
+    def holds(self) -> bool:
+        return len(self.owner) == self.expected
+
+    def failure(self) -> str:
+        return f"len({self.path}): {self.expected} -> {len(self.owner)}"
+
+    def put_back(self) -> None:
+        if self.copy is None:
+            if isinstance(self.owner, list):
+                del self.owner[self.expected :]
+            return
+        self.owner.clear()
+        if isinstance(self.owner, dict):
+            self.owner.update(self.copy)
+        else:
+            self.owner.extend(self.copy)
+
+
+@dataclass(slots=True)
+class SetWatch:
+    """The members of a set."""
+
+    path: str
+    owner: set[Any]
+    expected: frozenset[Any]
+    in_module: bool
+
+    def holds(self) -> bool:
+        return self.owner == self.expected
+
+    def failure(self) -> str:
+        return f"{self.path}: {brief(set(self.expected))} -> {brief(self.owner)}"
+
+    def put_back(self) -> None:
+        self.owner.clear()
+        self.owner |= self.expected
+
+
+@dataclass(slots=True)
+class ArrayWatch:
+    """The contents of a NumPy array from outside, which Python may have computed with.
+
+    A tensor that is made on such an array reads it at each call, and needs no watch.
+    """
+
+    path: str
+    array: np.ndarray
+    expected: np.ndarray
+    code: types.CodeType | None = None
+    attribute: str | None = None
+    in_module: bool = False
+
+    def holds(self) -> bool:
+        return self.array.tobytes() == self.expected.tobytes()
+
+    def failure(self) -> str:
+        return f"{self.path}: the contents of the array changed"
+
+    def put_back(self) -> None:
+        self.array[...] = self.expected
+
+
+@dataclass(slots=True)
+class FlagWatch:
+    """A tensor's memory, hooks, and whether it requires grad; changing them moves the epoch."""
+
+    path: str
+    tensor: TensorCore
+    expected: bool
+    storage: object
+    hooks: dict[int, Any]
+    in_module: bool = True
+
+    def holds(self) -> bool:
+        tensor = self.tensor
+        return (
+            tensor._requires_grad == self.expected
+            and tensor._storage is self.storage
+            and hooks_of(tensor).keys() == self.hooks.keys()
+        )
+
+    def failure(self) -> str:
+        now = hooks_of(self.tensor)
+        if now.keys() != self.hooks.keys():
+            added, removed = now.keys() - self.hooks.keys(), self.hooks.keys() - now.keys()
+            return f"hooks of {self.path}: {len(added)} added, {len(removed)} removed"
+        if self.tensor._storage is not self.storage:
+            return f"{self.path}.data: assigned anew"
+        return f"{self.path}.requires_grad: {self.expected} -> {self.tensor._requires_grad}"
+
+    def put_back(self) -> None:
+        """Remove the hooks that were added; the rest is restored by the recorder."""
+        for hooks in _hook_dicts(self.tensor):
+            for number in hooks.keys() - self.hooks.keys():
+                del hooks[number]
+
+
+def _hook_dicts(tensor: TensorCore) -> list[dict[int, Any]]:
+    """A leaf's hooks on its gradient, and those on its accumulation."""
+    node = tensor.__dict__.get("_kept_accumulator")
+    found = [tensor._hooks, None if node is None else node.post_accumulate_hooks]
+    return [hooks for hooks in found if hooks]
+
+
+def hooks_of(tensor: TensorCore) -> dict[int, Any]:
+    """All hooks of a leaf by their numbers."""
+    merged: dict[int, Any] = {}
+    for hooks in _hook_dicts(tensor):
+        merged |= hooks
+    return merged
+
+
+AnyWatch = Watch | LengthWatch | SetWatch | ArrayWatch | FlagWatch
+
+
+def brief(value: Any) -> str:
+    """A value for a message, on one line."""
+    if isinstance(value, TensorCore):
+        return f"a tensor {value.type}"
+    if isinstance(value, np.ndarray):
+        return f"an array {value.dtype}{list(value.shape)}"
+    text = repr(value)
+    return text if len(text) <= 60 and " at 0x" not in text else f"a {type(value).__name__}"
+
+
+class Guard:
+    """All watches of a program, arranged so that one call's look at them costs little.
+
+    Attributes:
+        gated: those to look at only when the epoch moved.
+    """
+
+    __slots__ = ("_cells", "_items", "_lengths", "_others", "gated", "watches")
+
+    def __init__(self, watches: list[AnyWatch]) -> None:
+        self.watches = [watch for watch in watches if not watch.in_module]
+        self.gated = [watch for watch in watches if watch.in_module]
+        self._cells: list[tuple[Any, Any]] = []
+        self._items: list[tuple[Any, Any, Any]] = []
+        self._lengths: list[tuple[Any, int]] = []
+        self._others: list[AnyWatch] = []
+        for watch in self.watches:
+            if isinstance(watch, LengthWatch):
+                self._lengths.append((watch.owner, watch.expected))
+            elif not isinstance(watch, Watch) or watch.expected is ABSENT:
+                self._others.append(watch)
+            elif watch.key is None:
+                self._cells.append((watch.owner, watch.expected))
+            else:
+                self._items.append((watch.owner, watch.key, watch.expected))
+
+    def failure(self) -> str | None:
+        """The first watch that looks at every call and doesn't hold; None if all do."""
+        try:
+            for cell, expected in self._cells:
+                if cell.cell_contents is not expected:
+                    return self._first()
+            for owner, key, expected in self._items:
+                if owner[key] is not expected:
+                    return self._first()
+        except (ValueError, KeyError, IndexError):
+            return self._first()
+        for owner, length in self._lengths:
+            if len(owner) != length:
+                return self._first()
+        for watch in self._others:
+            if not watch.holds():
+                return watch.failure()
+        return None
+
+    def _first(self) -> str | None:
+        return first_failure(self.watches)
+
+    def gated_failure(self) -> str | None:
+        return first_failure(self.gated)
+
+
+def first_failure(watches: list[AnyWatch]) -> str | None:
+    """Why the first watch that doesn't hold fails; None if all hold."""
+    for watch in watches:
+        if not watch.holds():
+            return watch.failure()
+    return None

@@ -1,0 +1,18 @@
+"""Functions of functions: derivatives and mapping over examples, nested in any order."""
+
+from lucid.func.forward import jvp
+from lucid.func.jacobians import hessian, jacfwd, jacrev
+from lucid.func.reverse import grad, grad_and_value, value_and_grad, vjp
+from lucid.func.vmapping import vmap
+
+__all__ = [
+    "grad",
+    "grad_and_value",
+    "hessian",
+    "jacfwd",
+    "jacrev",
+    "jvp",
+    "value_and_grad",
+    "vjp",
+    "vmap",
+]

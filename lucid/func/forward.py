@@ -1,0 +1,89 @@
+"""`jvp`: derivatives in a direction, by forward mode."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from lucid.autograd.dual import DualLevel, linked_alias
+from lucid.func.reverse import split_aux
+from lucid.ir import ops
+from lucid.ir.errors import ArgumentError, LucidError, OptionError
+from lucid.tensor.core import TensorCore
+from lucid.tensor.tree import flatten, structure
+
+API = "jvp(f, primals, tangents)"
+
+
+def jvp(
+    func: Callable[..., Any],
+    primals: Any,
+    tangents: Any,
+    *,
+    strict: bool = False,
+    has_aux: bool = False,
+) -> Any:
+    """Return `func(*primals)` and its derivative in the direction of the tangents.
+
+    Shapes: tangents as the primals. `strict`: an output that depends on no primal is an error
+    instead of a zero tangent. With `has_aux` the result is (output, tangent, aux).
+
+    >>> import lucid
+    >>> lucid.func.jvp(lucid.sin, (lucid.tensor(0.0),), (lucid.tensor(2.0),))
+    (tensor(0.), tensor(2.))
+    """
+    if not isinstance(primals, tuple):
+        raise ArgumentError(
+            f"{API}: Expected primals to be a tuple. E.g. it should be valid to call f(*primals)."
+        )
+    values, rebuild = flatten(primals)
+    directions = flatten(tangents)[0]
+    if structure(primals) != structure(tangents):
+        raise LucidError(
+            f"{API}: Expected primals and tangents to have the same python structure. For example, "
+            "if primals is a tuple of 3 tensors, tangents also must be. Got primals with structure "
+            f"{structure(primals)} and tangents with structure {structure(tangents)}"
+        )
+    _check("primals", values)
+    _check("tangents", directions)
+    level = DualLevel()
+    with level.entered():
+        duals = []
+        for value, direction in zip(values, directions, strict=True):
+            dual = linked_alias(value)
+            level.set_tangent(dual, direction)
+            duals.append(dual)
+        output, aux = split_aux(func(*rebuild(duals)), has_aux, API)
+        results, rebuild_output = flatten(output)
+        found = [_tangent(level, result, strict) for result in results]
+    parts = (output, rebuild_output(found))
+    return (*parts, aux) if has_aux else parts
+
+
+def _check(name: str, values: list[Any]) -> None:
+    if not values:
+        raise OptionError(f"{API}: Expected {name} to contain at least one Tensor.")
+    for value in values:
+        if not isinstance(value, TensorCore):
+            raise ArgumentError(f"{API}: Expected {name} to only contain Tensors, got {type(value)}")
+        if not value.dtype.is_floating_point:
+            kind = name.removesuffix("s")
+            raise OptionError(f"Expected {kind} to be floating point, but got: {value.dtype!r}")
+
+
+def _tangent(level: DualLevel, result: Any, strict: bool) -> Any:
+    if not isinstance(result, TensorCore):
+        raise LucidError(
+            f"{API}: expected f(*primals) to return only tensors, got unsupported type "
+            f"{type(result)}"
+        )
+    tangent = level.tangent_of(result)
+    if tangent is not None:
+        return tangent
+    if strict:
+        raise LucidError(
+            "jvp(f, primals, tangents, strict=True): The output of f is independent of the inputs. "
+            "This is not allowed with strict=True."
+        )
+    with level.below():
+        return ops.zeros_like(result)

@@ -1,0 +1,297 @@
+"""Transformations by reverse mode: `grad`, `value_and_grad`, `vjp`.
+
+The function runs on other handles of its inputs, each with a node of its own that the engine stops
+at. Their histories go on into those of the inputs, so that what an outer transformation
+differentiates is found, and never mixed up with what this one does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, cast
+
+from lucid.autograd.engine import BackwardRun, _roots
+from lucid.autograd.function import BackwardCFunction
+from lucid.autograd.node import AccumulateGrad, Edge, Gradients, Node, edge_of, iterate_graph
+from lucid.func.arguments import Argnums, chosen, normalized, replaced
+from lucid.func.vmapping import _as
+from lucid.ir import ops
+from lucid.ir.errors import LucidError, OptionError
+from lucid.tensor.batched import Batched
+from lucid.tensor.context import context
+from lucid.tensor.core import TensorCore, alias
+from lucid.tensor.tree import flatten, structure
+
+
+class InputNode(Node):
+    """The history of an input inside of the function that is differentiated.
+
+    Attributes:
+        is_running: the function still runs, so that gradients with respect to the input may be
+            asked for later.
+    """
+
+    is_running = False
+
+    def __init__(self, tensor: TensorCore) -> None:
+        edge = edge_of(tensor) if context.grad_enabled else None
+        super().__init__((edge,), (tensor._type,))
+
+    def apply(self, gradients: Gradients) -> Gradients:
+        return gradients
+
+
+class Inputs:
+    """The inputs that one transformation differentiates with respect to.
+
+    Attributes:
+        tensors: what the function gets for them.
+        edges: where their gradients arrive.
+    """
+
+    def __init__(self, values: Sequence[Any]) -> None:
+        for value in values:
+            if not isinstance(value, TensorCore):
+                raise OptionError(f"Thing passed to transform API must be Tensor, got {type(value)}")
+            if not value.dtype.is_floating_point:
+                raise LucidError(
+                    "only Tensors of floating point dtype can require gradients, not "
+                    f"{value.dtype!r}"
+                )
+        self.nodes = [InputNode(value) for value in values]
+        self.edges: list[Edge] = [(node, 0) for node in self.nodes]
+        self.tensors = [alias(value) for value in values]
+        for tensor, node in zip(self.tensors, self.nodes, strict=True):
+            tensor._grad_fn, tensor._requires_grad = node, True
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Run the function inside of the block, with gradients recorded whatever is set outside."""
+        before = context.grad_enabled
+        context.grad_enabled = True
+        self._set_running(True)
+        try:
+            yield
+        finally:
+            context.grad_enabled = before
+            self._set_running(False)
+
+    def _set_running(self, is_running: bool) -> None:
+        for node in self.nodes:
+            node.is_running = is_running
+
+    def matters_outside(self, tensors: Sequence[TensorCore]) -> bool:
+        """Whether something outside can be differentiated with respect to what made the tensors."""
+        return any(map(self._is_outside, iterate_graph(_histories(tensors))))
+
+    def _is_outside(self, node: Node) -> bool:
+        return isinstance(node, AccumulateGrad) or (
+            isinstance(node, InputNode) and node.is_running and node not in self.nodes
+        )
+
+    def gradients(
+        self, outputs: Sequence[TensorCore], seeds: Sequence[TensorCore | None], retain: bool
+    ) -> list[TensorCore]:
+        """The gradients of the outputs, zeros where they don't depend on an input.
+
+        They are differentiable themselves as far as something outside could ask for it.
+        """
+        kept = [i for i, output in enumerate(outputs) if output.requires_grad]
+        given = [seed for seed in seeds if seed is not None]
+        create_graph = context.grad_enabled and self._may_be_differentiated([*outputs, *given])
+        run = BackwardRun(retain or create_graph, create_graph, self.edges)
+        run.run(_roots([outputs[i] for i in kept], [seeds[i] for i in kept], create_graph))
+        found = [
+            run.captured[edge] if edge in run.captured else ops.zeros_like(tensor)
+            for edge, tensor in zip(self.edges, self.tensors, strict=True)
+        ]
+        return [self.freed(gradient) for gradient in found]
+
+    def _may_be_differentiated(self, tensors: Sequence[TensorCore]) -> bool:
+        """Whether the gradients' own history may matter: a custom backward may use anything."""
+        return any(
+            self._is_outside(node) or _is_users_function(node)
+            for node in iterate_graph(_histories(tensors))
+        )
+
+    def freed(self, tensor: TensorCore) -> TensorCore:
+        """The tensor without a history that ends at these inputs."""
+        if not _histories([tensor]) or self.matters_outside([tensor]):
+            return tensor
+        return _without_history(tensor)
+
+    def freed_tree(self, tree: Any) -> Any:
+        """As `freed`, for each tensor of a tree."""
+        leaves, rebuild = flatten(tree)
+        return rebuild([self.freed(x) if isinstance(x, TensorCore) else x for x in leaves])
+
+
+def _histories(tensors: Sequence[TensorCore]) -> list[Node]:
+    """The nodes that made the tensors, and what is behind them if they are handles of a vmap."""
+    found = []
+    for tensor in tensors:
+        behind: TensorCore | None = tensor
+        while behind is not None:
+            if behind.requires_grad:
+                edge = edge_of(behind)
+                assert edge is not None
+                found.append(edge[0])
+            behind = behind._inner if isinstance(behind, Batched) else None
+    return found
+
+
+def _is_users_function(node: Node) -> bool:
+    return isinstance(node, BackwardCFunction) and not (
+        node._forward_cls.__module__.startswith("lucid.")
+    )
+
+
+def _without_history(tensor: TensorCore) -> TensorCore:
+    if not isinstance(tensor, Batched):
+        return alias(tensor)
+    result = tensor._level.wrap(_without_history(tensor._inner))
+    for level in context.levels:
+        level.alias(tensor, result)
+    return result
+
+
+def split_aux(result: Any, has_aux: bool, api: str) -> tuple[Any, Any]:
+    """The function's output and what it returns beside it. Raises `LucidError` for no pair."""
+    if not has_aux:
+        return result, None
+    if not (isinstance(result, tuple) and len(result) == 2):
+        raise LucidError(
+            f"{api}: output of function f should be a tuple: (output, aux) if has_aux is True"
+        )
+    return result
+
+
+# ---------------------------------------------------------------------- grad
+
+
+def _evaluated(
+    func: Callable[..., Any],
+    argnums: Argnums,
+    has_aux: bool,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> tuple[Any, Any, Any]:
+    """Gradients, value and aux of a function with a scalar result."""
+    api = "grad_and_value(f)(*args)"
+    numbers = normalized(argnums, len(args))
+    leaves, rebuild = flatten(chosen(args, numbers))
+    inputs = Inputs(leaves)
+    with inputs.running():
+        result = func(*replaced(args, numbers, rebuild(list(inputs.tensors))), **kwargs)
+    output, aux = split_aux(result, has_aux, api)
+    if not isinstance(output, TensorCore):
+        raise LucidError(f"{api}: Expected f(*args) to return a Tensor, got {type(output)}")
+    if output.ndim:
+        raise LucidError(
+            f"{api}: Expected f(*args) to return a scalar Tensor, got tensor with {output.ndim} "
+            "dims. Maybe you wanted to use the vjp or jacrev APIs instead?"
+        )
+    gradients = rebuild(inputs.gradients([output], [None], retain=has_aux))
+    return gradients, inputs.freed(output), inputs.freed_tree(aux)
+
+
+def grad(
+    func: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False
+) -> Callable[..., Any]:
+    """Return the function that computes the gradient of `func`, whose result is a scalar.
+
+    The gradient has the structure of the argument `argnums`, or is a tuple for several; with
+    `has_aux`, where `func` returns (output, aux), the result is (gradient, aux).
+
+    >>> import lucid
+    >>> lucid.func.grad(lucid.func.grad(lucid.sin))(lucid.tensor(0.5))
+    tensor(-0.4794)
+    """
+
+    @_as(func)
+    def gradient(*args: Any, **kwargs: Any) -> Any:
+        gradients, _, aux = _evaluated(func, argnums, has_aux, args, kwargs)
+        return (gradients, aux) if has_aux else gradients
+
+    return gradient
+
+
+def grad_and_value(
+    func: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False
+) -> Callable[..., Any]:
+    """As `grad`; the function returns (gradient, value), or (gradient, (value, aux))."""
+
+    @_as(func)
+    def both(*args: Any, **kwargs: Any) -> Any:
+        gradients, value, aux = _evaluated(func, argnums, has_aux, args, kwargs)
+        return gradients, ((value, aux) if has_aux else value)
+
+    return both
+
+
+def value_and_grad(
+    func: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False
+) -> Callable[..., Any]:
+    """As `grad`; the function returns (value, gradient), or ((value, aux), gradient).
+
+    >>> import lucid
+    >>> lucid.func.value_and_grad(lambda x: (x * x).sum())(lucid.tensor([1.0, 2.0]))
+    (tensor(5.), tensor([2., 4.]))
+    """
+
+    @_as(func)
+    def both(*args: Any, **kwargs: Any) -> Any:
+        gradients, value, aux = _evaluated(func, argnums, has_aux, args, kwargs)
+        return ((value, aux) if has_aux else value), gradients
+
+    return both
+
+
+# ---------------------------------------------------------------------- vjp
+
+
+def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
+    """Return `func(*primals)` and the function from its cotangents to those of the primals.
+
+    The latter returns a tuple, one entry per primal; it may be called again, and mapped. With
+    `has_aux` the result is (output, function, aux).
+
+    >>> import lucid
+    >>> y, pull_back = lucid.func.vjp(lucid.sin, lucid.tensor([0.0, 1.0]))
+    >>> pull_back(lucid.ones(2))
+    (tensor([1.0000, 0.5403]),)
+    """
+    api = "vjp(f, *primals)"
+    leaves, rebuild = flatten(primals)
+    inputs = Inputs(leaves)
+    with inputs.running():
+        result = func(*rebuild(list(inputs.tensors)))
+    output, aux = split_aux(result, has_aux, api)
+    outputs, rebuild_output = flatten(output)
+    for tensor in outputs:
+        if not isinstance(tensor, TensorCore):
+            raise LucidError(
+                f"{api}: expected f(*primals) to return only tensors, got unsupported type "
+                f"{type(tensor)}"
+            )
+        if not tensor.dtype.is_floating_point:
+            raise LucidError(
+                "vjp(f, ...): All outputs of f must be floating-point Tensors, got Tensor with "
+                f"dtype {tensor.dtype!r}"
+            )
+
+    def pull_back(cotangents: Any) -> Any:
+        given = flatten(cotangents)[0]
+        if structure(cotangents) != structure(output):
+            raise LucidError(
+                "Expected pytree structure of cotangents to be the same as pytree structure of "
+                f"outputs to the function. cotangents: {structure(cotangents)}, primal output: "
+                f"{structure(output)}"
+            )
+        return rebuild(inputs.gradients(cast(Any, outputs), given, retain=True))
+
+    freed = rebuild_output([inputs.freed(tensor) for tensor in outputs])
+    if has_aux:
+        return freed, pull_back, inputs.freed_tree(aux)
+    return freed, pull_back

@@ -1,0 +1,297 @@
+"""Circular and hyperbolic functions and their inverses, made of the ops that there are.
+
+Each is a Function with the textbook derivative, so that it appears by its name in the IR and its
+gradient does not run through the steps of the approximation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from lucid.autograd.function import Function
+from lucid.functions.elementwise import abs as absolute
+from lucid.functions.elementwise import (
+    choose,
+    cos,
+    exp,
+    expm1,
+    log,
+    log1p,
+    maximum,
+    minimum,
+    rsqrt,
+    sin,
+    sqrt,
+)
+from lucid.functions.promotion import floating, promoted
+from lucid.functions.tensors import Tensor
+
+_HALF_PI = math.pi / 2
+_QUARTER_PI = math.pi / 4
+_LOG_2 = math.log(2.0)
+
+# Minimax quotient for (atan(x) - x) / x^3 in x^2 on |x| <= 0.66.
+# Reference: Moshier, "Methods and Programs for Mathematical Functions" (Cephes atan), 1989.
+_ATAN_OVER = (
+    -8.750608600031904122785e-1,
+    -1.615753718733365076637e1,
+    -7.500855792314704667340e1,
+    -1.228866684490136173410e2,
+    -6.485021904942025371773e1,
+)
+_ATAN_UNDER = (
+    1.0,
+    2.485846490142306297962e1,
+    1.650270098316988542046e2,
+    4.328810604912902668951e2,
+    4.853903996359136964868e2,
+    1.945506571482613964425e2,
+)
+
+
+def _polynomial(x: Tensor, coefficients: Sequence[float]) -> Tensor:
+    """Horner's rule, the highest power first."""
+    result: Any = coefficients[0]
+    for coefficient in coefficients[1:]:
+        result = result * x + coefficient
+    whole: Tensor = result
+    return whole
+
+
+def _odd(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """An odd function from its right half; a zero keeps its sign."""
+    half = function(absolute(x))
+    return choose(x == 0, x, choose(x < 0, -half, half))
+
+
+def _right_atan(a: Tensor) -> Tensor:
+    """atan of numbers that aren't negative, in three ranges."""
+    far, middle = a > 1 + math.sqrt(2), a > 0.66
+    reduced = choose(far, -1.0 / choose(far, a, 1.0), choose(middle, (a - 1) / (a + 1), a))
+    z = reduced * reduced
+    curve = z * (_polynomial(z, _ATAN_OVER) / _polynomial(z, _ATAN_UNDER))
+    offset = choose(far, _HALF_PI, choose(middle, _QUARTER_PI, 0.0))
+    return offset + (reduced * curve + reduced)
+
+
+def _right_sinh(a: Tensor) -> Tensor:
+    near = expm1(choose(a < 1, a, 1.0))
+    root = exp(a * 0.5)  # squared last: as large as the result may be
+    far = 0.5 * root * root - 0.5 / (root * root)
+    return choose(a < 1, 0.5 * (near + near / (near + 1)), far)
+
+
+def _right_asinh(a: Tensor) -> Tensor:
+    large = a > 1e8
+    inner = choose(large, 1.0, a)
+    square = inner * inner
+    return choose(large, log(a) + _LOG_2, log1p(inner + square / (1 + sqrt(square + 1))))
+
+
+def _curve(
+    name: str, value: Callable[[Tensor], Tensor], slope: Callable[[Tensor], Tensor]
+) -> Callable[[Any], Tensor]:
+    """The Function of this name with this value and slope, as a function of a tensor."""
+
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return value(x)
+
+    def backward(ctx: Any, g: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        return g * slope(x)
+
+    body = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+    function: Any = type(name.capitalize(), (Function,), {"__doc__": f"{name} of x.", **body})
+
+    def applied(input: Any) -> Tensor:
+        result: Tensor = function.apply(floating(input, name))
+        return result
+
+    return applied
+
+
+# ---------------------------------------------------------------------- circular
+
+
+def _cathetus(x: Tensor) -> Tensor:
+    """sqrt(1 - x^2), accurate near 1; NaN beyond."""
+    return sqrt((1 - x) * (1 + x))
+
+
+def _whole_atan(x: Tensor) -> Tensor:
+    return _odd(_right_atan, x)
+
+
+_tan = _curve("tan", lambda x: sin(x) / cos(x), lambda x: 1 / (cos(x) * cos(x)))
+_atan = _curve("atan", _whole_atan, lambda x: 1 / (x * x + 1))
+_asin = _curve(
+    "asin", lambda x: 2 * _whole_atan(x / (1 + _cathetus(x))), lambda x: 1 / _cathetus(x)
+)
+_acos = _curve("acos", lambda x: 2 * _right_atan(sqrt((1 - x) / (1 + x))), lambda x: -1 / _cathetus(x))
+
+
+def tan(input: Tensor) -> Tensor:
+    """Return the tangent of angles in radians, a float."""
+    return _tan(input)
+
+
+def asin(input: Tensor) -> Tensor:
+    """Return the angle in [-pi/2, pi/2] with this sine; NaN beyond [-1, 1]."""
+    return _asin(input)
+
+
+def acos(input: Tensor) -> Tensor:
+    """Return the angle in [0, pi] with this cosine; NaN beyond [-1, 1]."""
+    return _acos(input)
+
+
+def atan(input: Tensor) -> Tensor:
+    """Return the angle in [-pi/2, pi/2] with this tangent."""
+    return _atan(input)
+
+
+class Atan2(Function):
+    """The angle of the point (x, y)."""
+
+    @staticmethod
+    def forward(ctx: Any, y: Tensor, x: Tensor) -> Tensor:
+        ctx.save_for_backward(y, x)
+        return _angle(y, x)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor]:
+        y, x = ctx.saved_tensors
+        scaled = g / (x * x + y * y)
+        return scaled * x, -scaled * y
+
+
+def _angle(y: Tensor, x: Tensor) -> Tensor:
+    """atan2 as C has it: signed zeros and infinities included."""
+    rise, run = absolute(y), absolute(x)
+    infinite = (rise == math.inf) & (run == math.inf)
+    quotient = rise / choose(run == 0, 1.0, run)
+    quotient = choose(run == 0, choose(rise == 0, 0.0, math.inf), quotient)
+    quotient = choose(infinite, 1.0, quotient)
+    angle = _right_atan(choose((rise != rise) | (run != run), math.nan, quotient))
+    angle = choose(_is_negative(x), math.pi - angle, angle)
+    return choose(_is_negative(y), -angle, angle)
+
+
+def _is_negative(x: Tensor) -> Tensor:
+    """Whether the sign bit is set, that of -0.0 too."""
+    negative: Tensor = (x < 0) | ((x == 0) & (1 / x < 0))
+    return negative
+
+
+def atan2(input: Tensor, other: Tensor) -> Tensor:
+    """Return the angle in [-pi, pi] of the points (other, input), in their common dtype."""
+    y, x = promoted(input, other, "atan2")
+    result: Tensor = Atan2.apply(floating(y, "atan2"), floating(x, "atan2"))
+    return result
+
+
+class Hypot(Function):
+    """sqrt(x^2 + y^2), where the squares may overflow."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, y: Tensor) -> Tensor:
+        a, b = absolute(x), absolute(y)
+        longer, shorter = maximum(a, b), minimum(a, b)
+        simple = (longer == 0) | (longer == math.inf)
+        ratio = shorter / choose(simple, 1.0, longer)
+        infinite = (a == math.inf) | (b == math.inf)
+        length = choose(simple, longer, longer * sqrt(1 + ratio * ratio))
+        length = choose(infinite, math.inf, length)
+        ctx.save_for_backward(x, y, length)
+        return length
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor]:
+        x, y, length = ctx.saved_tensors
+        return g * (x / length), g * (y / length)
+
+
+def hypot(input: Tensor, other: Tensor) -> Tensor:
+    """Return the length of the hypotenuse over legs of these lengths, without overflow."""
+    x, y = promoted(input, other, "hypot")
+    result: Tensor = Hypot.apply(floating(x, "hypot"), floating(y, "hypot"))
+    return result
+
+
+def sinc(input: Tensor) -> Tensor:
+    """Return `sin(pi x) / (pi x)`, and 1 at 0."""
+    x = floating(input, "sinc") * math.pi
+    zero = x == 0
+    return choose(zero, 1.0, sin(x) / choose(zero, 1.0, x))
+
+
+def deg2rad(input: Tensor) -> Tensor:
+    """Return angles in degrees as radians."""
+    return floating(input, "deg2rad") * (math.pi / 180)
+
+
+def rad2deg(input: Tensor) -> Tensor:
+    """Return angles in radians as degrees."""
+    return floating(input, "rad2deg") * (180 / math.pi)
+
+
+# ---------------------------------------------------------------------- hyperbolic
+
+
+def _whole_sinh(x: Tensor) -> Tensor:
+    return _odd(_right_sinh, x)
+
+
+def _whole_cosh(x: Tensor) -> Tensor:
+    root = exp(absolute(x) * 0.5)
+    return 0.5 * root * root + 0.5 / (root * root)
+
+
+def _beyond(x: Tensor) -> Tensor:
+    """sqrt(x^2 - 1), accurate near 1; NaN within."""
+    return sqrt((x - 1) * (x + 1))
+
+
+def _whole_acosh(x: Tensor) -> Tensor:
+    large = x > 1e8
+    above = choose(large, 1.0, x - 1)
+    return choose(large, log(x) + _LOG_2, log1p(above + sqrt(above * (above + 2))))
+
+
+_sinh = _curve("sinh", _whole_sinh, lambda x: cosh(x))
+_cosh = _curve("cosh", _whole_cosh, lambda x: sinh(x))
+_asinh = _curve("asinh", lambda x: _odd(_right_asinh, x), lambda x: rsqrt(x * x + 1))
+_acosh = _curve("acosh", _whole_acosh, lambda x: 1 / _beyond(x))
+_atanh = _curve(
+    "atanh",
+    lambda x: _odd(lambda a: 0.5 * log1p(2 * a / (1 - a)), x),
+    lambda x: 1 / ((1 - x) * (1 + x)),
+)
+
+
+def sinh(input: Tensor) -> Tensor:
+    """Return the hyperbolic sine, a float."""
+    return _sinh(input)
+
+
+def cosh(input: Tensor) -> Tensor:
+    """Return the hyperbolic cosine, a float."""
+    return _cosh(input)
+
+
+def asinh(input: Tensor) -> Tensor:
+    """Return the inverse hyperbolic sine, a float."""
+    return _asinh(input)
+
+
+def acosh(input: Tensor) -> Tensor:
+    """Return the inverse hyperbolic cosine, a float; NaN below 1."""
+    return _acosh(input)
+
+
+def atanh(input: Tensor) -> Tensor:
+    """Return the inverse hyperbolic tangent, a float; infinite at -1 and 1, NaN beyond."""
+    return _atanh(input)

@@ -1,0 +1,96 @@
+"""Anomaly mode names the backward that made NaN."""
+
+from __future__ import annotations
+
+import pytest
+from custom_functions import define, first_line, leaf, numbers, other_lines
+
+import lucid
+from lucid import autograd
+
+MakesNaN = define(lambda ctx, x: x * 2, lambda ctx, g: g * float("nan"), "MakesNaN")
+MESSAGE = "Function 'MakesNaNBackward' returned nan values in its 0th output."
+
+
+def test_the_function_and_its_line_are_named(run):
+    def body(x):
+        with autograd.detect_anomaly():
+            y = MakesNaN.apply(x)
+            y.sum().backward()
+
+    with pytest.raises(RuntimeError) as caught:
+        run(body, leaf([1.0]))
+    assert first_line(caught) == MESSAGE
+    assert other_lines(caught).startswith("  MakesNaNBackward, recorded at test_anomaly.py:")
+    assert other_lines(caught).endswith("y = MakesNaN.apply(x)")
+
+
+def test_ops_are_named_as_well(run):
+    def body(x):
+        with autograd.detect_anomaly():
+            (x.sqrt() * 0).sum().backward()
+
+    with pytest.raises(RuntimeError) as caught:
+        run(body, leaf([0.0]))
+    assert first_line(caught) == (
+        "Function 'SqrtBackward' returned nan values in its 0th output."
+    )
+
+
+def test_around_a_compiled_step_it_finds_the_same(run):
+    x = leaf([1.0])
+    with pytest.raises(RuntimeError) as caught, autograd.detect_anomaly():
+        run(lambda x: MakesNaN.apply(x).sum().backward(), x)
+    assert first_line(caught) == MESSAGE
+    assert x.grad is None
+
+
+def test_numbers_pass(run):
+    def body(x):
+        with autograd.detect_anomaly():
+            (x * 2).sum().backward()
+
+    x = leaf([1.0])
+    run(body, x)
+    assert numbers(x.grad) == [2.0]
+
+
+def test_without_check_nan_nothing_is_looked_at(run):
+    def body(x):
+        with autograd.detect_anomaly(check_nan=False):
+            MakesNaN.apply(x).sum().backward()
+
+    x = leaf([1.0])
+    run(body, x)
+    assert lucid.isnan(x.grad).all()
+
+
+def test_the_mode_ends_with_its_block_though_it_raises():
+    with pytest.raises(KeyError), autograd.detect_anomaly():
+        assert autograd.is_anomaly_enabled()
+        assert autograd.is_anomaly_check_nan_enabled()
+        raise KeyError
+    assert not autograd.is_anomaly_enabled()
+
+
+def test_set_detect_anomaly_works_at_once_and_as_a_block():
+    autograd.set_detect_anomaly(True)
+    assert autograd.is_anomaly_enabled()
+    with autograd.set_detect_anomaly(False):
+        assert not autograd.is_anomaly_enabled()
+    assert autograd.is_anomaly_enabled()
+    autograd.set_detect_anomaly(False)
+    assert not autograd.is_anomaly_enabled()
+    with autograd.set_detect_anomaly(True, check_nan=False):
+        assert not autograd.is_anomaly_check_nan_enabled()
+    assert not autograd.is_anomaly_enabled()
+
+
+def test_detect_anomaly_decorates():
+    @autograd.detect_anomaly()
+    def step(x):
+        MakesNaN.apply(x).sum().backward()
+
+    with pytest.raises(RuntimeError) as caught:
+        step(leaf([1.0]))
+    assert first_line(caught) == MESSAGE

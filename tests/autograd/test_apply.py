@@ -1,0 +1,338 @@
+"""Calling a custom Function: styles, arguments, grad mode."""
+
+from __future__ import annotations
+
+import pytest
+from custom_functions import Square, define, first_line, leaf, numbers
+
+import lucid
+from lucid.autograd import Function
+
+
+class Scale(Function):
+    """In the two-method style, with defaults."""
+
+    @staticmethod
+    def forward(x, factor=2, shift=3):
+        return x * factor + shift
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.factor, ctx.inputs, ctx.output = inputs[1], inputs, output
+        ctx.grad_mode = lucid.is_grad_enabled()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * ctx.factor, None, None
+
+
+def test_the_first_example(run):
+    x = leaf([3.0])
+    run(lambda x: Square.apply(x).sum().backward(), x)
+    assert numbers(x.grad) == [6.0]
+
+
+def test_forward_runs_with_grad_off_but_its_inputs_still_require_grad(run):
+    def forward(ctx, x):
+        ctx.facts = x.requires_grad, (x * 2).requires_grad, lucid.is_grad_enabled()
+        return x * 2
+
+    fn = define(forward)
+    assert run(lambda x: fn.apply(x).grad_fn.facts, leaf([1.0])) == (True, False, False)
+
+
+def test_backward_runs_with_the_grad_mode_of_create_graph(run):
+    def backward(ctx, grad):
+        ctx.modes.append(lucid.is_grad_enabled())
+        return grad, None
+
+    def forward(ctx, x, modes):
+        ctx.modes = modes
+        return x * 1
+
+    fn = define(forward, backward)
+
+    def body(x):
+        modes = []
+        for create_graph in (False, True):
+            lucid.autograd.grad(fn.apply(x, modes).sum(), x, create_graph=create_graph)
+        return modes
+
+    assert run(body, leaf([1.0])) == [False, True]
+
+
+def test_enable_grad_inside_forward_builds_a_private_graph(run):
+    def forward(ctx, x):
+        with lucid.enable_grad():
+            inner = x.detach().requires_grad_()
+            cube = inner * inner * inner
+        ctx.inner, ctx.cube = inner, cube
+        return cube.detach()
+
+    def backward(ctx, grad):
+        return lucid.autograd.grad(ctx.cube, ctx.inner, grad)[0]
+
+    fn = define(forward, backward)
+    x = leaf([2.0])
+    run(lambda x: fn.apply(x).sum().backward(), x)
+    assert numbers(x.grad) == [12.0]
+
+
+def test_the_custom_backward_replaces_what_enable_grad_recorded_for_an_output(run):
+    def forward(ctx, x):
+        with lucid.enable_grad():
+            return x * x * x
+
+    fn = define(forward, lambda ctx, grad: grad * 100)
+    x = leaf([2.0])
+    run(lambda x: fn.apply(x).sum().backward(), x)
+    assert numbers(x.grad) == [100.0]
+
+
+def test_setup_context_runs_once_with_all_arguments_and_the_output_and_grad_off(run):
+    def body(x):
+        y = Scale.apply(x, shift=7)
+        ctx = y.grad_fn
+        return y, len(ctx.inputs), ctx.inputs[1:], ctx.grad_mode, ctx.needs_input_grad
+
+    y, count, defaults, grad_mode, needs = run(body, leaf([1.0]))
+    assert numbers(y) == [9.0]
+    assert (count, defaults, grad_mode) == (3, (2, 7), False)
+    assert needs == (True, False, False)
+
+
+def test_no_graph_is_made_without_grad_mode_or_without_an_input_that_requires_grad(run):
+    def body(x, constant):
+        with lucid.no_grad():
+            y = Square.apply(x)
+        z = Square.apply(constant)
+        return y.grad_fn, y.requires_grad, z.grad_fn, z.requires_grad
+
+    assert run(body, leaf([1.0]), leaf([1.0], False)) == (None, False, None, False)
+
+
+def test_saving_is_validated_only_when_a_graph_is_made(run):
+    def forward(ctx, x):
+        ctx.save_for_backward(3)
+        return x * 2
+
+    fn = define(forward)
+
+    def body(x):
+        with lucid.no_grad():
+            return fn.apply(x)
+
+    assert numbers(run(body, leaf([1.0]))) == [2.0]
+    with pytest.raises(TypeError) as caught:
+        run(lambda x: fn.apply(x), leaf([1.0]))
+    message = "save_for_backward can only save variables, but argument 0 is of type int"
+    assert str(caught.value) == message
+
+
+def test_other_arguments_arrive_untouched(run):
+    fn = define(lambda ctx, x, how: x * len(how["by"]), lambda ctx, grad: (grad, None))
+    x = leaf([1.0])
+    y = run(lambda x: fn.apply(x, {"by": [1, 2, 3]}), x)
+    assert numbers(y) == [3.0]
+
+
+def test_a_gradient_for_something_that_is_no_tensor_is_refused(run):
+    fn = define(lambda ctx, x, k: x * k, lambda ctx, grad: (grad, 1.0))
+    with pytest.raises(RuntimeError) as caught:
+        run(lambda x: fn.apply(x, 3).sum().backward(), leaf([1.0]))
+    assert first_line(caught) == (
+        "function FnBackward returned a gradient different than None at position 2, but the "
+        "corresponding forward input was not a Variable"
+    )
+
+
+def test_tensors_in_a_container_are_not_tracked(run):
+    fn = define(lambda ctx, xs: xs[0] * 2)
+    assert run(lambda x: fn.apply([x]).requires_grad, leaf([1.0])) is False
+
+
+def test_keyword_arguments_take_the_slot_of_their_parameter(run):
+    fn = define(lambda ctx, x, k=2: x * k, lambda ctx, grad: (grad * 5, None))
+    x = leaf([1.0])
+
+    def body(x):
+        y = fn.apply(x, k=5)
+        y.sum().backward()
+        return y.grad_fn.needs_input_grad
+
+    assert run(body, x) == (True, False)
+    assert numbers(x.grad) == [5.0]
+
+
+def test_a_default_that_is_left_out_has_no_slot_in_the_one_method_style(run):
+    fn = define(lambda ctx, x, k=2: x * k, lambda ctx, grad: grad * 2)
+    x = leaf([1.0])
+    run(lambda x: fn.apply(x).sum().backward(), x)
+    assert numbers(x.grad) == [2.0]
+
+
+def test_a_tensor_passed_by_keyword_gets_its_gradient(run):
+    fn = define(lambda ctx, x, y: x * y, lambda ctx, grad: (grad, 5 * grad))
+    x, y = leaf([1.0]), leaf([2.0])
+    run(lambda x, y: fn.apply(x, y=y).sum().backward(), x, y)
+    assert numbers(y.grad) == [5.0]
+
+
+def test_keyword_only_parameters_are_allowed_and_have_no_slot(run):
+    fn = define(lambda ctx, x, *, k: x * k, lambda ctx, grad: grad * 3)
+    x = leaf([1.0])
+
+    def body(x):
+        y = fn.apply(x, k=3)
+        y.sum().backward()
+        return y, y.grad_fn.needs_input_grad
+
+    y, needs = run(body, x)
+    assert (numbers(y), numbers(x.grad), needs) == ([3.0], [3.0], (True,))
+
+
+def test_an_unknown_keyword_is_named(run):
+    with pytest.raises(TypeError) as caught:
+        run(lambda x: Square.apply(x, power=3), leaf([1.0]))
+    assert str(caught.value) == "Square.apply: got an unexpected keyword argument 'power'"
+
+
+def test_a_missing_argument_is_named(run):
+    fn = define(lambda ctx, x, weight: x * weight)
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'weight'"):
+        run(lambda x: fn.apply(x), leaf([1.0]))
+    with pytest.raises(TypeError) as caught:
+        run(lambda x: Scale.apply(), leaf([1.0]))
+    assert str(caught.value) == "Scale.apply: missing a required argument: 'x'"
+
+
+def test_the_same_tensor_in_two_slots_gets_both_gradients(run):
+    fn = define(lambda ctx, a, b: a + b, lambda ctx, grad: (grad * 10, grad * 100))
+    x = leaf([1.0])
+    run(lambda x: fn.apply(x, x).sum().backward(), x)
+    assert numbers(x.grad) == [110.0]
+
+
+def test_the_base_class_has_no_forward(run):
+    with pytest.raises(NotImplementedError) as caught:
+        run(lambda x: Function.apply(x), leaf([1.0]))
+    assert str(caught.value) == (
+        "You must implement the forward function for custom autograd.Function."
+    )
+
+
+def test_a_function_is_not_instantiated(run):
+    with pytest.warns(DeprecationWarning, match="Square'> should not be instantiated"):
+        instance = Square()
+    with pytest.raises(RuntimeError) as caught:
+        run(lambda x: instance(x), leaf([1.0]))
+    assert str(caught.value) == (
+        "Legacy autograd function with non-static forward method is not supported. Please use "
+        "new-style autograd function with static forward method: Square.apply(...)"
+    )
+
+
+def test_forward_called_directly_is_an_ordinary_function(run):
+    double = define(lambda ctx, x: x * 2, lambda ctx, grad: grad * 100)
+    x = leaf([1.0])
+    run(lambda x: double.forward(None, x).sum().backward(), x)
+    assert numbers(x.grad) == [2.0]
+
+
+def test_a_class_without_backward_is_usable_until_it_is_differentiated(run):
+    class Forward(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+    assert numbers(run(lambda x: Forward.apply(x), leaf([1.0]))) == [2.0]
+    with pytest.raises(NotImplementedError) as caught:
+        run(lambda x: Forward.apply(x).sum().backward(), leaf([1.0]))
+    assert isinstance(caught.value, RuntimeError)
+    assert str(caught.value) == (
+        "You must implement either the backward or vjp method for your custom autograd.Function to "
+        "use it with backward mode AD."
+    )
+
+
+def test_vjp_is_the_other_name_of_backward(run):
+    class ByVjp(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def vjp(ctx, grad):
+            return grad * 7
+
+    x = leaf([1.0])
+    run(lambda x: ByVjp.apply(x).sum().backward(), x)
+    assert numbers(x.grad) == [7.0]
+
+
+def test_backward_and_vjp_together_are_refused_when_differentiated(run):
+    class Both(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad
+
+        @staticmethod
+        def vjp(ctx, grad):
+            return grad
+
+    assert numbers(run(lambda x: Both.apply(x), leaf([1.0]))) == [2.0]
+    with pytest.raises(RuntimeError) as caught:
+        run(lambda x: Both.apply(x).sum().backward(), leaf([1.0]))
+    assert str(caught.value) == (
+        "Implementing both 'backward' and 'vjp' for a custom Function is not allowed. You should "
+        "only implement one of them. (Both has both.)"
+    )
+
+
+def test_a_subclass_overrides_parts_and_names_its_node(run):
+    class Base(Function):
+        factor = 2
+
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad * 2
+
+    class Derived(Base):
+        @staticmethod
+        def backward(ctx, grad):
+            return grad * Derived.scale()
+
+        @staticmethod
+        def scale():
+            return Derived.factor * 50
+
+    x = leaf([1.0])
+
+    def body(x):
+        y = Derived.apply(x)
+        y.sum().backward()
+        return y.grad_fn.name()
+
+    assert run(body, x) == "DerivedBackward"
+    assert numbers(x.grad) == [100.0]
+
+
+def test_a_function_may_be_an_attribute_of_a_class(run):
+    class Layer:
+        fn = Square
+
+        def __call__(self, x):
+            return self.fn.apply(x)
+
+    layer = Layer()
+    x = leaf([3.0])
+    run(lambda x: layer(x).sum().backward(), x)
+    assert numbers(x.grad) == [6.0]

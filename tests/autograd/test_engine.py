@@ -1,0 +1,305 @@
+"""The backward walk: entry points, options, errors, what is visited."""
+
+from __future__ import annotations
+
+import pytest
+from custom_functions import Square, define, first_line, leaf, numbers, other_lines
+
+import lucid
+from lucid.autograd import backward, grad
+
+
+def refused(run, body, *args):
+    with pytest.raises(RuntimeError) as caught:
+        run(body, *args)
+    return first_line(caught)
+
+
+UNUSED = (
+    "The differentiated Tensor at index 1 appears to not have been used in the graph. Set "
+    "allow_unused=True if this is the desired behavior."
+)
+
+
+def test_a_single_input_still_gives_a_tuple(run):
+    assert numbers(run(lambda x: grad((x * 2).sum(), x), leaf([1.0]))) == [[2.0]]
+
+
+def test_a_repeated_input_is_fine(run):
+    assert numbers(run(lambda x: grad((x * 2).sum(), [x, x]), leaf([1.0]))) == [[2.0], [2.0]]
+
+
+def test_an_output_may_be_an_input(run):
+    assert numbers(run(lambda x: grad(x, x), leaf(1.0))) == [1.0]
+
+
+def test_gradients_of_intermediates(run):
+    def body(x):
+        a = x * 2
+        return grad((a * a).sum(), [a, x])
+
+    assert numbers(run(body, leaf([1.0]))) == [[4.0], [8.0]]
+
+
+def test_gradients_of_several_outputs_are_summed(run):
+    def body(x, seed):
+        return grad([x * 2, (x * 3).sum()], [x], [seed, None])
+
+    assert numbers(run(body, leaf([1.0, 1.0]), leaf([1.0, 10.0], False))) == [[5.0, 23.0]]
+
+
+def test_grad_leaves_dot_grad_alone(run):
+    x = leaf([1.0])
+    run(lambda x: grad(Square.apply(x).sum(), x)[0], x)
+    assert x.grad is None
+
+
+def test_an_unused_input_is_an_error(run):
+    body = lambda x, z: grad((x * 2).sum(), [x, z])  # noqa: E731
+    assert refused(run, body, leaf([1.0]), leaf([1.0])) == UNUSED
+
+
+def test_allow_unused_gives_none(run):
+    body = lambda x, z: grad((x * 2).sum(), [x, z], allow_unused=True)  # noqa: E731
+    assert numbers(run(body, leaf([1.0]), leaf([1.0]))) == [[2.0], None]
+
+
+def test_materialize_grads_gives_zeros(run):
+    body = lambda x, z: grad((x * 2).sum(), [x, z], materialize_grads=True)  # noqa: E731
+    assert numbers(run(body, leaf([1.0]), leaf([1.0, 1.0]))) == [[2.0], [0.0, 0.0]]
+
+
+def test_materialize_grads_contradicts_allow_unused_false(run):
+    body = lambda x: grad(x.sum(), x, materialize_grads=True, allow_unused=False)  # noqa: E731
+    with pytest.raises(ValueError) as caught:
+        run(body, leaf([1.0]))
+    assert str(caught.value) == (
+        "Expected allow_unused to be True or not passed when materialize_grads=True, but got: "
+        "allow_unused=False."
+    )
+
+
+def test_an_input_must_require_grad(run):
+    body = lambda x, z: grad((x * 2).sum(), [x, z])  # noqa: E731
+    message = "One of the differentiated Tensors does not require grad"
+    assert refused(run, body, leaf([1.0]), leaf([1.0], False)) == message
+
+
+@pytest.mark.parametrize("entry", ["grad", "backward"])
+def test_an_output_must_require_grad(run, entry):
+    def body(x, z):
+        y = (z * 2).sum()
+        grad(y, x) if entry == "grad" else y.backward()
+
+    message = "element 0 of tensors does not require grad and does not have a grad_fn"
+    assert refused(run, body, leaf([1.0]), leaf([1.0], False)) == message
+
+
+@pytest.mark.parametrize("entry", ["grad", "backward"])
+def test_a_gradient_is_created_for_scalars_only(run, entry):
+    def body(x):
+        y = x * 2
+        grad(y, x) if entry == "grad" else y.backward()
+
+    with pytest.raises(RuntimeError) as caught:
+        run(body, leaf([1.0, 2.0]))
+    assert first_line(caught) == "grad can be implicitly created only for scalar outputs"
+    assert other_lines(caught).startswith("  output 0: f64[2]  from test_engine.py:")
+
+
+def test_a_gradient_has_the_shape_of_its_output(run):
+    message = (
+        "Mismatch in shape: grad_output[0] has a shape of lucid.Size([3]) and output[0] has a "
+        "shape of lucid.Size([2])."
+    )
+    body = lambda x, seed: grad(x * 2, x, seed)  # noqa: E731
+    assert refused(run, body, leaf([1.0, 2.0]), leaf([1.0] * 3, False)) == message
+
+
+def test_a_gradient_is_a_tensor_or_none(run):
+    body = lambda x: grad([x * 2], x, [3])  # noqa: E731
+    with pytest.raises(TypeError) as caught:
+        run(body, leaf([1.0]))
+    assert str(caught.value) == "gradients can be either Tensors or None, but got int"
+
+
+def test_there_are_as_many_gradients_as_outputs(run):
+    body = lambda x, seed: grad([x * 2, x * 3], x, [seed])  # noqa: E731
+    message = "got 2 tensors and 1 gradients"
+    assert refused(run, body, leaf([1.0]), leaf([1.0], False)) == message
+
+
+def test_inputs_are_not_empty(run):
+    body = lambda x: grad((x * 2).sum(), [])  # noqa: E731
+    assert refused(run, body, leaf([1.0])) == "`inputs` argument to `grad()` cannot be empty."
+    body = lambda x: (x * 2).sum().backward(inputs=[])  # noqa: E731
+    assert refused(run, body, leaf([1.0])) == (
+        "`inputs` argument to `backward()` cannot be empty."
+    )
+
+
+def test_batched_grads_are_stacked(run):
+    body = lambda x, seeds: grad(x * x, x, seeds, is_grads_batched=True)  # noqa: E731
+    found = run(body, leaf([1.0, 2.0]), leaf([[1.0, 0.0], [0.0, 1.0]], False))
+    assert numbers(found) == [[[2.0, 0.0], [0.0, 4.0]]]
+
+
+def test_batched_grads_have_one_more_axis(run):
+    body = lambda x, seeds: grad(x * x, x, seeds, is_grads_batched=True)  # noqa: E731
+    assert refused(run, body, leaf([1.0, 2.0]), leaf([1.0, 1.0], False)) == (
+        "If `is_grads_batched=True`, we interpret the first dimension of each grad_output as the "
+        "batch dimension. The sizes of the remaining dimensions are expected to match the shape of "
+        "corresponding output, but a mismatch was detected: grad_output[0] has a shape of "
+        "lucid.Size([]) and output[0] has a shape of lucid.Size([2])."
+    )
+
+
+def test_backward_accumulates_into_given_inputs_only(run):
+    x, z = leaf([1.0]), leaf([1.0])
+
+    def body(x, z):
+        a = x * z
+        (a * 2).sum().backward(inputs=[x, a])
+        return a.grad
+
+    assert numbers(run(body, x, z)) == [2.0]
+    assert numbers(x.grad) == [2.0]
+    assert z.grad is None
+
+
+def test_backward_of_several_tensors(run):
+    x = leaf([1.0])
+    run(lambda x, seed: backward([x * 2, (x * 3).sum()], [seed, None]), x, leaf([10.0], False))
+    assert numbers(x.grad) == [23.0]
+
+
+def test_gradients_accumulate_over_backwards(run):
+    x = leaf([1.0])
+    for _ in range(3):
+        run(lambda x: Square.apply(x).sum().backward(), x)
+    assert numbers(x.grad) == [6.0]
+
+
+# ---------------------------------------------------------------------- what runs
+
+
+def counting(ctx_backward=lambda ctx, *grads: grads[0]):
+    def forward(ctx, x, seen):
+        ctx.seen = seen
+        return x * 2, x * 3
+
+    def run_backward(ctx, *grads):
+        ctx.seen.append("run")
+        return ctx_backward(ctx, *grads), None
+
+    return define(forward, run_backward)
+
+
+def test_backward_runs_once_however_many_outputs_and_paths(run):
+    fn = counting()
+
+    def body(x):
+        seen = []
+        a, b = fn.apply(x, seen)
+        (a * b + a + b).sum().backward()
+        return seen
+
+    assert run(body, leaf([1.0])) == ["run"]
+
+
+def test_parts_that_no_asked_input_needs_are_not_visited(run):
+    fn = counting()
+
+    def body(x, z):
+        seen = []
+        a, _ = fn.apply(x, seen)
+        grad((a * z).sum(), z)
+        return seen
+
+    assert run(body, leaf([1.0]), leaf([1.0])) == []
+
+
+def test_unsent_gradients_arrive_as_zeros_or_none(run):
+    def prepared(materialize):
+        def forward(ctx, x, seen):
+            ctx.seen = seen
+            ctx.set_materialize_grads(materialize)
+            return x.clone(), x.clone()
+
+        def run_backward(ctx, first, second):
+            ctx.seen.append(second)
+            return first, None
+
+        return define(forward, run_backward)
+
+    for materialize in (True, False):
+        fn = prepared(materialize)
+
+        def body(x, fn=fn):
+            seen = []
+            fn.apply(x, seen)[0].sum().backward()
+            return seen
+
+        assert numbers(run(body, leaf([1.0]))) == ([[0.0]] if materialize else [None])
+
+
+# ---------------------------------------------------------------------- exceptions
+
+
+def failing_first(where):
+    """A Function that fails once, at its first backward."""
+    calls = []
+
+    def run_backward(ctx, g):
+        calls.append(1)
+        if len(calls) == 1:
+            raise ZeroDivisionError(where)
+        return g * 2
+
+    return define(lambda ctx, x: x * 2, run_backward)
+
+
+def test_after_an_exception_the_graph_can_be_retried_and_no_leaf_holds_a_part():
+    x, z = leaf([1.0]), leaf([1.0])
+    y = (failing_first("here").apply(x) + z).sum()
+    with pytest.raises(ZeroDivisionError, match="here"):
+        y.backward()
+    assert (x.grad, z.grad, lucid.is_grad_enabled()) == (None, None, True)
+    y.backward()
+    assert numbers([x.grad, z.grad]) == [[2.0], [1.0]]
+
+
+@pytest.mark.parametrize("where", ["forward", "setup_context", "backward", "hook"])
+def test_exceptions_of_the_user_survive(run, where):
+    class Failing(lucid.autograd.Function):
+        @staticmethod
+        def forward(x):
+            if where == "forward":
+                raise KeyError("in forward")
+            return x * 2
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            if where == "setup_context":
+                raise KeyError("in setup_context")
+
+        @staticmethod
+        def backward(ctx, g):
+            if where == "backward":
+                raise KeyError("in backward")
+            return g
+
+    def hook(g):
+        if where == "hook":
+            raise KeyError("in hook")
+
+    def body(x):
+        y = Failing.apply(x)
+        y.register_hook(hook)
+        y.sum().backward()
+
+    with pytest.raises(KeyError) as caught:
+        run(body, leaf([1.0]))
+    assert caught.value.args == (f"in {where}",)
+    assert caught.traceback[-1].path.name == "test_engine.py"
+    assert lucid.is_grad_enabled()

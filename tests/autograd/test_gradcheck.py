@@ -1,0 +1,157 @@
+"""gradcheck and gradgradcheck: what they find, and how they say it."""
+
+from __future__ import annotations
+
+import pytest
+from custom_functions import Exp, Square, define, first_line, leaf, numbers
+
+import lucid
+from lucid.autograd import GradcheckError, gradcheck, gradgradcheck
+
+Wrong = define(lambda ctx, x: x * 2, lambda ctx, g: g * 3)
+
+
+@pytest.mark.parametrize("fast_mode", [False, True])
+@pytest.mark.parametrize("fn", [Square, Exp])
+def test_right_gradients_pass(run, fn, fast_mode):
+    x = leaf([0.5, -1.0])
+    assert gradcheck(lambda x: run(fn.apply, x), (x,), fast_mode=fast_mode)
+    assert gradgradcheck(lambda x: run(fn.apply, x), (x,), fast_mode=fast_mode)
+
+
+def test_a_wrong_gradient_is_shown_beside_the_numerical_one():
+    with pytest.raises(GradcheckError) as caught:
+        gradcheck(Wrong.apply, (leaf([1.0, 2.0]),))
+    assert str(caught.value) == (
+        "Jacobian mismatch for output 0 with respect to input 0,\n"
+        "numerical:tensor([[2.0000, 0.0000],\n        [0.0000, 2.0000]], dtype=lucid.float64)\n"
+        "analytical:tensor([[3., 0.],\n        [0., 3.]], dtype=lucid.float64)\n"
+    )
+
+
+def test_fast_mode_shows_both_jacobians_as_well():
+    with pytest.raises(GradcheckError) as caught:
+        gradcheck(Wrong.apply, (leaf([1.0, 2.0]),), fast_mode=True)
+    message = str(caught.value)
+    assert message.startswith("Jacobian mismatch for output 0 with respect to input 0,\nnumerical:")
+    assert "computed in fast mode. Below, we recompute" in message
+    assert "The max per-element difference (slow mode) is: 1.0000000000" in message
+
+
+def test_without_raise_exception_it_says_false():
+    assert gradcheck(Wrong.apply, (leaf([1.0]),), raise_exception=False) is False
+
+
+def test_the_position_of_output_and_input_is_named():
+    fn = define(lambda ctx, x, y: (x + y, x * y), lambda ctx, g, h: (g, g))
+    with pytest.raises(GradcheckError) as caught:
+        gradcheck(fn.apply, (leaf([2.0]), leaf([3.0])))
+    assert first_line(caught) == "Jacobian mismatch for output 1 with respect to input 0,"
+
+
+def test_some_input_must_require_grad():
+    with pytest.raises(ValueError) as caught:
+        gradcheck(Square.apply, (leaf([1.0], False),))
+    assert str(caught.value) == (
+        "gradcheck expects at least one input tensor to require gradient, but none of them have "
+        "requires_grad=True."
+    )
+
+
+def test_single_precision_warns():
+    x = lucid.ones(1, requires_grad=True)
+    with pytest.warns(UserWarning) as caught:
+        gradcheck(Square.apply, (x,), raise_exception=False)
+    assert [str(warning.message) for warning in caught] == [
+        "Input #0 requires gradient and is not a double precision floating point. This check will "
+        "likely fail if all the inputs are not of double precision floating point. "
+    ]
+
+
+def test_inputs_whose_elements_share_memory_are_refused():
+    x = leaf([1.0], False).expand(3).requires_grad_()
+    with pytest.raises(RuntimeError) as caught:
+        gradcheck(Square.apply, (x,))
+    assert str(caught.value) == (
+        "The 0th input has a dimension with stride 0. gradcheck only supports inputs that are "
+        "non-overlapping to be able to compute the numerical gradients correctly. You should call "
+        ".contiguous on the input before passing it to gradcheck."
+    )
+
+
+def test_outputs_without_gradient_must_be_constant():
+    with pytest.raises(GradcheckError) as caught:
+        gradcheck(lambda x: x.detach() * 2, (leaf([1.0]),))
+    assert str(caught.value) == "Numerical gradient for function expected to be zero"
+    assert gradcheck(lambda x: (x > 0).double(), (leaf([1.0]),))
+
+
+def test_a_backward_that_varies_is_found_unless_tolerated():
+    calls = []
+
+    def backward(ctx, g):
+        calls.append(1)
+        return g * 2 * (1 + len(calls) * 1e-7)
+
+    fn = define(lambda ctx, x: x * 2, backward)
+    with pytest.raises(GradcheckError) as caught:
+        gradcheck(fn.apply, (leaf([1.0]),))
+    assert str(caught.value) == (
+        "Backward is not reentrant, i.e., running backward with same input and grad_output multiple "
+        "times gives different values, although analytical gradient matches numerical "
+        "gradient.The tolerance for nondeterminism was 0.0."
+    )
+    assert gradcheck(fn.apply, (leaf([1.0]),), nondet_tol=1e-3)
+
+
+def test_missing_gradients_of_outputs_must_mean_zeros():
+    def forward(ctx, x):
+        ctx.set_materialize_grads(False)
+        return x * 2, x * 3
+
+    def careless(ctx, g, h):
+        g = lucid.ones(1, dtype=lucid.float64) if g is None else g
+        h = lucid.ones(1, dtype=lucid.float64) if h is None else h
+        return g * 2 + h * 3
+
+    def careful(ctx, g, h):
+        parts = [part * k for part, k in ((g, 2), (h, 3)) if part is not None]
+        return sum(parts) if parts else None
+
+    x = leaf([1.0])
+    assert gradcheck(define(forward, careful).apply, (x,))
+    total = lambda x: sum(define(forward, careless).apply(x))  # noqa: E731
+    assert gradcheck(total, (x,))
+    with pytest.raises(GradcheckError):
+        gradcheck(define(forward, careless).apply, (x,))
+    assert gradcheck(total, (x,), check_undefined_grad=False)
+
+
+def test_gradgradcheck_finds_a_wrong_second_derivative():
+    fn = define(
+        lambda ctx, x: (ctx.save_for_backward(x), x * x)[1],
+        lambda ctx, g: 2 * g * ctx.saved_tensors[0].detach(),
+    )
+    assert gradcheck(fn.apply, (leaf([1.0]),))
+    with pytest.raises(GradcheckError):
+        gradgradcheck(fn.apply, (leaf([1.0]),))
+
+
+def test_cotangents_may_be_given_to_gradgradcheck():
+    assert gradgradcheck(Square.apply, (leaf([1.0, 2.0]),), (leaf([0.3, 0.4]),))
+
+
+def test_other_arguments_are_passed_through():
+    fn = define(lambda ctx, x, k: x * k, lambda ctx, g: (g * 3, None))
+    x = leaf([1.0])
+    assert gradcheck(fn.apply, (x, 3))
+    assert x.grad is None
+    assert numbers(x) == [1.0]
+
+
+def test_something_must_be_checked():
+    with pytest.raises(ValueError) as caught:
+        gradcheck(Square.apply, (leaf([1.0]),), check_backward_ad=False)
+    assert str(caught.value) == (
+        "Expected at least one of check_forward_ad or check_backward_ad to be True"
+    )

@@ -1,0 +1,293 @@
+"""Hooks on tensors, on nodes and on accumulation."""
+
+from __future__ import annotations
+
+import pytest
+from custom_functions import Square, define, leaf, numbers
+
+import lucid
+from lucid.autograd import graph
+
+
+def test_hooks_around_one_node_run_in_order(run):
+    def forward(ctx, x, seen):
+        ctx.seen = seen
+        return x * 2
+
+    def backward(ctx, g):
+        ctx.seen.append("backward")
+        return g, None
+
+    fn = define(forward, backward)
+
+    def body(x):
+        seen = []
+        a = x * 1
+        a.register_hook(lambda g: seen.append("tensor hook of the input"))
+        y = fn.apply(a, seen)
+        y.register_hook(lambda g: seen.append("tensor hook of the output"))
+        y.grad_fn.register_prehook(lambda grads: seen.append("prehook"))
+        y.grad_fn.register_hook(lambda inputs, outputs: seen.append("node hook"))
+        x.register_hook(lambda g: seen.append("tensor hook of the leaf"))
+        x.register_post_accumulate_grad_hook(
+            lambda leaf: seen.append("accumulated" if leaf.grad is not None else "not yet")
+        )
+        y.sum().backward()
+        return seen
+
+    assert run(body, leaf([1.0])) == [
+        "tensor hook of the output",
+        "prehook",
+        "backward",
+        "node hook",
+        "tensor hook of the input",
+        "tensor hook of the leaf",
+        "accumulated",
+    ]
+
+
+def test_a_tensor_hook_sees_the_summed_gradient_once(run):
+    def body(x):
+        seen = []
+        a = x * 1
+        a.register_hook(seen.append)
+        (a * 2 + a * 3).sum().backward()
+        return seen
+
+    assert numbers(run(body, leaf([1.0]))) == [[5.0]]
+
+
+def test_tensor_hooks_replace_the_gradient_in_the_order_of_registration(run):
+    x = leaf([1.0])
+
+    def body(x):
+        a = x * 1
+        a.register_hook(lambda g: g + 1)
+        a.register_hook(lambda g: g * 10)
+        a.sum().backward()
+
+    run(body, x)
+    assert numbers(x.grad) == [20.0]
+
+
+def test_a_hook_keeps_the_dtype(run):
+    def narrow(g):
+        return g.float()
+
+    def body(x):
+        x.register_hook(narrow)
+        x.sum().backward()
+
+    with pytest.raises(RuntimeError) as caught:
+        run(body, leaf([1.0]))
+    assert str(caught.value) == (
+        "hook 'narrow' has changed the type of value (was lucid.float64 got lucid.float32)"
+    )
+
+
+def test_a_hook_keeps_the_shape(run):
+    def body(x):
+        (x * 1).sum().backward()
+        a = x * 1
+        a.register_hook(lambda g: lucid.ones(2, dtype=lucid.float64))
+        a.sum().backward()
+
+    with pytest.raises(RuntimeError) as caught:
+        run(body, leaf([1.0]))
+    assert str(caught.value) == "hook '<lambda>' has changed the size of value"
+
+
+def test_a_hook_returns_a_tensor_or_none(run):
+    def body(x):
+        x.register_hook(lambda g: 3)
+        x.sum().backward()
+
+    with pytest.raises(TypeError) as caught:
+        run(body, leaf([1.0]))
+    assert str(caught.value) == "expected Variable, but hook '<lambda>' returned 'int'"
+
+
+def test_a_hook_needs_a_tensor_that_requires_grad(run):
+    with pytest.raises(RuntimeError) as caught:
+        run(lambda x: x.register_hook(lambda g: g), leaf([1.0], False))
+    assert str(caught.value) == (
+        "cannot register a hook on a tensor that doesn't require gradient"
+    )
+
+
+def test_a_handle_removes_its_hook_and_ends_with_its_block(run):
+    def body(x):
+        seen = []
+        handle = x.register_hook(lambda g: seen.append("removed"))
+        handle.remove()
+        handle.remove()
+        with x.register_hook(lambda g: seen.append("in the block")):
+            x.sum().backward()
+        x.sum().backward()
+        return seen
+
+    assert run(body, leaf([1.0])) == ["in the block"]
+
+
+def test_a_node_hook_may_replace_the_gradients_of_the_inputs(run):
+    x = leaf([1.0])
+
+    def body(x):
+        y = Square.apply(x)
+        y.grad_fn.register_hook(lambda inputs, outputs: (inputs[0] * 10 + outputs[0],))
+        y.sum().backward()
+
+    run(body, x)
+    assert numbers(x.grad) == [21.0]
+
+
+def test_a_prehook_may_replace_the_gradients_of_the_outputs(run):
+    x = leaf([1.0])
+
+    def body(x):
+        y = Square.apply(x)
+        y.grad_fn.register_prehook(lambda outputs: (outputs[0] * 10,))
+        y.sum().backward()
+
+    run(body, x)
+    assert numbers(x.grad) == [20.0]
+
+
+@pytest.mark.parametrize("kind", ["register_hook", "register_prehook"])
+def test_a_node_hook_returns_a_tuple_of_as_many(run, kind):
+    def registered(replacement):
+        def body(x):
+            y = Square.apply(x)
+            getattr(y.grad_fn, kind)(lambda *grads: replacement(grads[0]))
+            y.sum().backward()
+
+        return body
+
+    with pytest.raises(RuntimeError) as caught:
+        run(registered(lambda grads: (grads[0], grads[0])), leaf([1.0]))
+    assert str(caught.value) == (
+        "hook '<lambda>' has returned an incorrect number of values (got 2, but expected 1)"
+    )
+    with pytest.raises(TypeError) as caught:
+        run(registered(lambda grads: grads[0]), leaf([1.0]))
+    assert str(caught.value) == "expected tuple, but hook '<lambda>' returned 'Tensor'"
+
+
+def test_accumulation_hooks_are_for_leaves(run):
+    with pytest.raises(RuntimeError) as caught:
+        run(lambda x: (x * 1).register_post_accumulate_grad_hook(print), leaf([1.0]))
+    assert str(caught.value) == (
+        "post accumulate grad hooks cannot be registered on non-leaf tensors"
+    )
+    with pytest.raises(RuntimeError) as caught:
+        run(lambda x: x.register_post_accumulate_grad_hook(print), leaf([1.0], False))
+    assert str(caught.value) == (
+        "cannot register a hook on a tensor that doesn't require gradient"
+    )
+
+
+def test_a_post_accumulate_hook_may_clear_the_gradient():
+    x = leaf([1.0])
+
+    def clear(leaf):
+        leaf.grad = None
+
+    x.register_post_accumulate_grad_hook(clear)
+    (x * 2).sum().backward()
+    assert x.grad is None
+
+
+# ---------------------------------------------------------------------- retain_grad
+
+
+def test_retain_grad_keeps_the_gradient_of_an_intermediate(run):
+    def body(x):
+        y = x * 2
+        y.retain_grad()
+        y.retain_grad()
+        (y * 3).sum().backward()
+        return y.grad, y.retains_grad, x.retains_grad
+
+    grad, retains, leaf_retains = run(body, leaf([1.0]))
+    assert numbers(grad) == [3.0]
+    assert (retains, leaf_retains) == (True, False)
+
+
+def test_retain_grad_sees_what_hooks_made_of_the_gradient(run):
+    def body(x):
+        y = x * 2
+        y.retain_grad()
+        y.register_hook(lambda g: g * 10)
+        (y * 3).sum().backward()
+        return y.grad
+
+    assert numbers(run(body, leaf([1.0]))) == [30.0]
+
+
+def test_retain_grad_follows_an_in_place_write(run):
+    def body(x):
+        y = x * 2
+        y.retain_grad()
+        y.mul_(5)
+        (y * 3).sum().backward()
+        return y.grad
+
+    assert numbers(run(body, leaf([1.0]))) == [3.0]
+
+
+def test_retain_grad_needs_a_tensor_that_requires_grad(run):
+    with pytest.raises(RuntimeError) as caught:
+        run(lambda x: x.retain_grad(), leaf([1.0], False))
+    assert str(caught.value) == "can't retain_grad on Tensor that has requires_grad=False"
+
+
+# ---------------------------------------------------------------------- lucid.autograd.graph
+
+
+def test_a_multi_grad_hook_gets_all_gradients_once(run):
+    def body(x, z, unused):
+        seen = []
+        handle = graph.register_multi_grad_hook([x, z, unused], seen.append)
+        (x * 2 + z * 3).sum().backward()
+        handle.remove()
+        (x * 2 + z * 3).sum().backward()
+        return seen
+
+    seen = run(body, leaf([1.0]), leaf([1.0]), leaf([1.0]))
+    assert numbers(seen) == [[[2.0], [3.0], None]]
+
+
+def test_a_multi_grad_hook_for_any_runs_with_the_first(run):
+    def body(x, z):
+        seen = []
+        graph.register_multi_grad_hook([x, z], seen.append, mode="any")
+        (x * 2 + z * 2).sum().backward()
+        return seen
+
+    assert numbers(run(body, leaf([1.0]), leaf([1.0]))) == [[2.0]]
+    with pytest.raises(ValueError) as caught:
+        graph.register_multi_grad_hook([], print, mode="some")
+    assert str(caught.value) == "Expects mode to be one of ('all', 'any') but got some"
+
+
+def test_a_gradient_edge_names_node_and_output(run):
+    def body(x):
+        edge = graph.get_gradient_edge(Square.apply(x))
+        return edge.node.name(), edge.output_nr, isinstance(edge.node, graph.Node)
+
+    assert run(body, leaf([1.0])) == ("SquareBackward", 0, True)
+    with pytest.raises(RuntimeError) as caught:
+        run(body, leaf([1.0], False))
+    assert str(caught.value) == (
+        "It is not possible to get the gradient edge for a Tensor that does not require gradients"
+    )
+
+
+def test_increment_version_tells_of_writes_by_other_means(run):
+    def body(x):
+        y = Square.apply(x)
+        graph.increment_version(x)
+        y.sum().backward()
+
+    with pytest.raises(RuntimeError, match="is at version 1; expected version 0 instead"):
+        run(body, leaf([1.0]))

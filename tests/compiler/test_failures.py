@@ -1,0 +1,232 @@
+"""A trace or step that fails changes nothing; the error is the user's, or names the user's line."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import random
+
+import numpy as np
+import pytest
+
+import lucid
+import lucid.nn.functional as F
+from lucid import nn
+
+
+class World:
+    """All kinds of state that a step may change, and what it looks like."""
+
+    def __init__(self):
+        self.model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Dropout(0.5))
+        self.opt = lucid.optim.Adam(self.model.parameters(), lr=0.1)
+        self.model[0].weight.grad = lucid.ones(4, 3)
+        self.buffer = lucid.zeros(2)
+        self.data = np.zeros(2, np.float32)
+        self.losses = []
+        self.table = {"n": 0}
+        self.count = 0
+
+    def look(self):
+        w = self.model[0].weight
+        return copy.deepcopy(
+            [
+                {k: v.tolist() for k, v in self.model.state_dict().items()},
+                [p._version for p in self.model.parameters()],
+                [None if p.grad is None else p.grad.tolist() for p in self.model.parameters()],
+                [p.requires_grad for p in self.model.parameters()],
+                [w.grad_fn, self.model.training, lucid.is_grad_enabled()],
+                {k: list(v) for k, v in self.opt.state_dict()["state"].items()},
+                self.opt.state_dict()["param_groups"],
+                self.buffer.tolist(),
+                self.buffer._version,
+                self.data.tolist(),
+                self.losses,
+                self.table,
+                self.count,
+                sorted(vars(self)),
+                lucid.get_rng_state().tolist(),
+                random.random.__self__.getstate(),
+            ]
+        )
+
+    def change_everything(self, x):
+        lucid.set_grad_enabled(True)
+        self.model[2].requires_grad_(True)
+        self.model.eval()
+        self.model.train()
+        loss = self.model(x).square().mean()
+        self.opt.zero_grad()
+        loss.backward()
+        self.opt.step()
+        self.buffer.add_(loss.detach())
+        self.model[0].weight.requires_grad_(False)
+        return loss
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
+def test_an_exception_while_tracing_leaves_no_trace(error):
+    world = World()
+
+    @lucid.compile
+    def step(x):
+        loss = world.change_everything(x)
+        world.losses.append(1.0)
+        world.table["n"] += 1
+        world.table["new"] = 1
+        world.count += 1
+        world.extra = loss.detach()
+        world.data += 1
+        random.random()
+        raise error("stop here")
+
+    before = world.look()
+    for _ in range(2):
+        with pytest.raises(error, match="stop here"):
+            step(lucid.ones(2, 3))
+        assert world.look() == before
+    assert step.stats.traces == 0
+
+
+def test_an_exception_keeps_type_message_and_line():
+    class Mine(Exception):
+        pass
+
+    @lucid.compile
+    def step(x):
+        y = x * 2
+        raise Mine("about", y.shape)
+
+    with pytest.raises(Mine) as found:
+        step(lucid.ones(2))
+    assert found.value.args == ("about", (2,))
+    assert [entry.name for entry in found.traceback][-1] == "step"
+    assert "raise Mine" in str(found.traceback[-1].statement)
+
+
+def test_the_program_may_catch_its_own_exceptions(agree):
+    def scenario(compile):
+        @compile
+        def step(x, table):
+            try:
+                y = x * table["missing"]
+            except KeyError:
+                y = x * 2
+            try:
+                y = y.reshape(7)
+            except lucid.ShapeError:
+                y = y + 1
+            finally:
+                y = y * 3
+            return y
+
+        return step(lucid.ones(2), {})
+
+    agree(scenario, traces=1)
+
+
+def test_what_cannot_be_compiled_is_no_exception_to_be_caught():
+    @lucid.compile
+    def step(x):
+        try:
+            return x * float(x.sum())
+        except Exception:
+            return x
+
+    with pytest.raises(lucid.TraceError, match=r"float\(\) of a traced tensor"):
+        step(lucid.ones(2))
+
+
+def test_a_step_that_fails_while_running_changes_nothing():
+    world = World()
+    table = lucid.arange(10.0)
+
+    @lucid.compile
+    def step(x, index):
+        world.buffer.add_(1)
+        w = world.model[0].weight
+        w.grad = None
+        (w.sum() * table[index].sum()).backward()
+        with lucid.no_grad():
+            w.sub_(w.grad)
+        return lucid.rand(2)
+
+    world.model[0].weight.grad = None
+    step(lucid.ones(2, 3), lucid.tensor([1, 2]))
+    before, grad = world.look(), world.model[0].weight.grad
+    line = inspect.getsourcelines(step.__wrapped__)[1] + 5
+    with pytest.raises(lucid.IndexOutOfRangeError, match="index 10 is out of range") as error:
+        step(lucid.ones(2, 3), lucid.tensor([1, 10]))
+    assert f"test_failures.py:{line}   (w.sum() * table[index].sum()).backward()" in str(error.value)
+    assert world.look() == before and world.model[0].weight.grad is grad
+    step(lucid.ones(2, 3), lucid.tensor([1, 9]))
+    assert world.look() != before
+
+
+def test_a_trace_succeeds_after_one_that_failed(agree):
+    def scenario(compile):
+        model = nn.Linear(3, 1)
+        opt = lucid.optim.AdamW(model.parameters(), lr=0.1)
+        fail = True
+
+        @compile
+        def step(x):
+            opt.zero_grad()
+            loss = model(x).square().mean()
+            loss.backward()
+            if fail:
+                raise ValueError("not yet")
+            opt.step()
+            return loss
+
+        with pytest.raises(ValueError, match="not yet"):
+            step(lucid.ones(2, 3))
+        model.zero_grad()
+        fail = False
+        return [[step(lucid.ones(2, 3)).detach() for _ in range(3)], model]
+
+    agree(scenario, traces=1)
+
+
+def test_a_second_backward_inside_of_a_step_raises_as_in_eager():
+    w = nn.Parameter(lucid.ones(2))
+
+    @lucid.compile
+    def step(x):
+        loss = (w * w * x).sum()
+        loss.backward()
+        loss.backward()
+
+    with pytest.raises(lucid.LucidError, match="a second time"):
+        step(lucid.ones(2))
+    assert w.grad is None
+
+
+def test_shape_errors_name_the_users_lines():
+    @lucid.compile
+    def step(x, w):
+        h = x.reshape(2, 6)
+        return h @ w
+
+    with pytest.raises(lucid.ShapeError) as error:
+        step(lucid.ones(3, 4), lucid.ones(5, 2))
+    assert "h = x.reshape(2, 6)" in str(error.value)
+
+
+def test_a_loss_that_is_nan_is_numpys_nan(agree):
+    def scenario(compile):
+        model = nn.Linear(2, 2)
+        opt = lucid.optim.SGD(model.parameters(), lr=0.1)
+
+        @compile
+        def step(x, y):
+            opt.zero_grad()
+            loss = F.cross_entropy(model(x), y)
+            loss.backward()
+            opt.step()
+            return loss
+
+        x = lucid.tensor([[1.0, float("nan")]])
+        return [step(x, lucid.tensor([0])).detach(), model]
+
+    agree(scenario)

@@ -1,0 +1,301 @@
+"""Results: identity, aliasing, memory; and `.grad` as eager leaves it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import lucid
+import lucid.nn.functional as F
+from lucid import nn
+
+
+def test_results_of_two_calls_never_share_memory(agree):
+    def scenario(compile):
+        @compile
+        def step(x):
+            y = x * 2
+            return y, y[0], lucid.zeros(2), lucid.tensor([1.0, 2.0]), np.ones(2)
+
+        first, second = step(lucid.ones(2, 2)), step(lucid.ones(2, 2))
+        for a in (item for item in first):
+            for b in second:
+                assert not np.shares_memory(np.asarray(a), np.asarray(b))
+        first[2].add_(1)
+        first[4][:] = 5
+        return [second[:4], second[4].tolist(), step(lucid.ones(2, 2))[2]]
+
+    agree(scenario, traces=1)
+
+
+def test_aliases_within_one_call_stay_aliases(agree):
+    def scenario(compile):
+        @compile
+        def step(x):
+            y = x + 1
+            return y, y, y.detach(), y.t(), y[0], [y]
+
+        a, same, detached, transposed, row, (again,) = step(lucid.ones(2, 2))
+        a.mul_(3)
+        return [a, detached, transposed, row, same is a, again is a, detached is a]
+
+    agree(scenario, traces=1)
+
+
+def test_a_detached_twin_of_a_result_does_not_require_grad(agree):
+    def scenario(compile):
+        w = nn.Parameter(lucid.ones(2))
+
+        @compile
+        def step(x):
+            y = w * x
+            return y.detach(), y
+
+        detached, y = step(lucid.full((2,), 3.0))
+        y.sum().backward()
+        return [detached, y, w]
+
+    agree(scenario, traces=1)
+
+
+def test_arguments_returned_as_they_are(agree):
+    def scenario(compile):
+        @compile
+        def step(x, y):
+            y.add_(1)
+            return x, x.detach(), x[0], x.t(), y, y[1:], [x, x]
+
+        x, y = lucid.ones(2, 2, requires_grad=True), lucid.zeros(3)
+        out = step(x, y)
+        flags = [out[0] is x, out[1] is x, out[4] is y, out[6][0] is x]
+        out[5].mul_(7)
+        out[1].add_(1)
+        return [out, flags, x, y]
+
+    agree(scenario, traces=1)
+
+
+def test_views_of_state_show_the_state(agree):
+    def scenario(compile):
+        w = nn.Parameter(lucid.arange(4.0).reshape(2, 2))
+        buffer = lucid.zeros(3)
+
+        @compile
+        def step(x):
+            buffer.add_(x)
+            return w, w.detach(), w[0], buffer, buffer[1:], buffer.detach()
+
+        first, second = step(lucid.ones(3)), step(lucid.ones(3))
+        first[4].fill_(9)
+        (second[2] * 2).sum().backward()
+        return [first, second, first[0] is w, first[3] is buffer, first[5] is second[5], w, buffer]
+
+    agree(scenario, traces=1)
+
+
+def test_gradients_may_be_returned(agree):
+    def scenario(compile):
+        w = nn.Parameter(lucid.ones(2))
+
+        @compile
+        def step(x):
+            before = w.grad
+            (w * x).sum().backward()
+            return before, w.grad
+
+        outs = []
+        for scale in (1.0, 2.0):
+            outs.append(step(lucid.full((2,), scale)))
+            assert outs[-1][1] is w.grad
+        w.grad = None
+        outs.append(step(lucid.ones(2)))
+        return [outs, w]
+
+    agree(scenario)
+
+
+def test_python_results_pass(agree):
+    def scenario(compile):
+        @compile
+        def step(x, lr):
+            return {"n": 3, "s": "text", "none": None, "lr": lr * 2 + 1, "shape": x.shape}, (), []
+
+        first = step(lucid.ones(2), 0.5)
+        return [list(first), list(step(lucid.ones(2), 1.5)), type(first[0]["lr"]) is float]
+
+    agree(scenario, traces=1)
+
+
+# ---------------------------------------------------------------------- .grad
+
+
+@pytest.mark.parametrize("set_to_none", [True, False])
+@pytest.mark.parametrize("first", [True, False])
+def test_zero_grad_before_or_after(agree, set_to_none, first):
+    def scenario(compile):
+        model = nn.Linear(3, 2)
+        opt = lucid.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+        @compile
+        def step(x):
+            if first:
+                opt.zero_grad(set_to_none=set_to_none)
+            loss = model(x).square().mean()
+            loss.backward()
+            opt.step()
+            if not first:
+                opt.zero_grad(set_to_none=set_to_none)
+            return loss
+
+        x = lucid.arange(6.0).reshape(2, 3)
+        return [[step(x).detach() for _ in range(4)], model]
+
+    agree(scenario)
+
+
+def test_gradients_accumulate_into_the_same_tensor(agree):
+    def scenario(compile):
+        w = nn.Parameter(lucid.ones(2))
+        w.grad = lucid.full((2,), 10.0)
+        held = w.grad
+
+        @compile
+        def step(x):
+            (w * x).sum().backward()
+
+        step(lucid.ones(2))
+        step(lucid.ones(2))
+        return [held, w.grad is held, w]
+
+    agree(scenario, traces=1)
+
+
+def test_two_backward_calls_in_one_step_accumulate(agree):
+    def scenario(compile):
+        model = nn.Linear(3, 1)
+        opt = lucid.optim.Adam(model.parameters(), lr=0.1)
+
+        @compile
+        def step(a, b):
+            opt.zero_grad()
+            (model(a).square().mean() / 2).backward()
+            (model(b).square().mean() / 2).backward()
+            opt.step()
+
+        for i in range(3):
+            step(lucid.ones(2, 3) + i, lucid.ones(2, 3) - i)
+        return [model]
+
+    agree(scenario, traces=1)
+
+
+def test_accumulation_over_calls_with_a_step_now_and_then(agree):
+    def scenario(compile):
+        model = nn.Linear(3, 1)
+        opt = lucid.optim.SGD(model.parameters(), lr=0.1)
+
+        @compile
+        def accumulate(x):
+            loss = model(x).square().mean() / 2
+            loss.backward()
+            return loss
+
+        @compile
+        def update():
+            opt.step()
+            opt.zero_grad()
+
+        losses = []
+        for i in range(6):
+            losses.append(accumulate(lucid.ones(2, 3) + i).detach())
+            if i % 2:
+                update()
+        return [losses, model]
+
+    steps = agree(scenario)
+    assert [step.stats.traces for step in steps] == [2, 1]
+    assert steps[0].stats.retrace_reasons == ["model.bias.grad: None -> f32[1]"]
+
+
+def test_gradients_of_arguments(agree):
+    def scenario(compile):
+        @compile
+        def step(x, y):
+            (x * x * y).sum().backward()
+            return x.grad
+
+        x, y = lucid.full((2,), 3.0, requires_grad=True), lucid.full((2,), 2.0)
+        outs = [step(x, y), step(x, y)]
+        other = lucid.ones(2, requires_grad=True)
+        return [outs, step(other, y), x, y, other]
+
+    agree(scenario, traces=2)
+
+
+def test_a_gradient_flows_on_into_what_the_argument_was_computed_from(agree):
+    def scenario(compile):
+        w = nn.Parameter(lucid.tensor([2.0, 3.0]))
+
+        @compile
+        def step(h):
+            (h * h).sum().backward()
+
+        step(w * 5)
+        step(w * 2)
+        return [w]
+
+    agree(scenario, traces=1)
+
+
+def test_an_argument_computed_from_what_the_step_updates_is_refused():
+    w = nn.Parameter(lucid.ones(2))
+
+    @lucid.compile
+    def step(h):
+        w.grad = None
+        (h * w).sum().backward()
+        with lucid.no_grad():
+            w.sub_(w.grad)
+
+    with pytest.raises(lucid.LucidError, match="so that it would come too late") as error:
+        step(w * 2)
+    assert "hint: compute the argument inside of the compiled function, or detach() it" in str(
+        error.value
+    )
+    assert w.tolist() == [1.0, 1.0] and w.grad is None
+
+
+def test_flags_of_parameters_are_guarded(agree):
+    def scenario(compile):
+        model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
+
+        @compile
+        def step(x):
+            model.zero_grad()
+            model(x).sum().backward()
+
+        step(lucid.ones(1, 2))
+        model[0].requires_grad_(False)
+        model.zero_grad()
+        step(lucid.ones(1, 2))
+        return [model]
+
+    steps = agree(scenario, traces=2)
+    assert steps[0].stats.retrace_reasons == ["model.0.weight.requires_grad: True -> False"]
+
+
+def test_dropout_of_a_gradient_set_by_hand(agree):
+    def scenario(compile):
+        w = nn.Parameter(lucid.ones(2))
+        opt = lucid.optim.SGD([w], lr=1.0)
+
+        @compile
+        def step(x):
+            w.grad = F.relu(x)
+            opt.step()
+
+        step(lucid.tensor([1.0, -1.0]))
+        step(lucid.tensor([2.0, -1.0]))
+        return [w]
+
+    agree(scenario, traces=1)

@@ -1,0 +1,287 @@
+"""Every retrace has a reason, old -> new; a change back finds the older program."""
+
+from __future__ import annotations
+
+import sys
+import types
+
+import pytest
+
+import lucid
+from lucid import nn
+
+SCALE = 2.0
+CONFIG = {"scale": 2.0, "flags": [True, "a"]}
+config = types.ModuleType("config")
+config.__file__ = __file__
+config.scale = 2.0
+
+
+class Settings:
+    scale = 2.0
+
+
+class Frozen:
+    __slots__ = ("scale",)
+
+    def __init__(self, scale):
+        self.scale = scale
+
+
+def reasons_after(step, *changes):
+    """The reasons for the traces that each change causes."""
+    step(lucid.ones(2))
+    for change in changes:
+        change()
+        step(lucid.ones(2))
+        step(lucid.ones(2))
+    return step.stats.retrace_reasons
+
+
+def test_globals(monkeypatch):
+    step = lucid.compile(lambda x: x * SCALE)
+    module = sys.modules.get(__name__) or types.SimpleNamespace(__dict__=globals())
+    found = reasons_after(step, lambda: monkeypatch.setitem(module.__dict__, "SCALE", 3.0))
+    assert found == ["SCALE: 2.0 -> 3.0"]
+
+
+def test_attributes_of_python_modules(monkeypatch):
+    step = lucid.compile(lambda x: x * config.scale)
+    assert reasons_after(step, lambda: monkeypatch.setattr(config, "scale", 3.0)) == [
+        "config.scale: 2.0 -> 3.0"
+    ]
+
+
+def test_entries_of_dicts_and_lists(monkeypatch):
+    step = lucid.compile(lambda x: x * CONFIG["scale"] if CONFIG["flags"][0] else x)
+    found = reasons_after(
+        step,
+        lambda: monkeypatch.setitem(CONFIG, "scale", 5.0),
+        lambda: CONFIG["flags"].__setitem__(0, False),
+        lambda: CONFIG["flags"].append(1),
+    )
+    CONFIG["flags"][:] = [True, "a"]
+    assert found == [
+        "CONFIG['scale']: 2.0 -> 5.0",
+        "CONFIG['flags'][0]: True -> False",
+        "len(CONFIG['flags']): 2 -> 3",
+    ]
+
+
+def test_class_attributes_and_instance_attributes_that_cover_them(monkeypatch):
+    settings = Settings()
+    step = lucid.compile(lambda x: x * settings.scale)
+    found = reasons_after(
+        step,
+        lambda: monkeypatch.setattr(Settings, "scale", 3.0),
+        lambda: setattr(settings, "scale", 4.0),
+    )
+    assert found == ["Settings.scale: 2.0 -> 3.0", "settings.scale: absent -> 4.0"]
+
+
+def test_slots_namespaces_and_sets():
+    frozen, space, names = Frozen(2.0), types.SimpleNamespace(scale=2.0), {"a"}
+    step = lucid.compile(lambda x: x * frozen.scale * space.scale * len(names))
+    found = reasons_after(
+        step,
+        lambda: setattr(frozen, "scale", 3.0),
+        lambda: setattr(space, "scale", 3.0),
+        lambda: names.add("b"),
+    )
+    assert found[:2] == ["frozen.scale: 2.0 -> 3.0", "space.scale: 2.0 -> 3.0"]
+    assert found[2].startswith("names: {'a'} -> {")
+
+
+def test_closures_and_functions_that_they_hold():
+    scale = 2.0
+
+    def helper(x):
+        return x * scale
+
+    step = lucid.compile(lambda x: helper(x))
+
+    def change():
+        nonlocal scale
+        scale = 3.0
+
+    def replace():
+        nonlocal helper
+        helper = abs
+
+    assert reasons_after(step, change, replace) == [
+        "scale: 2.0 -> 3.0",
+        "helper: a function -> <built-in function abs>",
+    ]
+
+
+def test_signs_of_zero_and_nan_are_told_apart():
+    scale = 0.0
+    step = lucid.compile(lambda x: x / scale)
+    assert step(lucid.ones(1)).item() == float("inf")
+    scale = -0.0
+    assert step(lucid.ones(1)).item() == float("-inf")
+    scale = float("nan")
+    step(lucid.ones(1))
+    scale = float("nan")
+    step(lucid.ones(1))
+    assert step.stats.traces == 3
+
+
+def test_what_nobody_reads_causes_no_retrace():
+    settings = types.SimpleNamespace(scale=2.0, counter=0)
+    step = lucid.compile(lambda x: x * settings.scale)
+    assert reasons_after(step, lambda: setattr(settings, "counter", 1)) == []
+
+
+def test_arguments_name_what_differs():
+    @lucid.compile
+    def step(x, batch, mode="a", *, flag=True):
+        return x * batch["y"] if flag else x
+
+    one = lucid.ones(2, 3)
+    step(one, {"y": one})
+    step(lucid.ones(4, 3), {"y": lucid.ones(4, 3)})
+    step(one, {"y": one}, "b")
+    step(one, {"y": one}, flag=False)
+    step(one.double(), {"y": one.double()})
+    step(lucid.ones(3, 2).t(), {"y": one})
+    step(one, {"y": one, "z": 1.5})
+    step(one.clone().requires_grad_(), {"y": one})
+    with lucid.no_grad():
+        step(one, {"y": one})
+    step(one, {"y": one})
+    assert step.stats.retrace_reasons == [
+        "x: f32[2,3] -> f32[4,3]; batch['y']: f32[2,3] on the memory of x -> f32[4,3]",
+        "mode: absent -> str 'b'",
+        "flag: absent -> bool False",
+        "x: f32[4,3] -> f64[2,3]; batch['y']: f32[4,3] -> f64[2,3]",
+        "x: f64[2,3] -> f32[2,3] of strides (1, 2); batch['y']: f64[2,3] -> f32[2,3]",
+        "batch['z']: absent -> a float",
+        "x: f32[2,3] of strides (1, 2) -> f32[2,3] that requires grad",
+        "grad mode: on -> off",
+    ]
+
+
+def test_the_default_dtype_is_part_of_the_signature():
+    step = lucid.compile(lambda x: x + lucid.ones(2))
+    step(lucid.ones(2))
+    try:
+        lucid.set_default_dtype(lucid.float64)
+        assert step(lucid.ones(2, dtype=lucid.float32)).dtype == lucid.float64
+    finally:
+        lucid.set_default_dtype(lucid.float32)
+    assert step.stats.retrace_reasons == ["default dtype: lucid.float32 -> lucid.float64"]
+
+
+def test_train_and_eval_reuse_their_programs(agree):
+    def scenario(compile):
+        model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Dropout(0.5))
+        step = compile(lambda x: model(x))
+        x, outs = lucid.arange(6.0).reshape(2, 3), []
+        for _ in range(3):
+            outs += [model.train() and step(x).detach(), model.eval() and step(x).detach()]
+        return [outs, model]
+
+    steps = agree(scenario, traces=2)
+    assert steps[0].stats.retrace_reasons == ["model.training: True -> False"]
+
+
+def test_the_last_smaller_batch_has_a_program_of_its_own(agree):
+    def scenario(compile):
+        model = nn.Linear(3, 1)
+        opt = lucid.optim.Adam(model.parameters(), lr=0.01)
+
+        @compile
+        def step(x):
+            opt.zero_grad()
+            loss = model(x).square().mean()
+            loss.backward()
+            opt.step()
+            return loss
+
+        sizes = [4, 4, 2] * 3
+        return [[step(lucid.ones(n, 3)).detach() for n in sizes], model]
+
+    steps = agree(scenario, traces=2)
+    assert steps[0].stats.retrace_reasons == ["x: f32[4,3] -> f32[2,3]"]
+
+
+def test_a_step_that_switches_to_train_mode_itself(agree):
+    def scenario(compile):
+        model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
+
+        @compile
+        def train(x):
+            model.train()
+            return model(x).detach()
+
+        @compile
+        def evaluate(x):
+            model.eval()
+            return model(x).detach()
+
+        x, outs = lucid.arange(6.0).reshape(2, 3), []
+        for _ in range(3):
+            outs += [train(x), model.training, evaluate(x), evaluate(x), model.training]
+        return [outs, model]
+
+    steps = agree(scenario)
+    assert [step.stats.traces for step in steps] == [2, 2]
+
+
+def test_a_retrace_is_logged(monkeypatch, capsys):
+    monkeypatch.setenv("LUCID_LOG", "retrace")
+
+    @lucid.compile
+    def step(x):
+        return x * 2
+
+    step(lucid.ones(2))
+    step(lucid.ones(3))
+    assert capsys.readouterr().err == "lucid: retrace of step: x: f32[2] -> f32[3]\n"
+
+
+def test_hooks_of_modules_are_guarded(agree):
+    def scenario(compile):
+        layer = nn.Linear(2, 2)
+        step = compile(lambda x: layer(x))
+        outs = [step(lucid.ones(1, 2)).detach()]
+        handle = layer.register_forward_hook(lambda module, args, out: out * 2)
+        outs.append(step(lucid.ones(1, 2)).detach())
+        handle.remove()
+        outs.append(step(lucid.ones(1, 2)).detach())
+        return outs
+
+    agree(scenario, traces=2)
+
+
+def test_gradient_hooks_are_guarded(agree):
+    def scenario(compile):
+        w = nn.Parameter(lucid.ones(2))
+
+        @compile
+        def step(x):
+            w.grad = None
+            (w * x).sum().backward()
+            return w.grad.clone()
+
+        outs = [step(lucid.ones(2))]
+        handle = w.register_hook(lambda grad: grad * 10)
+        outs.append(step(lucid.ones(2)))
+        handle.remove()
+        outs.append(step(lucid.ones(2)))
+        return outs
+
+    agree(scenario)
+
+
+@pytest.mark.parametrize("grow", [lambda m: m.append(nn.Tanh()), lambda m: m.pop(1)])
+def test_a_changed_module_tree_is_noticed(agree, grow):
+    def scenario(compile):
+        model = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+        step = compile(lambda x: model(x))
+        outs = [step(lucid.ones(1, 2)).detach()]
+        grow(model)
+        return [outs, step(lucid.ones(1, 2)).detach()]
+
+    agree(scenario, traces=2)

@@ -1,0 +1,302 @@
+"""What can't be compiled says so in the user's terms: each message word for word."""
+
+from __future__ import annotations
+
+import inspect
+import random
+
+import numpy as np
+import pytest
+
+import lucid
+from lucid import nn
+
+KEPT = []
+NOW_OR_NEVER = (
+    "the value is known only when the compiled step runs: use lucid.where or arithmetic instead of "
+    "a Python branch, return the tensor and look at it outside, or run with "
+    'lucid.compiler.set_stance("force_eager") for debugging'
+)
+
+
+def error_of(function, *args):
+    """The message, with this file's line numbers relative to the function."""
+    with pytest.raises(lucid.TraceError) as error:
+        lucid.compile(function)(*args)
+    text, first = str(error.value), inspect.getsourcelines(function)[1]
+    for offset in range(20):
+        text = text.replace(f"test_trace_errors.py:{first + offset} ", f"+{offset} ")
+    return text
+
+
+def branch(x):
+    y = x.sum()
+    if y > 0:
+        return x
+    return -x
+
+
+def test_a_branch():
+    assert error_of(branch, lucid.ones(2)) == (
+        "bool() of a traced tensor, bool[]  from +2   if y > 0: can't be compiled\n"
+        "  at +2   if y > 0:\n"
+        f"hint: {NOW_OR_NEVER}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("look", "what"),
+    [
+        (lambda x: float(x), "float()"),
+        (lambda x: int(x), "int()"),
+        (lambda x: x.item(), "item()"),
+        (lambda x: x.tolist(), "tolist()"),
+        (lambda x: x.numpy(), "numpy()"),
+        (lambda x: np.asarray(x), "numpy()"),
+        (lambda x: x.data_ptr(), "data_ptr()"),
+        (lambda x: [1, 2][x.long()], "int()"),
+    ],
+)
+def test_looking_at_numbers(look, what):
+    text = error_of(look, lucid.ones(()))
+    first, place, hint = text.split("\n")
+    assert first.startswith(f"{what} of a traced tensor, ")
+    assert first.endswith(" can't be compiled")
+    assert place.startswith("  at +0   ")
+    assert hint == f"hint: {NOW_OR_NEVER}"
+
+
+def keep_in_list(x):
+    y = x * 2
+    KEPT.append(y)
+    return y
+
+
+def test_a_tensor_kept_in_a_list():
+    assert error_of(keep_in_list, lucid.ones(2)) == (
+        "Python state changed while the step was traced: len(KEPT): 0 -> 1\n"
+        "That would happen once, at this trace, and not at every call.\n"
+        "hint: keep the count in a tensor and write it in place (self.n.add_(1)), return the "
+        "value, or change it outside of the compiled function"
+    )
+    assert KEPT == []
+
+
+class Holder:
+    last = None
+
+    def __init__(self):
+        self.count = 0
+
+
+holder = Holder()
+
+
+def keep_in_attribute(x):
+    y = x * 2
+    holder.last = y
+    return y.sum()
+
+
+def test_a_tensor_kept_in_an_attribute():
+    assert error_of(keep_in_attribute, lucid.ones(2)) == (
+        "a traced tensor was kept in holder.last, where it means nothing after the call\n"
+        "  f32[2]  from +1   y = x * 2\n"
+        "hint: return it, or keep the state in a tensor made outside and write that in place: "
+        "holder.last.copy_(value)"
+    )
+    assert holder.last is None and vars(holder) == {"count": 0}
+
+
+def keep_in_new_attribute(x):
+    y = x * 2
+    holder.newest = y
+    return y.sum()
+
+
+def test_a_tensor_kept_in_a_new_attribute():
+    assert error_of(keep_in_new_attribute, lucid.ones(2)) == (
+        "a traced tensor escaped from the compiled function, kept in a list, an attribute or a "
+        "global:\n"
+        "  f32[2]  from +1   y = x * 2\n"
+        "hint: return them, or keep tensor.detach() of a result outside"
+    )
+    assert vars(holder) == {"count": 0}
+
+
+def keep_in_global(x):
+    global KEPT_TENSOR
+    KEPT_TENSOR = x * 2
+    return x
+
+
+def test_a_tensor_kept_in_a_global():
+    assert error_of(keep_in_global, lucid.ones(2)) == (
+        "a traced tensor was kept in KEPT_TENSOR, where it means nothing after the call\n"
+        "  f32[2]  from +2   KEPT_TENSOR = x * 2\n"
+        "hint: return it, or keep the state in a tensor made outside and write that in place: "
+        "KEPT_TENSOR.copy_(value)"
+    )
+    assert "KEPT_TENSOR" not in globals()
+
+
+def test_a_tensor_kept_in_a_closure():
+    last = None
+
+    def step(x):
+        nonlocal last
+        last = x * 2
+        return x
+
+    assert error_of(step, lucid.ones(2)).startswith("a traced tensor was kept in last, where")
+    assert last is None
+
+
+def test_an_argument_that_escapes():
+    box = []
+    with pytest.raises(lucid.TraceError, match=r"len\(box\): 0 -> 1"):
+        lucid.compile(lambda x: box.append(x))(lucid.ones(2))
+    table = {}.setdefault
+
+    def step(x):
+        table("x", x)
+        return x * 2
+
+    assert error_of(step, lucid.ones(2)).startswith(
+        "a traced tensor escaped from the compiled function, kept in a list, an attribute or a "
+    )
+
+
+def count_up(x):
+    holder.count += 1
+    return x * holder.count
+
+
+def test_a_python_counter():
+    assert error_of(count_up, lucid.ones(2)) == (
+        "Python state changed while the step was traced: holder.count: 0 -> 1\n"
+        "That would happen once, at this trace, and not at every call.\n"
+        "hint: keep the count in a tensor and write it in place (self.n.add_(1)), return the "
+        "value, or change it outside of the compiled function"
+    )
+    assert holder.count == 0
+
+
+def test_a_counter_on_a_module():
+    class Counting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.n = 0
+
+        def forward(self, x):
+            self.n += 1
+            return x
+
+    module = Counting()
+    with pytest.raises(lucid.TraceError, match=r"module\.n: 0 -> 1"):
+        lucid.compile(lambda x: module(x))(lucid.ones(2))
+    assert module.n == 0
+
+
+@pytest.mark.parametrize(
+    "pick", [lambda x: x[x > 0], lambda x: lucid.nonzero(x), lambda x: x.masked_select(x > 0)]
+)
+def test_shapes_that_depend_on_data(pick):
+    first = error_of(pick, lucid.ones(3)).split("\n")[0]
+    assert "can't be compiled" in first and "of a traced tensor, " in first
+
+
+def draw(x):
+    return x * np.random.rand() + random.random()
+
+
+def test_random_numbers_of_the_host():
+    state = random.getstate()
+    assert error_of(draw, lucid.ones(2)) == (
+        "random was used while the step was traced: its numbers would be the same at every call\n"
+        "hint: draw with lucid.rand, lucid.randn or lucid.randint, which are part of the step, or "
+        "pass the numbers as arguments"
+    )
+    assert random.getstate() == state
+
+
+def lazily(x):
+    return (x * i for i in range(3))
+
+
+def test_a_lazy_result():
+    assert error_of(lazily, lucid.ones(2)) == (
+        "the compiled function returns a generator, whose items are computed after the call\n"
+        "hint: return a list"
+    )
+
+
+def test_a_traced_tensor_prints_as_what_it_is(capsys):
+    @lucid.compile
+    def step(x):
+        y = x.reshape(3, 2) * 2
+        print(x, y)
+        return f"{y}"
+
+    line = inspect.getsourcelines(step.__wrapped__)[1] + 2
+    text = step(lucid.ones(2, 3))
+    printed = capsys.readouterr().out
+    assert text == f"f32[3,2] (test_trace_errors.py:{line})"
+    assert printed.startswith("f32[2,3] %x (test_trace_errors.py:")
+    assert printed.endswith(f" f32[3,2] (test_trace_errors.py:{line})\n")
+
+
+def test_a_tensor_of_an_old_trace_says_so():
+    kept = []
+
+    def step(x):
+        kept.append(x * 2)
+        return x
+
+    with pytest.raises(lucid.TraceError):
+        lucid.compile(step)(lucid.ones(2))
+    assert kept == []
+
+
+def assign_data(x):
+    x.data = lucid.zeros(2)
+    return x
+
+
+def test_assigning_data():
+    assert error_of(assign_data, lucid.ones(2)) == (
+        "assigning to .data can't be compiled\n"
+        "  at +1   x.data = lucid.zeros(2)\n"
+        "hint: write in place instead: with lucid.no_grad(): t.copy_(value)"
+    )
+
+
+def test_history_that_would_grow_with_every_call():
+    w, total = nn.Parameter(lucid.ones(2)), lucid.zeros(2)
+
+    def step(x):
+        total.add_(w * x)
+        return x
+
+    text = error_of(step, lucid.ones(2))
+    assert text.startswith(
+        "a tensor from outside of the compiled function was written with a value that requires "
+        "grad, so its history would grow with every call\n  f32[2]"
+    )
+    assert text.endswith("\nhint: write under lucid.no_grad(), or detach() the value")
+    assert not total.requires_grad and total.tolist() == [0.0, 0.0]
+
+
+def test_options_of_compile():
+    with pytest.raises(lucid.ArgumentError) as error:
+        lucid.compile(abs, fast=True)
+    assert str(error.value) == "compile: unknown option(s) fast"
+    with pytest.raises(lucid.OptionError) as error:
+        lucid.compile(abs, mode="quick")
+    assert str(error.value) == "compile: unknown mode 'quick'; there are native, eager"
+    with pytest.raises(lucid.ArgumentError) as error:
+        lucid.compile(3)
+    assert str(error.value) == "compile: int is not callable"
+    with pytest.raises(lucid.LucidError) as error:
+        lucid.compile(abs).dump_ir()
+    assert str(error.value) == "abs has not been called yet, so nothing is compiled"
