@@ -279,21 +279,28 @@ from lucid.tensor.size import Size
 from lucid.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
-    from lucid import compiler, nn, optim
+    from lucid import compiler, func, nn, optim, sparse
     from lucid.compiler import compile
+    from lucid.func import vmap
+    from lucid.sparse import sparse_coo_tensor
 
 __version__ = "0.1.0"
 newaxis = None
 
 # Imported when they are first used: `import lucid` stays fast.
-_MODULES = ("compiler", "nn", "optim")
+_MODULES = ("compiler", "func", "nn", "optim", "sparse")
+_MEMBERS = {
+    "compile": "lucid.compiler",
+    "sparse_coo_tensor": "lucid.sparse",
+    "vmap": "lucid.func",
+}
 
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return import_module(f"lucid.{name}")
-    if name == "compile":
-        return import_module("lucid.compiler").compile
+    if name in _MEMBERS:
+        return getattr(import_module(_MEMBERS[name]), name)
     raise AttributeError(f"module 'lucid' has no attribute {name!r}")
 
 
@@ -405,6 +412,7 @@ __all__ = [
     "from_numpy",
     "full",
     "full_like",
+    "func",
     "gather",
     "ge",
     "ger",
@@ -561,8 +569,11 @@ __all__ = [
     "unsqueeze",
     "var",
     "var_mean",
+    "vmap",
     "vstack",
     "where",
     "zeros",
     "zeros_like",
+    "sparse",
+    "sparse_coo_tensor",
 ]

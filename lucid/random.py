@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from functools import cached_property
-from math import prod
 from typing import Any
 
 import numpy as np

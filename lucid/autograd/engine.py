@@ -58,6 +58,7 @@ class BackwardRun:
         self.queued = 0
         self.needed: set[Node] | None = None
         self.roots: list[Node] = []
+        self.spent: list[Node] = []
 
     def run(self, roots: Sequence[tuple[Edge, TensorCore]]) -> None:
         self.roots = [edge[0] for edge, _ in roots]
@@ -68,6 +69,9 @@ class BackwardRun:
                 self.send(edge, gradient)
             while self.queue:
                 self._run_node(heapq.heappop(self.queue)[2])
+        if not self.retain_graph:  # only now: after an exception the walk can be repeated
+            for node in self.spent:
+                node.release()
 
     def _needed_nodes(self, roots: Sequence[Node]) -> set[Node]:
         """Nodes from which a wanted edge can be reached: those that must run."""
@@ -117,8 +121,7 @@ class BackwardRun:
         for edge, part in zip(node.edges, parts, strict=True):
             if edge is not None:
                 self.send(edge, part)
-        if not self.retain_graph:
-            node.release()
+        self.spent.append(node)
 
     def _parts(self, node: Node, gradients: Gradients) -> Gradients:
         """What a node makes of its gradients, hooks included."""
@@ -244,14 +247,21 @@ def backward(
     edges = [_input_edge(tensor, i) for i, tensor in enumerate(targets)]
     run = BackwardRun(retain, create_graph, edges)
     run.run(roots)
-    for tensor, edge in dict(zip(targets, edges, strict=True)).items():
-        if edge in run.captured:
-            before = context.grad_enabled
-            context.grad_enabled = create_graph
-            try:
-                accumulate(tensor, run.captured[edge])
-            finally:
-                context.grad_enabled = before
+    before = context.grad_enabled
+    context.grad_enabled = create_graph
+    try:
+        for tensor, edge in dict(zip(targets, edges, strict=True)).items():
+            if edge in run.captured:
+                _accumulate_at(tensor, edge[0], run.captured[edge])
+    finally:
+        context.grad_enabled = before
+
+
+def _accumulate_at(tensor: TensorCore, node: Node, gradient: TensorCore) -> None:
+    if isinstance(node, AccumulateGrad):
+        node.apply((gradient,))  # with its hooks
+    else:
+        accumulate(tensor, gradient)
 
 
 def grad(

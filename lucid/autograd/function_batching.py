@@ -8,7 +8,8 @@ examples, whose forward and backward run the user's on handles of a vmap of thei
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from lucid.autograd import outputs as output_rules
 from lucid.autograd.function import (
@@ -100,7 +101,7 @@ def _output_and_dims(returned: Any) -> tuple[Any, Any]:
 
 def _batch_first(output: Any, out_dims: Any) -> list[tuple[Any, bool]]:
     """The outputs, each with its batch axis in front, and whether it has one."""
-    values, rebuild = flatten(output)
+    values = flatten(output)[0]
     dims = broadcast_prefix(out_dims, output)
     if dims is None:
         raise LucidError(
@@ -207,7 +208,8 @@ class _Call:
         )
         user._input_types = tuple(x._type if isinstance(x, TensorCore) else None for x in handles)
         user.needs_input_grad = ctx.needs_input_grad[1:]
-        with level.entered():
+        is_running = any(other is level for other in context.levels)
+        with nullcontext() if is_running else level.entered():
             raw = run_forward(user, handles, self.keywords)
         self.raw = raw
         values = raw if isinstance(raw, tuple) else (raw,)
@@ -235,7 +237,9 @@ class _Call:
         user, level = self.user, self.level
         user.shown_saved = self.wrapped(ctx.saved_tensors, self.saved)
         user.needs_input_grad = ctx.needs_input_grad[1:]
-        tensors = [flag for flag, type in zip(ctx.needs_input_grad, ctx._input_types, strict=True) if type]
+        tensors = [
+            flag for flag, type in zip(ctx.needs_input_grad, ctx._input_types, strict=True) if type
+        ]
         user.edges = tuple((user, 0) if flag else None for flag in tensors)
         try:
             with level.entered():
@@ -291,7 +295,7 @@ def _all_examples(function: type[Function]) -> type[Function]:
         methods["backward"] = staticmethod(backward)
     if function.jvp is not Function.jvp:
         methods["jvp"] = staticmethod(jvp)
-    return FunctionMeta(function.__name__, (Function,), methods)
+    return cast("type[Function]", FunctionMeta(function.__name__, (Function,), methods))
 
 
 def _by_handles(

@@ -71,9 +71,7 @@ def _by_jvp(
 class _Check:
     """The checks on what `jvp` returns. Raises `LucidError` that names Function and position."""
 
-    def __init__(
-        self, ctx: BackwardCFunction, inputs: Sequence[Any], given: Sequence[Any]
-    ) -> None:
+    def __init__(self, ctx: BackwardCFunction, inputs: Sequence[Any], given: Sequence[Any]) -> None:
         self.ctx = ctx
         self.inputs = inputs
         self.given = given
@@ -194,7 +192,7 @@ def _backward_of_seeds(
     ctx: BackwardCFunction, inputs: Sequence[Any], seeds: Sequence[Any], tangents: Tangents
 ) -> tuple[Any, ...]:
     """Run backward for the inputs that have a tangent, whether or not they require grad."""
-    wanted = [isinstance(x, TensorCore) and t is not None for x, t in zip(inputs, tangents, strict=True)]
+    wanted = [tangent is not None for tangent in tangents]
     tensors = [flag for flag, x in zip(wanted, inputs, strict=True) if isinstance(x, TensorCore)]
     before = ctx.edges, ctx.needs_input_grad, context.grad_enabled
     if ctx._saved is None and ctx.to_save is not None:

@@ -113,8 +113,10 @@ def _needed(
     operands: Sequence[Operand],
     tangents: Sequence[Operand | None],
 ) -> list[Operand]:
-    """The operands, then the result; those that these tangents' derivative doesn't look at are
-    replaced by stand-ins, so that nothing is computed with them.
+    """The operands, then the result.
+
+    Those that the derivative along these tangents doesn't look at are replaced by stand-ins, so
+    that nothing is computed with them.
     """
     types = _Types(tuple(operand.type for operand in operands), (result.type,))
     needed: set[int] = set()

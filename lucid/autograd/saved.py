@@ -10,6 +10,7 @@ from lucid.tensor.context import context
 
 if TYPE_CHECKING:
     from lucid.autograd.node import Edge, Node
+    from lucid.autograd.private import CustomForward
     from lucid.tensor.core import TensorCore
     from lucid.tensor.storage import Storage
 
@@ -47,27 +48,32 @@ class SavedTensor:
     )
 
     def __init__(self, tensor: TensorCore, output_nr: int, is_private: bool = False) -> None:
-        from lucid.autograd.private import noted_edge
-        from lucid.tensor.core import alias
-
         self.version = tensor._counter.value
         self.output_nr = output_nr
         self.edge: Edge | None = None
-        self.private_edge = noted_edge(tensor) if output_nr < 0 else None
-        if self.private_edge is not None:
-            for level in context.levels:
-                level.keep_private_history(tensor)
+        self.private_edge: Edge | None = None
         self.packed: Any = None
         self.unpack_hook: Any = None
         self.tensor: TensorCore | None = None
         if context.saved_hooks and not is_private:
             self._pack(tensor)
         else:
-            self.tensor = alias(tensor) if output_nr >= 0 else tensor
+            self.tensor = tensor if output_nr < 0 else _without_history(tensor)
         if context.mutation_guard is not None:
             context.mutation_guard.watch(tensor._storage, self)
-        if is_private and context.forward is not None:
-            context.forward.guard.watch(tensor._storage, self)
+        if context.forward is not None:
+            self._note_private(tensor, context.forward, is_private)
+
+    def _note_private(self, tensor: TensorCore, forward: CustomForward, is_private: bool) -> None:
+        from lucid.autograd.private import noted_edge
+
+        if self.output_nr < 0:
+            self.private_edge = noted_edge(tensor)
+        if self.private_edge is not None:
+            for level in context.levels:
+                level.keep_private_history(tensor)
+        if is_private:
+            forward.guard.watch(tensor._storage, self)
 
     def _pack(self, tensor: TensorCore) -> None:
         from lucid.autograd.node import edge_of
@@ -138,6 +144,12 @@ class SavedTensor:
             self.edge = edge_of(tensor)
         self.tensor = copy_of(tensor)
         self.version = self.tensor._counter.value
+
+
+def _without_history(tensor: TensorCore) -> TensorCore:
+    from lucid.tensor.core import alias
+
+    return alias(tensor)
 
 
 _KINDS = {

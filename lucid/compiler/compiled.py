@@ -171,7 +171,7 @@ class Compiled:
 
 def _eager_is_needed() -> bool:
     """Whether the user asked for op by op: by a stance, or by looking for anomalies."""
-    return eager_is_forced() or context.anomaly is not None
+    return eager_is_forced() or context.anomaly is not None or bool(context.levels)
 
 
 def _as_tensors(tree: Any) -> Any:

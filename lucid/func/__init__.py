@@ -2,10 +2,12 @@
 
 from lucid.func.forward import jvp
 from lucid.func.jacobians import hessian, jacfwd, jacrev
+from lucid.func.modules import functional_call
 from lucid.func.reverse import grad, grad_and_value, value_and_grad, vjp
 from lucid.func.vmapping import vmap
 
 __all__ = [
+    "functional_call",
     "grad",
     "grad_and_value",
     "hessian",

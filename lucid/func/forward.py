@@ -65,7 +65,9 @@ def _check(name: str, values: list[Any]) -> None:
         raise OptionError(f"{API}: Expected {name} to contain at least one Tensor.")
     for value in values:
         if not isinstance(value, TensorCore):
-            raise ArgumentError(f"{API}: Expected {name} to only contain Tensors, got {type(value)}")
+            raise ArgumentError(
+                f"{API}: Expected {name} to only contain Tensors, got {type(value)}"
+            )
         if not value.dtype.is_floating_point:
             kind = name.removesuffix("s")
             raise OptionError(f"Expected {kind} to be floating point, but got: {value.dtype!r}")

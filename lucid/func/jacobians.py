@@ -145,5 +145,3 @@ def _split(tensor: TensorCore, like: Sequence[TensorCore], axis: int) -> list[Te
         parts.append(cast(TensorCore, ops.slice_axis(tensor, axis, start, stop)))
         start = stop
     return parts
-
-

@@ -53,7 +53,9 @@ class Inputs:
     def __init__(self, values: Sequence[Any]) -> None:
         for value in values:
             if not isinstance(value, TensorCore):
-                raise OptionError(f"Thing passed to transform API must be Tensor, got {type(value)}")
+                raise OptionError(
+                    f"Thing passed to transform API must be Tensor, got {type(value)}"
+                )
             if not value.dtype.is_floating_point:
                 raise LucidError(
                     "only Tensors of floating point dtype can require gradients, not "

@@ -46,9 +46,7 @@ def vmap(
             f"Got {randomness}"
         )
     if chunk_size is not None and chunk_size <= 0:
-        raise OptionError(
-            f"vmap: chunk_size should be None or greater than 0. (got {chunk_size})"
-        )
+        raise OptionError(f"vmap: chunk_size should be None or greater than 0. (got {chunk_size})")
 
     @_as(func)
     def mapped(*args: Any, **kwargs: Any) -> Any:
@@ -94,9 +92,9 @@ class _Plan:
     def _check_out_dims(self) -> None:
         if any(dim is not None and type(dim) is not int for dim in flatten(self.out_dims)[0]):
             raise OptionError(
-                f"vmap({self.name}, ..., out_dims={self.out_dims}): `out_dims` must be an int, None "
-                "or a python collection of ints representing where in the outputs the vmapped "
-                "dimension should appear."
+                f"vmap({self.name}, ..., out_dims={self.out_dims}): `out_dims` must be an int, "
+                "None or a python collection of ints representing where in the outputs the "
+                "vmapped dimension should appear."
             )
 
     # ------------------------------------------------------------------ inputs

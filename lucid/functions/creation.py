@@ -194,6 +194,15 @@ def _filled(
     return _leaf(filled(shape_of(size, op), value, wanted), requires_grad)
 
 
+def _mapped_as(input: Tensor, result: Tensor) -> Tensor:
+    """In a vmap, a tensor with memory for each example, if `input` has: it can be written to."""
+    if not context.levels:
+        return result
+    from lucid.tensor.batched import mapped_as
+
+    return mapped_as(input, result)
+
+
 def zeros(
     *size: Any, dtype: DType | None = None, device: Any = None, requires_grad: bool = False
 ) -> Tensor:
@@ -264,7 +273,8 @@ def full_like(
     """Return a tensor of one value with the shape and dtype of `input`."""
     x = tensor_of(input, "full_like")
     wanted = x._type.dtype if dtype is None else dtype
-    return _filled((x._type.shape,), fill_value, wanted, device, requires_grad, "full_like")
+    result = _filled((x._type.shape,), fill_value, wanted, device, False, "full_like")
+    return _leaf(_mapped_as(x, result), requires_grad)
 
 
 def new_zeros(
@@ -275,7 +285,8 @@ def new_zeros(
     requires_grad: bool = False,
 ) -> Tensor:
     """Return zeros of a shape, in the dtype of `input`."""
-    return _filled(size, 0, dtype or input.dtype, device, requires_grad, "new_zeros")
+    result = _filled(size, 0, dtype or input.dtype, device, False, "new_zeros")
+    return _leaf(_mapped_as(input, result), requires_grad)
 
 
 def new_ones(
@@ -286,7 +297,8 @@ def new_ones(
     requires_grad: bool = False,
 ) -> Tensor:
     """Return ones of a shape, in the dtype of `input`."""
-    return _filled(size, 1, dtype or input.dtype, device, requires_grad, "new_ones")
+    result = _filled(size, 1, dtype or input.dtype, device, False, "new_ones")
+    return _leaf(_mapped_as(input, result), requires_grad)
 
 
 def new_empty(
@@ -297,7 +309,8 @@ def new_empty(
     requires_grad: bool = False,
 ) -> Tensor:
     """Return a tensor to be written to, in the dtype of `input`; it holds zeros."""
-    return _filled(size, 0, dtype or input.dtype, device, requires_grad, "new_empty")
+    result = _filled(size, 0, dtype or input.dtype, device, False, "new_empty")
+    return _leaf(_mapped_as(input, result), requires_grad)
 
 
 def new_full(
@@ -310,7 +323,8 @@ def new_full(
     requires_grad: bool = False,
 ) -> Tensor:
     """Return a tensor of one value, in the dtype of `input`."""
-    return _filled((size,), fill_value, dtype or input.dtype, device, requires_grad, "new_full")
+    result = _filled((size,), fill_value, dtype or input.dtype, device, False, "new_full")
+    return _leaf(_mapped_as(input, result), requires_grad)
 
 
 def new_tensor(

@@ -9,6 +9,7 @@ import numpy as np
 from lucid.functions.arguments import axis_of, describe, integer, tensor_of
 from lucid.functions.elementwise import choose, mul
 from lucid.functions.indexing import getitem, replaced
+from lucid.functions.naming import numpy_names
 from lucid.functions.promotion import Number, operand
 from lucid.functions.shape import broadcast, reshaped
 from lucid.functions.tensors import Tensor
@@ -37,6 +38,7 @@ def _lifted(x: Tensor) -> Tensor:
     return x if x.ndim else reshaped(x, (1,))
 
 
+@numpy_names
 def gather(input: Tensor, dim: int, index: Tensor) -> Tensor:
     """Return `out[i][j] = input[index[i][j]][j]` for dim 0, and so on for other axes.
 
@@ -48,6 +50,7 @@ def gather(input: Tensor, dim: int, index: Tensor) -> Tensor:
     return result if at.ndim else reshaped(result, ())
 
 
+@numpy_names
 def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
     """As `gather`, both broadcast on the other axes; without a dim of the flattened tensors."""
     x, at = tensor_of(input, "take_along_dim"), _index(indices, "take_along_dim")
@@ -72,6 +75,7 @@ def take(input: Tensor, index: Tensor) -> Tensor:
     return emit(ops.take, (reshaped(x, (x._type.size,)), _index(index, "take")), axis=0)
 
 
+@numpy_names
 def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
     """Return the slices of `input` along `dim` that a vector of indices names, as a copy."""
     x, at = tensor_of(input, "index_select"), _vector(index, "index_select")

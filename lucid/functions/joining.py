@@ -10,6 +10,7 @@ import numpy as np
 
 from lucid.functions.arguments import axis_of, describe, integer, shape_of, tensor_of
 from lucid.functions.elementwise import choose, clone
+from lucid.functions.naming import numpy_names
 from lucid.functions.promotion import Number, common_dtype, operand
 from lucid.functions.shape import broadcast, permuted, reshaped, select, sliced, unsqueeze
 from lucid.functions.tensors import Tensor
@@ -30,6 +31,7 @@ def _listed(tensors: Any, op: str) -> list[Tensor]:
     return parts
 
 
+@numpy_names
 def cat(tensors: Tensors, dim: int = 0) -> Tensor:
     """Join tensors along an axis that they have; dtypes are promoted.
 
@@ -47,6 +49,7 @@ def cat(tensors: Tensors, dim: int = 0) -> Tensor:
     return emit(ops.concat, [operand(part, dtype, "cat") for part in real], axis=axis)
 
 
+@numpy_names
 def stack(tensors: Tensors, dim: int = 0) -> Tensor:
     """Join tensors of one shape along a new axis; dtypes are promoted. Raises `ShapeError`."""
     parts = _listed(tensors, "stack")
@@ -69,6 +72,7 @@ def vstack(tensors: Tensors) -> Tensor:
     return cat([p if p.ndim >= 2 else reshaped(p, (1, p._type.size)) for p in parts], 0)
 
 
+@numpy_names
 def split(tensor: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
     """Return views of parts along `dim`: of one size (the last may be smaller) or listed sizes."""
     x = tensor_of(tensor, "split")
@@ -93,6 +97,7 @@ def split(tensor: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Te
     return tuple(sliced(x, axis, start, stop) for start, stop in pairs)
 
 
+@numpy_names
 def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """Return views of at most `chunks` parts of equal size along `dim`, the last maybe smaller."""
     if chunks <= 0:
@@ -107,6 +112,7 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     return split(x, -(-size // chunks), axis)
 
 
+@numpy_names
 def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     """Return a tuple of views, one per index along `dim`, without that axis."""
     x = tensor_of(input, "unbind")

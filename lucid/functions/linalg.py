@@ -39,6 +39,8 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
     Shapes: (..., n, k) and (..., k, m) give (..., n, m), with (...) broadcast; a vector's axis
     is left out of the result. Raises: `ShapeError`, `DTypeError` for two dtypes.
     """
+    if not (isinstance(input, Tensor) and isinstance(other, Tensor)):
+        return _sparse_product(input, other)
     a, b = _pair(input, other, "matmul")
     first, second = a._type.shape, b._type.shape
     if len(first) >= 2 and len(second) >= 2:
@@ -69,8 +71,17 @@ def rmatmul(input: Tensor, other: Tensor) -> Tensor:
     return matmul(other, input)
 
 
+def _sparse_product(input: Any, other: Any) -> Tensor:
+    from lucid.sparse.tensor import product
+
+    result: Tensor = product(input, other)
+    return result
+
+
 def mm(input: Tensor, mat2: Tensor) -> Tensor:
     """Return the product of two matrices: (n, k) and (k, m) give (n, m)."""
+    if not (isinstance(input, Tensor) and isinstance(mat2, Tensor)):
+        return _sparse_product(input, mat2)
     return emit(ops.matmul, _ranked(input, mat2, (2, 2), "mm"))
 
 

@@ -20,6 +20,7 @@ from lucid.functions.elementwise import (
     minimum,
     sqrt,
 )
+from lucid.functions.naming import numpy_names
 from lucid.functions.promotion import floating, truth
 from lucid.functions.tensors import Tensor
 from lucid.ir import ops
@@ -59,6 +60,7 @@ def _summable(input: Any, dtype: DType | None, op: str) -> Tensor:
     return x if x._type.dtype is wanted else emit(ops.cast, (x,), dtype=wanted)
 
 
+@numpy_names
 def sum(
     input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None
 ) -> Tensor:
@@ -75,6 +77,7 @@ def sum(
     return _reduced(ops.sum, x, axes, keepdim)
 
 
+@numpy_names
 def mean(
     input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None
 ) -> Tensor:
@@ -101,6 +104,7 @@ def _require_float(x: Tensor, op: str) -> None:
         )
 
 
+@numpy_names
 def prod(
     input: Tensor, dim: int | None = None, keepdim: bool = False, *, dtype: DType | None = None
 ) -> Tensor:
@@ -115,18 +119,21 @@ def prod(
 # ---------------------------------------------------------------------- extrema
 
 
+@numpy_names
 def amax(input: Tensor, dim: Dims = (), keepdim: bool = False) -> Tensor:
     """Greatest element over `dim`, all axes by default; equal ones share the gradient."""
     x = tensor_of(input, "amax")
     return _reduced(ops.amax, x, axes_of(dim, x.ndim, "amax"), keepdim)
 
 
+@numpy_names
 def amin(input: Tensor, dim: Dims = (), keepdim: bool = False) -> Tensor:
     """Smallest element over `dim`, all axes by default; equal ones share the gradient."""
     x = tensor_of(input, "amin")
     return _reduced(ops.amin, x, axes_of(dim, x.ndim, "amin"), keepdim)
 
 
+@numpy_names
 def max(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = None) -> Any:
     """Greatest element of all; along `dim` (values, indices); or elementwise of two tensors.
 
@@ -137,6 +144,7 @@ def max(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = N
     return _extremum(input, dim, keepdim, other, (ops.amax, ops.argmax, maximum), "max")
 
 
+@numpy_names
 def min(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = None) -> Any:
     """Smallest element of all; along `dim` (values, indices); or elementwise of two tensors."""
     return _extremum(input, dim, keepdim, other, (ops.amin, ops.argmin, minimum), "min")
@@ -174,11 +182,13 @@ def _picked(x: Tensor, indices: Tensor, axis: int, keepdim: bool) -> Extremum:
     )
 
 
+@numpy_names
 def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """Index of the first greatest element along `dim`, or of the flattened tensor; NaN wins."""
     return _position(ops.argmax, input, dim, keepdim)
 
 
+@numpy_names
 def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """Index of the first smallest element along `dim`, or of the flattened tensor; NaN wins."""
     return _position(ops.argmin, input, dim, keepdim)
@@ -200,18 +210,21 @@ def _position(op: Op, input: Tensor, dim: int | None, keepdim: bool) -> Tensor:
 # ---------------------------------------------------------------------- truth
 
 
+@numpy_names
 def any(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
     """Whether any element over `dim` is true, that is, not zero."""
     x = truth(tensor_of(input, "any"), "any")
     return _reduced(ops.any, x, axes_of(dim, x.ndim, "any"), keepdim)
 
 
+@numpy_names
 def all(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
     """Whether all elements over `dim` are true; of nothing, True."""
     x = truth(tensor_of(input, "all"), "all")
     return _reduced(ops.all, x, axes_of(dim, x.ndim, "all"), keepdim)
 
 
+@numpy_names
 def count_nonzero(input: Tensor, dim: Dims = None) -> Tensor:
     """Number of elements over `dim` that are not zero, int64."""
     return sum(truth(tensor_of(input, "count_nonzero"), "count_nonzero"), dim)
@@ -220,6 +233,7 @@ def count_nonzero(input: Tensor, dim: Dims = None) -> Tensor:
 # ---------------------------------------------------------------------- statistics
 
 
+@numpy_names
 def var(
     input: Tensor,
     dim: Any = None,
@@ -235,6 +249,7 @@ def var(
     return var_mean(input, dim, unbiased, keepdim, correction=correction)[0]
 
 
+@numpy_names
 def var_mean(
     input: Tensor,
     dim: Any = None,
@@ -262,6 +277,7 @@ def var_mean(
     return spread, center
 
 
+@numpy_names
 def std(
     input: Tensor,
     dim: Any = None,
@@ -274,6 +290,7 @@ def std(
     return _root(var(input, dim, unbiased, keepdim, correction=correction))
 
 
+@numpy_names
 def std_mean(
     input: Tensor,
     dim: Any = None,
@@ -293,6 +310,7 @@ def _root(x: Tensor) -> Tensor:
     return choose(zero, 0.0, sqrt(choose(zero, 1.0, x)))
 
 
+@numpy_names
 def norm(
     input: Tensor,
     p: float | str | None = "fro",
@@ -327,6 +345,7 @@ def norm(
     return _reduced(ops.sum, size**order, axes, keepdim) ** (1.0 / order)
 
 
+@numpy_names
 def logsumexp(input: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
     """Return `log(sum(exp(input)))` over `dim`, without overflow."""
     x = tensor_of(input, "logsumexp")
@@ -345,6 +364,7 @@ def logsumexp(input: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
 # ---------------------------------------------------------------------- along an axis
 
 
+@numpy_names
 def cumsum(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
     """Running sums along `dim`; integers and bools as int64."""
     x = _summable(input, dtype, "cumsum")
@@ -352,6 +372,7 @@ def cumsum(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
     return emit(ops.cumsum, (x,), axis=axis) if x.ndim else clone(x)
 
 
+@numpy_names
 def softmax(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
     """Return `exp(input) / sum(exp(input))` along `dim`, without overflow."""
     from lucid.nn import functional
@@ -360,6 +381,7 @@ def softmax(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
     return functional.softmax(x, dim)
 
 
+@numpy_names
 def log_softmax(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
     """Return `log(softmax(input))` along `dim`, accurate where the softmax is near 0."""
     from lucid.nn import functional

@@ -17,6 +17,7 @@ from lucid.functions.arguments import (
     tensor_of,
 )
 from lucid.functions.elementwise import clone
+from lucid.functions.naming import numpy_names
 from lucid.functions.tensors import Tensor
 from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, IndexOutOfRangeError, OptionError, ShapeError
@@ -99,6 +100,7 @@ def unflatten(input: Tensor, dim: int, sizes: Any) -> Tensor:
     return view(x, (*shape[:axis], *parts, *shape[axis + 1 :]))
 
 
+@numpy_names
 def squeeze(input: Tensor, dim: Dims = None) -> Tensor:
     """Return a view without axes of size 1: all of them, or those of `dim`."""
     x = tensor_of(input, "squeeze")
@@ -112,6 +114,7 @@ def squeeze(input: Tensor, dim: Dims = None) -> Tensor:
     return reshaped(x, kept)
 
 
+@numpy_names
 def unsqueeze(input: Tensor, dim: int) -> Tensor:
     """Return a view with an axis of size 1 before axis `dim` of the result."""
     x = tensor_of(input, "unsqueeze")
@@ -256,6 +259,7 @@ def tile(input: Tensor, *dims: Any) -> Tensor:
     return repeat(input, (1,) * (input.ndim - len(counts)) + counts)
 
 
+@numpy_names
 def repeat_interleave(input: Tensor, repeats: Any, dim: int | None = None) -> Tensor:
     """Return a copy with each element repeated, along `dim` or in the flattened tensor.
 

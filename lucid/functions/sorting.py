@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lucid.functions.arguments import axis_of, integer, tensor_of
 from lucid.functions.elementwise import clone
+from lucid.functions.naming import numpy_names
 from lucid.functions.reduction import Extremum
 from lucid.functions.shape import sliced
 from lucid.functions.tensors import Tensor
@@ -13,6 +14,7 @@ from lucid.ir.types import i64
 from lucid.tensor.core import constant, emit
 
 
+@numpy_names
 def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False) -> Tensor:
     """Return the indices that sort along `dim`; equal ones keep their order, NaN is greatest."""
     x = tensor_of(input, "argsort")
@@ -22,6 +24,7 @@ def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool
     return emit(ops.argsort, (x,), axis=axis, descending=bool(descending))
 
 
+@numpy_names
 def sort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False) -> Extremum:
     """Return (values, indices) in order along `dim`; equal elements keep theirs, NaN is greatest.
 
@@ -42,6 +45,7 @@ def msort(input: Tensor) -> Tensor:
     return sort(input, 0).values
 
 
+@numpy_names
 def topk(
     input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
 ) -> Extremum:

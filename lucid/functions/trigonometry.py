@@ -27,10 +27,12 @@ from lucid.functions.elementwise import (
 )
 from lucid.functions.promotion import floating, promoted
 from lucid.functions.tensors import Tensor
+from lucid.tensor.core import constant
 
 _HALF_PI = math.pi / 2
 _QUARTER_PI = math.pi / 4
 _LOG_2 = math.log(2.0)
+_ROOT_FROM = 40.0  # exp(-x) no longer counts, exp(x) is still far from overflow
 
 # Minimax quotient for (atan(x) - x) / x^3 in x^2 on |x| <= 0.66.
 # Reference: Moshier, "Methods and Programs for Mathematical Functions" (Cephes atan), 1989.
@@ -72,15 +74,16 @@ def _right_atan(a: Tensor) -> Tensor:
     reduced = choose(far, -1.0 / choose(far, a, 1.0), choose(middle, (a - 1) / (a + 1), a))
     z = reduced * reduced
     curve = z * (_polynomial(z, _ATAN_OVER) / _polynomial(z, _ATAN_UNDER))
-    offset = choose(far, _HALF_PI, choose(middle, _QUARTER_PI, 0.0))
+    quarter, half = (constant(angle, a._type.dtype) for angle in (_QUARTER_PI, _HALF_PI))
+    offset = choose(far, half, choose(middle, quarter, 0.0))
     return offset + (reduced * curve + reduced)
 
 
 def _right_sinh(a: Tensor) -> Tensor:
-    near = expm1(choose(a < 1, a, 1.0))
-    root = exp(a * 0.5)  # squared last: as large as the result may be
-    far = 0.5 * root * root - 0.5 / (root * root)
-    return choose(a < 1, 0.5 * (near + near / (near + 1)), far)
+    large = a > _ROOT_FROM
+    near = expm1(choose(large, 1.0, a))
+    root = exp(a * 0.5)  # squared last: the result may be as large as there are numbers
+    return choose(large, 0.5 * root * root, 0.5 * (near + near / (near + 1)))
 
 
 def _right_asinh(a: Tensor) -> Tensor:
@@ -130,7 +133,11 @@ _atan = _curve("atan", _whole_atan, lambda x: 1 / (x * x + 1))
 _asin = _curve(
     "asin", lambda x: 2 * _whole_atan(x / (1 + _cathetus(x))), lambda x: 1 / _cathetus(x)
 )
-_acos = _curve("acos", lambda x: 2 * _right_atan(sqrt((1 - x) / (1 + x))), lambda x: -1 / _cathetus(x))
+_acos = _curve(
+    "acos", lambda x: 2 * _right_atan(sqrt((1 - x) / (1 + x))), lambda x: -1 / _cathetus(x)
+)
+    "acos", lambda x: 2 * _right_atan(sqrt((1 - x) / (1 + x))), lambda x: -1 / _cathetus(x)
+)
 
 
 def tan(input: Tensor) -> Tensor:
@@ -246,8 +253,11 @@ def _whole_sinh(x: Tensor) -> Tensor:
 
 
 def _whole_cosh(x: Tensor) -> Tensor:
-    root = exp(absolute(x) * 0.5)
-    return 0.5 * root * root + 0.5 / (root * root)
+    a = absolute(x)
+    large = a > _ROOT_FROM
+    near = exp(choose(large, 1.0, a))
+    root = exp(a * 0.5)
+    return choose(large, 0.5 * root * root, 0.5 * near + 0.5 / near)
 
 
 def _beyond(x: Tensor) -> Tensor:
@@ -257,7 +267,7 @@ def _beyond(x: Tensor) -> Tensor:
 
 def _whole_acosh(x: Tensor) -> Tensor:
     large = x > 1e8
-    above = choose(large, 1.0, x - 1)
+    above = choose(large, 1.0, choose(x < 1, math.nan, x - 1))
     return choose(large, log(x) + _LOG_2, log1p(above + sqrt(above * (above + 2))))
 
 

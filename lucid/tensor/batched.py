@@ -60,14 +60,14 @@ class Batched(Tensor):
     def _concrete(self, what: str) -> NoReturn:
         if not any(level is self._level for level in context.levels):
             raise LucidError(
-                f"{what}: this tensor belongs to a vmap that has ended\n  {self._describe()}\n"
+                f"{what}: a tensor {self._type} belongs to a vmap that has ended\n"
                 "hint: return it from the mapped function instead of keeping it elsewhere"
             )
         if what == "item()":
             raise LucidError(
-                "vmap: It looks like you're calling .item() on a Tensor. We don't support vmap over "
-                "calling .item() on a Tensor, please try to rewrite what you're doing with other "
-                f"operations.\n  {self._describe()}"
+                "vmap: It looks like you're calling .item() on a Tensor. We don't support vmap "
+                "over calling .item() on a Tensor, please try to rewrite what you're doing with "
+                f"other operations.\n  {self._describe()}"
             )
         if what == "bool()":
             raise LucidError(
@@ -80,8 +80,18 @@ class Batched(Tensor):
             f"  {self._describe()}"
         )
 
+    def _refuse_outside(self, holder: TensorCore) -> None:
+        if not self._level.owns(holder):
+            raise LucidError(
+                "vmap: a gradient for each example can't be accumulated into the .grad of a tensor "
+                f"that all examples share\n  {holder._describe()}\n"
+                "hint: return the gradients that lucid.func.grad or lucid.autograd.grad computes"
+            )
+
     def __repr__(self) -> str:
         return f"Batched({self._type}, each of {self._level.size})"
+
+    __str__ = __repr__
 
 
 class BatchLevel(Level):
@@ -214,6 +224,14 @@ def innermost(tensor: TensorCore) -> TensorCore:
     while isinstance(tensor, Batched):
         tensor = tensor._inner
     return tensor
+
+
+def mapped_as(like: TensorCore, tensor: TensorCore) -> Tensor:
+    """The tensor with memory for each example of the vmaps that `like` is a handle of."""
+    if not isinstance(like, Batched):
+        return cast(Tensor, ops.cast(tensor, dtype=tensor.dtype))
+    level = like._level
+    return level.wrap(mapped_as(like._inner, level.unwrap(tensor)))
 
 
 def drawn_numbers(tensor: TensorCore) -> int:

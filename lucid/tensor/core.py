@@ -212,6 +212,9 @@ class TensorCore(Operand):
         assert self._array is not None
         return of_array(np.array(self._array, order="C"))
 
+    def _refuse_outside(self, holder: TensorCore) -> None:
+        """Raise where `holder`, which is to keep this tensor, outlives the vmap of the latter."""
+
     # ------------------------------------------------------------------ history
 
     def _refresh(self) -> None:
@@ -289,6 +292,8 @@ class TensorCore(Operand):
                 )
             if value is self:
                 raise LucidError("can't assign Variable as its own grad")
+            if context.levels:
+                value._refuse_outside(self)
             if value._type.shape != self._type.shape:
                 raise LucidError(
                     f"attempting to assign a gradient of size '{list(value.shape)}' to a tensor of "

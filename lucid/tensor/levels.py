@@ -55,9 +55,11 @@ class Level(ABC):
 
     def keep_private_history(self, tensor: TensorCore) -> None:
         """Keep what the custom forward that runs knows of the tensor's tangent, past its end."""
+        return
 
     def alias(self, tensor: TensorCore, alias: TensorCore) -> None:
         """Let another handle of the same memory be to this level what the tensor is."""
+        return
 
 
 def acting_level(op: Op | None, tensors: Sequence[Any]) -> tuple[Level, int] | None:

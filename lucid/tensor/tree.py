@@ -55,13 +55,13 @@ def broadcast_prefix(prefix: Any, tree: Any) -> list[Any] | None:
         return [prefix] * len(flatten(tree)[0])
     if type(prefix) is not type(tree) or len(prefix) != len(tree):
         return None
-    if isinstance(prefix, dict):
-        if prefix.keys() != tree.keys():
+    keys: Any = tree.keys() if isinstance(tree, dict) else range(len(tree))
+    found: list[Any] = []
+    for key in keys:
+        if isinstance(prefix, dict) and key not in prefix:
             return None
-        pairs = [(prefix[key], tree[key]) for key in tree]
-    else:
-        pairs = list(zip(prefix, tree, strict=True))
-    parts = [broadcast_prefix(*pair) for pair in pairs]
-    if any(part is None for part in parts):
-        return None
-    return [leaf for part in parts if part is not None for leaf in part]
+        part = broadcast_prefix(prefix[key], tree[key])
+        if part is None:
+            return None
+        found += part
+    return found

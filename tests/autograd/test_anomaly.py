@@ -32,9 +32,7 @@ def test_ops_are_named_as_well(run):
 
     with pytest.raises(RuntimeError) as caught:
         run(body, leaf([0.0]))
-    assert first_line(caught) == (
-        "Function 'SqrtBackward' returned nan values in its 0th output."
-    )
+    assert first_line(caught) == ("Function 'SqrtBackward' returned nan values in its 0th output.")
 
 
 def test_around_a_compiled_step_it_finds_the_same(run):

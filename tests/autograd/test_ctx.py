@@ -375,10 +375,10 @@ SURFACE = """
     set_materialize_grads maybe_clear_saved_tensors register_hook register_prehook name
     saved_tensors saved_for_forward to_save needs_input_grad materialize_grads dirty_tensors
     non_differentiable next_functions metadata requires_grad apply apply_jvp
-""".split()
+"""
 
 
-@pytest.mark.parametrize("name", SURFACE)
+@pytest.mark.parametrize("name", SURFACE.split())
 def test_the_surface_is_complete(name):
     assert hasattr(Square.apply(leaf([1.0])).grad_fn, name)
 
@@ -442,9 +442,7 @@ def reading(times: int, **flags):
             (x,) = ctx.saved_tensors
         return 2 * grad * x
 
-    return define(
-        lambda ctx, x: (ctx.save_for_backward(x), x * x)[1], backward, "Reading", **flags
-    )
+    return define(lambda ctx, x: (ctx.save_for_backward(x), x * x)[1], backward, "Reading", **flags)
 
 
 READ_TWICE = (

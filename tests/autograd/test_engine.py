@@ -133,9 +133,7 @@ def test_inputs_are_not_empty(run):
     body = lambda x: grad((x * 2).sum(), [])  # noqa: E731
     assert refused(run, body, leaf([1.0])) == "`inputs` argument to `grad()` cannot be empty."
     body = lambda x: (x * 2).sum().backward(inputs=[])  # noqa: E731
-    assert refused(run, body, leaf([1.0])) == (
-        "`inputs` argument to `backward()` cannot be empty."
-    )
+    assert refused(run, body, leaf([1.0])) == ("`inputs` argument to `backward()` cannot be empty.")
 
 
 def test_batched_grads_are_stacked(run):
@@ -267,6 +265,15 @@ def test_after_an_exception_the_graph_can_be_retried_and_no_leaf_holds_a_part():
     assert (x.grad, z.grad, lucid.is_grad_enabled()) == (None, None, True)
     y.backward()
     assert numbers([x.grad, z.grad]) == [[2.0], [1.0]]
+
+
+def test_what_ran_before_the_exception_can_run_again():
+    x = leaf([3.0])
+    y = Square.apply(failing_first("here").apply(Square.apply(x))).sum()
+    with pytest.raises(ZeroDivisionError, match="here"):
+        y.backward()
+    y.backward()
+    assert numbers(x.grad) == [2 * 18.0 * 2 * 2 * 3.0]
 
 
 @pytest.mark.parametrize("where", ["forward", "setup_context", "backward", "hook"])

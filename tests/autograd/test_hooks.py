@@ -110,9 +110,7 @@ def test_a_hook_returns_a_tensor_or_none(run):
 def test_a_hook_needs_a_tensor_that_requires_grad(run):
     with pytest.raises(RuntimeError) as caught:
         run(lambda x: x.register_hook(lambda g: g), leaf([1.0], False))
-    assert str(caught.value) == (
-        "cannot register a hook on a tensor that doesn't require gradient"
-    )
+    assert str(caught.value) == ("cannot register a hook on a tensor that doesn't require gradient")
 
 
 def test_a_handle_removes_its_hook_and_ends_with_its_block(run):
@@ -181,9 +179,17 @@ def test_accumulation_hooks_are_for_leaves(run):
     )
     with pytest.raises(RuntimeError) as caught:
         run(lambda x: x.register_post_accumulate_grad_hook(print), leaf([1.0], False))
-    assert str(caught.value) == (
-        "cannot register a hook on a tensor that doesn't require gradient"
-    )
+    assert str(caught.value) == ("cannot register a hook on a tensor that doesn't require gradient")
+
+
+def test_accumulation_into_given_inputs_runs_their_hooks(run):
+    def body(x):
+        seen = []
+        x.register_post_accumulate_grad_hook(lambda leaf: seen.append("accumulated"))
+        (x * 2).sum().backward(inputs=[x])
+        return seen
+
+    assert run(body, leaf([1.0])) == ["accumulated"]
 
 
 def test_a_post_accumulate_hook_may_clear_the_gradient():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 from custom_functions import AddOne, Square, define, first_line, leaf, numbers
 
@@ -223,10 +225,8 @@ def test_a_failed_forward_leaves_the_history_of_its_input(run):
 
     def body(x):
         a = x * 1
-        try:
+        with contextlib.suppress(ValueError):
             fn.apply(a)
-        except ValueError:
-            pass
         (a * 2).sum().backward()
         return a.grad_fn.name()
 

@@ -153,9 +153,9 @@ def test_save_on_cpu_keeps_copies(run):
 
 def test_disabled_hooks_raise_the_given_message(run):
     def body(x):
-        with graph.disable_saved_tensors_hooks("no hooks here"):
-            with graph.saved_tensors_hooks(same, same):
-                Square.apply(x)
+        refused = graph.disable_saved_tensors_hooks("no hooks here")
+        with refused, graph.saved_tensors_hooks(same, same):
+            Square.apply(x)
 
     with pytest.raises(RuntimeError) as caught:
         run(body, leaf([1.0]))
@@ -164,9 +164,9 @@ def test_disabled_hooks_raise_the_given_message(run):
 
 def test_hooks_cannot_be_disabled_while_some_are_set(run):
     def body(x):
-        with graph.saved_tensors_hooks(same, same):
-            with graph.disable_saved_tensors_hooks("no hooks here"):
-                Square.apply(x)
+        refused = graph.disable_saved_tensors_hooks("no hooks here")
+        with graph.saved_tensors_hooks(same, same), refused:
+            Square.apply(x)
 
     with pytest.raises(RuntimeError) as caught:
         run(body, leaf([1.0]))

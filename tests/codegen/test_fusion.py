@@ -170,6 +170,62 @@ def test_no_path_leads_out_of_a_kernel_and_back(rng: np.random.Generator) -> Non
     assert_right(executable, graph, rng)
 
 
+def flipped(x: Value) -> Value:
+    return ops.flip(ops.flip(x, 0), 1)
+
+
+def after_a_sort(x: Value) -> Value:
+    """What is sorted is read again beside the sorted: one kernel would wait for itself."""
+    a = ops.exp(x)
+    return ops.add(a, ops.sort(a, axis=1, descending=False))
+
+
+def around_a_sort(x: Value, y: Value) -> Value:
+    a = ops.exp(x)
+    b = ops.add(ops.sort(a, axis=1, descending=False), y)
+    return ops.mul(a, b)
+
+
+def around_an_update(x: Value) -> Value:
+    """The updated array is complete only after the kernel that makes its parts."""
+    a = ops.exp(x)
+    place = {"starts": (1, 0), "stops": (2, COLUMNS), "steps": (1, 1)}
+    b = ops.update_slice(a, ops.slice(ops.neg(x), **place), **place)
+    return ops.add(a, flipped(b))
+
+
+def around_a_concatenation(x: Value) -> Value:
+    a = ops.exp(x)
+    halves = ops.slice_axis(a, 1, COLUMNS // 2, COLUMNS), ops.slice_axis(a, 1, 0, COLUMNS // 2)
+    return ops.add(flipped(ops.concat(*halves, axis=1)), a)
+
+
+def around_a_copy(x: Value) -> Value:
+    """Another order of the elements that the kernel of the first op has just stored."""
+    a = ops.exp(x)
+    return ops.add(flipped(ops.concat(a, axis=0)), a)
+
+
+@pytest.mark.parametrize(
+    ("program", "shapes"),
+    [
+        (around_a_copy, (X,)),
+        (after_a_sort, (X,)),
+        (around_a_sort, (X, X)),
+        (around_an_update, (X,)),
+        (around_a_concatenation, (X,)),
+    ],
+    ids=lambda p: getattr(p, "__name__", None),
+)
+def test_kernels_don_t_wait_for_themselves(
+    program: Callable[..., Value],
+    shapes: tuple[tuple[int, ...], ...],
+    rng: np.random.Generator,
+) -> None:
+    graph = build(program, shapes)
+    assert_right(compile_graph(graph), graph, rng)
+
+
 def test_parts_are_written_where_they_belong(rng: np.random.Generator) -> None:
     """A concatenation copies nothing: its parts are computed into their places."""
     graph = Graph()

@@ -133,6 +133,24 @@ def test_a_wrong_index_raises_and_writes_nothing(wrong: int) -> None:
     assert table.all()
 
 
+def test_no_state_changes_before_the_last_check() -> None:
+    """The index comes from a new state, whose kernel the order of writes would put last."""
+    graph = Graph()
+    total, position = graph.add_input(VECTOR, "state"), graph.add_input(TensorType(i64, (1,)))
+    table = graph.add_input(TensorType(f32, (5,)))
+    moved = ops.add(position, ops.one(position))
+    graph.writes = [(total, total + 1.0), (position, moved)]
+    graph.outputs = [ops.take(table, moved, axis=0)]
+    executable = compile_graph(graph)
+    state, place = np.zeros(37, np.float32), np.array([3])
+    (got,) = executable.call([state, place, np.arange(5, dtype=np.float32)])
+    assert got.tolist() == [4] and place.tolist() == [4] and state.all()
+    with pytest.raises(IndexOutOfRangeError, match=r"^take: index 5 is out of range"):
+        executable.call([state, place, np.arange(5, dtype=np.float32)])
+    assert place.tolist() == [4]
+    assert state.tolist() == [1] * 37
+
+
 @pytest.mark.parametrize(
     "write",
     [

@@ -1,8 +1,8 @@
 """Batching rules: an op on many examples at once, as one application of the op, or of few.
 
-A rule is called `rule(op, size, batched, *operands, **attributes)`. Operands marked in `batched` have
-a leading axis of `size` examples that the op's attributes don't know of; at least one is. The result
-has that axis too, and holds for each example what the op gives for it alone.
+A rule is called `rule(op, size, batched, *operands, **attributes)`. Operands marked in `batched`,
+at least one, have a leading axis of `size` examples that the op's attributes don't know of. The
+result has that axis too, and holds for each example what the op gives for it alone.
 """
 
 from __future__ import annotations
@@ -89,16 +89,12 @@ def pad(
     if not batched[1]:
         return op(x, value, low=(0, *low), high=(0, *high))
     shape = x.shape[batched[0] :]
-    border = ops.pad(
-        ops.full(x, False, shape, bool_), x.constant(True, bool_), low=low, high=high
-    )
+    border = ops.pad(ops.full(x, False, shape, bool_), x.constant(True, bool_), low=low, high=high)
     wide = op(_spread(size, batched[:1], (x,))[0], ops.zero(x), low=(0, *low), high=(0, *high))
     return ops.where(border, _with_rank(value, len(shape)), wide)
 
 
-def take(
-    op: Op, size: int, batched: Flags, x: Operand, index: Operand, axis: int
-) -> Any:
+def take(op: Op, size: int, batched: Flags, x: Operand, index: Operand, axis: int) -> Any:
     """Take along the shifted axis; an index of each example's own becomes a gather."""
     if not batched[1]:
         return op(x, index, axis=axis + 1)

@@ -238,9 +238,7 @@ def _move(
     return declare(Op(name, infer, evaluate, vjp, kind="move", samples=samples, batch=batch))
 
 
-take = _move(
-    "take", _infer_take, _take, _take_vjp, _index_samples(writes=False), batching.take
-)
+take = _move("take", _infer_take, _take, _take_vjp, _index_samples(writes=False), batching.take)
 gather = _move("gather", _infer_gather, _gather, _gather_vjp, _along_samples(writes=False))
 index_add = _move(
     "index_add",

@@ -54,8 +54,6 @@ def _sort_vjp(g: Operand, y: Operand, x: Operand, axis: int, descending: bool) -
     return (ops.scatter(ops.zeros_like(g), order, g, axis=axis),)
 
 
-
-
 def _sorting(name: str, infer: Any, evaluate: Any, vjp: Any) -> Op:
     rule = batching.along_axis
     return declare(Op(name, infer, evaluate, vjp, kind="sort", samples=_SAMPLES, batch=rule))

@@ -1,0 +1,92 @@
+"""Modules as functions of their parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from lucid.ir.errors import LucidError
+from lucid.nn.module import Module
+from lucid.tensor.core import TensorCore
+
+Tensors = Mapping[str, TensorCore]
+Place = tuple[dict[str, Any], str]  # a register of a module, and a name in it
+
+
+def functional_call(
+    module: Module,
+    parameter_and_buffer_dicts: Tensors | Sequence[Tensors],
+    args: Any = None,
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    tie_weights: bool = True,
+    strict: bool = False,
+) -> Any:
+    """Call a module with other tensors in place of its parameters and buffers.
+
+    Args:
+        parameter_and_buffer_dicts: tensors by their names in the module; what isn't named stays.
+        tie_weights: what the module holds under several names is replaced under all of them.
+        strict: every parameter and buffer must be named, and nothing else.
+
+    >>> import lucid
+    >>> layer = lucid.nn.Linear(2, 1, bias=False)
+    >>> lucid.func.functional_call(layer, {"weight": lucid.ones(1, 2)}, (lucid.ones(2),))
+    tensor([2.])
+    """
+    tensors: dict[str, TensorCore] = {}
+    if isinstance(parameter_and_buffer_dicts, Mapping):
+        tensors.update(parameter_and_buffer_dicts)
+    else:
+        for part in parameter_and_buffer_dicts:
+            repeated = tensors.keys() & part.keys()
+            if repeated:
+                raise LucidError(f"{sorted(repeated)} appear in multiple dictionaries")
+            tensors.update(part)
+    places = dict(_places(module))
+    if strict:
+        _require_all(module, places, tensors)
+    if not isinstance(args, tuple):
+        args = () if args is None else (args,)
+    with _replaced(places, tensors, tie_weights):
+        return module(*args, **(kwargs or {}))
+
+
+def _places(module: Module) -> Iterator[tuple[str, Place]]:
+    """Where each parameter and buffer is held, by name."""
+    for prefix, part in module.named_modules(remove_duplicate=False):
+        for register in (part._parameters, part._buffers):
+            for name in register:
+                yield (f"{prefix}.{name}" if prefix else name), (register, name)
+
+
+def _require_all(module: Module, places: dict[str, Place], tensors: Tensors) -> None:
+    named = {name for name, (register, key) in places.items() if register[key] is not None}
+    problems = []
+    for what, names in (
+        ("Unexpected", sorted(tensors.keys() - named)),
+        ("Missing", sorted(named - tensors.keys())),
+    ):
+        if names:
+            problems.append(f"{what} key(s): {', '.join(map(repr, names))}.")
+    if problems:
+        lines = "\n\t".join(problems)
+        raise LucidError(f"Error(s) in reparametrizing for {type(module).__name__}:\n\t{lines}")
+
+
+@contextmanager
+def _replaced(places: dict[str, Place], tensors: Tensors, tie_weights: bool) -> Iterator[None]:
+    """Hold other tensors inside of the block."""
+    held = {name: register[key] for name, (register, key) in places.items()}
+    new = {id(held[name]): tensor for name, tensor in tensors.items() if name in held}
+    try:
+        for name, (register, key) in places.items():
+            if name in tensors:
+                register[key] = tensors[name]
+            elif tie_weights and held[name] is not None and id(held[name]) in new:
+                register[key] = new[id(held[name])]
+        yield
+    finally:
+        for name, (register, key) in places.items():
+            register[key] = held[name]

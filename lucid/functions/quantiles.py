@@ -1,0 +1,229 @@
+"""What sorting tells: medians, quantiles, the k-th element, and places in a sorted row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lucid.functions.arguments import axis_of, describe, integer, tensor_of
+from lucid.functions.conversion import cast
+from lucid.functions.elementwise import ceil, choose, clone, floor, round
+from lucid.functions.naming import numpy_names
+from lucid.functions.promotion import Number, operand, promoted
+from lucid.functions.reduction import Extremum
+from lucid.functions.shape import broadcast, movedim, reshaped, sliced, squeeze, unsqueeze
+from lucid.functions.sorting import sort
+from lucid.functions.tensors import Tensor
+from lucid.ir import ops
+from lucid.ir.errors import DTypeError, OptionError, ShapeError
+from lucid.ir.types import i32, i64
+from lucid.tensor.core import constant, emit
+
+
+@numpy_names
+def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Extremum:
+    """Return (values, indices) of the k-th smallest element along `dim`, counted from 1."""
+    x = tensor_of(input, "kthvalue")
+    axis = axis_of(dim, x.ndim, "kthvalue")
+    size = x._type.shape[axis] if x.ndim else 1
+    place = integer(k, "kthvalue", "k")
+    if not 1 <= place <= size:
+        raise OptionError(f"kthvalue: selected number k out of range for dimension {axis}: {place}")
+    if not x.ndim:
+        return Extremum(clone(x), constant(0, i64))
+    _, order = sort(x, axis)
+    return _at(x, clone(sliced(order, axis, place - 1, place)), axis, keepdim)
+
+
+def _at(x: Tensor, indices: Tensor, axis: int, keepdim: bool) -> Extremum:
+    values = emit(ops.gather, (x, indices), axis=axis)
+    if keepdim:
+        return Extremum(values, indices)
+    return Extremum(squeeze(values, axis), squeeze(indices, axis))
+
+
+@numpy_names
+def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+    """Return the lower median of all elements, or (values, indices) along `dim`; a NaN wins."""
+    return _median(input, dim, keepdim, "median")
+
+
+@numpy_names
+def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+    """As `median`, of the elements that are no NaN."""
+    return _median(input, dim, keepdim, "nanmedian")
+
+
+def _median(input: Tensor, dim: int | None, keepdim: bool, op: str) -> Any:
+    x = tensor_of(input, op)
+    if dim is None:
+        return _median(reshaped(x, (x._type.size,)), 0, False, op).values
+    axis = axis_of(dim, x.ndim, op)
+    if not x.ndim:
+        return Extremum(clone(x), constant(0, i64))
+    size = x._type.shape[axis]
+    if not size:
+        raise OptionError(f"{op}: no elements along dim {dim}{describe(x)}")
+    order = sort(x, axis).indices
+    missing = (x != x).long().sum(axis, keepdim=True)  # NaN come last
+    if op == "median":
+        place = choose(missing > 0, size - missing, (size - 1) // 2)
+    else:
+        place = choose(missing == size, 0, (size - 1 - missing) // 2)
+    return _at(x, emit(ops.gather, (order, place), axis=axis), axis, keepdim)
+
+
+_INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
+
+
+@numpy_names
+def quantile(
+    input: Tensor,
+    q: Tensor | float,
+    dim: int | None = None,
+    keepdim: bool = False,
+    *,
+    interpolation: str = "linear",
+) -> Tensor:
+    """Return the q-quantiles along `dim`, or of all elements; a NaN wins.
+
+    Shapes: a vector of `q` adds a first axis. interpolation: "linear", "lower", "higher",
+    "midpoint" or "nearest", where the place is between two elements.
+    """
+    return _quantile(input, q, dim, keepdim, interpolation, "quantile")
+
+
+@numpy_names
+def nanquantile(
+    input: Tensor,
+    q: Tensor | float,
+    dim: int | None = None,
+    keepdim: bool = False,
+    *,
+    interpolation: str = "linear",
+) -> Tensor:
+    """As `quantile`, of the elements that are no NaN."""
+    return _quantile(input, q, dim, keepdim, interpolation, "nanquantile")
+
+
+def _quantile(
+    input: Tensor, q: Any, dim: int | None, keepdim: bool, interpolation: str, op: str
+) -> Tensor:
+    x = tensor_of(input, op)
+    if x._type.dtype.kind != "float":
+        raise DTypeError(f"{op}: needs a floating-point tensor, not {x.dtype!r}{describe(x)}")
+    if interpolation not in _INTERPOLATIONS:
+        raise OptionError(
+            f"{op}: interpolation must be one of {', '.join(_INTERPOLATIONS)}, not "
+            f"{interpolation!r}"
+        )
+    if type(q) in (int, float) and not 0 <= q <= 1:
+        raise OptionError(f"{op}: q must be in the range [0, 1] but got {q}")
+    ranks = operand(q, x._type.dtype, op)
+    if ranks.ndim > 1:
+        raise ShapeError(f"{op}: q must be a scalar or 1D tensor{describe(ranks)}")
+    ndim = x.ndim
+    if dim is None:
+        axis, x = 0, reshaped(x, (x._type.size,))
+    else:
+        axis = axis_of(dim, ndim, op)
+        x = reshaped(x, (1,)) if not ndim else movedim(x, axis, -1)
+    if not x._type.shape[-1]:
+        raise OptionError(f"{op}: no elements{describe(x)}")
+    values = _interpolated(x, reshaped(ranks, (ranks._type.size,)), interpolation, op)
+    result = movedim(values, -1, 0)  # the quantiles first
+    if keepdim:
+        ones = (ranks._type.size, *(1,) * ndim)
+        result = reshaped(result, ones) if dim is None else unsqueeze(result, axis + 1)
+    return result if ranks.ndim else reshaped(result, result._type.shape[1:])
+
+
+def _interpolated(x: Tensor, ranks: Tensor, interpolation: str, op: str) -> Tensor:
+    """The quantiles along the last axis, in place of it."""
+    ordered = sort(x, -1).values
+    missing = (x != x).long().sum(-1, keepdim=True)
+    size = x._type.shape[-1]
+    last = (size - 1 - missing).to(x.dtype) if op == "nanquantile" else size - 1.0
+    place: Tensor = ranks * last
+    place = broadcast(place, (*x._type.shape[:-1], ranks._type.size)).clamp(min=0)
+    if interpolation == "nearest":
+        place = round(place)
+    low, high = floor(place), ceil(place)
+    if interpolation == "lower":
+        high = low
+    elif interpolation == "higher":
+        low = high
+    below, above = (
+        emit(ops.gather, (ordered, cast(end.detach(), i64)), axis=x.ndim - 1) for end in (low, high)
+    )
+    share = 0.5 * (high - low) if interpolation == "midpoint" else place - floor(place)
+    between = choose(low == high, below, below + (above - below) * share)
+    if op == "nanquantile":
+        return between
+    return choose(broadcast(missing > 0, between._type.shape), float("nan"), between)
+
+
+# ---------------------------------------------------------------------- places in a sorted row
+
+
+def searchsorted(
+    sorted_sequence: Tensor,
+    input: Tensor | Number,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+) -> Tensor:
+    """Return where each element belongs in a sorted row, so that the row stays sorted.
+
+    Shapes: a row (n,) for any input, or rows (..., n) for inputs (..., m).
+    right: behind equal elements instead of before them; `side` "left" or "right" says the same.
+    """
+    if side not in (None, "left", "right"):
+        raise OptionError(f"searchsorted: side must be 'left' or 'right', not {side!r}")
+    rows = tensor_of(sorted_sequence, "searchsorted", "sorted_sequence")
+    row, wanted = promoted(rows, input, "searchsorted")
+    lead = row._type.shape[:-1]
+    if not row.ndim or (row.ndim > 1 and lead != wanted._type.shape[:-1]):
+        raise ShapeError(
+            "searchsorted: boundaries tensor should be 1 dimension or the first N-1 dimensions of "
+            f"boundaries tensor and input value tensor must match{describe(rows, wanted)}"
+        )
+    shape = wanted._type.shape
+    flat = reshaped(wanted, (*lead, -1 if not lead else shape[-1])) if lead else _vector(wanted)
+    found = _bisected(row, flat, right or side == "right")
+    result = reshaped(found, shape)
+    return cast(result, i32) if out_int32 else result
+
+
+def _vector(x: Tensor) -> Tensor:
+    return reshaped(x, (x._type.size,))
+
+
+def _bisected(row: Tensor, wanted: Tensor, right: bool) -> Tensor:
+    """Bisection, as many steps as the row's length needs; a NaN is greater than all else."""
+    size, axis = row._type.shape[-1], row.ndim - 1
+    low = broadcast(constant(0, i64), wanted._type.shape)
+    high = broadcast(constant(size, i64), wanted._type.shape)
+    for _ in range(size.bit_length()):
+        middle = (low + high) // 2
+        element = emit(ops.gather, (row, middle.clamp(max=size - 1)), axis=axis)
+        after = element <= wanted if right else element < wanted
+        after = after | ((wanted != wanted) & (right | (element == element)))
+        after = after & (low < high)
+        low, high = choose(after, middle + 1, low), choose(after, high, middle)
+    return clone(low)
+
+
+def bucketize(
+    input: Tensor | Number, boundaries: Tensor, *, out_int32: bool = False, right: bool = False
+) -> Tensor:
+    """Return the number of the bucket that each element falls into, between sorted boundaries."""
+    return searchsorted(boundaries, input, out_int32=out_int32, right=right)
+
+
+def isin(elements: Any, test_elements: Any, *, invert: bool = False) -> Tensor:
+    """Return whether each element is among the test elements."""
+    x, among = promoted(elements, test_elements, "isin")
+    flat = _vector(among)
+    found: Tensor = (unsqueeze(x, -1) == flat).any(-1)
+    return ~found if invert else found

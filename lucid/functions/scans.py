@@ -1,0 +1,127 @@
+"""Running products, extrema and logarithms of sums, by doubling: log2(n) steps on the whole axis.
+
+Reference: Hillis and Steele, "Data Parallel Algorithms", 1986.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from lucid.functions.arguments import axis_of, describe, integer, tensor_of
+from lucid.functions.elementwise import choose, clone
+from lucid.functions.joining import cat
+from lucid.functions.naming import numpy_names
+from lucid.functions.promotion import floating
+from lucid.functions.reduction import Extremum, _summable
+from lucid.functions.shape import broadcast, sliced
+from lucid.functions.special import logaddexp
+from lucid.functions.tensors import Tensor
+from lucid.ir import ops
+from lucid.ir.errors import OptionError
+from lucid.ir.types import DType, i64
+from lucid.tensor.core import constant, emit
+
+
+def _behind(x: Tensor, axis: int, distance: int, filling: Any) -> Tensor:
+    """The tensor moved on by `distance` along an axis; `filling` comes in at the front."""
+    size = x._type.shape[axis]
+    low = tuple(distance if i == axis else 0 for i in range(x.ndim))
+    front = constant(filling, x._type.dtype)
+    kept = sliced(x, axis, 0, size - distance)
+    return emit(ops.pad, (kept, front), low=low, high=(0,) * x.ndim)
+
+
+def _scan(
+    combine: Callable[[Tensor, Tensor], Tensor], x: Tensor, axis: int, neutral: Any
+) -> Tensor:
+    distance = 1
+    while distance < x._type.shape[axis]:
+        x = combine(_behind(x, axis, distance, neutral), x)
+        distance *= 2
+    return x
+
+
+@numpy_names
+def cumprod(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
+    """Running products along `dim`; integers and bools as int64. Zeros have right gradients."""
+    x = _summable(input, dtype, "cumprod")
+    axis = axis_of(dim, x.ndim, "cumprod")
+    return _scan(lambda a, b: a * b, clone(x), axis, 1) if x.ndim else clone(x)
+
+
+@numpy_names
+def logcumsumexp(input: Tensor, dim: int) -> Tensor:
+    """Running `logsumexp` along `dim`, without overflow."""
+    x = floating(input, "logcumsumexp")
+    axis = axis_of(dim, x.ndim, "logcumsumexp")
+    return _scan(logaddexp, clone(x), axis, -math.inf) if x.ndim else clone(x)
+
+
+@numpy_names
+def cummax(input: Tensor, dim: int) -> Extremum:
+    """Return (values, indices) of the greatest element so far along `dim`, the last of equals."""
+    return _running_extremum(input, dim, "cummax", lambda new, old: new >= old)
+
+
+@numpy_names
+def cummin(input: Tensor, dim: int) -> Extremum:
+    """Return (values, indices) of the smallest element so far along `dim`, the last of equals."""
+    return _running_extremum(input, dim, "cummin", lambda new, old: new <= old)
+
+
+def _running_extremum(
+    input: Tensor, dim: int, op: str, wins: Callable[[Tensor, Tensor], Tensor]
+) -> Extremum:
+    x = tensor_of(input, op)
+    axis = axis_of(dim, x.ndim, op)
+    if not x.ndim:
+        return Extremum(clone(x), constant(0, i64))
+    shape, values = x._type.shape, x.detach()
+    indices = emit(ops.iota, (), shape=shape, axis=axis, dtype=i64)
+    distance = 1
+    while distance < shape[axis]:
+        earlier, place = _behind(values, axis, distance, 0), _behind(indices, axis, distance, -1)
+        newer = (place < 0) | wins(values, earlier) | (values != values)
+        newer = newer & ((place < 0) | (earlier == earlier) | (values != values))
+        values = choose(newer, values, earlier)
+        indices = choose(newer, indices, place)
+        distance *= 2
+    return Extremum(emit(ops.gather, (x, indices), axis=axis), indices)
+
+
+@numpy_names
+def diff(
+    input: Tensor,
+    n: int = 1,
+    dim: int = -1,
+    prepend: Tensor | None = None,
+    append: Tensor | None = None,
+) -> Tensor:
+    """Return the differences of neighbours along `dim`, taken `n` times; of bools, the changes."""
+    x = tensor_of(input, "diff")
+    axis = axis_of(dim, x.ndim, "diff")
+    parts = [part for part in (prepend, x, append) if part is not None]
+    if len(parts) > 1:
+        x = cat(parts, axis)
+    for _ in range(integer(n, "diff", "n")):
+        size = x._type.shape[axis]
+        after, before = sliced(x, axis, min(1, size), size), sliced(x, axis, 0, max(size - 1, 0))
+        x = after != before if x._type.dtype.kind == "bool" else after - before
+    return x
+
+
+def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1.0, dim: int = -1) -> Tensor:
+    """Integrate along `dim` by the trapezoidal rule, over points `x` or in steps of `dx`."""
+    axis = axis_of(dim, y.ndim, "trapezoid")
+    size = y._type.shape[axis]
+    if size == 0:
+        raise OptionError(f"trapezoid: no points along dim {dim}{describe(y)}")
+    pairs = sliced(y, axis, 1, size) + sliced(y, axis, 0, size - 1)
+    if x is None:
+        return pairs.sum(axis) * (dx / 2)
+    steps = diff(x) if x.ndim == 1 else diff(x, dim=axis)
+    if x.ndim == 1:
+        steps = steps.reshape(-1, *(1,) * (y.ndim - 1 - axis))
+    return (broadcast(steps, pairs._type.shape) * pairs).sum(axis) / 2

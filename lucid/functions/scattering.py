@@ -1,0 +1,139 @@
+"""Reducing and counting by index, and writing where a mask holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from lucid.functions.arguments import axis_of, describe, integer, tensor_of
+from lucid.functions.conversion import cast
+from lucid.functions.elementwise import choose, floor
+from lucid.functions.gathering import scatter_add
+from lucid.functions.promotion import Number, operand
+from lucid.functions.shape import broadcast, movedim, reshaped, unsqueeze
+from lucid.functions.tensors import Tensor
+from lucid.ir import ops
+from lucid.ir.errors import DTypeError, OptionError, ShapeError
+from lucid.ir.types import f64, i64
+from lucid.tensor.core import constant, emit
+
+_NEUTRAL = {"prod": 1, "amax": -np.inf, "amin": np.inf}
+
+
+def scatter_reduce(
+    input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
+) -> Tensor:
+    """Return a copy with `src` reduced into the places that `index` names along `dim`.
+
+    reduce: "sum", "mean", "prod", "amax" or "amin"; the last three compare each place with each
+    index, so their cost is that of the product of both. include_self: whether the elements of
+    `input` take part where something was written.
+    """
+    x, source = tensor_of(input, "scatter_reduce"), tensor_of(src, "scatter_reduce", "src")
+    if reduce not in ("sum", "mean", *_NEUTRAL):
+        raise OptionError(
+            f"scatter_reduce: reduce argument must be either sum, prod, mean, amax or amin, got "
+            f"{reduce}"
+        )
+    if x._type.dtype is not source._type.dtype:
+        raise DTypeError(f"scatter_reduce: self and src must have one dtype{describe(x, source)}")
+    ones = broadcast(constant(1, x._type.dtype), index._type.shape)
+    hits = scatter_add(broadcast(constant(0, x._type.dtype), x._type.shape), dim, index, ones)
+    base = x if include_self else choose(hits > 0, 0 if reduce in ("sum", "mean") else x, x)
+    if reduce in ("sum", "mean"):
+        total = scatter_add(base, dim, index, source)
+        if reduce == "sum":
+            return total
+        count = hits + 1 if include_self else hits
+        divisor = choose(hits > 0, count, 1)
+        whole = total._type.dtype.kind == "int"
+        return choose(hits > 0, total // divisor if whole else total / divisor, x)
+    return _compared(x, dim, index, source, reduce, include_self, hits)
+
+
+def _compared(
+    x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, include_self: bool, hits: Tensor
+) -> Tensor:
+    axis = axis_of(dim, x.ndim, "scatter_reduce")
+    at, source = movedim(index, axis, -1), movedim(src, axis, -1)
+    if at._type.shape != source._type.shape or at._type.shape[:-1] != movedim(x, axis, -1).shape[:-1]:
+        raise ShapeError(
+            f"scatter_reduce: reduce={reduce!r} takes an index of the shape of src, which is that "
+            f"of input but along dim{describe(x, index, src)}"
+        )
+    size = x._type.shape[axis]
+    places = emit(ops.iota, (), shape=(size, 1), axis=0, dtype=i64)
+    neutral = _neutral(reduce, x)
+    spread = choose(unsqueeze(at, -2) == places, unsqueeze(source, -2), neutral)
+    reduced: Any = getattr(spread, reduce)(dim=-1)
+    found = movedim(reduced, -1, axis)
+    if include_self:
+        combine = {"prod": "mul", "amax": "maximum", "amin": "minimum"}[reduce]
+        found = getattr(x, combine)(found)
+    return choose(hits > 0, found, x)
+
+
+def _neutral(reduce: str, x: Tensor) -> Number:
+    if reduce == "prod" or x._type.dtype.kind == "float":
+        return _NEUTRAL[reduce]
+    info = np.iinfo(x._type.dtype.numpy.str)
+    return int(info.min if reduce == "amax" else info.max)
+
+
+def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
+    """Return a copy with the elements of `source`, in order, where the bool mask holds."""
+    x, values = tensor_of(input, "masked_scatter"), tensor_of(source, "masked_scatter", "source")
+    if mask.dtype.kind != "bool" or values._type.dtype is not x._type.dtype:
+        raise DTypeError(
+            "masked_scatter: the mask must be bool, and source of input's dtype"
+            f"{describe(x, mask, values)}"
+        )
+    shape = tuple(np.broadcast_shapes(x._type.shape, mask._type.shape))
+    inside = reshaped(broadcast(mask, shape), (int(np.prod(shape)),))
+    place = choose(inside, emit(ops.cumsum, (cast(inside, i64),), axis=0) - 1, 0)
+    flat = reshaped(values, (values._type.size,))
+    taken = reshaped(emit(ops.take, (flat, place), axis=0), shape)
+    return choose(reshaped(inside, shape), taken, broadcast(x, shape))
+
+
+def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
+    """Return how often each of 0, 1, … comes in a vector, or the sum of its weights. Eager only.
+
+    Raises: `OptionError` for negative numbers, `TraceError` in a trace, where the result's size
+    isn't known; `zeros(n).index_add(0, input, weights)` is recorded.
+    """
+    x = tensor_of(input, "bincount")
+    if x.ndim != 1 or x._type.dtype.kind != "int":
+        raise ShapeError(f"bincount: only supports 1-d non-negative integral inputs{describe(x)}")
+    array = x._concrete("bincount(), whose result's size depends on data,")
+    if array.size and array.min() < 0:
+        raise OptionError(f"bincount: only supports non-negative integers, not {array.min()}")
+    count = max(integer(minlength, "bincount", "minlength"), int(array.max(initial=-1)) + 1)
+    if weights is None:
+        weights = broadcast(constant(1, i64), x._type.shape)
+    elif weights.dtype.kind != "float" or weights.dtype.name != "float32":
+        weights = cast(weights, f64)
+    zeros = broadcast(constant(0, weights._type.dtype), (count,))
+    return emit(ops.index_add, (zeros, x, weights), axis=0)
+
+
+def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
+    """Return how many elements fall into each of `bins` equal parts of [min, max].
+
+    Where min equals max, the least and greatest element are the limits.
+    """
+    x = tensor_of(input, "histc")
+    count = integer(bins, "histc", "bins")
+    if count <= 0:
+        raise OptionError(f"histc: bins must be > 0, not {count}")
+    flat = reshaped(x, (x._type.size,)).detach()
+    low, high = (operand(limit, x._type.dtype, "histc") for limit in (min, max))
+    if min == max:
+        low, high = flat.amin(), flat.amax()
+    inside = (flat >= low) & (flat <= high)
+    width = choose(high == low, 1.0, high - low)
+    bucket = cast(floor((flat - low) * count / width), i64).clamp(0, count - 1)
+    zeros = broadcast(constant(0, x._type.dtype), (count,))
+    ones = cast(inside, x._type.dtype)
+    return emit(ops.index_add, (zeros, choose(inside, bucket, 0), ones), axis=0)

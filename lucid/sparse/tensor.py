@@ -1,0 +1,316 @@
+"""A sparse tensor: coordinates and values, two ordinary tensors that gradients flow through.
+
+Products are a gather, a multiplication and an ordered scatter-add, so they trace, fuse and
+differentiate like all else. Its fields make it a node of nested arguments: a compiled function takes
+and returns sparse tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lucid.ir import ops
+from lucid.ir.errors import (
+    ArgumentError,
+    IndexOutOfRangeError,
+    LucidError,
+    ShapeError,
+    TraceError,
+)
+from lucid.ir.types import DType, i64
+from lucid.tensor.context import context
+from lucid.tensor.core import TensorCore, constant, from_array
+from lucid.tensor.size import Size
+
+if TYPE_CHECKING:
+    from lucid.tensor.tensor import Tensor
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SparseTensor:
+    """A tensor of which only some entries are stored; made by `lucid.sparse_coo_tensor`.
+
+    Attributes:
+        coordinates: i64[d, n], the place of each stored entry.
+        entries: [n], the stored numbers; equal places add up.
+        size_: the shape.
+        is_sorted: whether places are row-major sorted and differ.
+    """
+
+    coordinates: Tensor
+    entries: Tensor
+    size_: tuple[int, ...]
+    is_sorted: bool
+
+    is_sparse = True
+    layout = "sparse_coo"
+
+    # ------------------------------------------------------------------ what it is
+
+    @property
+    def shape(self) -> Size:
+        return Size(self.size_)
+
+    def size(self, dim: int | None = None) -> Any:
+        """The shape, or the length of one axis."""
+        return self.shape if dim is None else self.size_[dim]
+
+    @property
+    def dtype(self) -> DType:
+        return self.entries.dtype
+
+    @property
+    def ndim(self) -> int:
+        return len(self.size_)
+
+    def dim(self) -> int:
+        """The number of axes."""
+        return self.ndim
+
+    def sparse_dim(self) -> int:
+        """The number of axes that are stored by coordinates: all of them."""
+        return self.ndim
+
+    def dense_dim(self) -> int:
+        """The number of axes of each stored value: none."""
+        return 0
+
+    @property
+    def requires_grad(self) -> bool:
+        return self.entries.requires_grad
+
+    def is_coalesced(self) -> bool:
+        """Whether places are sorted and differ."""
+        return self.is_sorted
+
+    def _nnz(self) -> int:
+        return self.entries.type.size
+
+    def _indices(self) -> Tensor:
+        return self.coordinates
+
+    def _values(self) -> Tensor:
+        return self.entries
+
+    def indices(self) -> Tensor:
+        """i64[d, n]. Raises `LucidError` unless coalesced."""
+        return self._coalesced_only(self.coordinates, "indices")
+
+    def values(self) -> Tensor:
+        """[n]. Raises `LucidError` unless coalesced."""
+        return self._coalesced_only(self.entries, "values")
+
+    def _coalesced_only(self, part: Tensor, what: str) -> Tensor:
+        if not self.is_sorted:
+            raise LucidError(
+                f"Cannot get {what} on an uncoalesced tensor, please call .coalesce() first"
+            )
+        return part
+
+    # ------------------------------------------------------------------ the same, differently
+
+    def coalesce(self) -> SparseTensor:
+        """Sort the places and add up equal ones. In a trace their number isn't known: it raises."""
+        if self.is_sorted:
+            return self
+        if context.recorder is not None:
+            raise TraceError(
+                "coalesce: how many places differ is known only when the step runs\n"
+                "hint: coalesce before, or pass is_coalesced=True to sparse_coo_tensor"
+            )
+        flat = np.ravel_multi_index(tuple(self.coordinates.detach().numpy()), self.size_)
+        places, slots = np.unique(flat, return_inverse=True)
+        zeros = from_array(np.zeros(len(places), self.dtype.numpy))
+        entries = ops.index_add(zeros, from_array(slots.astype(np.int64)), self.entries, axis=0)
+        coordinates = np.array(np.unravel_index(places, self.size_), np.int64)
+        return SparseTensor(from_array(coordinates), entries, self.size_, True)
+
+    def to_dense(self) -> Tensor:
+        """The same with every entry stored."""
+        cells = int(np.prod(self.size_))
+        dense = ops.index_add(_zeros((cells,), self.dtype), self._flat(), self.entries, axis=0)
+        return ops.reshape(dense, shape=self.size_)  # type: ignore[no-any-return]
+
+    def _flat(self) -> Tensor:
+        """Row-major numbers of the places."""
+        flat: Any = constant(0, i64)
+        for axis, length in enumerate(self.size_):
+            flat = flat * length + self.coordinates[axis]
+        return flat  # type: ignore[no-any-return]
+
+    def t(self) -> SparseTensor:
+        """The transposed matrix. Raises `ShapeError` for more than two axes."""
+        if self.ndim != 2:
+            raise ShapeError(f"t: expects a tensor with 2 dimensions, this one has {self.ndim}")
+        flipped = ops.flip(self.coordinates, 0)
+        return SparseTensor(flipped, self.entries, self.size_[::-1], False)
+
+    def transpose(self, dim0: int, dim1: int) -> SparseTensor:
+        """Swap the two axes of a matrix."""
+        return self if dim0 % self.ndim == dim1 % self.ndim else self.t()
+
+    def detach(self) -> SparseTensor:
+        """The same without history."""
+        return replace(self, entries=self.entries.detach())
+
+    def clone(self) -> SparseTensor:
+        """The same in memory of its own."""
+        return replace(self, coordinates=self.coordinates.clone(), entries=self.entries.clone())
+
+    def to(self, dtype: DType) -> SparseTensor:
+        """The same with values of another dtype."""
+        return replace(self, entries=self.entries.to(dtype))
+
+    def requires_grad_(self, requires_grad: bool = True) -> SparseTensor:
+        """Ask for gradients of the values."""
+        self.entries.requires_grad_(requires_grad)
+        return self
+
+    # ------------------------------------------------------------------ arithmetic
+
+    def matmul(self, other: Tensor) -> Tensor:
+        """Multiply a matrix (n, k) with a dense (k, m) or (k,)."""
+        return product(self, other)
+
+    mm = matmul
+    __matmul__ = matmul
+
+    def __rmatmul__(self, other: Tensor) -> Tensor:
+        return product(other, self)
+
+    def __mul__(self, number: Any) -> SparseTensor:
+        if isinstance(number, SparseTensor) or (isinstance(number, TensorCore) and number.ndim):
+            raise ArgumentError("a sparse tensor is multiplied by a number or a 0-d tensor only")
+        return replace(self, entries=self.entries * number)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, number: Any) -> SparseTensor:
+        return replace(self, entries=self.entries / number)
+
+    def __neg__(self) -> SparseTensor:
+        return replace(self, entries=-self.entries)
+
+    def __add__(self, other: SparseTensor) -> SparseTensor:
+        if not isinstance(other, SparseTensor) or other.size_ != self.size_:
+            raise ArgumentError("a sparse tensor is added to a sparse tensor of the same shape")
+        coordinates = ops.concat(self.coordinates, other.coordinates, axis=1)
+        entries = ops.concat(self.entries, other.entries, axis=0)
+        return SparseTensor(coordinates, entries, self.size_, False)
+
+    def __repr__(self) -> str:
+        return (
+            f"tensor(indices={self.coordinates!r},\n       values={self.entries!r},\n"
+            f"       size={self.size_}, nnz={self._nnz()}, layout={self.layout})"
+        )
+
+
+def _zeros(shape: tuple[int, ...], dtype: DType) -> Tensor:
+    zero = constant(0, dtype)
+    return ops.broadcast(zero, shape=shape)  # type: ignore[no-any-return]
+
+
+def sparse_coo_tensor(
+    indices: Any,
+    values: Any,
+    size: Sequence[int] | None = None,
+    *,
+    dtype: DType | None = None,
+    device: object = None,
+    requires_grad: bool = False,
+    check_invariants: bool | None = None,
+    is_coalesced: bool | None = None,
+) -> SparseTensor:
+    """Make a sparse tensor from the places and the numbers of its entries.
+
+    Shapes: `indices` (d, n), `values` (n,); without `size` the smallest that holds all places.
+    Gradients flow to `values`. In a compiled step the places are checked where they are used.
+    Raises: `ShapeError`, and `IndexOutOfRangeError` for a place outside of `size`.
+
+    >>> import lucid
+    >>> a = lucid.sparse_coo_tensor([[0, 1], [2, 0]], [3.0, 4.0], (2, 3))
+    >>> a @ lucid.ones(3, 1)
+    tensor([[3.],
+            [4.]])
+    """
+    from lucid.functions.creation import as_tensor
+
+    places = as_tensor(indices)
+    if places.dtype is not i64:
+        places = places.to(i64)
+    numbers = as_tensor(values, dtype=dtype)
+    if places.ndim != 2 or numbers.ndim != 1 or places.type.shape[1] != numbers.type.shape[0]:
+        raise ShapeError(
+            "sparse_coo_tensor: indices (d, n) and values (n,) expected\n"
+            f"  indices: {places.type}\n  values: {numbers.type}"
+        )
+    if not isinstance(values, TensorCore) and requires_grad:
+        numbers.requires_grad_()
+    shape = _inferred_size(places) if size is None else tuple(map(int, size))
+    if len(shape) != places.type.shape[0]:
+        raise ShapeError(
+            "sparse_coo_tensor: number of dimensions must be the rows of indices "
+            f"({places.type.shape[0]}), but size is {list(shape)}"
+        )
+    if context.recorder is None and check_invariants is not False:
+        _check_places(places, shape)
+    return SparseTensor(places, numbers, shape, bool(is_coalesced))
+
+
+def _inferred_size(places: Tensor) -> tuple[int, ...]:
+    if context.recorder is not None:
+        raise TraceError(
+            "sparse_coo_tensor: the size depends on the indices' values\nhint: pass size"
+        )
+    highest = places.detach().numpy().max(axis=1, initial=-1)
+    return tuple(int(n) + 1 for n in highest)
+
+
+def _check_places(places: Tensor, shape: tuple[int, ...]) -> None:
+    array = places.detach().numpy()
+    for axis, length in enumerate(shape):
+        if array.shape[1] and array[axis].min() < 0:
+            raise IndexOutOfRangeError(
+                f"found negative index {array[axis].min()} for dim {axis} of indices"
+            )
+        if array.shape[1] and array[axis].max() >= length:
+            raise IndexOutOfRangeError(
+                f"size is inconsistent with indices: for dim {axis}, size is {length} but found "
+                f"index {array[axis].max()}"
+            )
+
+
+def product(first: Any, second: Any) -> Any:
+    """The product of a sparse matrix and a dense one, in either order; the result is dense."""
+    if isinstance(first, SparseTensor) and isinstance(second, TensorCore):
+        return _sparse_dense(first, second)
+    if isinstance(second, SparseTensor) and isinstance(first, TensorCore):
+        turned = _sparse_dense(second.t(), ops.swap_axes(first, 0, 1))
+        return ops.swap_axes(turned, 0, 1)
+    raise ArgumentError(
+        f"matmul: tensors expected, not {type(first).__name__} and {type(second).__name__}"
+    )
+
+
+def _sparse_dense(sparse: SparseTensor, dense: Any) -> Any:
+    if sparse.ndim != 2 or dense.ndim not in (1, 2) or sparse.size_[1] != dense.type.shape[0]:
+        raise ShapeError(
+            "matmul: a sparse (n, k) and a dense (k, m) or (k,) expected\n"
+            f"  lhs: sparse {list(sparse.size_)}\n  rhs: {dense.type}"
+        )
+    rows, columns = sparse.coordinates[0], sparse.coordinates[1]
+    gathered = ops.take(dense, columns, axis=0)
+    entries = sparse.entries
+    if dense.ndim == 2:
+        entries = ops.reshape(entries, shape=(entries.type.size, 1))
+    total = _zeros((sparse.size_[0], *dense.type.shape[1:]), dense.dtype)
+    return ops.index_add(total, rows, entries * gathered, axis=0)
+
+
+def mm(first: Any, second: Any) -> Any:
+    """The product of two matrices of which one is sparse."""
+    return product(first, second)

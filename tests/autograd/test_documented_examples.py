@@ -1,0 +1,276 @@
+"""The examples that documents of `Function` and `FunctionCtx` give."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from custom_functions import Square, define, first_line, leaf, numbers
+
+import lucid
+from lucid.autograd import Function, gradcheck, gradgradcheck
+from lucid.autograd.function import (
+    FunctionMeta,
+    InplaceFunction,
+    once_differentiable,
+)
+
+
+class SquareWithShape(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.shape = x.shape
+        ctx.save_for_backward(x)
+        return x**2
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        (x,) = ctx.saved_tensors
+        assert grad_out.shape == ctx.shape
+        return 2 * x * grad_out
+
+
+class MyReLU(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.clamp(min=0.0)
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        (x,) = ctx.saved_tensors
+        return grad_out * (x > 0).float()
+
+
+class Inplace(Function):
+    @staticmethod
+    def forward(ctx, x):
+        x += 1
+        ctx.mark_dirty(x)
+        return x
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_output):
+        return grad_output
+
+
+class SortIdx(Function):
+    @staticmethod
+    def forward(ctx, x):
+        values, idx = x.sort()
+        ctx.mark_non_differentiable(idx)
+        ctx.save_for_backward(x, idx)
+        return values, idx
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g1, g2):  # g2 is zeros
+        x, idx = ctx.saved_tensors
+        grad_input = lucid.zeros_like(x)
+        grad_input.index_add_(0, idx, g1)
+        return grad_input
+
+
+class Func(Function):
+    @staticmethod
+    def forward(ctx, x: lucid.Tensor, y: lucid.Tensor, z: int):
+        w = x * z
+        out = x * y + y * z + w * y
+        ctx.save_for_backward(x, y, w, out)
+        ctx.z = z
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_out):
+        x, y, _, _ = ctx.saved_tensors
+        z = ctx.z
+        gx = grad_out * (y + y * z)
+        gy = grad_out * (x + z + x * z)
+        return gx, gy, None
+
+
+class TwoClones(Function):
+    materialize = True
+
+    @staticmethod
+    def forward(ctx, x, seen, materialize):
+        ctx.set_materialize_grads(materialize)
+        ctx.save_for_backward(x)
+        ctx.seen = seen
+        return x.clone(), x.clone()
+
+    @staticmethod
+    def backward(ctx, g1, g2):
+        ctx.seen.append(g2)
+        (x,) = ctx.saved_tensors
+        grad_input = lucid.zeros_like(x)
+        for g in (g1, g2):
+            if g is not None:
+                grad_input = grad_input + g
+        return grad_input, None, None
+
+
+class GradFactor(Function):
+    @staticmethod
+    def forward(ctx, x, f):
+        ctx.f = f
+        return x
+
+    @staticmethod
+    def backward(ctx, grad_y):
+        return grad_y * ctx.f, None
+
+
+def test_square(run):
+    x = leaf([1.0, -3.0])
+    run(lambda x: SquareWithShape.apply(x).sum().backward(), x)
+    assert numbers(x.grad) == [2.0, -6.0]
+    assert gradcheck(lambda x: run(SquareWithShape.apply, x), (leaf([1.0, -3.0]),))
+    assert gradgradcheck(lambda x: run(SquareWithShape.apply, x), (leaf([1.0, -3.0]),))
+
+
+def test_my_relu(run):
+    x = leaf([1.0, -3.0])
+
+    def body(x):
+        y = MyReLU.apply(x)
+        y.sum().backward()
+        return y
+
+    assert numbers(run(body, x)) == [1.0, 0.0]
+    assert numbers(x.grad) == [1.0, 0.0]
+
+
+def test_inplace_without_a_conflict(run):
+    x = leaf([2.0])
+
+    def body(x):
+        a = x.clone()
+        b = Inplace.apply(a)
+        b.sum().backward()
+        return b is a, b
+
+    same, b = run(body, x)
+    assert same
+    assert numbers(b) == [3.0]
+    assert numbers(x.grad) == [1.0]
+
+
+def test_inplace_on_what_another_op_saved_raises(run):
+    def body(x):
+        a = x.clone()
+        b = a * a
+        Inplace.apply(a)
+        b.backward()
+
+    with pytest.raises(RuntimeError) as caught:
+        run(body, leaf(1.0))
+    assert first_line(caught).startswith(
+        "one of the variables needed for gradient computation has been modified by an inplace "
+        "operation: [DoubleTensor []], which is output 0 of Inplace, is at version "
+    )
+
+
+def test_inplace_by_numpy():
+    def forward(ctx, x):
+        array = x.numpy()
+        array += 1
+        ctx.mark_dirty(x)
+        return x
+
+    fn = define(forward)
+    a = leaf(1.0).clone()
+    b = a * a
+    fn.apply(a)
+    assert a.item() == 2.0
+    with pytest.raises(RuntimeError, match="is at version 1; expected version 0 instead"):
+        b.backward()
+
+
+def test_sort_with_indices(run):
+    x = leaf([3.0, 1.0, 2.0])
+
+    def body(x, weights):
+        values, idx = SortIdx.apply(x)
+        (values * weights).sum().backward()
+        return values, idx, idx.requires_grad
+
+    values, idx, requires_grad = run(body, x, leaf([1.0, 10.0, 100.0], False))
+    assert numbers([values, idx]) == [[1.0, 2.0, 3.0], [1, 2, 0]]
+    assert requires_grad is False
+    assert numbers(x.grad) == [100.0, 1.0, 10.0]
+
+
+def test_func(run):
+    x, y = leaf([1.0]), leaf([2.0])
+    out = run(lambda x, y: Func.apply(x, y, 4), x, y)
+    assert numbers(out) == [18.0]
+    out.sum().backward()
+    assert numbers([x.grad, y.grad]) == [[10.0], [9.0]]
+
+
+@pytest.mark.parametrize("materialize", [True, False])
+def test_two_clones(run, materialize):
+    x = leaf([1.0, 2.0])
+
+    def body(x):
+        seen = []
+        first, _ = TwoClones.apply(x, seen, materialize)
+        first.sum().backward()
+        return seen
+
+    seen = run(body, x)
+    assert numbers(seen) == ([[0.0, 0.0]] if materialize else [None])
+    assert numbers(x.grad) == [1.0, 1.0]
+
+
+def test_grad_factor(run):
+    x = leaf([1.0, 2.0])
+    run(lambda x: (GradFactor.apply(x, 0.5) ** 2).sum().backward(), x)
+    assert numbers(x.grad) == [1.0, 2.0]
+
+
+def test_grad_factor_by_an_argument_of_the_step_that_changes(run):
+    def body(x, factor):
+        return lucid.autograd.grad(GradFactor.apply(x, factor).sum(), x)[0]
+
+    x = leaf([1.0])
+    assert [numbers(run(body, x, f)) for f in (0.5, -3.0)] == [[0.5], [-3.0]]
+
+
+def test_inplace_function_is_a_function(run):
+    class Doubled(InplaceFunction):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * 2
+
+    x = leaf([1.0])
+    run(lambda x: Doubled.apply(x).sum().backward(), x)
+    assert numbers(x.grad) == [2.0]
+    assert type(Doubled) is FunctionMeta
+
+
+def test_a_network_with_custom_functions_trains_alike_in_both_modes():
+    def trained(wrap):
+        w = lucid.tensor(np.linspace(-1, 1, 12).reshape(3, 4), requires_grad=True)
+        x = lucid.tensor(np.linspace(0, 1, 15).reshape(5, 3))
+
+        @wrap
+        def step(x):
+            loss = Square.apply(MyReLU.apply(x @ w) - 1).mean()
+            w.grad = None
+            loss.backward()
+            with lucid.no_grad():
+                w.sub_(w.grad * 0.1)
+            return loss
+
+        return [step(x).item() for _ in range(5)], numbers(w)
+
+    eager, compiled = trained(lambda f: f), trained(lucid.compile)
+    np.testing.assert_allclose(eager[0], compiled[0], rtol=1e-12)
+    np.testing.assert_allclose(eager[1], compiled[1], rtol=1e-12)

@@ -1,0 +1,133 @@
+"""Python floats that stay inputs; the rest of Python's numbers, which choose the program."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import lucid
+from lucid import nn
+
+
+@pytest.mark.parametrize(
+    "formula",
+    [
+        lambda a, b: a + b - 1,
+        lambda a, b: 2 * a / b + b / 3,
+        lambda a, b: -a * b + abs(-b),
+        lambda a, b: a**2 + 2**b + +a,
+        lambda a, b: 1 - a ** (1 + b),
+        lambda a, b: np.float64(2) * a + a * np.float64(2),
+        lambda a, b: (a if a is a else b) + True,
+    ],
+)
+def test_arithmetic_stays_live(agree, formula):
+    def scenario(compile):
+        step = compile(lambda x, a, b: x * formula(a, b))
+        return [step(lucid.ones(2), a, b) for a, b in [(0.5, 2.0), (1.5, 3.0), (2.5, 0.25)]]
+
+    agree(scenario, traces=1)
+
+
+@pytest.mark.parametrize(
+    "formula",
+    [
+        lambda a: math.sqrt(a),
+        lambda a: float(f"{a:.3f}"),
+        lambda a: a if a > 1.0 else -a,
+        lambda a: int(a) + round(a, 1) + math.floor(a) + a // 2 + a % 2,
+        lambda a: {0.5: 1.0}.get(a, 2.0),
+        lambda a: float(a) + a.is_integer() + max(a, 1.0),
+        lambda a: (np.ones(2, np.float32) * a).tolist()[0],
+        lambda a: divmod(a, 2)[1] + 7 // a + 7 % a,
+        lambda a: bool(a) + (a == 0.5) + (a != 0.5) + (a <= 0.5) + (a >= 0.5) + (a < 1),
+    ],
+)
+def test_looking_at_the_value_guards_it(agree, formula):
+    def scenario(compile):
+        step = compile(lambda x, a: x * formula(a))
+        return [step(lucid.ones(2), a) for a in (0.5, 0.5, 1.5, 1.5)]
+
+    steps = agree(scenario, traces=2)
+    assert steps[0].stats.retrace_reasons == ["a (a branch looked at it): 0.5 -> 1.5"]
+
+
+def test_live_values_pass_for_floats():
+    @lucid.compile
+    def step(x, lr):
+        assert isinstance(lr, float) and not isinstance(lr, int)
+        return x * lr if isinstance(lr, (int, float)) else x
+
+    step(lucid.ones(2), 0.5)
+    assert step(lucid.ones(2), 2.5).tolist() == [2.5, 2.5]
+    assert step.stats.traces == 1
+
+
+def test_live_values_in_tensor_functions(agree):
+    def scenario(compile):
+        @compile
+        def step(x, a):
+            y = lucid.where(x > a, x, a)
+            z = lucid.full((2,), a) + lucid.tensor(a) + lucid.tensor([1.0]) * a
+            x.fill_(a)
+            return y, z, x.clamp(min=a), lucid.maximum(x, lucid.tensor(a)), x.pow(a), a - x
+
+        return [step(lucid.tensor([0.1, 5.0]), a) for a in (0.5, 2.0)]
+
+    agree(scenario)
+
+
+def test_floats_in_nested_arguments_are_live(agree):
+    def scenario(compile):
+        step = compile(lambda x, table, *rest: x * table["lr"] + table["deep"][0] + rest[0])
+        return [step(lucid.ones(2), {"lr": v, "deep": [v]}, v) for v in (0.5, 1.5)]
+
+    agree(scenario, traces=1)
+
+
+def test_hyper_parameters_of_all_groups_are_live(agree):
+    def scenario(compile):
+        a, b = nn.Linear(2, 2), nn.Linear(2, 1)
+        opt = lucid.optim.AdamW(
+            [{"params": a.parameters(), "lr": 0.1}, {"params": b.parameters()}], lr=0.01
+        )
+
+        @compile
+        def step(x):
+            opt.zero_grad()
+            b(a(x)).square().sum().backward()
+            opt.step()
+
+        for i in range(5):
+            for group in opt.param_groups:
+                group["lr"] *= 0.9
+                group["betas"] = (0.9 - 0.01 * i, 0.99)
+                group["weight_decay"] = 0.01 + 0.001 * i
+                group["eps"] = 1e-8 * (i + 1)
+            step(lucid.ones(3, 2))
+        return [a, b]
+
+    agree(scenario, traces=1)
+
+
+def test_a_weight_decay_that_becomes_zero_retraces(agree):
+    def scenario(compile):
+        model = nn.Linear(2, 1)
+        opt = lucid.optim.SGD(model.parameters(), lr=0.1, weight_decay=0.1)
+
+        @compile
+        def step(x):
+            opt.zero_grad()
+            model(x).square().sum().backward()
+            opt.step()
+
+        step(lucid.ones(3, 2))
+        opt.param_groups[0]["weight_decay"] = 0.0
+        step(lucid.ones(3, 2))
+        opt.param_groups[0]["nesterov"] = False
+        step(lucid.ones(3, 2))
+        return [model]
+
+    agree(scenario)
