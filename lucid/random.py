@@ -17,8 +17,9 @@ from lucid.device import check_device, device
 from lucid.dtypes import as_dtype, get_default_dtype
 from lucid.functions.arguments import integer, shape_of, tensor_of
 from lucid.functions.conversion import cast
-from lucid.functions.elementwise import floor
+from lucid.functions.elementwise import clone, floor, log1p
 from lucid.functions.promotion import Number
+from lucid.functions.quantiles import searchsorted
 from lucid.functions.shape import broadcast
 from lucid.functions.tensors import Tensor
 from lucid.ir import ops
@@ -297,6 +298,52 @@ def _chosen(x: Tensor, probability: Any, generator: Generator | None) -> Tensor:
     return uniform < (probability.detach() if isinstance(probability, Tensor) else probability)
 
 
+def multinomial(
+    input: Tensor,
+    num_samples: int,
+    replacement: bool = False,
+    *,
+    generator: Generator | None = None,
+) -> Tensor:
+    """Draw indices of the last axis, each as likely as its weight: int64, `num_samples` per row.
+
+    Shapes: weights (n,) or (m, n), not normalized. Raises in eager mode: `OptionError` for weights
+    that are negative, infinite or NaN, and for fewer weights above 0 than samples.
+    """
+    weights = tensor_of(input, "multinomial").detach()
+    count = integer(num_samples, "multinomial", "num_samples")
+    _check_weights(weights, count, replacement)
+    shape = weights._type.shape
+    stream = generator or default_generator
+    if not replacement:  # the smallest of exponential waiting times, each with its rate
+        uniform = stream.draw(ops.random_uniform, shape, f64)
+        waiting = -log1p(-uniform) / cast(weights, f64)
+        order = emit(ops.argsort, (waiting,), axis=len(shape) - 1, descending=False)
+        return clone(order[..., :count])
+    edges = cast(weights, f64).cumsum(-1)
+    uniform = stream.draw(ops.random_uniform, (*shape[:-1], count), f64)
+    return searchsorted(edges, uniform * edges[..., -1:], right=True).clamp(max=shape[-1] - 1)
+
+
+def _check_weights(weights: Tensor, count: int, replacement: bool) -> None:
+    if weights.ndim not in (1, 2) or not weights.dtype.is_floating_point:
+        raise ShapeError(f"multinomial: weights are floats, a vector or matrix, not {weights.type}")
+    if not count > 0 or (count > weights._type.shape[-1] and not replacement):
+        raise OptionError(
+            f"multinomial: cannot draw {count} of {weights._type.shape[-1]} without replacement, "
+            "nor less than one"
+        )
+    if context.recorder is not None or context.levels:
+        return
+    array = weights.numpy()
+    if not np.isfinite(array).all() or (array < 0).any():
+        raise OptionError(
+            "multinomial: probability tensor contains either `inf`, `nan` or element < 0"
+        )
+    if ((array > 0).sum(-1) < (1 if replacement else count)).any():
+        raise OptionError("multinomial: invalid distribution: fewer weights above 0 than samples")
+
+
 # ---------------------------------------------------------------------- in place
 
 
@@ -343,3 +390,11 @@ def random_(
     low, high = (0, from_) if to is None else (from_, to)
     numbers = randint(low, high, input._type.shape, generator=generator)
     return write_(input, cast(numbers, input.dtype))
+
+
+def exponential_(
+    input: Tensor, lambd: float = 1.0, *, generator: Generator | None = None
+) -> Tensor:
+    """Overwrite the tensor with exponentially distributed numbers of rate `lambd`."""
+    uniform = _fresh(ops.random_uniform, input, generator, "exponential_")
+    return write_(input, -log1p(-uniform) / lambd)

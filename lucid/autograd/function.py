@@ -25,6 +25,7 @@ from lucid.ir.types import TensorType
 from lucid.tensor.context import context
 
 if TYPE_CHECKING:
+    from lucid.sparse.saved import SavedSparse
     from lucid.tensor.core import TensorCore
 
 
@@ -91,12 +92,13 @@ class BackwardCFunction(FunctionCtx, CustomNode):
 
     def __init__(self) -> None:
         Node.__init__(self, (), ())
-        self._saved: list[SavedTensor | None] | None = None
+        self._saved: list[SavedTensor | SavedSparse | None] | None = None
         self._freed: str | None = None  # why nothing is saved any more
         self._is_running = False
         self._input_types: tuple[TensorType | None, ...] = ()
         self.is_private = False  # its call was part of another forward
         self.shown_saved: tuple[Any, ...] | None = None  # what saved_tensors shows instead
+        self.marked_outputs: tuple[int, ...] = ()  # positions of non-differentiable outputs
 
     # ---------------------------------------------------------------- saved tensors
 
@@ -108,8 +110,13 @@ class BackwardCFunction(FunctionCtx, CustomNode):
         """
         if self.to_save is None:
             return
-        saved: list[SavedTensor | None] = []
+        saved: list[SavedTensor | SavedSparse | None] = []
         for position, tensor in enumerate(self.to_save):
+            if getattr(tensor, "is_sparse", False):
+                from lucid.sparse.saved import SavedSparse
+
+                saved.append(SavedSparse(tensor, self.is_private))
+                continue
             require_tensor(tensor, "save_for_backward can only save variables", position)
             if tensor is None:
                 saved.append(None)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from lucid.autograd.engine import grad, zeros_of
@@ -100,7 +101,8 @@ class _Check:
                 f"{self.name}'s jvp: expected Variable or None (got {type(value).__name__}) for "
                 f"grad output {index}."
             )
-        if not isinstance(output, TensorCore) or not self._is_differentiable(output):
+        is_real = isinstance(output, TensorCore) and output.dtype.is_floating_point
+        if not is_real or index in self.ctx.marked_outputs:
             raise LucidError(
                 f"{self.name}'s jvp returned a gradient at position {index}, but the corresponding "
                 "forward output is not a differentiable Tensor. You should return None at that "
@@ -109,13 +111,6 @@ class _Check:
         require_size(output, value)
         self._require_same_aliasing(output, value)
         return value if value.dtype is output.dtype else ops.cast(value, dtype=output.dtype)
-
-    def _is_differentiable(self, output: TensorCore) -> bool:
-        marked = self.ctx.non_differentiable
-        return output.dtype.is_floating_point and not any(
-            output is x or (output._storage is x._storage and output._type == x._type)
-            for x in marked
-        )
 
     def _require_same_aliasing(self, output: TensorCore, value: TensorCore) -> None:
         """Where forward wrote an input, or returns a view of one, jvp must do so with tangents."""
@@ -160,7 +155,8 @@ def _by_backward(
         _seed(y) if isinstance(y, TensorCore) and y.dtype.is_floating_point else None
         for y in outputs
     ]
-    parts = _backward_of_seeds(ctx, inputs, seeds, tangents)
+    with _explained(function):
+        parts = _backward_of_seeds(ctx, inputs, seeds, tangents)
     given = [t for x, t in zip(inputs, tangents, strict=True) if isinstance(x, TensorCore)]
     pairs = [
         (part, tangent)
@@ -170,16 +166,29 @@ def _by_backward(
     wanted = [seed for seed in seeds if seed is not None]
     if not pairs or not wanted:
         return [None] * len(outputs)
-    found = iter(
-        grad(
-            [part for part, _ in pairs],
-            wanted,
-            [tangent for _, tangent in pairs],
-            create_graph=context.grad_enabled,
-            allow_unused=True,
+    with _explained(function):
+        found = iter(
+            grad(
+                [part for part, _ in pairs],
+                wanted,
+                [tangent for _, tangent in pairs],
+                create_graph=context.grad_enabled,
+                allow_unused=True,
+            )
         )
-    )
     return [None if seed is None else next(found) for seed in seeds]
+
+
+@contextmanager
+def _explained(function: type[Function]) -> Iterator[None]:
+    """Say of an error of lucid's what it means here."""
+    try:
+        yield
+    except LucidError as error:
+        raise MissingRuleError(
+            f"{function.__name__}: no jvp could be derived from its backward, which must be made "
+            f"of differentiable operations\nhint: define jvp\n{error}"
+        ) from error
 
 
 def _seed(output: TensorCore) -> TensorCore:

@@ -64,6 +64,9 @@ class Finish:
         ctx.output_types = cast("tuple[TensorType, ...]", tuple(types))
         if self.is_differentiable:
             ctx.seal(numbers)
+        ctx.marked_outputs = tuple(
+            i for i, value in enumerate(raw) if any(value is x for x in ctx.non_differentiable)
+        )
         ctx.dirty_tensors = ctx.non_differentiable = ()  # they may hold the ctx
         return tuple(finished) if isinstance(output, tuple) else finished[0]
 

@@ -70,6 +70,12 @@ class Compiled:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._mode == "eager" or context.recorder is not None or _eager_is_needed():
             return self.__wrapped__(*_as_tensors(args), **_as_tensors(kwargs))
+        latest = self._latest
+        if latest is not None and not kwargs and latest.accepts(args):
+            call = Call.of_tensors(args)
+            if latest.failed_guard(call) is None:
+                self.stats.calls += 1
+                return latest.run_plain(call)
         call = Call(args, kwargs)
         try:
             program = self._program(call, args, kwargs)
@@ -78,6 +84,11 @@ class Compiled:
         self._latest = program
         self.stats.calls += 1
         return program.run(call, args, kwargs)
+
+    def prepare(self, args: tuple[Any, ...]) -> tuple[Call, Program]:
+        """The call's signature and program, also where eager is asked for."""
+        call = Call(args, {})
+        return call, self._program(call, args, {})
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """As a method: one compiled function per object, kept on the object."""
@@ -96,11 +107,12 @@ class Compiled:
     def __reduce__(self) -> Any:
         """By name where that finds it, else what was compiled; programs stay behind."""
         module: Any = sys.modules.get(self.__module__)
-        for name in self.__qualname__.split("."):
+        place = self.__dict__.get("__qualname__", "")
+        for name in place.split("."):
             module = getattr(module, name, None)
         if module is self:
-            return self.__qualname__
-        return compile, (self.__wrapped__,), {"_mode": self._mode}
+            return place
+        return _compiled_again, (self.__wrapped__, self._mode)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -120,6 +132,8 @@ class Compiled:
                     return program
                 reason = reason or failure
             program = self._trace(call, args, kwargs, reason)
+            if not kwargs:
+                program.take_plain(call, args)
             programs.append(program)
             return program
 
@@ -222,4 +236,11 @@ def compile(
     if not callable(function):
         raise ArgumentError(f"compile: {type(function).__name__} is not callable")
     _refuse_late(function)
-    return Compiled(function, mode)
+    return _compiled_again(function, mode)
+
+
+def _compiled_again(function: Callable[..., Any], mode: str) -> Compiled:
+    from lucid.compiler.compiled_module import CompiledModule
+    from lucid.nn.module import Module
+
+    return (CompiledModule if isinstance(function, Module) else Compiled)(function, mode)

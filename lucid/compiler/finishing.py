@@ -18,16 +18,18 @@ from lucid.compiler.outcomes import (
     FromProgram,
     GradBefore,
     Outcome,
+    PartOfProgram,
     Same,
     View,
 )
 from lucid.compiler.recorder import GradUse, Recorder
-from lucid.compiler.results import Differentiable, leaves_of
+from lucid.compiler.results import Differentiable, FreedBackward, leaves_of
 from lucid.compiler.scalars import is_live
 from lucid.compiler.tree import map_tree
 from lucid.ir.errors import TraceError
 from lucid.ir.graph import Value
 from lucid.tensor.core import TensorCore
+from lucid.tensor.storage import Storage
 
 
 @dataclass(slots=True, eq=False)
@@ -53,6 +55,7 @@ class Finisher:
         self._handles = handles
         self._slots: dict[Any, int] = {}
         self._outcomes: dict[int, Outcome] = {}
+        self._owners: dict[Storage, FromProgram] = {}
         self._originals = {
             id(use.original): use for use in recorder.grads.values() if use.original is not None
         }
@@ -82,7 +85,6 @@ class Finisher:
             if cell.is_written:
                 assert storage.value is not None
                 recorder.graph.writes.append((cell.value, storage.value))
-        self._check_histories()
         self._count_versions()
         self._handles = []
         self._originals = {}
@@ -123,7 +125,7 @@ class Finisher:
         if cell is None:
             met = storage.recorder is recorder or leaf._array is None
             return None if met else Same(leaf)
-        if cell.kind == "constant":
+        if cell.is_inside:
             return None
         if leaf._array is not None and id(leaf) not in recorder.aliases:
             return Same(leaf)
@@ -137,23 +139,21 @@ class Finisher:
         return Alias(cell, leaf._chain, None if cell.kind == "arg" else leaf._counter)
 
     def _computed(self, leaf: TensorCore) -> FromProgram:
-        """An output of the program."""
+        """An output of the program: the tensor that owns it, or one that shares its memory."""
         self._recorder.value_of(leaf)
         storage = leaf._storage
         assert storage.value is not None
-        count = len(self._slots)
-        slot = self._slot(storage, storage.value)
-        type, chain, version = storage.value.type, leaf._chain, leaf._counter.value
-        is_first = not chain and (slot == count or not self._has_root(slot))
-        outcome = FromProgram(slot, type, chain, version, is_first)
-        outcome.is_freed = leaf.requires_grad and reaches_freed(leaf)
-        return outcome
-
-    def _has_root(self, slot: int) -> bool:
-        return any(
-            isinstance(outcome, FromProgram) and outcome.slot == slot and outcome.is_first
-            for outcome in self._outcomes.values()
-        )
+        freed = FreedBackward(leaf) if leaf.requires_grad and reaches_freed(leaf) else None
+        owner = self._owners.get(storage)
+        if owner is None:
+            slot = self._slot(storage, storage.value)
+            of_owner = None if leaf._chain else freed
+            version = leaf._counter.value
+            owner = FromProgram(slot, storage.value.type, version, of_owner)
+            self._owners[storage] = owner
+            if not leaf._chain:
+                return owner
+        return PartOfProgram(owner, leaf._chain, freed)
 
     def _find_differentiable(
         self, leaves: list[tuple[Any, Outcome]], function: Callable[..., Any]
@@ -164,34 +164,21 @@ class Finisher:
             i
             for i, (tensor, outcome) in enumerate(tensors)
             if isinstance(outcome, FromProgram)
-            and not outcome.is_freed
+            and outcome.freed is None
             and tensor.grad_fn is not None
         ]
         if not positions:
             return
-        written = [cell for cell in self._recorder.cells.values() if cell.is_written]
+        cells = list(self._recorder.cells.values())
+        state = [cell for cell in cells if cell.kind == "state"]
         self.differentiable = Differentiable(
             function,
             positions,
             leaves_of([tensors[i][0] for i in positions], self._handles),
-            [cell.storage for cell in written if cell.kind == "state"],
-            [cell.position for cell in written if cell.kind == "arg"],
+            [cell.storage for cell in state if cell.is_written],
+            [cell.position for cell in cells if cell.kind == "arg" and cell.is_written],
+            [(c.storage, c.counter) for c in state if c.counter is not None and not c.is_written],
         )
-
-    def _check_histories(self) -> None:
-        for tensor, history in self._recorder.histories.values():
-            cell = self._recorder.cells.get(tensor._storage)
-            if (
-                tensor._requires_grad
-                and tensor._grad_fn is not history[0]
-                and (cell is not None and cell.kind != "constant")
-            ):
-                raise TraceError(
-                    "a tensor from outside of the compiled function was written with a value that "
-                    f"requires grad, so its history would grow with every call\n"
-                    f"  {tensor._describe()}\n"
-                    "hint: write under lucid.no_grad(), or detach() the value"
-                )
 
     def _count_versions(self) -> None:
         positions = {handle._counter: i for i, handle in reversed([*enumerate(self._handles)])}
@@ -208,3 +195,17 @@ def _refuse_lazy(leaf: Any) -> None:
             f"the compiled function returns a {type(leaf).__name__}, whose items are computed "
             "after the call\nhint: return a list"
         )
+
+
+def refuse_growing_histories(recorder: Recorder) -> None:
+    """Raise when a tensor from outside got a history that each call would make longer."""
+    for tensor, history in recorder.histories.values():
+        cell = recorder.cells.get(tensor._storage)
+        is_outside = cell is not None and not cell.is_inside
+        if is_outside and tensor._requires_grad and tensor._grad_fn is not history[0]:
+            raise TraceError(
+                "a tensor from outside of the compiled function was written with a value that "
+                f"requires grad, so its history would grow with every call\n"
+                f"  {tensor._describe()}\n"
+                "hint: write under lucid.no_grad(), or detach() the value"
+            )

@@ -27,7 +27,7 @@ def name_inputs(recorder: Recorder, environment: Environment) -> None:
         if live.kind == "live":
             live.value.name = _identifier(live.source)
     for storage, cell in recorder.cells.items():
-        if cell.kind == "arg" or cell.value not in inputs:
+        if cell.kind in ("arg", "replaced") or cell.value not in inputs:
             continue
         entry = inputs[cell.value]
         if cell.kind == "constant":

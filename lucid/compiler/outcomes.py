@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
+from lucid.autograd.node import Node
 from lucid.compiler.recorder import Cell, GradUse
-from lucid.compiler.results import freed_history
 from lucid.compiler.signature import Call
 from lucid.compiler.tree import map_tree
 from lucid.ir.types import TensorType
@@ -80,40 +80,57 @@ class Copied(Outcome):
 
 
 class FromProgram(Outcome):
-    """One of the program's outputs, seen through a view chain.
+    """One of the program's outputs, as the tensor that owns it.
 
     Attributes:
-        is_first: whether it is the tensor that owns the output; others are aliases and views.
-        is_freed: it requires grad, and its graph was freed inside of the step.
+        freed: for a result that requires grad, but whose graph was freed inside of the step: the
+            node that says so.
     """
 
-    __slots__ = ("chain", "is_first", "is_freed", "slot", "type", "version")
+    __slots__ = ("freed", "slot", "type", "version")
 
-    def __init__(
-        self, slot: int, type: TensorType, chain: ViewChain, version: int, is_first: bool
-    ) -> None:
+    def __init__(self, slot: int, type: TensorType, version: int, freed: Node | None) -> None:
         self.slot = slot
         self.type = type
-        self.chain = chain
         self.version = version
-        self.is_first = is_first
-        self.is_freed = False
+        self.freed = freed
+
+    def of(self, run: Run) -> Tensor:
+        result = run.roots[self.slot]
+        if result is None:
+            result = self.root(run)
+            if self.freed is not None:
+                result._grad_fn, result._requires_grad = self.freed, True
+        return result
+
+    def root(self, run: Run) -> Tensor:
+        storage = Storage(self.type)
+        array = storage.array = run.outputs[self.slot]
+        root = run.roots[self.slot] = _new(storage, self.type, array, ())
+        if self.version:
+            root._counter.value = self.version
+        return root
+
+
+class PartOfProgram(FromProgram):
+    """An alias or a view of one of the program's outputs."""
+
+    __slots__ = ("chain", "owner")
+
+    def __init__(self, owner: FromProgram, chain: ViewChain, freed: Node | None) -> None:
+        super().__init__(owner.slot, owner.type, owner.version, freed)
+        self.owner = owner
+        self.chain = chain
+
+    def of(self, run: Run) -> Tensor:
+        return cast(Tensor, Outcome.of(self, run))
 
     def make(self, run: Run) -> Tensor:
-        root = run.roots[self.slot]
-        if root is None:
-            storage = Storage(self.type)
-            array = storage.array = run.outputs[self.slot]
-            root = run.roots[self.slot] = _new(storage, self.type, array, ())
-            root._counter.value = self.version
-        result: Tensor = root
-        if self.chain:
-            result = replayed(root, self.chain, False)
-        elif not self.is_first:
-            result = alias(root)
-        if self.is_freed:
-            freed_history(result)
-        return result
+        root = self.owner.of(run)
+        result = replayed(root, self.chain, False) if self.chain else alias(root)
+        if self.freed is not None:
+            result._grad_fn, result._output_nr, result._requires_grad = self.freed, 0, True
+        return cast(Tensor, result)
 
 
 class FromLive(Outcome):

@@ -26,12 +26,16 @@ from lucid.compiler.sharing import Sharing
 from lucid.compiler.signature import Call, Description
 from lucid.compiler.trace import Trace
 from lucid.compiler.tree import map_tree
+from lucid.dtypes import get_default_dtype
 from lucid.ir.errors import LucidError
 from lucid.ir.passes.pipeline import optimize
 from lucid.ir.passes.regions import inline_calls, outline_regions
+from lucid.ir.types import DType, Shape
 from lucid.runtime.executable import Executable, compile_graph
 from lucid.tensor.context import context, epoch
-from lucid.tensor.core import of_array
+from lucid.tensor.core import TensorCore, of_array
+from lucid.tensor.storage import Storage
+from lucid.tensor.tensor import Tensor
 
 
 class Program:
@@ -43,6 +47,7 @@ class Program:
         structured: the graph as recorded, with custom Functions as regions of their own.
         executable: the native program.
         compile_seconds: tracing and compiling together.
+        used_inputs: state, and numbers of arguments, that the step computes with.
     """
 
     def __init__(self, trace: Trace, description: Description, is_pure: bool) -> None:
@@ -54,9 +59,13 @@ class Program:
         self.executable = self._compile(trace)
         self.compile_seconds = trace.seconds + self.executable.compile_seconds
         self._epoch = epoch.count
+        self._plain: list[tuple[DType, Shape, Shape]] | None = None
+        self._in_grad_mode = context.grad_enabled
+        self._default_dtype = get_default_dtype()
         self._take_guards(trace)
         self._take_inputs(trace)
         self._take_outcomes(trace)
+        self._note_used(trace)
 
     def _compile(self, trace: Trace) -> Executable:
         graph = trace.graph
@@ -115,20 +124,61 @@ class Program:
         else:
             self._inputs[number] = cell.storage.array
 
+    def _note_used(self, trace: Trace) -> None:
+        used = {operand for node in trace.graph.nodes for operand in node.operands}
+        used |= set(trace.graph.outputs)
+        cells = [cell for cell, _ in trace.cells if cell.value in used]
+        self.used_inputs: set[Storage | int] = {
+            cell.position if cell.kind == "arg" else cell.storage for cell in cells
+        }
+
     def _take_outcomes(self, trace: Trace) -> None:
         self._counters = trace.counters
         self._grads = [(entry.use, entry.outcome) for entry in trace.grads]
+        is_leaf = [use.leaf is not None and use.leaf._grad_fn is None for use, _ in self._grads]
+        self._leaf_grads: list[tuple[TensorCore, Outcome | None]] = [
+            (use.leaf, outcome)
+            for (use, outcome), plain in zip(self._grads, is_leaf, strict=True)
+            if plain and use.leaf is not None
+        ]
+        self._outer_grads = [g for g, plain in zip(self._grads, is_leaf, strict=True) if not plain]
         self._effects = [effect for effect, _ in trace.effects]
         self._training = trace.training
         self._grad_enabled = trace.grad_enabled
         self._differentiable = trace.differentiable
+        self._has_effects = bool(trace.effects or trace.training or trace.grad_enabled is not None)
         self._result = trace.result
+        self._is_single = isinstance(trace.result, Outcome)
         self._output_count = len(trace.graph.outputs)
         leaves: list[Outcome] = []
         map_tree(lambda leaf, _: leaves.append(leaf), trace.result)
         self._early = [leaf for leaf in leaves if shows_gradient(leaf)]
 
     # ------------------------------------------------------------------ guards
+
+    def take_plain(self, call: Call, args: tuple[Any, ...]) -> None:
+        """Note that calls with plain tensors of the same types are calls of this program."""
+        if self._differentiable is None:
+            self._plain = call.plain_types(args)
+
+    def accepts(self, args: tuple[Any, ...]) -> bool:
+        """Whether the arguments are plain tensors that this program was made for: a quick look."""
+        plain = self._plain
+        if plain is None or len(args) != len(plain) or context.grad_enabled != self._in_grad_mode:
+            return False
+        if get_default_dtype() is not self._default_dtype:
+            return False
+        for tensor, (dtype, shape, strides) in zip(args, plain, strict=True):
+            if tensor.__class__ is not Tensor:
+                return False
+            type = tensor._type
+            if type.dtype is not dtype or type.shape != shape or tensor._requires_grad:
+                return False
+            if tensor._array.strides != strides or (tensor._base is not None and tensor.requires_grad):
+                return False
+        if len(args) == 2:
+            return args[0]._storage is not args[1]._storage
+        return len({tensor._storage for tensor in args}) == len(args)
 
     def failed_guard(self, call: Call) -> str | None:
         """Why this program doesn't hold any more for a call of its signature; None if it does."""
@@ -191,29 +241,38 @@ class Program:
     def run(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the native step, then leave `.grad`, versions and results as eager would."""
         rule = self._differentiable
-        if rule is not None:
-            before = tuple(of_array(np.array(storage.array)) for storage in rule.written)
-            if rule.written_args:
-                args, kwargs = with_copies(args, kwargs, rule.written_args)
+        if rule is None:
+            return self.run_plain(call)
+        before = tuple(of_array(np.array(storage.array)) for storage in rule.written)
+        if rule.written_args:
+            args, kwargs = with_copies(args, kwargs, rule.written_args)
+        result = self.run_plain(call)
+        tensors = flat_tensors(result)
+        with_history = [tensors[i] for i in rule.outputs]
+        CompiledBackward(rule, call, args, kwargs, with_history, before)
+        return result
+
+    def run_plain(self, call: Call) -> Any:
+        """The same for a program whose results have no history."""
         run = Run(call, self._output_count)
         for outcome in self._early:
             outcome.of(run)
-        self._check_outer_graphs(call)
+        if self._outer_grads:
+            self._check_outer_graphs(call)
         run.outputs = self.executable.call(self._arrays(call))
         for target, delta in self._counters:
             counter = call.tensors[target]._counter if type(target) is int else target
             counter.value += delta
-        self._set_gradients(run)
-        outcome = self._result
-        if isinstance(outcome, Outcome):
-            result = outcome.of(run)
+        for leaf, outcome in self._leaf_grads:
+            leaf._grad = None if outcome is None else outcome.of(run)
+        if self._outer_grads:
+            self._set_gradients(run)
+        if self._is_single:
+            result = self._result.of(run)
         else:
-            result = map_tree(lambda leaf, _: leaf.of(run), outcome)
-        self._repeat_effects()
-        if rule is not None:
-            tensors = flat_tensors(result)
-            with_history = [tensors[i] for i in rule.outputs]
-            CompiledBackward(rule, call, args, kwargs, with_history, before)
+            result = map_tree(lambda leaf, _: leaf.of(run), self._result)
+        if self._has_effects:
+            self._repeat_effects()
         return result
 
     def _arrays(self, call: Call) -> list[Any]:
@@ -242,7 +301,7 @@ class Program:
         The step writes its own state before the gradient goes on into that history: what would
         fail afterwards, or would come too late, must be known before.
         """
-        for use, outcome in self._grads:
+        for use, outcome in self._outer_grads:
             leaf = leaf_of(use, call)
             if outcome is None or leaf._grad_fn is None:
                 continue
@@ -258,7 +317,7 @@ class Program:
                 )
 
     def _set_gradients(self, run: Run) -> None:
-        for use, outcome in self._grads:
+        for use, outcome in self._outer_grads:
             leaf = leaf_of(use, run.call)
             grad = None if outcome is None else outcome.of(run)
             if leaf._grad_fn is None or grad is None:

@@ -33,11 +33,12 @@ class Cell:
     """A buffer that the step reads, and perhaps writes.
 
     Attributes:
-        kind: "arg", "state" (found while tracing), "grad" (some leaf's `.grad`) or "constant" (made
-            from data inside the trace; writes to it stay inside).
+        kind: "arg", "state" (found while tracing), "grad" (some leaf's `.grad`), "constant" (made
+            from data inside the trace) or "replaced" (holds another value from the start on).
         position: of an "arg", its number among the tensor arguments; of a "grad" of an argument,
             that one's.
         leaf: of a "grad", the leaf; None for an argument's.
+        counter: of "state", the version counter of the tensor that was met.
         is_whole: of an "arg", whether the input is all of its storage; else what it shows.
     """
 
@@ -47,10 +48,16 @@ class Cell:
     position: int = -1
     leaf: TensorCore | None = None
     is_whole: bool = False
+    counter: VersionCounter | None = None
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether what is written to it stays inside of the step."""
+        return self.kind in ("constant", "replaced")
 
     @property
     def is_written(self) -> bool:
-        return self.kind != "constant" and self.storage.value is not self.value
+        return not self.is_inside and self.storage.value is not self.value
 
 
 def look_of(grad: TensorCore | None) -> Any:
@@ -222,7 +229,7 @@ class Recorder:
             )
         leaf = self.grad_leaf_of.get(storage)
         if leaf is None:
-            self.add_cell(storage, "state")
+            self.add_cell(storage, "state").counter = tensor._counter
         else:
             position = self.positions.get(id(leaf), -1)
             self.add_cell(storage, "grad", position, leaf if position < 0 else None)
@@ -245,7 +252,7 @@ class Recorder:
         value = self.value_of(content)
         storage.value, storage.recorder = value, self
         storage.generation += 1
-        self.cells[storage] = Cell(storage, value, "constant")
+        self.cells[storage] = Cell(storage, value, "replaced")
 
     def adopt_constant(self, tensor: TensorCore) -> None:
         """Take data that was made inside of the trace as a constant of the program."""
@@ -278,7 +285,8 @@ class Recorder:
         self.live_arrays.add(id(owner_of(array)))
         if known is tensor:
             outer = self.environment is None or self.environment.holds_memory_of(array)
-            self.add_cell(tensor._storage, "state" if outer else "constant")
+            cell = self.add_cell(tensor._storage, "state" if outer else "constant")
+            cell.counter = tensor._counter
 
     def write(self, target: TensorCore, value: TensorCore) -> None:
         """Write `value` through `target`'s view chain into its storage."""
@@ -286,8 +294,7 @@ class Recorder:
         self.value_of(target)
         storage = target._storage
         assert storage.value is not None
-        cell = self.cells.get(storage)
-        if cell is not None and cell.kind != "constant":
+        if storage.array is not None:
             self.note_counter(target._counter)
         if target._chain:
             with self.annotated():

@@ -7,12 +7,12 @@ of the same kind, so derivatives of any order come without a further rule.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lucid.autograd.engine import grad, zeros_of
+from lucid.autograd.engine import grad
 from lucid.autograd.modes import enable_grad
 from lucid.autograd.node import AccumulateGrad, Gradients, Node, edge_of, iterate_graph
 from lucid.autograd.saved import FREED
@@ -20,13 +20,14 @@ from lucid.compiler.tree import map_tree
 from lucid.ir.errors import LucidError
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, of_array
-from lucid.tensor.storage import Storage
+from lucid.tensor.storage import Storage, VersionCounter
 
 if TYPE_CHECKING:
     from lucid.compiler.compiled import Compiled
     from lucid.compiler.signature import Call
 
 Leaf = int | TensorCore  # an argument by position, or a tensor from outside
+Read = tuple[Storage | int, VersionCounter, int, str]
 
 
 def leaves_of(outputs: Sequence[TensorCore], handles: Sequence[TensorCore]) -> list[Leaf]:
@@ -48,6 +49,8 @@ class Differentiable:
         outputs: positions, among the flattened results, of those that require grad.
         leaves: what they depend on.
         written: buffers that the program writes; their contents are kept for the backward.
+        written_args: arguments that it writes, which are copied for the backward.
+        read: buffers that it only reads, and which must not change until then.
     """
 
     def __init__(
@@ -57,7 +60,9 @@ class Differentiable:
         leaves: list[Leaf],
         written: list[Storage],
         written_args: list[int],
+        read: list[tuple[Storage, VersionCounter]],
     ) -> None:
+        self.read = read
         self.outputs = outputs
         self.leaves = leaves
         self.written = written
@@ -89,11 +94,9 @@ class Differentiable:
         handles = flat_tensors((args, kwargs))
         with enable_grad():
             results = flat_tensors(self._function(*args, **kwargs))
-            wanted = [results[i] for i in self.outputs]
-            seeds = [
-                zeros_of(y.type) if g is None else g
-                for y, g in zip(wanted, cotangents, strict=True)
-            ]
+            pairs = zip(self.outputs, cotangents, strict=True)
+            given = [(results[i], g) for i, g in pairs if g is not None]
+            wanted, seeds = [y for y, _ in given], [g for _, g in given]
             leaves = [handles[leaf] if isinstance(leaf, int) else leaf for leaf in self.leaves]
             return grad(wanted, leaves, seeds, create_graph=create_graph, allow_unused=True)
 
@@ -128,28 +131,47 @@ class CompiledBackward(Node):
         super().__init__(tuple(map(edge_of, leaves)), tuple(t.type for t in results))
         self._rule = rule
         self._saved: Any = (args, kwargs, before)
-        read = [*call.tensors, *(x for x in rule.leaves if isinstance(x, TensorCore))]
-        self._versions = [(tensor, tensor._counter.value) for tensor in read]
+        kept = [i for i in range(len(call.tensors)) if i not in rule.written_args]
+        self._read: list[Read] = [
+            (storage, counter, counter.value, f"a tensor {storage.root_type} of its state")
+            for storage, counter in rule.read
+        ]
+        for i in kept:
+            counter = call.tensors[i]._counter
+            self._read.append((i, counter, counter.value, call.tensors[i]._describe()))
         for index, tensor in enumerate(results):
             tensor._grad_fn, tensor._output_nr, tensor._requires_grad = self, index, True
 
     def apply(self, gradients: Gradients) -> Gradients:
         if self._saved is None:
             raise LucidError(FREED)
-        for tensor, version in self._versions:
-            if tensor._counter.value != version:
-                raise LucidError(
-                    "one of the variables needed for gradient computation has been modified by an "
-                    f"inplace operation: {tensor._describe()}, is at version "
-                    f"{tensor._counter.value}; expected version {version} instead."
-                )
         args, kwargs, before = self._saved
-        found = self._rule.backward()(args, kwargs, gradients, before, context.grad_enabled)
+        given = (args, kwargs, gradients, before, context.grad_enabled)
+        changed = {what: note for what, *note in self._read if note[0].value != note[1]}
+        backward = self._rule.backward()
+        if context.recorder is not None:
+            _refuse_changed(changed, changed)
+            found = backward(*given)
+        else:
+            call, program = backward.prepare(given)
+            _refuse_changed(changed, program.used_inputs)
+            found = program.run(call, given, {})
         return tuple(None if e is None else g for e, g in zip(self.edges, found, strict=True))
 
     def release(self) -> None:
         self._saved = None
-        self._versions = []
+        self._read = []
+
+
+def _refuse_changed(changed: dict[Storage | int, Any], used: Collection[Storage | int]) -> None:
+    """Raise when something that the gradients need was written in place since the call."""
+    for what, (counter, version, description) in changed.items():
+        if what in used:
+            raise LucidError(
+                "one of the variables needed for gradient computation has been modified by an "
+                f"inplace operation: {description}, is at version {counter.value}; expected "
+                f"version {version} instead."
+            )
 
 
 class FreedBackward(Node):
@@ -160,8 +182,3 @@ class FreedBackward(Node):
 
     def apply(self, gradients: Gradients) -> Gradients:
         raise LucidError(FREED)
-
-
-def freed_history(tensor: TensorCore) -> None:
-    """Make `tensor` require grad, as it does in eager, with a graph that is freed."""
-    tensor._grad_fn, tensor._output_nr, tensor._requires_grad = FreedBackward(tensor), 0, True

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from lucid.ir import ops
 from lucid.ir.graph import Value
 from lucid.ir.types import f64
@@ -21,6 +23,7 @@ class LiveScalar:
     """
 
     __slots__ = ("now", "recorder", "sources", "value")
+    __array_ufunc__ = None  # NumPy leaves its operators to ours
 
     def __init__(
         self, value: Value, now: float, sources: frozenset[LiveSource], recorder: Recorder
@@ -72,6 +75,9 @@ class LiveScalar:
         return bool(self._look() >= _seen(other))
 
     def _combine(self, op: Any, other: Any, reflected: bool, meaning: Callable[..., float]) -> Any:
+        if isinstance(other, (np.ndarray, np.generic)) and not isinstance(other, float):
+            now = self._look()
+            return meaning(other, now) if reflected else meaning(now, other)
         if not is_live(other) and not isinstance(other, (int, float)):
             return NotImplemented
         graph = self.recorder.graph
@@ -122,6 +128,35 @@ class LiveScalar:
         with self.recorder.annotated():
             value = ops.neg(self.value)
         return LiveScalar(value, -self.now, self.sources, self.recorder)
+
+    def __floordiv__(self, other: Any) -> Any:
+        return self._look() // _seen(other)
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return other // self._look()
+
+    def __mod__(self, other: Any) -> Any:
+        return self._look() % _seen(other)
+
+    def __rmod__(self, other: Any) -> Any:
+        return other % self._look()
+
+    def __divmod__(self, other: Any) -> Any:
+        return divmod(self._look(), _seen(other))
+
+    def __rdivmod__(self, other: Any) -> Any:
+        return divmod(other, self._look())
+
+    def __round__(self, digits: int | None = None) -> Any:
+        return round(self._look(), digits)
+
+    def __trunc__(self) -> int:
+        return int(self._look())
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self._look(), name)
 
     def __pos__(self) -> LiveScalar:
         return self

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,10 +13,12 @@ from lucid.compiler.tree import map_tree
 from lucid.dtypes import get_default_dtype
 from lucid.ir.graph import freeze_attributes
 from lucid.ir.strides import is_contiguous
+from lucid.ir.types import DType, Shape
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, ViewChain, of_array
 from lucid.tensor.storage import Storage
 
+_NOTHING: list[Any] = []
 _BY_VALUE = (bool, int, str, bytes, type(None), complex, range, np.integer, np.bool_)
 
 
@@ -29,11 +31,12 @@ class Call:
         objects: arguments of other classes; the key holds their identity.
     """
 
-    __slots__ = ("_arrays", "_parts", "_storages", "floats", "objects", "tensors")
+    __slots__ = ("_arrays", "_parts", "_storages", "_tensors", "floats", "objects", "tensors")
 
     def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._parts: list[Any] = [context.grad_enabled, get_default_dtype()]
-        self.tensors: list[TensorCore] = []
+        self._tensors: list[TensorCore] = []
+        self.tensors: Sequence[TensorCore] = self._tensors
         self.floats: list[float] = []
         self.objects: list[Any] = []
         self._storages: dict[Storage, int] = {}
@@ -43,6 +46,25 @@ class Call:
         for name in sorted(kwargs):
             self._parts.append(name)
             self._add(kwargs[name])
+
+    @staticmethod
+    def of_tensors(tensors: Sequence[TensorCore]) -> Call:
+        """The call of a program that is known to fit: its key is not needed."""
+        call = object.__new__(Call)
+        call.tensors = tensors
+        call.floats = call.objects = _NOTHING
+        return call
+
+    def plain_types(self, args: tuple[Any, ...]) -> list[tuple[DType, Shape, Shape]] | None:
+        """Dtype, shape and strides in bytes of each argument; None if some is no plain tensor."""
+        if len(args) != len(self.tensors) or len(self._storages) != len(args):
+            return None
+        found = []
+        for value, tensor in zip(args, self.tensors, strict=True):
+            if value is not tensor or tensor.requires_grad or tensor._array is None:
+                return None
+            found.append((tensor._type.dtype, tensor._type.shape, tensor._array.strides))
+        return found
 
     @property
     def key(self) -> tuple[Any, ...]:
@@ -93,7 +115,7 @@ class Call:
         first = self._storages.setdefault(tensor._storage, number)
         if first != number:
             self._parts.append(self._sharing(tensor, self.tensors[first]))
-        self.tensors.append(tensor)
+        self._tensors.append(tensor)
 
     def _sharing(self, tensor: TensorCore, first: TensorCore) -> tuple[Any, ...]:
         """How a tensor lies in the memory of an earlier one, and which is the same object."""

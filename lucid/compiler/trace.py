@@ -16,7 +16,7 @@ import numpy as np
 
 from lucid.compiler.arguments import StandIns
 from lucid.compiler.environment import Environment, executed_codes
-from lucid.compiler.finishing import Finisher, GradOutcome
+from lucid.compiler.finishing import Finisher, GradOutcome, refuse_growing_histories
 from lucid.compiler.names import name_inputs, name_values
 from lucid.compiler.recorder import ArgumentIsState, Cell, GradUse, Recorder, ValueGuard, recording
 from lucid.compiler.results import Differentiable
@@ -86,6 +86,21 @@ def trace(
     return found
 
 
+@dataclass(slots=True, eq=False)
+class _Ran:
+    """What is left of the run on traced tensors.
+
+    Attributes:
+        handles: what stood for the arguments; nobody should hold it any more.
+    """
+
+    outcome: Finisher
+    handles: list[weakref.ref[TensorCore]]
+    pinned: dict[int, TensorCore]
+    training: list[tuple[Any, bool]]
+    grad_enabled: bool | None
+
+
 def _record(
     function: Callable[..., Any],
     call: Call,
@@ -99,6 +114,44 @@ def _record(
         recorder.graph.location = Location(code.co_filename, code.co_firstlineno)
     objects = {f"argument {type(value).__name__}": value for value in call.objects}
     environment = recorder.environment = Environment(function, objects)
+    ran = _run(recorder, environment, function, call, args, kwargs, state)
+    try:
+        _refuse_escaped(recorder, ran.handles)
+    except BaseException:
+        environment.put_back()
+        recorder.undo_all()
+        raise
+    name_inputs(recorder, environment)
+    name_values(recorder.graph)
+    return Trace(
+        recorder.graph,
+        Guard(environment.watches),
+        list(recorder.guards.values()),
+        [(s, source, source in recorder.guarded_sources) for s, source in recorder.live.values()],
+        [(cell, _strides_of(cell)) for cell in recorder.cells.values() if _is_input(cell)],
+        ran.pinned,
+        [use for use in recorder.grads.values() if use.was_read],
+        ran.outcome.result,
+        ran.outcome.grads,
+        ran.outcome.counters,
+        recorder.effects,
+        ran.training,
+        ran.grad_enabled,
+        ran.outcome.differentiable,
+        recorder.undo_all,
+    )
+
+
+def _run(
+    recorder: Recorder,
+    environment: Environment,
+    function: Callable[..., Any],
+    call: Call,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    state: set[Storage],
+) -> _Ran:
+    """Run the function, in a frame of its own: no frame may hold a traced tensor afterwards."""
     generators = _HostGenerators()
     stand_ins = StandIns(recorder, call, function, args, kwargs, state)
     grad_enabled = context.grad_enabled
@@ -106,9 +159,10 @@ def _record(
     try:
         with recording(recorder), executed_codes() as executed:
             result = function(*stand_ins.args, **stand_ins.kwargs)
-        left_grad_enabled = context.grad_enabled
+        left = None if context.grad_enabled == grad_enabled else context.grad_enabled
         if recorder.refusal is not None:
             raise recorder.refusal
+        refuse_growing_histories(recorder)
         environment.keep_read(executed.codes, recorder.live_arrays)
         training = environment.settle_training()
         _refuse_changed_surroundings(environment)
@@ -124,36 +178,11 @@ def _record(
         recorder.restore(failed)
     pinned = stand_ins.pinned
     handles = [weakref.ref(h) for i, h in enumerate(stand_ins.handles) if i not in pinned]
-    del result, stand_ins
-    try:
-        _refuse_escaped(recorder, handles)
-    except BaseException:
-        environment.put_back()
-        recorder.undo_all()
-        raise
-    name_inputs(recorder, environment)
-    name_values(recorder.graph)
-    return Trace(
-        recorder.graph,
-        Guard(environment.watches),
-        list(recorder.guards.values()),
-        [(s, source, source in recorder.guarded_sources) for s, source in recorder.live.values()],
-        [(cell, _strides_of(cell)) for cell in recorder.cells.values() if _is_input(cell)],
-        pinned,
-        [use for use in recorder.grads.values() if use.was_read],
-        outcome.result,
-        outcome.grads,
-        outcome.counters,
-        recorder.effects,
-        training,
-        None if left_grad_enabled == grad_enabled else left_grad_enabled,
-        outcome.differentiable,
-        recorder.undo_all,
-    )
+    return _Ran(outcome, handles, pinned, training, left)
 
 
 def _is_input(cell: Cell) -> bool:
-    return cell.value.producer is None
+    return cell.value.producer is None and cell.kind != "replaced"
 
 
 def _strides_of(cell: Cell) -> Strides | None:

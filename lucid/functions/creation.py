@@ -131,6 +131,16 @@ def _plain(data: Any) -> Any:
     return data.tolist() if isinstance(data, np.ndarray) else data
 
 
+def legacy_tensor(dtype: DType, data: tuple[Any, ...]) -> Tensor:
+    """What `FloatTensor(data)` and `FloatTensor(2, 3)` make: of data, or of a shape with zeros."""
+    if len(data) == 1 and not isinstance(data[0], int):
+        from lucid.tensor.size import Size
+
+        if not isinstance(data[0], Size):
+            return tensor(data[0], dtype=dtype)
+    return filled(shape_of(data, "Tensor"), 0, dtype) if data else filled((0,), 0, dtype)
+
+
 def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tensor:
     """Return `data` as a tensor, sharing memory with arrays and tensors of that dtype."""
     check_device(device, "as_tensor")
@@ -420,6 +430,23 @@ def linspace(
     # from both ends, so that both are met exactly
     values = choose(index < count / 2, first + step * index, last - step * (count - 1 - index))
     return _leaf(clone(cast(values, wanted)), requires_grad)
+
+
+def logspace(
+    start: Number | Tensor,
+    end: Number | Tensor,
+    steps: int,
+    base: float = 10.0,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Return `steps` numbers from `base**start` to `base**end`, evenly spaced in the exponent."""
+    wanted = get_default_dtype() if dtype is None else as_dtype(dtype, "logspace")
+    exponents = linspace(start, end, steps, dtype=f64, device=device)
+    powers = emit(ops.pow, (constant(float(base), f64), exponents))
+    return _leaf(clone(cast(powers, wanted)), requires_grad)
 
 
 def eye(

@@ -95,16 +95,33 @@ def _vector(index: Any, op: str) -> Tensor:
 
 
 def scatter(
-    input: Tensor, dim: int, index: Tensor, src: Any = None, *, value: Number | None = None
+    input: Tensor,
+    dim: int,
+    index: Tensor,
+    src: Any = None,
+    *,
+    value: Number | None = None,
+    reduce: str | None = None,
 ) -> Tensor:
     """Return a copy with `src`, a tensor or number, at `out[index[i][j]][j]` for dim 0, and so on.
 
-    Of several elements for one place the last one stays.
+    Of several elements for one place the last one stays; reduce="add" or "multiply" takes all.
     Shapes: `src` is at least as long as `index` on each axis.
     """
     if (src is None) == (value is None):
         raise ArgumentError("scatter: takes src or value")
-    return _scattered(ops.scatter, input, dim, index, value if src is None else src)
+    source = value if src is None else src
+    if reduce is None:
+        return _scattered(ops.scatter, input, dim, index, source)
+    if reduce == "add":
+        return _scattered(ops.scatter_add, input, dim, index, source)
+    if reduce != "multiply":
+        raise OptionError(f"scatter: reduce argument must be either add or multiply, got {reduce}")
+    from lucid.functions.scattering import scatter_reduce
+
+    if not isinstance(source, Tensor):
+        source = broadcast(operand(source, input._type.dtype, "scatter"), index._type.shape)
+    return scatter_reduce(input, dim, index, source, "prod")
 
 
 def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:

@@ -39,7 +39,7 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
     Shapes: (..., n, k) and (..., k, m) give (..., n, m), with (...) broadcast; a vector's axis
     is left out of the result. Raises: `ShapeError`, `DTypeError` for two dtypes.
     """
-    if not (isinstance(input, Tensor) and isinstance(other, Tensor)):
+    if _is_sparse(input, other):
         return _sparse_product(input, other)
     a, b = _pair(input, other, "matmul")
     first, second = a._type.shape, b._type.shape
@@ -71,6 +71,10 @@ def rmatmul(input: Tensor, other: Tensor) -> Tensor:
     return matmul(other, input)
 
 
+def _is_sparse(*operands: Any) -> bool:
+    return any(getattr(operand, "is_sparse", False) for operand in operands)
+
+
 def _sparse_product(input: Any, other: Any) -> Tensor:
     from lucid.sparse.tensor import product
 
@@ -80,7 +84,7 @@ def _sparse_product(input: Any, other: Any) -> Tensor:
 
 def mm(input: Tensor, mat2: Tensor) -> Tensor:
     """Return the product of two matrices: (n, k) and (k, m) give (n, m)."""
-    if not (isinstance(input, Tensor) and isinstance(mat2, Tensor)):
+    if _is_sparse(input, mat2):
         return _sparse_product(input, mat2)
     return emit(ops.matmul, _ranked(input, mat2, (2, 2), "mm"))
 

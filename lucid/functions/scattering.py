@@ -57,7 +57,10 @@ def _compared(
 ) -> Tensor:
     axis = axis_of(dim, x.ndim, "scatter_reduce")
     at, source = movedim(index, axis, -1), movedim(src, axis, -1)
-    if at._type.shape != source._type.shape or at._type.shape[:-1] != movedim(x, axis, -1).shape[:-1]:
+    if (
+        at._type.shape != source._type.shape
+        or at._type.shape[:-1] != movedim(x, axis, -1).shape[:-1]
+    ):
         raise ShapeError(
             f"scatter_reduce: reduce={reduce!r} takes an index of the shape of src, which is that "
             f"of input but along dim{describe(x, index, src)}"

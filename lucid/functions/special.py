@@ -26,14 +26,16 @@ def logaddexp(input: Tensor, other: Tensor) -> Tensor:
 def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
     """Return `log2(2**input + 2**other)`, without overflow."""
     x, y = promoted(input, other, "logaddexp2")
-    return logaddexp(floating(x, "logaddexp2") * _LOG_2, floating(y, "logaddexp2") * _LOG_2) / _LOG_2
+    return (
+        logaddexp(floating(x, "logaddexp2") * _LOG_2, floating(y, "logaddexp2") * _LOG_2) / _LOG_2
+    )
 
 
 def xlogy(input: Tensor | Number, other: Tensor | Number) -> Tensor:
     """Return `input * log(other)`, and 0 where `input` is 0 unless `other` is NaN."""
     x, y = promoted(input, other, "xlogy")
     x, y = floating(x, "xlogy"), floating(y, "xlogy")
-    nothing = (x == 0) & (y == y)
+    nothing = (x == 0) & ((y <= 0) | (y == math.inf))
     return choose(nothing, 0.0, x * log(choose(nothing, 1.0, y)))
 
 

@@ -21,9 +21,11 @@ from lucid.functions.elementwise import (
     log1p,
     maximum,
     minimum,
+    reciprocal,
     rsqrt,
     sin,
     sqrt,
+    square,
 )
 from lucid.functions.promotion import floating, promoted
 from lucid.functions.tensors import Tensor
@@ -124,20 +126,42 @@ def _cathetus(x: Tensor) -> Tensor:
     return sqrt((1 - x) * (1 + x))
 
 
-def _whole_atan(x: Tensor) -> Tensor:
+def _atan_value(x: Tensor) -> Tensor:
     return _odd(_right_atan, x)
 
 
-_tan = _curve("tan", lambda x: sin(x) / cos(x), lambda x: 1 / (cos(x) * cos(x)))
-_atan = _curve("atan", _whole_atan, lambda x: 1 / (x * x + 1))
-_asin = _curve(
-    "asin", lambda x: 2 * _whole_atan(x / (1 + _cathetus(x))), lambda x: 1 / _cathetus(x)
-)
-_acos = _curve(
-    "acos", lambda x: 2 * _right_atan(sqrt((1 - x) / (1 + x))), lambda x: -1 / _cathetus(x)
-)
-    "acos", lambda x: 2 * _right_atan(sqrt((1 - x) / (1 + x))), lambda x: -1 / _cathetus(x)
-)
+def _tan_value(x: Tensor) -> Tensor:
+    return sin(x) / cos(x)
+
+
+def _tan_slope(x: Tensor) -> Tensor:
+    return reciprocal(square(cos(x)))
+
+
+def _atan_slope(x: Tensor) -> Tensor:
+    return reciprocal(x * x + 1)
+
+
+def _asin_value(x: Tensor) -> Tensor:
+    return 2 * _atan_value(x / (1 + _cathetus(x)))
+
+
+def _asin_slope(x: Tensor) -> Tensor:
+    return reciprocal(_cathetus(x))
+
+
+def _acos_value(x: Tensor) -> Tensor:
+    return 2 * _right_atan(sqrt((1 - x) / (1 + x)))
+
+
+def _acos_slope(x: Tensor) -> Tensor:
+    return -_asin_slope(x)
+
+
+_tan = _curve("tan", _tan_value, _tan_slope)
+_atan = _curve("atan", _atan_value, _atan_slope)
+_asin = _curve("asin", _asin_value, _asin_slope)
+_acos = _curve("acos", _acos_value, _acos_slope)
 
 
 def tan(input: Tensor) -> Tensor:
@@ -248,11 +272,11 @@ def rad2deg(input: Tensor) -> Tensor:
 # ---------------------------------------------------------------------- hyperbolic
 
 
-def _whole_sinh(x: Tensor) -> Tensor:
+def _sinh_value(x: Tensor) -> Tensor:
     return _odd(_right_sinh, x)
 
 
-def _whole_cosh(x: Tensor) -> Tensor:
+def _cosh_value(x: Tensor) -> Tensor:
     a = absolute(x)
     large = a > _ROOT_FROM
     near = exp(choose(large, 1.0, a))
@@ -265,21 +289,41 @@ def _beyond(x: Tensor) -> Tensor:
     return sqrt((x - 1) * (x + 1))
 
 
-def _whole_acosh(x: Tensor) -> Tensor:
+def _acosh_value(x: Tensor) -> Tensor:
     large = x > 1e8
     above = choose(large, 1.0, choose(x < 1, math.nan, x - 1))
     return choose(large, log(x) + _LOG_2, log1p(above + sqrt(above * (above + 2))))
 
 
-_sinh = _curve("sinh", _whole_sinh, lambda x: cosh(x))
-_cosh = _curve("cosh", _whole_cosh, lambda x: sinh(x))
-_asinh = _curve("asinh", lambda x: _odd(_right_asinh, x), lambda x: rsqrt(x * x + 1))
-_acosh = _curve("acosh", _whole_acosh, lambda x: 1 / _beyond(x))
-_atanh = _curve(
-    "atanh",
-    lambda x: _odd(lambda a: 0.5 * log1p(2 * a / (1 - a)), x),
-    lambda x: 1 / ((1 - x) * (1 + x)),
-)
+def _acosh_slope(x: Tensor) -> Tensor:
+    return reciprocal(_beyond(x))
+
+
+def _asinh_value(x: Tensor) -> Tensor:
+    return _odd(_right_asinh, x)
+
+
+def _asinh_slope(x: Tensor) -> Tensor:
+    return rsqrt(x * x + 1)
+
+
+def _right_atanh(a: Tensor) -> Tensor:
+    return 0.5 * log1p(2 * a / (1 - a))
+
+
+def _atanh_value(x: Tensor) -> Tensor:
+    return _odd(_right_atanh, x)
+
+
+def _atanh_slope(x: Tensor) -> Tensor:
+    return reciprocal((1 - x) * (1 + x))
+
+
+_sinh = _curve("sinh", _sinh_value, _cosh_value)
+_cosh = _curve("cosh", _cosh_value, _sinh_value)
+_asinh = _curve("asinh", _asinh_value, _asinh_slope)
+_acosh = _curve("acosh", _acosh_value, _acosh_slope)
+_atanh = _curve("atanh", _atanh_value, _atanh_slope)
 
 
 def sinh(input: Tensor) -> Tensor:

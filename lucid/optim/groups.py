@@ -7,6 +7,7 @@ everything else in it; which state tensors there are is part of what it was spec
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -48,7 +49,8 @@ class ParamGroup(dict[str, Any]):
             return value
         self.owner.guard()
         if isinstance(value, (float, tuple)):
-            return hooks.live(lambda: self.raw(key), f"{self.source}[{key!r}]")
+            read = partial(dict.__getitem__, self, key)  # at each call: no Python function
+            return hooks.live(read, f"{self.source}[{key!r}]")
         return value
 
     def get(self, key: str, default: Any = None) -> Any:

@@ -137,7 +137,12 @@ class Optimizer:
 
     def guard(self) -> None:
         """Make the running trace depend on all of the groups but their floats."""
-        hooks.live(lambda: self.layout().settings, f"{self.trace_name()}.param_groups")
+        recorder = context.recorder
+        assert recorder is not None
+        source = f"{self.trace_name()}.param_groups"
+        recorder.guard_value(
+            source, lambda: self.layout().settings, self.layout().settings, gated=True
+        )
         if type(self).step is not Optimizer.step:  # which guards them once they are made
             self._guard_tensors()
 
@@ -146,7 +151,10 @@ class Optimizer:
         recorder, name = context.recorder, self.trace_name()
         assert recorder is not None
         recorder.guard_value(
-            f"parameters and state of {name}", lambda: self.layout().tensors, self.layout().tensors
+            f"parameters and state of {name}",
+            lambda: self.layout().tensors,
+            self.layout().tensors,
+            gated=True,
         )
 
     def layout(self) -> Layout:

@@ -1,8 +1,8 @@
 """A sparse tensor: coordinates and values, two ordinary tensors that gradients flow through.
 
 Products are a gather, a multiplication and an ordered scatter-add, so they trace, fuse and
-differentiate like all else. Its fields make it a node of nested arguments: a compiled function takes
-and returns sparse tensors.
+differentiate like all else. Its fields make it a node of nested arguments: a compiled function
+takes and returns sparse tensors.
 """
 
 from __future__ import annotations
@@ -174,16 +174,18 @@ class SparseTensor:
 
     def matmul(self, other: Tensor) -> Tensor:
         """Multiply a matrix (n, k) with a dense (k, m) or (k,)."""
-        return product(self, other)
+        result: Tensor = product(self, other)
+        return result
 
     mm = matmul
     __matmul__ = matmul
 
     def __rmatmul__(self, other: Tensor) -> Tensor:
-        return product(other, self)
+        result: Tensor = product(other, self)
+        return result
 
     def __mul__(self, number: Any) -> SparseTensor:
-        if isinstance(number, SparseTensor) or (isinstance(number, TensorCore) and number.ndim):
+        if not isinstance(number, (int, float)) and number.ndim > 0:
             raise ArgumentError("a sparse tensor is multiplied by a number or a 0-d tensor only")
         return replace(self, entries=self.entries * number)
 
@@ -196,7 +198,7 @@ class SparseTensor:
         return replace(self, entries=-self.entries)
 
     def __add__(self, other: SparseTensor) -> SparseTensor:
-        if not isinstance(other, SparseTensor) or other.size_ != self.size_:
+        if getattr(other, "size_", None) != self.size_:
             raise ArgumentError("a sparse tensor is added to a sparse tensor of the same shape")
         coordinates = ops.concat(self.coordinates, other.coordinates, axis=1)
         entries = ops.concat(self.entries, other.entries, axis=0)

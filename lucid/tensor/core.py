@@ -357,8 +357,7 @@ def _new(
     chain: ViewChain,
     kind: type[Tensor] | None = None,
 ) -> Tensor:
-    kind = kind or _tensor_class
-    tensor = kind.__new__(kind)
+    tensor: Tensor = object.__new__(kind or _tensor_class)
     tensor._storage = storage
     tensor._type = type
     tensor._array = array

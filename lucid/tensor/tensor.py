@@ -18,12 +18,19 @@ from lucid.functions import (
     inplace,
     joining,
     linalg,
+    products,
     protocols,
+    quantiles,
     reduction,
+    scans,
+    scattering,
     sorting,
+    special,
+    trigonometry,
 )
 from lucid.functions import shape as shapes
 from lucid.functions.inplace import in_place
+from lucid.ir.types import f32
 from lucid.tensor import formatting
 from lucid.tensor.core import TensorCore, register_tensor_class
 from lucid.tensor.size import Size
@@ -37,12 +44,9 @@ class Tensor(TensorCore):
 
     __slots__ = ()
 
-    def __new__(cls, data: Any = None) -> Tensor:
-        """`Tensor(data)`: float data as `lucid.tensor(data)`; made without data by the library."""
-        if data is None:
-            return object.__new__(cls)
-        made = creation.tensor(data)
-        return made if made.dtype.is_floating_point else conversion.to_float(made)
+    def __new__(cls, *data: Any) -> Tensor:
+        """`Tensor(data)`: as floats; `Tensor(2, 3)`: of a shape; without data by the library."""
+        return creation.legacy_tensor(f32, data) if data else object.__new__(cls)
 
     # ------------------------------------------------------------------ what it is
 
@@ -138,6 +142,36 @@ class Tensor(TensorCore):
     tanh = elementwise.tanh
     sigmoid = elementwise.sigmoid
     erf = elementwise.erf
+    acos = trigonometry.acos
+    acosh = trigonometry.acosh
+    asin = trigonometry.asin
+    asinh = trigonometry.asinh
+    atan = trigonometry.atan
+    atan2 = trigonometry.atan2
+    atanh = trigonometry.atanh
+    cosh = trigonometry.cosh
+    deg2rad = trigonometry.deg2rad
+    hypot = trigonometry.hypot
+    rad2deg = trigonometry.rad2deg
+    sinc = trigonometry.sinc
+    sinh = trigonometry.sinh
+    tan = trigonometry.tan
+    arccos = trigonometry.acos
+    arccosh = trigonometry.acosh
+    arcsin = trigonometry.asin
+    arcsinh = trigonometry.asinh
+    arctan = trigonometry.atan
+    arctan2 = trigonometry.atan2
+    arctanh = trigonometry.atanh
+    copysign = special.copysign
+    erfc = special.erfc
+    float_power = special.float_power
+    heaviside = special.heaviside
+    logaddexp = special.logaddexp
+    logaddexp2 = special.logaddexp2
+    logit = special.logit
+    signbit = special.signbit
+    xlogy = special.xlogy
     relu = elementwise.relu
     softplus = elementwise.softplus
     floor = elementwise.floor
@@ -222,6 +256,18 @@ class Tensor(TensorCore):
     norm = reduction.norm
     logsumexp = reduction.logsumexp
     cumsum = reduction.cumsum
+    cummax = scans.cummax
+    cummin = scans.cummin
+    cumprod = scans.cumprod
+    diff = scans.diff
+    logcumsumexp = scans.logcumsumexp
+    kthvalue = quantiles.kthvalue
+    median = quantiles.median
+    nanmedian = quantiles.nanmedian
+    quantile = quantiles.quantile
+    nanquantile = quantiles.nanquantile
+    bincount = scattering.bincount
+    histc = scattering.histc
     softmax = reduction.softmax
     log_softmax = reduction.log_softmax
     sort = sorting.sort
@@ -282,6 +328,12 @@ class Tensor(TensorCore):
     addmm = linalg.addmm
     addmv = linalg.addmv
     baddbmm = linalg.baddbmm
+    addr = products.addr
+    cross = products.cross
+    inner = products.inner
+    kron = products.kron
+    matrix_power = products.matrix_power
+    vdot = products.vdot
 
     # ------------------------------------------------------------------ indexing
 
@@ -293,6 +345,8 @@ class Tensor(TensorCore):
     index_select = gathering.index_select
     scatter = gathering.scatter
     scatter_add = gathering.scatter_add
+    scatter_reduce = scattering.scatter_reduce
+    masked_scatter = scattering.masked_scatter
     index_add = gathering.index_add
     index_copy = gathering.index_copy
     index_fill = gathering.index_fill
@@ -320,6 +374,7 @@ class Tensor(TensorCore):
     new_empty = creation.new_empty
     new_full = creation.new_full
     bernoulli = random.bernoulli
+    multinomial = random.multinomial
 
     # ------------------------------------------------------------------ in place
 
@@ -333,6 +388,7 @@ class Tensor(TensorCore):
     normal_ = random.normal_
     bernoulli_ = random.bernoulli_
     random_ = random.random_
+    exponential_ = random.exponential_
     add_ = in_place(elementwise.add)
     sub_ = in_place(elementwise.sub)
     mul_ = in_place(elementwise.mul)
@@ -363,6 +419,18 @@ class Tensor(TensorCore):
     tanh_ = in_place(elementwise.tanh)
     sigmoid_ = in_place(elementwise.sigmoid)
     erf_ = in_place(elementwise.erf)
+    acos_ = in_place(trigonometry.acos)
+    acosh_ = in_place(trigonometry.acosh)
+    asin_ = in_place(trigonometry.asin)
+    asinh_ = in_place(trigonometry.asinh)
+    atan_ = in_place(trigonometry.atan)
+    atan2_ = in_place(trigonometry.atan2)
+    atanh_ = in_place(trigonometry.atanh)
+    cosh_ = in_place(trigonometry.cosh)
+    sinh_ = in_place(trigonometry.sinh)
+    tan_ = in_place(trigonometry.tan)
+    logit_ = in_place(special.logit)
+    copysign_ = in_place(special.copysign)
     relu_ = in_place(elementwise.relu)
     floor_ = in_place(elementwise.floor)
     ceil_ = in_place(elementwise.ceil)
@@ -389,10 +457,13 @@ class Tensor(TensorCore):
     gt_ = in_place(comparison.gt)
     ge_ = in_place(comparison.ge)
     cumsum_ = in_place(reduction.cumsum)
+    cumprod_ = in_place(scans.cumprod)
     tril_ = in_place(joining.tril)
     triu_ = in_place(joining.triu)
     scatter_ = in_place(gathering.scatter)
     scatter_add_ = in_place(gathering.scatter_add)
+    scatter_reduce_ = in_place(scattering.scatter_reduce)
+    masked_scatter_ = in_place(scattering.masked_scatter)
     index_add_ = in_place(gathering.index_add)
     index_copy_ = in_place(gathering.index_copy)
     index_fill_ = in_place(gathering.index_fill)

@@ -25,11 +25,12 @@ class Cube(Function):
 def test_a_compiled_forward_in_an_eager_training_loop(agree):
     def scenario(compile):
         model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Tanh(), nn.Linear(4, 1))
-        opt = lucid.optim.Adam(model.parameters(), lr=0.05)
+        opt = lucid.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
         forward, losses = compile(model), []
         for i in range(4):
             opt.zero_grad()
-            loss = F.mse_loss(forward(lucid.arange(6.0).reshape(2, 3) + i), lucid.ones(2, 1))
+            x = lucid.sin(lucid.arange(15.0).reshape(5, 3) + i)
+            loss = F.mse_loss(forward(x), lucid.ones(5, 1))
             loss.backward()
             opt.step()
             losses.append(loss.detach())

@@ -1,0 +1,57 @@
+"""A compiled Module passes for the Module: attributes, parameters and state are the Module's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from lucid.compiler.compiled import Compiled
+
+_OWN = ("__", "_mode", "_is_pure", "_programs", "_latest", "_lock", "stats")
+
+
+class CompiledModule(Compiled):
+    """What `compile(module)` returns.
+
+    `isinstance` takes it for the Module, so it can be a submodule; keys of the state dict are the
+    Module's. Setting an attribute sets it on the Module.
+    """
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return type(self.__wrapped__)
+
+    @property
+    def __dict__(self) -> dict[str, Any]:  # type: ignore[override]
+        return vars(self.__wrapped__)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name.startswith(_OWN):
+            object.__setattr__(self, name, value)
+        else:
+            setattr(self.__wrapped__, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        delattr(self.__wrapped__, name)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*object.__dir__(self), *dir(self.__wrapped__)})
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._module[index]
+
+    def __len__(self) -> int:
+        return len(self._module)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._module)
+
+    def __contains__(self, item: object) -> bool:
+        return item in self._module
+
+    @property
+    def _module(self) -> Any:
+        return self.__wrapped__

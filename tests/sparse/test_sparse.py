@@ -1,0 +1,152 @@
+"""Sparse matrices: what they are, products, gradients, and the custom Function of the documents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lucid
+from lucid.autograd import Function
+
+ROWS = np.array([0, 1, 2, 2, 1])
+COLUMNS = np.array([1, 2, 0, 2, 2])
+SHAPE = (3, 4)
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture(params=["eager", "compiled"])
+def run(request: pytest.FixtureRequest) -> Run:
+    """Call `body(*args)`, in eager mode or compiled."""
+    return lambda body, *args: (lucid.compile(body) if request.param == "compiled" else body)(*args)
+
+
+def places() -> lucid.Tensor:
+    return lucid.tensor(np.stack([ROWS, COLUMNS]))
+
+
+def numbers() -> lucid.Tensor:
+    return lucid.tensor([1.0, 2.0, 3.0, 4.0, 0.5], dtype=lucid.float64, requires_grad=True)
+
+
+def dense_of(values: np.ndarray) -> np.ndarray:
+    dense = np.zeros(SHAPE)
+    np.add.at(dense, (ROWS, COLUMNS), values)
+    return dense
+
+
+class SpecialSpmm(Function):
+    """Sparse times dense, with a gradient on the stored entries only."""
+
+    @staticmethod
+    def forward(ctx, indices, values, shape, b):
+        a = lucid.sparse_coo_tensor(indices, values, shape)
+        ctx.save_for_backward(a, b)
+        ctx.N = shape[1]
+        return lucid.matmul(a, b)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        a, b = ctx.saved_tensors
+        grad_values = grad_b = None
+        if ctx.needs_input_grad[1]:
+            grad_a_dense = grad_output.matmul(b.t())
+            edge_idx = a._indices()[0] * ctx.N + a._indices()[1]
+            grad_values = grad_a_dense.view(-1)[edge_idx]
+        if ctx.needs_input_grad[3]:
+            grad_b = a.t().matmul(grad_output)
+        return None, grad_values, None, grad_b
+
+
+def test_a_product_is_the_product_of_the_dense_matrix(run: Run) -> None:
+    b = lucid.tensor(np.arange(8.0).reshape(4, 2))
+    a = dense_of(numbers().detach().numpy())
+
+    def body(values: Any, b: Any) -> Any:
+        matrix = lucid.sparse_coo_tensor(places(), values, SHAPE)
+        return matrix @ b, matrix @ b[:, 0], b.t() @ matrix.t(), matrix.to_dense(), (matrix * 2) @ b
+
+    product, vector, left, dense, doubled = run(body, numbers(), b)
+    np.testing.assert_allclose(product.detach().numpy(), a @ b.numpy())
+    np.testing.assert_allclose(vector.detach().numpy(), a @ b.numpy()[:, 0])
+    np.testing.assert_allclose(left.detach().numpy(), b.numpy().T @ a.T)
+    np.testing.assert_allclose(dense.detach().numpy(), a)
+    np.testing.assert_allclose(doubled.detach().numpy(), 2 * a @ b.numpy())
+
+
+def test_gradients_flow_to_the_entries_and_to_the_dense_matrix(run: Run) -> None:
+    b = lucid.randn(4, 2, dtype=lucid.float64, requires_grad=True)
+
+    def body(values: Any, b: Any) -> Any:
+        return lucid.sparse_coo_tensor(places(), values, SHAPE) @ b
+
+    assert lucid.autograd.gradcheck(lambda *args: run(body, *args), (numbers(), b))
+
+
+def test_a_sparse_tensor_can_be_saved_for_the_backward(run: Run) -> None:
+    values, b = numbers(), lucid.randn(4, 2, dtype=lucid.float64, requires_grad=True)
+    square = lucid.tensor(np.stack([ROWS, COLUMNS]))
+
+    def body(values: Any, b: Any) -> Any:
+        loss = SpecialSpmm.apply(square, values, SHAPE, b).pow(2).sum()
+        loss.backward()
+        return loss
+
+    run(body, values, b)
+    a = dense_of(values.detach().numpy())
+    upstream = 2 * a @ b.detach().numpy()
+    full = upstream @ b.detach().numpy().T
+    np.testing.assert_allclose(values.grad.numpy(), full[ROWS, COLUMNS])
+    np.testing.assert_allclose(b.grad.numpy(), a.T @ upstream)
+
+
+def test_a_saved_sparse_tensor_notices_a_write_to_its_values() -> None:
+    values, b = numbers(), lucid.ones(4, 2, dtype=lucid.float64, requires_grad=True)
+    y = SpecialSpmm.apply(places(), values, SHAPE, b).sum()
+    with lucid.no_grad():
+        values.mul_(2)
+    with pytest.raises(lucid.LucidError, match="modified by an inplace operation"):
+        y.backward()
+
+
+def test_equal_places_add_up_when_coalesced() -> None:
+    a = lucid.sparse_coo_tensor(places(), numbers(), SHAPE)
+    assert not a.is_coalesced()
+    with pytest.raises(lucid.LucidError) as error:
+        a.indices()
+    assert str(error.value) == (
+        "Cannot get indices on an uncoalesced tensor, please call .coalesce() first"
+    )
+    c = a.coalesce()
+    assert c.is_coalesced()
+    assert c._nnz() == 4
+    assert c.indices().tolist() == [[0, 1, 2, 2], [1, 2, 0, 2]]
+    assert c.values().tolist() == [1.0, 2.5, 3.0, 4.0]
+    assert c.t().shape == (4, 3)
+
+
+def test_sparse_arguments_and_results_pass_through_a_compiled_function() -> None:
+    @lucid.compile
+    def turned(a: Any, b: Any) -> Any:
+        return a.t(), a @ b
+
+    a = lucid.sparse_coo_tensor(places(), numbers(), SHAPE)
+    t, product = turned(a, lucid.ones(4, 1, dtype=lucid.float64))
+    np.testing.assert_allclose(t.to_dense().detach().numpy(), dense_of(a._values().tolist()).T)
+    assert product.shape == (3, 1)
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    with pytest.raises(lucid.IndexOutOfRangeError, match="for dim 0, size is 2 but found index 2"):
+        lucid.sparse_coo_tensor(places(), numbers(), (2, 4))
+    with pytest.raises(lucid.ShapeError, match="number of dimensions must be the rows of indices"):
+        lucid.sparse_coo_tensor(places(), numbers(), (2, 4, 5))
+    with pytest.raises(lucid.ShapeError, match="indices \\(d, n\\) and values \\(n,\\) expected"):
+        lucid.sparse_coo_tensor(places(), numbers()[:2], SHAPE)
+    with pytest.raises(lucid.ShapeError, match="a sparse \\(n, k\\) and a dense"):
+        lucid.sparse_coo_tensor(places(), numbers(), SHAPE) @ lucid.ones(3, 1)
+    with pytest.raises(lucid.ArgumentError):
+        lucid.matmul(lucid.sparse_coo_tensor(places(), numbers(), SHAPE), 3)
