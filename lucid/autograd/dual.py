@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 from lucid.autograd.node import Edge, Gradients, Node, OpNode, edge_of
 from lucid.autograd.private import noted_edge
 from lucid.autograd.pushforward import push_forward
-from lucid.autograd.saved import with_history
+from lucid.autograd.saved import SavedTensor, with_history
 from lucid.ir import ops
 from lucid.ir.errors import ShapeError
 from lucid.ir.op import Attributes, Op
@@ -133,6 +133,11 @@ class DualLevel(Level):
         if tangent is not None:
             self.note(tensor, _with_private_history(tangent))
 
+    def map_tangent(self, tensor: TensorCore, function: Callable[[TensorCore], TensorCore]) -> None:
+        tangent = self.tangent_of(tensor)
+        if tangent is not None:
+            self.note(tensor, function(tangent))
+
     def alias(self, tensor: TensorCore, alias: TensorCore) -> None:
         tangent = self.tangent_of(tensor)
         if tangent is not None:
@@ -204,7 +209,8 @@ def saved_outputs(node: Node | None, output_nr: int) -> list[TensorCore]:
     if isinstance(node, OpNode):
         kept = list((node.saved or {}).values())
     else:
-        kept = [saved for saved in getattr(node, "_saved", None) or () if saved is not None]
+        every = getattr(node, "_saved", None) or ()
+        kept = [saved for saved in every if isinstance(saved, SavedTensor)]
     found = [saved.tensor for saved in kept if saved.output_nr == output_nr]
     return [tensor for tensor in found if tensor is not None]
 

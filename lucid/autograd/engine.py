@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -71,6 +71,8 @@ class BackwardRun:
                 self._run_node(heapq.heappop(self.queue)[2])
         if not self.retain_graph:  # only now: after an exception the walk can be repeated
             for node in self.spent:
+                if context.recorder is not None:
+                    context.recorder.refuse_release(node)
                 node.release()
 
     def _needed_nodes(self, roots: Sequence[Node]) -> set[Node]:
@@ -370,7 +372,9 @@ def _result(
 def _listed(tensors: Any) -> list[Any]:
     if tensors is None:
         return []
-    return list(tensors) if isinstance(tensors, (list, tuple)) else [tensors]
+    if isinstance(tensors, Iterable) and not hasattr(tensors, "requires_grad"):
+        return list(tensors)  # a list, a tuple, a generator, the values of a dict
+    return [tensors]
 
 
 def _input_edge(tensor: Any, i: int) -> Edge:

@@ -23,6 +23,7 @@ from lucid.autograd.function_levels import call_below, call_in_levels, is_differ
 from lucid.autograd.node import Edge
 from lucid.autograd.private import custom_forward, noted_edge
 from lucid.autograd.returned import checked_gradients
+from lucid.autograd.saved import SavedTensor
 from lucid.ir import ops
 from lucid.ir.errors import LucidError, OptionError
 from lucid.tensor.batched import BatchLevel, moved, outside
@@ -321,7 +322,7 @@ def _by_handles(
         finish = output_rules.Finish(ctx, inputs, is_differentiable, enclosing)
         finished = finish.finish(output)
     for saved, edge in zip(ctx._saved or (), call.private_edges, strict=False):
-        if saved is not None and saved.output_nr < 0:
+        if isinstance(saved, SavedTensor) and saved.output_nr < 0:
             saved.private_edge = edge
     return finished, ctx
 
@@ -349,7 +350,7 @@ def _inside(
         triples = zip(ctx.to_save, outer._saved, call.saved, strict=True)
         ctx.to_save = tuple(
             _from_outside(call.level, own, saved.unpack(outer))
-            if is_batched and saved is not None and saved.private_edge is not None
+            if is_batched and isinstance(saved, SavedTensor) and saved.private_edge is not None
             else own
             for own, saved, is_batched in triples
         )

@@ -8,11 +8,13 @@ from math import prod
 from typing import Any
 
 from lucid.codegen.forms import ZERO, Form, Forms, dot, form, unbroadcast
+from lucid.codegen.axes import merge_axes
 from lucid.codegen.fuse import Fusion
-from lucid.codegen.gemm import Contraction, scratch_bytes
+from lucid.codegen.gemm import scratch_bytes
 from lucid.codegen.groups import Group
 from lucid.codegen.items import Buffer, Item, Region, is_reduction
 from lucid.codegen.kernel import (
+    AxesKernel,
     CheckKernel,
     ContractKernel,
     Inst,
@@ -20,7 +22,6 @@ from lucid.codegen.kernel import (
     LoopKernel,
     SortKernel,
 )
-from lucid.codegen.lowering import ELEMENTS
 from lucid.codegen.nest import (
     analyze,
     choose_scratch,
@@ -34,6 +35,7 @@ from lucid.codegen.nest import (
     tile,
     without_dim,
 )
+from lucid.codegen.products import Product, as_matrices, axes_kernel, axes_of, contraction
 from lucid.codegen.target import Target
 from lucid.ir.graph import Value, freeze_attributes
 from lucid.ir.op import OPS
@@ -288,10 +290,11 @@ class Builder:
         dims = frozenset[int]().union(*(f.dims for f in chosen))
         return [dim for dim in self.group.sizes if dim in dims]
 
-    def _contract(self) -> ContractKernel:
+    def _contract(self) -> ContractKernel | AxesKernel:
         first = self.group.items[0]
         assert first.value is not None
-        places = [self._matrix(first, position) for position in (0, 1)]
+        for operand in first.operands:
+            self.body.args.append(self.source.homes[self.source.base(operand)].buffer)
         self.body.fixed = 2
         forms = self.group.forms[first]
         self.known[first] = self.body.add(Inst("product", first.value.dtype))
@@ -300,39 +303,52 @@ class Builder:
         for item in self.group.items[1:]:
             self._add_item(item)
         self.body.drop_dead()
-        dims = [next(iter(f.dims), -1) for f in forms]
-        sizes = dict(zip(dims, first.shape, strict=True))
-        (at_a, of_a), (at_b, of_b) = places
-        product = _Product(
-            [dim for dim in dims[:-2] if dim >= 0],
-            (dims[-2], dims[-1]),
-            (first.shape[-2], first.operands[0].shape[-1], first.shape[-1]),
-            (at_a, at_b),
-            (*of_a, *of_b),
-        )
-        insts = product.take_batch_as_rows(self.body.insts, sizes)
-        if self._prefers(*product.dims):
+        if first.op == "contract":
+            product, insts, sizes = self._product_over_axes(first)
+            if isinstance(product, AxesKernel):
+                return product
+        else:
+            product, insts, sizes = self._product_of_matrices(first)
+        if product.prefers_transposed(insts):
             product.transpose()
         scratch = scratch_bytes(contraction(first.value.dtype, *product.spec), self.target)
         if scratch:
             self.body.args.append(self.source.new_temp(i64, -(-scratch // 8)))
         return product.kernel(insts, sizes, [buffer.dtype for buffer in self.body.args], scratch)
 
-    def _prefers(self, dim: int, other: int) -> bool:
-        """Whether more accesses are contiguous along a dim than along another."""
-        score = 0
-        for inst in self.body.insts:
-            if inst.has_address and inst.form is not None:
-                weight = 2 if inst.op == "store" else 1
-                along = inst.form.coefficient(dim) == 1, inst.form.coefficient(other) == 1
-                score += weight * (along[0] - along[1])
-        return score > 0
+    def _product_of_matrices(self, item: Item) -> tuple[Product, list[Inst], dict[int, int]]:
+        dims = [next(iter(f.dims), -1) for f in self.group.forms[item]]
+        sizes = dict(zip(dims, item.shape, strict=True))
+        (at_a, of_a), (at_b, of_b) = (self._matrix(item, position) for position in (0, 1))
+        product = Product(
+            [dim for dim in dims[:-2] if dim >= 0],
+            (dims[-2], dims[-1]),
+            (item.shape[-2], item.operands[0].shape[-1], item.shape[-1]),
+            (at_a, at_b),
+            (*of_a, *of_b),
+        )
+        insts = product.take_batch_as_rows(self.body.insts, sizes)
+        return product, insts, sizes
+
+    def _product_over_axes(
+        self, item: Item
+    ) -> tuple[Product | AxesKernel, list[Inst], dict[int, int]]:
+        """The product of two matrices, if it is one after all."""
+        layouts = [self.source.layout(operand) for operand in item.operands]
+        axes = axes_of(item, layouts, self.group.forms[item])
+        axes, insts = merge_axes(axes, self.body.insts)
+        offsets = layouts[0].offset, layouts[1].offset
+        sizes = {axis.dim: axis.size for axis in axes}
+        matrices = as_matrices(axes, offsets)
+        if matrices is not None:
+            return matrices, insts, sizes
+        args = [buffer.dtype for buffer in self.body.args]
+        return axes_kernel(axes, insts, args, offsets, self.target), insts, sizes
 
     def _matrix(self, item: Item, position: int) -> tuple[Form, tuple[int, ...]]:
         """Where an operand's matrix lies for a batch index, and its last two strides."""
         operand = item.operands[position]
         layout = self.source.layout(operand)
-        self.body.args.append(self.source.homes[self.source.base(operand)].buffer)
         lead = unbroadcast(operand.shape[:-2], self.group.forms[item][:-2])
         strides = tuple(
             0 if size == 1 else stride
@@ -376,97 +392,10 @@ class Builder:
         )
 
 
-@dataclass(slots=True)
-class _Product:
-    """The loops of a matrix product while they are being chosen.
-
-    Attributes:
-        lead: the batch dims. `dims`: the row and the column dim, -1 where there is one element.
-        sizes: rows, inner, columns.
-        places: where the matrices lie for a batch index. `strides`: am, ak, bk, bn.
-        operands: which arguments the matrices are.
-    """
-
-    lead: list[int]
-    dims: tuple[int, int]
-    sizes: tuple[int, int, int]
-    places: tuple[Form, Form]
-    strides: tuple[int, ...]
-    operands: tuple[int, int] = (0, 1)
-
-    @property
-    def spec(self) -> tuple[tuple[int, int, int], tuple[int, int, int, int]]:
-        am, ak, bk, bn = self.strides
-        return self.sizes, (am, ak, bk, bn)
-
-    def take_batch_as_rows(self, insts: list[Inst], sizes: dict[int, int]) -> list[Inst]:
-        """Where b is the same for a whole batch, and rows follow one another: one product."""
-        while self.lead and self.places[1].coefficient(self.lead[-1]) == 0:
-            batch, (row, column), rows = self.lead[-1], self.dims, self.sizes[0]
-            step = self.places[0].coefficient(batch)
-            if row < 0:
-                self.dims = batch, column
-                self.strides = step, *self.strides[1:]
-            elif step == self.strides[0] * rows and all(
-                f.coefficient(batch) == f.coefficient(row) * rows for f in forms_of(insts)
-            ):
-                insts = [without_dim(inst, batch) for inst in insts]
-            else:
-                break
-            self.sizes = rows * sizes[batch], *self.sizes[1:]
-            self.places = dropped(self.places[0], batch), self.places[1]
-            self.lead.pop()
-        return insts
-
-    def transpose(self) -> None:
-        """Make it the product of the transposed matrices, which gives the transposed result."""
-        self.dims = self.dims[::-1]
-        rows, inner, columns = self.sizes
-        self.sizes = columns, inner, rows
-        self.places = self.places[::-1]
-        self.strides = self.strides[::-1]
-        self.operands = self.operands[::-1]
-
-    def kernel(
-        self, insts: list[Inst], sizes: dict[int, int], args: list[DType], scratch: int
-    ) -> ContractKernel:
-        rows, inner, columns = self.sizes
-        kept = [dim for dim in (*self.lead, *self.dims) if dim >= 0]
-        names = {dim: number for number, dim in enumerate(kept)}
-        batch = tuple(sizes[dim] for dim in self.lead)
-        body = LoopKernel(
-            args,
-            (*batch, *(size for size in (rows, columns) if size != 1)),
-            (),
-            names.get(self.dims[1], -1),
-            1,
-            [renamed(inst, names) for inst in insts],
-        )
-        analyze(body)
-        a, b = (place.renamed(names) for place in self.places)
-        strides = self.spec[1]
-        return ContractKernel(
-            body, rows, inner, columns, batch, a, b, strides, self.operands, bool(scratch)
-        )
-
-
 def attributes_of(item: Item) -> tuple[tuple[str, Any], ...]:
     """The attributes in a hashable form."""
     assert item.node is not None
     return freeze_attributes(item.node.attributes)
-
-
-def contraction(
-    dtype: DType, sizes: tuple[int, int, int], strides: tuple[int, int, int, int]
-) -> Contraction:
-    """One product without its batch; strides of axes of one element don't matter."""
-    rows, inner, columns = sizes
-    am, ak, bk, bn = strides
-    if columns == 1 or not inner:
-        bn = 1
-    if inner == 1:
-        ak, bk = 1, columns
-    return Contraction(rows, columns, inner, ELEMENTS[dtype], (am, ak), (bk, bn), (columns, 1))
 
 
 def without(axes: Sequence[int], axis: int) -> tuple[int, ...]:

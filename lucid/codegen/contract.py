@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lucid.codegen import lowering
-from lucid.codegen.build import contraction
 from lucid.codegen.gemm import Emitter, Position, _Panel
 from lucid.codegen.insts import InstEmitter
 from lucid.codegen.items import cost_of
 from lucid.codegen.kernel import ContractKernel
 from lucid.codegen.llvm import FunctionBuilder, Val, i64
+from lucid.codegen.products import contraction
 
 # Vector instructions of an epilogue up to which it is repeated for each accumulator.
 INLINE_COST = 8

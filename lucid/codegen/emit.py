@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from lucid.codegen import lowering
 from lucid.codegen.contract import emit_contract
+from lucid.codegen.direct import emit_axes
 from lucid.codegen.items import Buffer
-from lucid.codegen.kernel import CheckKernel, ContractKernel, Kernel, LoopKernel
+from lucid.codegen.kernel import AxesKernel, CheckKernel, ContractKernel, Kernel, LoopKernel
 from lucid.codegen.lines import emit_check, emit_sort
 from lucid.codegen.llvm import FunctionBuilder, Module, Val, const
 from lucid.codegen.loops import LoopEmitter
@@ -85,6 +86,8 @@ def _emit_kernel(module: Module, name: str, kernel: Kernel, args: int) -> None:
             (SweepEmitter if is_swept(kernel) else LoopEmitter)(b, kernel, b.args).run()
         elif isinstance(kernel, ContractKernel):
             emit_contract(b, kernel, b.args)
+        elif isinstance(kernel, AxesKernel):
+            emit_axes(b, kernel, b.args)
         elif isinstance(kernel, CheckKernel):
             emit_check(b, kernel, b.args)
         else:

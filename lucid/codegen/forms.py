@@ -100,6 +100,12 @@ def pull(view: Node, forms: Forms, sizes: Mapping[int, int]) -> Forms | None:
         return tuple(f.scaled(k, s) for f, k, s in zip(forms, steps, starts, strict=True))
     if view.op.name == "broadcast":
         return unbroadcast(shape, forms)
+    if view.op.name == "windows":
+        moved = list(forms[: len(shape)])
+        places = (attributes[name] for name in ("axes", "steps", "dilations"))
+        for axis, step, dilation, f in zip(*places, forms[len(shape) :], strict=True):
+            moved[axis] = dot((moved[axis], f), (step, dilation))
+        return tuple(moved)
     return reshape_forms(forms, view.result.shape, shape, sizes)
 
 
@@ -120,6 +126,8 @@ def push(view: Node, forms: PartialForms, sizes: Mapping[int, int]) -> PartialFo
     if view.op.name == "slice":
         whole = view.result.shape == shape and min(view.attributes["steps"], default=1) > 0
         return forms if whole else None
+    if view.op.name == "windows":
+        return None
     if view.op.name == "broadcast":
         return broadcast_forms(shape, view.result.shape, forms)
     known = tuple(f for f in forms if f is not None)

@@ -36,7 +36,8 @@ LOOP_LIMIT = 400
 EPILOGUE_LIMIT = 200
 
 # Ops that read their operands at other places than that of the element that they compute.
-_WHOLE_OPERANDS = ("take", "gather", "write_at", "matmul", "cumsum")
+_WHOLE_OPERANDS = ("take", "gather", "write_at", "matmul", "contract", "cumsum")
+_PRODUCTS = ("matmul", "contract")
 
 
 class Fusion:
@@ -385,7 +386,7 @@ class Fusion:
         group.sizes = {**group.sizes, **other.sizes}
         group.reduced = group.reduced | other.reduced
         items = sorted(
-            [*group.items, *other.items], key=lambda entry: (entry.op != "matmul", entry.index)
+            [*group.items, *other.items], key=lambda entry: (entry.op not in _PRODUCTS, entry.index)
         )
         forms = {**other.forms, **group.forms}
         operand_forms = {**other.operand_forms, **group.operand_forms}

@@ -89,7 +89,7 @@ _COSTS = {
     "exp": 16, "log": 20, "log1p": 26, "expm1": 18, "sin": 30, "cos": 30, "tanh": 20,
     "sigmoid": 20, "erf": 40, "pow": 60, "div": 4, "sqrt": 4, "rsqrt": 8, "reciprocal": 4,
     "floor_div": 40, "remainder": 30, "random_uniform": 60, "random_normal": 120,
-    "take": 6, "gather": 6, "store": 0, "matmul": 0,
+    "take": 6, "gather": 6, "store": 0, "matmul": 0, "contract": 0,
 }  # fmt: skip
 _SHORT_COST = 6
 

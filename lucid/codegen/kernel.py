@@ -190,6 +190,66 @@ class ContractKernel:
         return f"{head}\n{self.body}"
 
 
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One loop of a contraction.
+
+    Attributes:
+        kind: "batch", "row" (of a and the result), "column" (of b and the result) or "inner".
+        a, b: strides in the operands, in elements.
+        dim: which dim of the result it is; -1 for an inner axis.
+    """
+
+    kind: str
+    size: int
+    a: int
+    b: int
+    dim: int = -1
+
+    def swapped(self) -> Axis:
+        """The same loop after the operands changed places."""
+        kind = {"row": "column", "column": "row"}.get(self.kind, self.kind)
+        return Axis(kind, self.size, self.b, self.a, self.dim)
+
+
+@dataclass(slots=True)
+class AxesKernel:
+    """A contraction over any axes, and instructions for each element of the result.
+
+    The dims of `body` are `loops`, whose sizes it has; instruction 0 is the product.
+
+    Attributes:
+        loops: axes of the result, outermost first. `steps`: elements of each in a tile.
+        inner: axes that are summed over, outermost first.
+        vector: position in `loops` of the axis of the lanes; -1 when it is the last inner one.
+        operands: numbers of the arguments that a and b are. `offsets`: where they begin.
+    """
+
+    body: LoopKernel
+    loops: tuple[Axis, ...]
+    steps: tuple[int, ...]
+    inner: tuple[Axis, ...]
+    vector: int
+    lanes: int
+    operands: tuple[int, int]
+    offsets: tuple[int, int]
+
+    def __str__(self) -> str:
+        lines = [f"contract over axes, {self.lanes} lanes:"]
+        for number, (axis, step) in enumerate(zip(self.loops, self.steps, strict=True)):
+            lanes = ", lanes" if number == self.vector else ""
+            tile = f" step {step}" if step > 1 else ""
+            lines.append(f"  {axis.kind} i{number} in {axis.size}{tile}{lanes}")
+        for number, axis in enumerate(self.inner):
+            lines.append(f"  inner k{number} in {axis.size}")
+        for operand, offset, name in zip(self.operands, self.offsets, "ab", strict=True):
+            terms = [f"i{n}*{getattr(axis, name)}" for n, axis in enumerate(self.loops)]
+            terms += [f"k{n}*{getattr(axis, name)}" for n, axis in enumerate(self.inner)]
+            kept = [term for term in terms if not term.endswith("*0")]
+            lines.append(f"  {name}: a{operand}[{' + '.join([*kept, str(offset)])}]")
+        return "\n".join([*lines, str(self.body)])
+
+
 @dataclass(slots=True)
 class CheckKernel:
     """Whether all indices lie in -limit <= i < limit; else the record gets node and index."""
@@ -233,4 +293,4 @@ class SortKernel:
         )
 
 
-Kernel = LoopKernel | ContractKernel | CheckKernel | SortKernel
+Kernel = LoopKernel | ContractKernel | AxesKernel | CheckKernel | SortKernel

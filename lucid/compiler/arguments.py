@@ -10,7 +10,7 @@ import numpy as np
 from lucid.compiler.recorder import Recorder
 from lucid.compiler.scalars import LiveSource
 from lucid.compiler.signature import Call, argument_names, same_view
-from lucid.compiler.tree import map_tree
+from lucid.compiler.tree import containers, map_tree
 from lucid.ir.errors import TraceError
 from lucid.tensor.core import TensorCore, _new
 from lucid.tensor.storage import Storage, VersionCounter
@@ -58,6 +58,26 @@ class StandIns:
         names = argument_names(function, args)
         self.args = tuple(map_tree(stand_in, a, name) for a, name in zip(args, names, strict=True))
         self.kwargs = {name: map_tree(stand_in, kwargs[name], name) for name in sorted(kwargs)}
+
+        named = zip(names, self.args, strict=True)
+        trees = [*named, *self.kwargs.items()]
+        self._held = [found for name, tree in trees for found in containers(tree, name)]
+
+    def refuse_changes(self) -> None:
+        """Raise when the function changed a container that it was given.
+
+        It has a copy, with traced tensors in it: the caller would not see the change.
+        """
+        for path, container, held in self._held:
+            _, _, now = next(containers(container, path))
+            if len(now) != len(held) or any(
+                a is not b for a, b in zip(now[1::2], held[1::2], strict=True)
+            ):
+                raise TraceError(
+                    f"the {type(container).__name__} {path} is an argument and was changed while "
+                    "the step was traced, which would not be seen outside\n"
+                    "hint: return the new values"
+                )
 
     def _storages_with_several_views(self) -> set[Storage]:
         first: dict[Storage, TensorCore] = {}

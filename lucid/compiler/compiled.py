@@ -9,6 +9,7 @@ import os
 import sys
 import threading
 import types
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("lucid.retrace")
 MODES = ("native", "eager")
+MANY = 8  # traces of one function: a warning says why it was traced again
+LIMIT = 128  # programs of one function; the oldest is forgotten
 
 
 @dataclass
@@ -63,6 +66,7 @@ class Compiled:
         self._mode = mode
         self._is_pure = is_pure  # state is read, and what is written to it is dropped
         self._programs: dict[Any, list[Program]] = {}
+        self._order: deque[tuple[Any, list[Program]]] = deque()
         self._latest: Program | None = None
         self._lock = threading.RLock()
         self.stats = Stats()
@@ -135,7 +139,24 @@ class Compiled:
             if not kwargs:
                 program.take_plain(call, args)
             programs.append(program)
+            self._forget_oldest(call.key, programs)
             return program
+
+    def _forget_oldest(self, key: Any, programs: list[Program]) -> None:
+        """Keep the number of programs bounded; say so when there are many."""
+        self._order.append((key, programs))
+        if self.stats.traces == MANY:
+            logger.warning(
+                "%s was traced %d times, the last time because of: %s",
+                self.__name__,
+                MANY,
+                self.stats.retrace_reasons[-1] if self.stats.retrace_reasons else "",
+            )
+        if len(self._order) > LIMIT:
+            oldest, held = self._order.popleft()
+            del held[0]
+            if not held:
+                self._programs.pop(oldest, None)
 
     def _trace(
         self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], reason: str | None
@@ -151,7 +172,7 @@ class Compiled:
                 sys.stderr.write(f"lucid: retrace of {self.__name__}: {reason}\n")
         recorded = trace(self.__wrapped__, call, args, kwargs)
         try:
-            program = Program(recorded, description, self._is_pure)
+            program = Program(recorded, description, call.objects, self._is_pure)
         except BaseException:
             recorded.undo()
             raise

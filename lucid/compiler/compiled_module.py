@@ -1,4 +1,4 @@
-"""A compiled Module passes for the Module: attributes, parameters and state are the Module's own."""
+"""A compiled Module passes for the Module: its attributes, parameters and state are its own."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from lucid.compiler.compiled import Compiled
 
-_OWN = ("__", "_mode", "_is_pure", "_programs", "_latest", "_lock", "stats")
+_OWN = ("__", "_mode", "_is_pure", "_programs", "_order", "_latest", "_lock", "stats")
 
 
 class CompiledModule(Compiled):

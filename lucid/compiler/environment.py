@@ -49,7 +49,6 @@ _MODULE_INTERNALS = {
     "_forward_pre_hooks",
     "_transient",
 }
-_DESCRIPTORS = (staticmethod, classmethod, property, functools.cached_property)
 
 
 class Environment:
@@ -268,24 +267,22 @@ class Environment:
         attributes: dict[str, Any] | None,
         in_module: bool = False,
     ) -> None:
-        """The functions of a class, and its other attributes, which an instance could cover."""
-        for base in kind.__mro__:
-            if not _is_users(base):
-                continue
+        """What a class of the user's defines, which an instance's own attributes could cover."""
+        for base in filter(_is_users, kind.__mro__):
             for name, item in list(vars(base).items()):
                 function = getattr(item, "__func__", getattr(item, "fget", item))
-                if isinstance(function, types.FunctionType):
+                is_function = isinstance(function, types.FunctionType)
+                if is_function:
                     self._queue.append(("", function, False))
-                elif not (name.startswith("__") or isinstance(item, _DESCRIPTORS)) and (
-                    not hasattr(type(item), "__get__") or callable(item)
-                ):
+                if name.startswith("__") or isinstance(item, types.MemberDescriptorType):
+                    continue
+                if (id(base), name) not in self._seen:
+                    self._seen.add((id(base), name))
                     place = f"{base.__name__}.{name}"
-                    if (id(base), name) not in self._seen:
-                        self._seen.add((id(base), name))
-                        self._watch(place, ClassAttributes(base), name, item, False, name)
-                    if attributes is not None and name not in attributes:
-                        cover = Watch(f"{path}.{name}", attributes, name, ABSENT, in_module, name)
-                        self.watches.append(cover)
+                    self._watch(place, ClassAttributes(base), name, item, False, name)
+                if attributes is not None and name not in attributes and not is_function:
+                    cover = Watch(f"{path}.{name}", attributes, name, ABSENT, in_module, name)
+                    self.watches.append(cover)
 
     def _visit_function(self, function: types.FunctionType) -> None:
         code = function.__code__

@@ -100,24 +100,19 @@ def _named_tensors(
 def name_values(graph: Graph) -> None:
     """Name what the user assigned: `h = F.relu(z)` gives the line's last value the name h.
 
-    Only nodes of the forward outside of custom Functions; a name that is taken stays with the
-    first that has it.
+    Of a call of a custom Function that is the last result. Nodes of the backward have no names of
+    this kind, since their lines are those of the forward.
     """
-    taken = {value.name for value in graph.values() if value.name}
-    last: dict[tuple[str, int], list[Node]] = {}
+    last: dict[tuple[str, int], Node] = {}
     for node in graph.nodes:
-        location = node.location
-        if location is None or node.gradient_of is not None or node.region is not None:
-            continue
-        last.setdefault((location.file, location.line), []).append(node)
-    for nodes in last.values():
-        location = nodes[-1].location
-        assert location is not None
-        name = assigned_name(location)
-        result = nodes[-1].results[0]
-        if name and name not in taken and not result.name:
-            result.name = name
-            taken.add(name)
+        if node.location is not None and node.gradient_of is None:
+            last[node.location.file, node.location.line] = node
+    for node in last.values():
+        result = node.results[-1]
+        if node.location is not None and not result.name:
+            result.name = assigned_name(node.location)
+    for function in graph.functions.values():
+        name_values(function)
 
 
 def assigned_name(location: Location) -> str:

@@ -11,6 +11,7 @@ from lucid.autograd.engine import backward as continue_backward
 from lucid.autograd.node import AccumulateGrad, iterate_graph
 from lucid.autograd.outputs import reaches_freed
 from lucid.autograd.saved import FREED
+from lucid.compiler.names import name_values
 from lucid.compiler.outcomes import (
     Outcome,
     Run,
@@ -50,7 +51,10 @@ class Program:
         used_inputs: state, and numbers of arguments, that the step computes with.
     """
 
-    def __init__(self, trace: Trace, description: Description, is_pure: bool) -> None:
+    def __init__(
+        self, trace: Trace, description: Description, objects: list[Any], is_pure: bool
+    ) -> None:
+        self._objects = objects  # kept alive: the signature holds their identities
         if is_pure:
             for effect in (trace.graph.writes, trace.grads, trace.counters, trace.effects):
                 effect.clear()
@@ -73,6 +77,7 @@ class Program:
         strides = [by_value.get(entry.value) for entry in graph.inputs]
         graph.drop_dead_nodes()
         outline_regions(graph)
+        name_values(graph)
         self.stages["trace"] = self.structured = str(graph)
         inline_calls(graph)
         self.stages["inline"] = str(graph)
@@ -174,7 +179,10 @@ class Program:
             type = tensor._type
             if type.dtype is not dtype or type.shape != shape or tensor._requires_grad:
                 return False
-            if tensor._array.strides != strides or (tensor._base is not None and tensor.requires_grad):
+            array = tensor._array
+            if array is None or array.strides != strides:
+                return False
+            if tensor._base is not None and tensor.requires_grad:
                 return False
         if len(args) == 2:
             return args[0]._storage is not args[1]._storage
@@ -255,8 +263,8 @@ class Program:
     def run_plain(self, call: Call) -> Any:
         """The same for a program whose results have no history."""
         run = Run(call, self._output_count)
-        for outcome in self._early:
-            outcome.of(run)
+        for early in self._early:
+            early.of(run)
         if self._outer_grads:
             self._check_outer_graphs(call)
         run.outputs = self.executable.call(self._arrays(call))

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from lucid.autograd.node import AccumulateGrad, Node
+from lucid.autograd.node import AccumulateGrad, Node, sequence_numbers
 from lucid.compiler.environment import Environment, owner_of
 from lucid.compiler.scalars import LiveScalar, LiveSource, is_live
 from lucid.ir import ops
@@ -160,6 +160,7 @@ class Recorder:
         self.made: list[weakref.ref[TensorCore]] = []
         self.scopes: list[str] = []
         self.environment: Environment | None = None
+        self._first_sequence = next(sequence_numbers)
         self._region: Region | None = None
         self._deriving: Node | None = None
 
@@ -385,6 +386,16 @@ class Recorder:
         if self.refusal is None:
             self.refusal = error
         raise error
+
+    def refuse_release(self, node: Node) -> None:
+        """Raise when a backward in the trace frees history from outside: it could run only once."""
+        is_outer = 0 <= node.sequence < self._first_sequence
+        if is_outer and (getattr(node, "saved", None) or getattr(node, "_saved", None)):
+            self.refuse(
+                f"backward() through history from outside, {node.name()}{node.place()},",
+                "it would be freed at the first call: compute that tensor inside of the compiled "
+                "function, pass it as an argument, or detach() it",
+            )
 
     def guard_live(self, scalar: LiveScalar) -> None:
         """Specialize the step on the present values behind a live scalar."""

@@ -147,10 +147,10 @@ class CompiledBackward(Node):
             raise LucidError(FREED)
         args, kwargs, before = self._saved
         given = (args, kwargs, gradients, before, context.grad_enabled)
-        changed = {what: note for what, *note in self._read if note[0].value != note[1]}
+        changed = [entry for entry in self._read if entry[1].value != entry[2]]
         backward = self._rule.backward()
         if context.recorder is not None:
-            _refuse_changed(changed, changed)
+            _refuse_changed(changed, [entry[0] for entry in changed])
             found = backward(*given)
         else:
             call, program = backward.prepare(given)
@@ -163,9 +163,9 @@ class CompiledBackward(Node):
         self._read = []
 
 
-def _refuse_changed(changed: dict[Storage | int, Any], used: Collection[Storage | int]) -> None:
+def _refuse_changed(changed: Sequence[Read], used: Collection[Storage | int]) -> None:
     """Raise when something that the gradients need was written in place since the call."""
-    for what, (counter, version, description) in changed.items():
+    for what, counter, version, description in changed:
         if what in used:
             raise LucidError(
                 "one of the variables needed for gradient computation has been modified by an "

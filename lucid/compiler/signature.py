@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from lucid.compiler.tree import map_tree
+from lucid.compiler.tree import is_record, map_tree
 from lucid.dtypes import get_default_dtype
 from lucid.ir.graph import freeze_attributes
 from lucid.ir.strides import is_contiguous
@@ -96,7 +96,7 @@ class Call:
             self._add_tensor(tensor)
         elif isinstance(value, slice):
             self._parts.append((slice, value.start, value.stop, value.step))
-        elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        elif is_record(value):
             self._parts.append(kind)
             for field in dataclasses.fields(value):
                 self._add(getattr(value, field.name))
@@ -150,6 +150,23 @@ def argument_names(function: Callable[..., Any], args: tuple[Any, ...]) -> list[
     variadic = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), "arg")
     extra = len(args) - len(names)
     return names[: len(args)] + [f"{variadic}_{i}" for i in range(max(extra, 0))]
+
+
+def objects_by_name(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The leaves of the arguments that are no tensors or arrays, by the user's names."""
+    found: dict[str, Any] = {}
+
+    def note(leaf: Any, path: str) -> None:
+        if not isinstance(leaf, (TensorCore, np.ndarray, float, *_BY_VALUE)):
+            found[path] = leaf
+
+    for name, value in zip(argument_names(function, args), args, strict=True):
+        map_tree(note, value, name)
+    for name, value in kwargs.items():
+        map_tree(note, value, name)
+    return found
 
 
 Description = dict[str, str]

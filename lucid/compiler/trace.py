@@ -17,11 +17,11 @@ import numpy as np
 from lucid.compiler.arguments import StandIns
 from lucid.compiler.environment import Environment, executed_codes
 from lucid.compiler.finishing import Finisher, GradOutcome, refuse_growing_histories
-from lucid.compiler.names import name_inputs, name_values
+from lucid.compiler.names import name_inputs
 from lucid.compiler.recorder import ArgumentIsState, Cell, GradUse, Recorder, ValueGuard, recording
 from lucid.compiler.results import Differentiable
 from lucid.compiler.scalars import LiveScalar, LiveSource
-from lucid.compiler.signature import Call
+from lucid.compiler.signature import Call, objects_by_name
 from lucid.compiler.watches import Guard, Watch
 from lucid.ir.errors import TraceError
 from lucid.ir.graph import Graph
@@ -112,7 +112,7 @@ def _record(
     code = getattr(inspect.unwrap(function), "__code__", None)
     if code is not None:
         recorder.graph.location = Location(code.co_filename, code.co_firstlineno)
-    objects = {f"argument {type(value).__name__}": value for value in call.objects}
+    objects = objects_by_name(function, args, kwargs)
     environment = recorder.environment = Environment(function, objects)
     ran = _run(recorder, environment, function, call, args, kwargs, state)
     try:
@@ -122,7 +122,6 @@ def _record(
         recorder.undo_all()
         raise
     name_inputs(recorder, environment)
-    name_values(recorder.graph)
     return Trace(
         recorder.graph,
         Guard(environment.watches),
@@ -166,6 +165,7 @@ def _run(
         environment.keep_read(executed.codes, recorder.live_arrays)
         training = environment.settle_training()
         _refuse_changed_surroundings(environment)
+        stand_ins.refuse_changes()
         generators.refuse_use()
         with recording(recorder):
             outcome = Finisher(recorder, stand_ins.handles).finish(result, function)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 Leaf = Callable[[Any, str], Any]
@@ -23,7 +23,7 @@ def map_tree(function: Leaf, tree: Any, path: str = "") -> Any:
     if isinstance(tree, dict):
         items = [(key, map_tree(function, item, f"{path}[{key!r}]")) for key, item in tree.items()]
         return _rebuilt_dict(tree, items)
-    if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
+    if is_record(tree):
         fields = {
             field.name: map_tree(function, getattr(tree, field.name), f"{path}.{field.name}")
             for field in dataclasses.fields(tree)
@@ -33,6 +33,30 @@ def map_tree(function: Leaf, tree: Any, path: str = "") -> Any:
             object.__setattr__(result, name, value)
         return result
     return function(tree, path)
+
+
+def is_record(value: Any) -> bool:
+    """Whether a value is an instance of a user's dataclass, whose fields are looked into."""
+    if isinstance(value, type) or not dataclasses.is_dataclass(value):
+        return False
+    return type(value).__module__.partition(".")[0] != "lucid"
+
+
+def containers(tree: Any, path: str = "") -> Iterator[tuple[str, Any, list[Any]]]:
+    """Every list, dict and dataclass instance in a tree, with its path and what it holds."""
+    items: list[tuple[str, Any]] = []
+    if isinstance(tree, (list, tuple)):
+        items = [(f"{path}[{i}]", item) for i, item in enumerate(tree)]
+    elif isinstance(tree, dict):
+        items = [(f"{path}[{key!r}]", item) for key, item in tree.items()]
+    elif is_record(tree):
+        items = [(f"{path}.{name}", item) for name, item in vars(tree).items()]
+    else:
+        return
+    if not isinstance(tree, tuple):
+        yield path, tree, [part for item in items for part in item]
+    for place, item in items:
+        yield from containers(item, place)
 
 
 def _rebuilt_dict(tree: Any, items: list[tuple[Any, Any]]) -> Any:

@@ -266,7 +266,10 @@ class Guard:
             elif watch.key is None:
                 self._cells.append((watch.owner, watch.expected))
             else:
-                self._items.append((watch.owner, watch.key, watch.expected))
+                owner = watch.owner
+                if isinstance(owner, ClassAttributes):
+                    owner = vars(owner.of)
+                self._items.append((owner, watch.key, watch.expected))
 
     def failure(self) -> str | None:
         """The first watch that looks at every call and doesn't hold; None if all do."""

@@ -14,6 +14,7 @@ from typing import Any, cast
 from lucid.autograd.engine import BackwardRun, _roots
 from lucid.autograd.function import BackwardCFunction
 from lucid.autograd.node import AccumulateGrad, Edge, Gradients, Node, edge_of, iterate_graph
+from lucid.autograd.saved import with_history
 from lucid.func.arguments import Argnums, chosen, normalized, replaced
 from lucid.func.vmapping import _as
 from lucid.ir import ops
@@ -83,11 +84,8 @@ class Inputs:
         for node in self.nodes:
             node.is_running = is_running
 
-    def matters_outside(self, tensors: Sequence[TensorCore]) -> bool:
-        """Whether something outside can be differentiated with respect to what made the tensors."""
-        return any(map(self._is_outside, iterate_graph(_histories(tensors))))
-
     def _is_outside(self, node: Node) -> bool:
+        """Whether something outside may be differentiated with respect to what the node is of."""
         return isinstance(node, AccumulateGrad) or (
             isinstance(node, InputNode) and node.is_running and node not in self.nodes
         )
@@ -118,10 +116,25 @@ class Inputs:
         )
 
     def freed(self, tensor: TensorCore) -> TensorCore:
-        """The tensor without a history that ends at these inputs."""
-        if not _histories([tensor]) or self.matters_outside([tensor]):
-            return tensor
-        return _without_history(tensor)
+        """The tensor without a history that ends at these inputs; its tangents are freed as well.
+
+        Behind a handle of a vmap is a tensor with another history, that of what is outside.
+        """
+        result: TensorCore = tensor
+        edge = edge_of(tensor)
+        if isinstance(tensor, Batched):
+            inner = self.freed(tensor._inner)
+            if inner is not tensor._inner:
+                result = tensor._level.wrap(inner)
+                for level in context.levels:
+                    level.alias(tensor, result)
+        if edge is not None and not any(map(self._is_outside, iterate_graph([edge[0]]))):
+            result = alias(result)
+        elif edge is not None and result is not tensor:
+            result = with_history(result, edge)
+        for level in context.levels:
+            level.map_tangent(result, self.freed)
+        return result
 
     def freed_tree(self, tree: Any) -> Any:
         """As `freed`, for each tensor of a tree."""
@@ -147,15 +160,6 @@ def _is_users_function(node: Node) -> bool:
     return isinstance(node, BackwardCFunction) and not (
         node._forward_cls.__module__.startswith("lucid.")
     )
-
-
-def _without_history(tensor: TensorCore) -> TensorCore:
-    if not isinstance(tensor, Batched):
-        return alias(tensor)
-    result = tensor._level.wrap(_without_history(tensor._inner))
-    for level in context.levels:
-        level.alias(tensor, result)
-    return result
 
 
 def split_aux(result: Any, has_aux: bool, api: str) -> tuple[Any, Any]:

@@ -37,7 +37,7 @@ def in_place(function: Function[P]) -> Function[P]:
 def _is_recorded(*operands: Any) -> bool:
     """Whether history will be kept, which then may need what the write destroys."""
     return context.grad_enabled and any(
-        isinstance(operand, Tensor) and operand.requires_grad for operand in operands
+        isinstance(operand, Tensor) and operand._is_recorded() for operand in operands
     )
 
 

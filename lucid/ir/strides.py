@@ -88,5 +88,11 @@ def view_strides(op: Op, attributes: Attributes, shape: Shape, strides: Strides)
         lead = len(new_shape) - len(shape)
         kept = (0 if old == 1 else s for old, s in zip(shape, strides, strict=True))
         return (0,) * lead + tuple(kept)
+    if op.name == "windows":
+        moved = list(strides)
+        for axis, step in zip(attributes["axes"], attributes["steps"], strict=True):
+            moved[axis] *= step
+        pairs = zip(attributes["axes"], attributes["dilations"], strict=True)
+        return (*moved, *(strides[axis] * dilation for axis, dilation in pairs))
     assert op.name == "reshape", op.name
     return reshape_strides(shape, strides, attributes["shape"])

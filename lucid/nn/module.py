@@ -13,7 +13,7 @@ from lucid.ir.errors import ArgumentError, MissingRuleError, OptionError
 from lucid.ir.types import DType, f32, f64
 from lucid.nn import tracing
 from lucid.nn.errors import NamingError, NoSuchAttributeError
-from lucid.nn.parameter import Parameter
+from lucid.nn.parameter import Buffer, Parameter, TransientBuffer
 from lucid.nn.state import IncompatibleKeys, load_state, save_state
 from lucid.tensor.core import constant
 from lucid.tensor.tensor import Tensor
@@ -105,16 +105,21 @@ class Module:
                 self.__dict__[other].pop(name, None)
         if register != "_buffers":
             self._transient.discard(name)
+        elif isinstance(value, Buffer):
+            is_transient = isinstance(value, TransientBuffer)
+            (self._transient.add if is_transient else self._transient.discard)(name)
         self.__dict__[register][name] = value
         tracing.note_change()
 
     def _register_for(self, name: str, value: Any) -> str | None:
         """Which register the value belongs to; None for an ordinary attribute."""
-        if isinstance(value, (Parameter, Module)):
-            if "_parameters" not in self.__dict__:
-                kind = "parameters" if isinstance(value, Parameter) else "module"
-                raise NoSuchAttributeError(f"cannot assign {kind} before Module.__init__() call")
-            return "_parameters" if isinstance(value, Parameter) else "_modules"
+        for kind, register, expected in _OWN:
+            if isinstance(value, kind):
+                if "_parameters" not in self.__dict__:
+                    raise NoSuchAttributeError(
+                        f"cannot assign {expected} before Module.__init__() call"
+                    )
+                return register
         for register, expected in _EXPECTED.items():
             if name in self.__dict__.get(register, ()):
                 if value is None or (register == "_buffers" and isinstance(value, Tensor)):
@@ -409,3 +414,10 @@ class Module:
         if len(lines) <= 1 and not children:
             return f"{type(self).__name__}({extra})"
         return f"{type(self).__name__}(\n  " + "\n  ".join([*lines, *children]) + "\n)"
+
+
+_OWN: tuple[tuple[type, str, str], ...] = (
+    (Parameter, "_parameters", "parameters"),
+    (Module, "_modules", "module"),
+    (Buffer, "_buffers", "buffer"),
+)

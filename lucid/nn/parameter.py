@@ -55,5 +55,33 @@ class Parameter(Tensor):
         return _restore, (type(self), self.detach().numpy(), self.requires_grad)
 
 
+class Buffer(Tensor):
+    """A tensor that is state but isn't trained: a Module that it is assigned to registers it.
+
+    persistent: whether it belongs into the state dict. It shares the memory of `data`.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, data: Tensor | None = None, *, persistent: bool = True) -> Buffer:
+        if data is None:
+            data = lucid.empty(0)
+        if not isinstance(data, Tensor):
+            raise ArgumentError(f"Buffer: a Tensor is needed, not {type(data).__name__}")
+        buffer: Any = alias(data)
+        buffer.__class__ = Buffer if persistent else TransientBuffer
+        made: Buffer = buffer
+        return made
+
+    def __init__(self, data: Tensor | None = None, *, persistent: bool = True) -> None:
+        """Everything is set by `__new__`."""
+
+
+class TransientBuffer(Buffer):
+    """A buffer that is left out of the state dict."""
+
+    __slots__ = ()
+
+
 def _restore(cls: type[Parameter], array: Any, requires_grad: bool) -> Parameter:
     return cls._of(lucid.from_numpy(array), requires_grad)

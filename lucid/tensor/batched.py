@@ -80,6 +80,9 @@ class Batched(Tensor):
             f"  {self._describe()}"
         )
 
+    def _is_recorded(self) -> bool:
+        return self.requires_grad or self._inner._is_recorded()
+
     def _refuse_outside(self, holder: TensorCore) -> None:
         if not self._level.owns(holder):
             raise LucidError(

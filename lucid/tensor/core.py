@@ -212,6 +212,10 @@ class TensorCore(Operand):
         assert self._array is not None
         return of_array(np.array(self._array, order="C"))
 
+    def _is_recorded(self) -> bool:
+        """Whether ops on the tensor are recorded for a gradient, here or outside of a vmap."""
+        return self.requires_grad
+
     def _refuse_outside(self, holder: TensorCore) -> None:
         """Raise where `holder`, which is to keep this tensor, outlives the vmap of the latter."""
 

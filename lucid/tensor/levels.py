@@ -8,7 +8,7 @@ any nesting works and everything below (autograd, traces) knows nothing of it.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lucid.tensor.context import context
@@ -55,6 +55,10 @@ class Level(ABC):
 
     def keep_private_history(self, tensor: TensorCore) -> None:
         """Keep what the custom forward that runs knows of the tensor's tangent, past its end."""
+        return
+
+    def map_tangent(self, tensor: TensorCore, function: Callable[[TensorCore], TensorCore]) -> None:
+        """Let the tensor's tangent, if it has one, be what the function returns for it."""
         return
 
     def alias(self, tensor: TensorCore, alias: TensorCore) -> None:

@@ -156,22 +156,22 @@ def test_make_dual_says_what_is_wrong() -> None:
     x = f(1.0, 2.0)
     with pytest.raises(RuntimeError, match=f"^{re.escape(OUTSIDE)}$"):
         forward_ad.make_dual(x, x)
-    with pytest.raises(RuntimeError, match="^Dual level must be a positive number.$"):
+    with pytest.raises(RuntimeError, match=r"^Dual level must be a positive number\.$"):
         forward_ad.exit_dual_level()
     with forward_ad.dual_level():
         with pytest.raises(RuntimeError, match=f"^{re.escape(SIZE)}$"):
             forward_ad.make_dual(x, f(1.0, 2.0, 3.0))
         with pytest.raises(
-            ValueError, match="^Expected primal to be floating point, but got: lucid.int64$"
+            ValueError, match=r"^Expected primal to be floating point, but got: lucid\.int64$"
         ):
             forward_ad.make_dual(lucid.tensor([1, 2]), x)
-        with pytest.raises(TypeError, match="^make_dual: tangent must be a Tensor, not float$"):
+        with pytest.raises(TypeError, match=r"^make_dual: tangent must be a Tensor, not float$"):
             forward_ad.make_dual(x, 1.0)  # type: ignore[arg-type]
         with pytest.raises(RuntimeError, match=f"^{re.escape(TWICE)}$"):
             forward_ad.make_dual(forward_ad.make_dual(x, x), x)
         with (
             pytest.raises(
-                RuntimeError, match="^Nested forward mode AD is not supported at the moment$"
+                RuntimeError, match=r"^Nested forward mode AD is not supported at the moment$"
             ),
             forward_ad.dual_level(),
         ):

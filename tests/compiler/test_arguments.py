@@ -110,8 +110,11 @@ def test_slices_ranges_and_dtypes_are_compared_by_value(agree):
             return x[rows].to(dtype)
 
         x = lucid.arange(6.0)
-        return [step(x, slice(0, 2), lucid.float64), step(x, slice(0, 2), lucid.float64),
-                step(x, slice(0, 3), lucid.float64)]
+        return [
+            step(x, slice(0, 2), lucid.float64),
+            step(x, slice(0, 2), lucid.float64),
+            step(x, slice(0, 3), lucid.float64),
+        ]
 
     agree(scenario, traces=2)
 
@@ -236,7 +239,8 @@ def test_overlapping_memory_that_lucid_cannot_see_is_refused_when_written():
     with pytest.raises(lucid.LucidError, match="share memory, and one is written") as error:
         step(lucid.from_numpy(data[:2]))
     assert str(error.value) == (
-        "two inputs of the step share memory, and one is written: w and x\nhint: clone() one of them"
+        "two inputs of the step share memory, and one is written: w and x\n"
+        "hint: clone() one of them"
     )
     assert w.tolist() == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
     assert step(lucid.ones(2)).tolist() == [2.0, 2.0]
@@ -276,8 +280,11 @@ def test_requires_grad_is_part_of_the_signature(agree):
 def test_dtypes_and_shapes_choose_the_program(agree):
     def scenario(compile):
         step = compile(lambda x: x * 2)
-        return [step(lucid.ones(s, dtype=d)) for s in [(2,), (3,), (2,), (2, 1)]
-                for d in (lucid.float32, lucid.int64)]
+        return [
+            step(lucid.ones(s, dtype=d))
+            for s in [(2,), (3,), (2,), (2, 1)]
+            for d in (lucid.float32, lucid.int64)
+        ]
 
     agree(scenario, traces=6)
 
@@ -351,8 +358,7 @@ def test_generator_functions_are_refused():
     with pytest.raises(lucid.ArgumentError) as error:
         lucid.compile(walk)
     assert str(error.value) == (
-        "compile: walk is a generator function, whose body runs after the call\n"
-        "hint: return a list"
+        "compile: walk is a generator function, whose body runs after the call\nhint: return a list"
     )
 
 

@@ -89,19 +89,19 @@ def test_an_exception_while_tracing_leaves_no_trace(error):
 
 
 def test_an_exception_keeps_type_message_and_line():
-    class Mine(Exception):
+    class MineError(Exception):
         pass
 
     @lucid.compile
     def step(x):
         y = x * 2
-        raise Mine("about", y.shape)
+        raise MineError("about", y.shape)
 
-    with pytest.raises(Mine) as found:
+    with pytest.raises(MineError) as found:
         step(lucid.ones(2))
     assert found.value.args == ("about", (2,))
     assert [entry.name for entry in found.traceback][-1] == "step"
-    assert "raise Mine" in str(found.traceback[-1].statement)
+    assert "raise MineError" in str(found.traceback[-1].statement)
 
 
 def test_the_program_may_catch_its_own_exceptions(agree):
@@ -157,7 +157,8 @@ def test_a_step_that_fails_while_running_changes_nothing():
     line = inspect.getsourcelines(step.__wrapped__)[1] + 5
     with pytest.raises(lucid.IndexOutOfRangeError, match="index 10 is out of range") as error:
         step(lucid.ones(2, 3), lucid.tensor([1, 10]))
-    assert f"test_failures.py:{line}   (w.sum() * table[index].sum()).backward()" in str(error.value)
+    place = f"test_failures.py:{line}   (w.sum() * table[index].sum()).backward()"
+    assert place in str(error.value)
     assert world.look() == before and world.model[0].weight.grad is grad
     step(lucid.ones(2, 3), lucid.tensor([1, 9]))
     assert world.look() != before

@@ -285,3 +285,42 @@ def test_a_changed_module_tree_is_noticed(agree, grow):
         return [outs, step(lucid.ones(1, 2)).detach()]
 
     agree(scenario, traces=2)
+
+
+def test_a_replaced_method_is_noticed(monkeypatch):
+    class Scaler:
+        def scale(self, x):
+            return x * 2
+
+    scaler = Scaler()
+    step = lucid.compile(lambda x: scaler.scale(x))
+    found = reasons_after(step, lambda: monkeypatch.setattr(Scaler, "scale", lambda self, x: x * 3))
+    assert found == ["Scaler.scale: a function -> a function"]
+    assert step(lucid.ones(2)).tolist() == [3.0, 3.0]
+
+
+def test_many_traces_are_warned_of_once(caplog):
+    step = lucid.compile(lambda x: x * 2)
+    for n in range(1, 12):
+        step(lucid.ones(n))
+    assert [record.getMessage() for record in caplog.records] == [
+        "<lambda> was traced 8 times, the last time because of: x: f32[7] -> f32[8]"
+    ]
+
+
+def test_programs_are_forgotten_one_day(monkeypatch):
+    monkeypatch.setattr("lucid.compiler.compiled.LIMIT", 2)
+    step = lucid.compile(lambda x: x * 2)
+    for n in (1, 2, 3, 1, 3):
+        assert step(lucid.ones(n)).tolist() == [2.0] * n
+    assert step.stats.traces == 4
+
+
+def test_arguments_of_ones_own_class_are_not_confused_with_later_ones():
+    class Box:
+        def __init__(self, n):
+            self.n = n
+
+    step = lucid.compile(lambda x, box: x * box.n)
+    for n in range(20):
+        assert step(lucid.ones(1), Box(n)).item() == n

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import gc
+import weakref
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
@@ -356,3 +358,45 @@ def test_a_buffer_is_written_and_its_module_attribute_read(agree):
 
     steps = agree(scenario, traces=3)
     assert steps[0].stats.retrace_reasons[0] == "module.scale: 2.0 -> 3.0"
+
+
+def test_models_and_optimizers_may_be_arguments(agree):
+    def scenario(compile):
+        @compile
+        def step(model, opt, x):
+            opt.zero_grad()
+            loss = model(x).square().mean()
+            loss.backward()
+            opt.step()
+            return loss
+
+        found = []
+        for _ in range(2):
+            model = nn.Linear(2, 1)
+            opt = lucid.optim.Adam(model.parameters(), lr=0.1)
+            found.append([[step(model, opt, lucid.ones(3, 2)).detach() for _ in range(3)], model])
+        return found
+
+    agree(scenario, traces=2)
+
+
+def test_nothing_keeps_arguments_gradients_or_models_alive():
+    model, w, x = nn.Linear(2, 1), nn.Parameter(lucid.ones(3)), lucid.ones(3)
+    w.grad = lucid.ones(3)
+    forward, backward = lucid.compile(lambda x: model(x)), lucid.compile(lambda x: (w * x).sum())
+    forward(lucid.ones(1, 2))
+    backward(x).backward()
+    references = [weakref.ref(thing) for thing in (model, w.grad, x)]
+    w.grad = None
+    del forward, model, x
+    gc.collect()
+    assert [reference() for reference in references] == [None, None, None]
+
+
+def test_slices_of_one_data_set_share_a_program(agree):
+    def scenario(compile):
+        data = lucid.arange(40.0).reshape(20, 2)
+        step = compile(lambda x: x.sum(1))
+        return [step(data[i : i + 4]) for i in range(0, 20, 4)]
+
+    agree(scenario, traces=1)

@@ -119,7 +119,10 @@ def test_an_op_is_mapped_over_no_examples(op: Op, rng: np.random.Generator) -> N
     [
         ("add", lambda op, size, batched, *x: op(*x)),
         ("sum", lambda op, size, batched, x, axes: op(x, axes=axes)),
-        ("transpose", lambda op, size, batched, x, perm: op(x, perm=(*(p for p in perm), len(perm)))),
+        (
+            "transpose",
+            lambda op, size, batched, x, perm: op(x, perm=(*(p for p in perm), len(perm))),
+        ),
         ("take", lambda op, size, batched, x, i, axis: op(x, i, axis=axis + 1)),
     ],
 )

@@ -129,12 +129,12 @@ NESTINGS: dict[str, Callable[..., Any]] = {
     "vmap of grad": lambda f, x, v: mapped(grad(total(f)))(x),
     "grad of vmap": lambda f, x, v: grad(total(mapped(f, in_dims=1, out_dims=1)))(x),
     "grad of vmap of vmap": lambda f, x, v: grad(lambda t: (mapped(mapped(f))(t) * v).sum())(x),
-    "grad of grad of vmap": lambda f, x, v: grad(
-        lambda t: (grad(total(mapped(f)))(t) * v).sum()
-    )(x),
-    "grad of vmap of grad": lambda f, x, v: grad(
-        lambda t: (mapped(grad(total(f)))(t) * v).sum()
-    )(x),
+    "grad of grad of vmap": lambda f, x, v: grad(lambda t: (grad(total(mapped(f)))(t) * v).sum())(
+        x
+    ),
+    "grad of vmap of grad": lambda f, x, v: grad(lambda t: (mapped(grad(total(f)))(t) * v).sum())(
+        x
+    ),
     "jvp": lambda f, x, v: jvp(f, (x,), (v,)),
     "jvp of vmap": lambda f, x, v: jvp(mapped(f), (x,), (v,)),
     "vmap of jvp": lambda f, x, v: mapped(lambda a, b: jvp(f, (a,), (b,)))(x, v),
@@ -181,9 +181,7 @@ def test_a_custom_function_nests_as_its_ops_do(
 
 
 @pytest.mark.parametrize("nesting", NESTINGS)
-def test_a_compiled_nesting_gives_what_eager_gives(
-    nesting: str, rng: np.random.Generator
-) -> None:
+def test_a_compiled_nesting_gives_what_eager_gives(nesting: str, rng: np.random.Generator) -> None:
     """All Functions in one program: what is traced is what they record."""
     x, v = point(rng), point(rng)
 

@@ -37,6 +37,7 @@ from lucid.ir.ops.composites import (
     zeros_like,
 )
 from lucid.ir.ops.contraction import (
+    contract,
     matmul,
 )
 from lucid.ir.ops.creation import (
@@ -123,6 +124,10 @@ from lucid.ir.ops.views import (
     slice,
     transpose,
 )
+from lucid.ir.ops.windows import (
+    overlap_add,
+    windows,
+)
 
 __all__ = [
     "abs",
@@ -146,6 +151,7 @@ __all__ = [
     "clamp",
     "concat",
     "constant",
+    "contract",
     "cos",
     "cumsum",
     "div",
@@ -184,6 +190,7 @@ __all__ = [
     "neg",
     "one",
     "ones_like",
+    "overlap_add",
     "pad",
     "pow",
     "prod",
@@ -216,6 +223,7 @@ __all__ = [
     "trunc",
     "update_slice",
     "where",
+    "windows",
     "zero",
     "zeros_like",
 ]

@@ -137,6 +137,22 @@ def slice_write(along: str) -> Callable[..., Any]:
     return rule
 
 
+def windows(op: Op, size: int, batched: Flags, x: Operand, axes: Ints, **place: Ints) -> Any:
+    """Slide along the same axes, one further: for `windows` and `overlap_add`."""
+    return op(x, axes=tuple(axis + 1 for axis in axes), **place)
+
+
+def contract(
+    op: Op, size: int, batched: Flags, a: Operand, b: Operand, indices: str
+) -> Any:
+    """Name the examples' axis by a letter that is free."""
+    free = next(letter for letter in "abcdefghijklmnopqrstuvwxyz" if letter not in indices)
+    terms, result = indices.split("->")
+    named = zip(terms.split(","), batched, strict=True)
+    wider = ",".join(free + term if is_batched else term for term, is_batched in named)
+    return op(a, b, indices=f"{wider}->{free}{result}")
+
+
 def matmul(op: Op, size: int, batched: Flags, a: Operand, b: Operand) -> Any:
     """Let the examples be one more axis of the batch that `matmul` has anyway."""
     rank = max(_rank(a, batched[0]), _rank(b, batched[1]))

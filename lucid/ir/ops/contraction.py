@@ -1,4 +1,4 @@
-"""The product of matrices, over axes that broadcast."""
+"""The product of matrices, over axes that broadcast, and that of arrays with named axes."""
 
 from __future__ import annotations
 
@@ -61,5 +61,85 @@ matmul = declare(
             Sample(((0, 3), (3, 2))),
         ),
         batch=batching.matmul,
+    )
+)
+
+
+def split_indices(indices: str) -> tuple[str, str, str]:
+    """Return the letters of the axes of lhs, rhs and result.
+
+    >>> split_indices("nik,kj->nij")
+    ('nik', 'kj', 'nij')
+    """
+    terms, result = indices.split("->")
+    lhs, rhs = terms.split(",")
+    return lhs, rhs, result
+
+
+def _infer_contract(a: TensorType, b: TensorType, indices: str) -> TensorType:
+    require_dtype("contract", _NAMES, (a, b), NUMBERS)
+    lhs, rhs, result = split_indices(indices)
+    repeated = any(len(set(term)) != len(term) for term in (lhs, rhs, result))
+    lonely = set(lhs) ^ set(rhs) ^ set(result) ^ (set(lhs) & set(rhs) & set(result))
+    if repeated or lonely or (len(lhs), len(rhs)) != (a.ndim, b.ndim):
+        problem = f'"{indices}" must name each axis once, and each name in two or three places'
+        raise failure(ShapeError, "contract", problem, _NAMES, (a, b))
+    sizes = dict(zip(rhs, b.shape, strict=True))
+    for name, size in zip(lhs, a.shape, strict=True):
+        if sizes.setdefault(name, size) != size:
+            problem = f"the axes named {name} differ, {size} and {sizes[name]}"
+            raise failure(ShapeError, "contract", problem, _NAMES, (a, b))
+    return TensorType(a.dtype, tuple(sizes[name] for name in result))
+
+
+@quiet
+def _contract(a: np.ndarray, b: np.ndarray, indices: str) -> np.ndarray:
+    """One product of matrices for each index that both operands and the result have."""
+    lhs, rhs, result = split_indices(indices)
+    batch = [name for name in lhs if name in rhs and name in result]
+    inner = [name for name in lhs if name not in result]
+    rows = [name for name in lhs if name not in rhs]
+    columns = [name for name in rhs if name not in lhs]
+    sizes = dict(zip(lhs + rhs, a.shape + b.shape, strict=True))
+
+    def matrices(x: np.ndarray, names: str, *groups: list[str]) -> np.ndarray:
+        order = [names.index(name) for group in groups for name in group]
+        return x.transpose(order).reshape([prod(sizes[n] for n in group) for group in groups])
+
+    product = np.matmul(
+        matrices(a, lhs, batch, rows, inner), matrices(b, rhs, batch, inner, columns)
+    )
+    names = [*batch, *rows, *columns]
+    return product.reshape([sizes[n] for n in names]).transpose([names.index(n) for n in result])
+
+
+def _contract_vjp(
+    g: Operand, y: Operand, a: Operand, b: Operand, indices: str
+) -> tuple[Any, ...]:
+    """The cotangent takes the place of the operand that it is not for."""
+    lhs, rhs, result = split_indices(indices)
+    ga = ops.contract(g, b, indices=f"{result},{rhs}->{lhs}")
+    return ga, ops.contract(a, g, indices=f"{lhs},{result}->{rhs}")
+
+
+contract: Op = declare(
+    Op(
+        "contract",
+        _infer_contract,
+        _contract,
+        _contract_vjp,
+        kind="contract",
+        samples=(
+            Sample(((4, 7), (7, 3)), {"indices": "ik,kj->ij"}),
+            Sample(((2, 3, 5), (4, 3, 5)), {"indices": "nci,oci->no"}),
+            Sample(((3, 4), (2, 5, 4, 6)), {"indices": "ik,njkl->nilj"}),
+            Sample(((2, 3, 4, 5), (3, 6, 4)), {"indices": "bgks,gok->sbgo"}),
+            Sample(((2, 3), (4,)), {"indices": "ij,k->jki"}),
+            Sample(((5,), (5,)), {"indices": "i,i->"}),
+            Sample(((3, 5), (3, 5)), {"indices": "ij,ij->ij"}),
+            Sample(((2, 0), (0, 3)), {"indices": "ik,kj->ij"}),
+            Sample(((3, 2, 6, 9), (4, 2, 6, 9)), {"indices": "nckl,ockl->on"}),
+        ),
+        batch=batching.contract,
     )
 )

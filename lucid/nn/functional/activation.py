@@ -147,31 +147,36 @@ class LogSigmoid(Function):
         return g * slope
 
 
-def _result(x: Tensor, y: Tensor, inplace: bool) -> Tensor:
+def result_of(x: Tensor, y: Tensor, inplace: bool) -> Tensor:
     """The result, written into `x` where the caller asked for it."""
     return x.copy_(y) if inplace else y
+
+
+def source_of(x: Tensor, inplace: bool) -> Tensor:
+    """What the gradient may keep: a copy where `x` will be written."""
+    return x.clone() if inplace else x
 
 
 def relu(input: Tensor, inplace: bool = False) -> Tensor:
     """max(input, 0), elementwise."""
     if not input.dtype.is_floating_point:
-        return _result(input, input.clamp(min=0), inplace)
-    return _result(input, apply(ReLU, input), inplace)
+        return result_of(input, input.clamp(min=0), inplace)
+    return result_of(input, apply(ReLU, input), inplace)
 
 
 def relu6(input: Tensor, inplace: bool = False) -> Tensor:
     """min(max(input, 0), 6), elementwise."""
-    return _result(input, input.clamp(min=0, max=6), inplace)
+    return result_of(input, source_of(input, inplace).clamp(min=0, max=6), inplace)
 
 
 def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
     """input where it is positive, else `negative_slope * input`."""
-    return _result(input, apply(LeakyReLU, input, negative_slope), inplace)
+    return result_of(input, apply(LeakyReLU, source_of(input, inplace), negative_slope), inplace)
 
 
 def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """input where it is positive, else `alpha * (exp(input) - 1)`."""
-    return _result(input, apply(ELU, input, alpha), inplace)
+    return result_of(input, apply(ELU, source_of(input, inplace), alpha), inplace)
 
 
 def gelu(input: Tensor, approximate: str = "none") -> Tensor:
@@ -185,7 +190,7 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
 
 def silu(input: Tensor, inplace: bool = False) -> Tensor:
     """input * sigmoid(input), elementwise."""
-    return _result(input, apply(SiLU, input), inplace)
+    return result_of(input, apply(SiLU, source_of(input, inplace)), inplace)
 
 
 def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
@@ -210,4 +215,5 @@ def tanh(input: Tensor) -> Tensor:
 
 def mish(input: Tensor, inplace: bool = False) -> Tensor:
     """input * tanh(softplus(input)), elementwise."""
-    return _result(input, input * softplus(input).tanh(), inplace)
+    x = source_of(input, inplace)
+    return result_of(input, x * softplus(x).tanh(), inplace)

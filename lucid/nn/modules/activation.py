@@ -8,7 +8,7 @@ from lucid.nn.tracing import live_attribute
 from lucid.tensor.tensor import Tensor
 
 
-class _Inplace(Module):
+class InplaceModule(Module):
     """An activation that may write its result into its input."""
 
     def __init__(self, inplace: bool = False) -> None:
@@ -19,28 +19,28 @@ class _Inplace(Module):
         return "inplace=True" if self.inplace else ""
 
 
-class ReLU(_Inplace):
+class ReLU(InplaceModule):
     """max(x, 0)."""
 
     def forward(self, input: Tensor) -> Tensor:
         return F.relu(input, self.inplace)
 
 
-class ReLU6(_Inplace):
+class ReLU6(InplaceModule):
     """min(max(x, 0), 6)."""
 
     def forward(self, input: Tensor) -> Tensor:
         return F.relu6(input, self.inplace)
 
 
-class SiLU(_Inplace):
+class SiLU(InplaceModule):
     """x * sigmoid(x)."""
 
     def forward(self, input: Tensor) -> Tensor:
         return F.silu(input, self.inplace)
 
 
-class Mish(_Inplace):
+class Mish(InplaceModule):
     """x * tanh(softplus(x))."""
 
     def forward(self, input: Tensor) -> Tensor:

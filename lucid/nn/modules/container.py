@@ -254,5 +254,60 @@ class ParameterList(Module):
         )
 
 
+class ParameterDict(Module):
+    """A dict of parameters; tensors that are added become parameters."""
+
+    def __init__(self, parameters: Mapping[str, Tensor] | None = None) -> None:
+        super().__init__()
+        self.update(parameters or {})
+
+    def _held(self) -> dict[str, Any]:
+        if trace_hooks.is_tracing():
+            tracing.meet(self, tracing.path_of(self))
+        return self._parameters
+
+    def __getitem__(self, key: str) -> Any:
+        return self._held()[key]
+
+    def __setitem__(self, key: str, value: Tensor) -> None:
+        self.register_parameter(key, _as_parameter(value))
+
+    def __delitem__(self, key: str) -> None:
+        delattr(self, key)
+
+    def __len__(self) -> int:
+        return len(self._held())
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._held())
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._held()
+
+    def keys(self) -> Iterable[str]:
+        """The names."""
+        return self._held().keys()
+
+    def values(self) -> Iterable[Any]:
+        """The parameters."""
+        return self._held().values()
+
+    def items(self) -> Iterable[tuple[str, Any]]:
+        """Pairs of name and parameter."""
+        return self._held().items()
+
+    def update(self, parameters: Mapping[str, Tensor] | Iterable[tuple[str, Tensor]]) -> None:
+        """Add or replace parameters."""
+        for key, value in dict(parameters).items():
+            self[key] = value
+
+    def extra_repr(self) -> str:
+        return "\n".join(
+            f"({name}): Parameter containing: [{value.type}]"
+            for name, value in self._parameters.items()
+            if value is not None
+        )
+
+
 def _as_parameter(value: Tensor) -> Parameter:
     return value if isinstance(value, Parameter) else Parameter(value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lucid.ir.errors import OptionError
 from lucid.nn.functional.dropout import dropout
+from lucid.nn.functional.threshold import dropout1d, dropout2d
 from lucid.nn.module import Module
 from lucid.nn.tracing import live_attribute
 from lucid.tensor.tensor import Tensor
@@ -24,3 +25,17 @@ class Dropout(Module):
 
     def extra_repr(self) -> str:
         return f"p={self.p}, inplace={self.inplace}"
+
+
+class Dropout1d(Dropout):
+    """Zero whole channels of (n, c, l) with probability p while training, and scale the others."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return dropout1d(input, live_attribute(self, "p"), self.training, self.inplace)
+
+
+class Dropout2d(Dropout):
+    """Zero whole channels of (n, c, h, w) with probability p while training, scale the others."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return dropout2d(input, live_attribute(self, "p"), self.training, self.inplace)

@@ -10,10 +10,19 @@ from lucid.device import check_device
 from lucid.ir.errors import OptionError, ShapeError
 from lucid.ir.types import DType
 from lucid.nn import init
+from lucid.nn.functional.bags import embedding_bag
 from lucid.nn.functional.embedding import embedding
 from lucid.nn.module import Module
 from lucid.nn.parameter import Parameter
 from lucid.tensor.tensor import Tensor
+
+
+def _refuse_options(
+    name: str, max_norm: float | None, scale_grad_by_freq: bool, sparse: bool
+) -> None:
+    """Raise `OptionError` for what PyTorch has and lucid hasn't."""
+    if max_norm is not None or scale_grad_by_freq or sparse:
+        raise OptionError(f"{name}: max_norm, scale_grad_by_freq and sparse are not supported")
 
 
 class Embedding(Module):
@@ -27,12 +36,17 @@ class Embedding(Module):
         num_embeddings: int,
         embedding_dim: int,
         padding_idx: int | None = None,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        sparse: bool = False,
         *,
         device: object = None,
         dtype: DType | None = None,
     ) -> None:
         super().__init__()
         check_device(device, type(self).__name__)
+        _refuse_options(type(self).__name__, max_norm, scale_grad_by_freq, sparse)
         if padding_idx is not None:
             if not -num_embeddings <= padding_idx < num_embeddings:
                 raise OptionError("Padding_idx must be within num_embeddings")
@@ -69,3 +83,58 @@ class Embedding(Module):
     def extra_repr(self) -> str:
         padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
         return f"{self.num_embeddings}, {self.embedding_dim}{padding}"
+
+
+class EmbeddingBag(Module):
+    """Sums, means or maxima of the rows that each bag names, see `functional.embedding_bag`."""
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        mode: str = "mean",
+        sparse: bool = False,
+        include_last_offset: bool = False,
+        padding_idx: int | None = None,
+        device: object = None,
+        dtype: DType | None = None,
+    ) -> None:
+        super().__init__()
+        check_device(device, type(self).__name__)
+        _refuse_options(type(self).__name__, max_norm, scale_grad_by_freq, sparse)
+        self.num_embeddings = num_embeddings
+        self.embedding_dim = embedding_dim
+        self.mode = mode
+        self.include_last_offset = include_last_offset
+        self.padding_idx = None if padding_idx is None else padding_idx % num_embeddings
+        self.weight = Parameter(lucid.empty(num_embeddings, embedding_dim, dtype=dtype))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the weight anew; the padding row is zero."""
+        init.normal_(self.weight)
+        if self.padding_idx is not None:
+            with no_grad():
+                self.weight[self.padding_idx] = 0.0
+
+    def forward(
+        self,
+        input: Tensor,
+        offsets: Tensor | None = None,
+        per_sample_weights: Tensor | None = None,
+    ) -> Tensor:
+        return embedding_bag(
+            input,
+            self.weight,
+            offsets,
+            mode=self.mode,
+            per_sample_weights=per_sample_weights,
+            include_last_offset=self.include_last_offset,
+            padding_idx=self.padding_idx,
+        )
+
+    def extra_repr(self) -> str:
+        return f"{self.num_embeddings}, {self.embedding_dim}, mode={self.mode!r}"

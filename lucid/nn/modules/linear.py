@@ -9,6 +9,7 @@ import lucid
 from lucid.device import check_device
 from lucid.ir.types import DType
 from lucid.nn import init
+from lucid.nn.functional.bags import bilinear
 from lucid.nn.functional.linear import linear
 from lucid.nn.module import Module
 from lucid.nn.parameter import Parameter
@@ -81,3 +82,59 @@ class Flatten(Module):
 
     def extra_repr(self) -> str:
         return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
+
+
+class Bilinear(Module):
+    """input1 @ weight[k] @ input2 + bias[k], weights uniform in ±1/sqrt(in1_features)."""
+
+    bias: Parameter | None
+
+    def __init__(
+        self,
+        in1_features: int,
+        in2_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: object = None,
+        dtype: DType | None = None,
+    ) -> None:
+        super().__init__()
+        check_device(device, type(self).__name__)
+        self.in1_features = in1_features
+        self.in2_features = in2_features
+        self.out_features = out_features
+        sizes = (out_features, in1_features, in2_features)
+        self.weight = Parameter(lucid.empty(sizes, dtype=dtype))
+        shift = Parameter(lucid.empty(out_features, dtype=dtype)) if bias else None
+        self.register_parameter("bias", shift)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw weight and bias anew."""
+        bound = 1 / math.sqrt(self.in1_features) if self.in1_features else 0.0
+        for parameter in self.parameters():
+            init.uniform_(parameter, -bound, bound)
+
+    def forward(self, input1: Tensor, input2: Tensor) -> Tensor:
+        return bilinear(input1, input2, self.weight, self.bias)
+
+    def extra_repr(self) -> str:
+        return (
+            f"in1_features={self.in1_features}, in2_features={self.in2_features}, "
+            f"out_features={self.out_features}, bias={self.bias is not None}"
+        )
+
+
+class Unflatten(Module):
+    """Split axis `dim` into axes of the given sizes."""
+
+    def __init__(self, dim: int, unflattened_size: Any) -> None:
+        super().__init__()
+        self.dim = dim
+        self.unflattened_size = tuple(unflattened_size)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return input.unflatten(self.dim, self.unflattened_size)
+
+    def extra_repr(self) -> str:
+        return f"dim={self.dim}, unflattened_size={self.unflattened_size}"

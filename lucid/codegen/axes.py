@@ -1,0 +1,192 @@
+"""Contractions over named axes: which loops they are, and how these are tiled.
+
+A convolution is one of windows over the padded input with the weights. Nothing is copied: every
+operand is read where it lies, by its strides. The axes are those of rows (in the first operand and
+the result), columns (in the second one and the result), batch (in all three) and inner ones, which
+are summed over. The lanes of a vector run along a column axis, while the first operand is repeated
+to all of them; or along an inner axis, and then every result is a dot product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+from lucid.codegen.kernel import Axis, Inst
+from lucid.codegen.nest import forms_of, without_dim
+from lucid.codegen.target import Target
+
+# Multiply-adds of a round of the innermost loop, up to which it is unrolled.
+UNROLLED = 112
+# What loads of a vector cost against those of neighbours: repeated, or some elements apart.
+_NEAR, _FAR = 1.5, 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class Blocking:
+    """The loops of a contraction, outermost first.
+
+    Attributes:
+        loops: the axes of the result. `steps`: elements of each that a tile takes.
+        inner: the axes that are summed over.
+        vector: position of the axis of the lanes in `loops`; -1 when it is the last inner axis.
+        swapped: the first operand is the rhs.
+    """
+
+    loops: tuple[Axis, ...]
+    steps: tuple[int, ...]
+    inner: tuple[Axis, ...]
+    vector: int
+    lanes: int
+    swapped: bool
+
+
+def merge_axes(axes: Sequence[Axis], insts: list[Inst]) -> tuple[list[Axis], list[Inst]]:
+    """Make one axis of neighbours that every operand and instruction walks through without a gap."""
+    merged: list[Axis] = []
+    for axis in axes:
+        before = merged[-1] if merged else None
+        if before is not None and _continues(before, axis, insts):
+            merged[-1] = replace(axis, size=before.size * axis.size)
+            insts = [without_dim(inst, before.dim) for inst in insts]
+        else:
+            merged.append(axis)
+    return merged, insts
+
+
+def _continues(outer: Axis, inner: Axis, insts: Sequence[Inst]) -> bool:
+    if outer.kind != inner.kind:
+        return False
+    if (outer.a, outer.b) != (inner.a * inner.size, inner.b * inner.size):
+        return False
+    return inner.dim < 0 or all(
+        f.coefficient(outer.dim) == f.coefficient(inner.dim) * inner.size for f in forms_of(insts)
+    )
+
+
+# The choice of the vector axis ----------------------------------------------------------------
+
+
+def choose_blocking(
+    axes: Sequence[Axis], insts: Sequence[Inst], element: str, target: Target
+) -> Blocking:
+    """Choose vector axis, tile and order of the loops by what a multiply-add then costs."""
+    full = target.lanes(element)
+    depth = 1
+    for axis in axes:
+        depth *= axis.size if axis.kind == "inner" else 1
+    best: tuple[float, Axis | None, bool] = (2.0 * full, None, False)
+    for axis in axes:
+        if axis.kind == "batch":
+            continue
+        cost = full / (axis.size / -(-axis.size // _lanes(axis.size, full)))
+        if axis.kind == "inner":
+            cost *= _reading(axis.a) * _reading(axis.b)
+            cost += 2 * full * axis.size / depth
+        else:
+            cost *= _reading(axis.b if axis.kind == "column" else axis.a)
+            stores = (f for f in forms_of([i for i in insts if i.op == "store"]))
+            strided = any(abs(f.coefficient(axis.dim)) != 1 for f in stores)
+            cost += 2 * full / depth if strided else 0
+        if cost < best[0]:
+            best = cost, axis, axis.kind == "row"
+    _, chosen, swapped = best
+    if swapped:
+        axes = [axis.swapped() for axis in axes]
+        assert chosen is not None
+        chosen = chosen.swapped()
+    lanes = 1 if chosen is None else _lanes(chosen.size, full)
+    return _blocked(axes, chosen, lanes, swapped, target.registers)
+
+
+def _lanes(size: int, full: int) -> int:
+    """A vector no longer than the axis: the next power of two."""
+    return min(full, 1 << max(size - 1, 0).bit_length())
+
+
+def _reading(stride: int) -> float:
+    if stride in (0, 1):
+        return 1.0
+    return _NEAR if 2 <= stride <= 4 else _FAR
+
+
+# Tiles ----------------------------------------------------------------------------------------
+
+
+def _blocked(
+    axes: Sequence[Axis], chosen: Axis | None, lanes: int, swapped: bool, registers: int
+) -> Blocking:
+    dots = chosen is not None and chosen.kind == "inner"
+    rows = sorted((x for x in axes if x.kind == "row"), key=lambda x: x.size)
+    columns = sorted((x for x in axes if x.kind == "column"), key=lambda x: -abs(x.b))
+    inner = [x for x in axes if x.kind == "inner" and x is not chosen]
+    if chosen is not None:
+        if dots:
+            inner.append(chosen)
+        else:
+            columns = [*(x for x in columns if x is not chosen), chosen]
+    counts = [x.size if dots or x is not chosen else -(-x.size // lanes) for x in columns[-2:]]
+    height, *widths = best_tile(rows[-1].size if rows else 1, counts[::-1], registers, dots)
+    steps = {id(rows[-1]): height} if rows else {}
+    for axis, width in zip(columns[::-1], widths, strict=False):
+        steps[id(axis)] = width * (lanes if axis is chosen else 1)
+    outside = [x for x in axes if x.kind == "batch"] + rows[:-1]
+    free, tiled = columns[:-2], [*rows[-1:], *columns[-2:]]
+    # The rows of a dot product are long: they stay in the cache while the columns run.
+    loops = [*outside, *rows[-1:], *columns] if dots else [*outside, *free, *tiled]
+    vector = -1 if dots or chosen is None else loops.index(chosen)
+    found = tuple(steps.get(id(axis), 1) for axis in loops)
+    return Blocking(tuple(loops), found, tuple(inner), vector, lanes, swapped)
+
+
+def best_tile(
+    rows: int, columns: Sequence[int], registers: int, dots: bool = False
+) -> tuple[int, ...]:
+    """Rows of the tile that covers everything in the least time, then its extent on each axis.
+
+    The columns' counts are given from the innermost axis outwards; an outer one is tiled only
+    where the tile has all of the inner one. Time of a round: one unit per multiply-add or load of
+    a scalar, two per load of a vector, which mostly crosses a cache line, and not less than the
+    eight multiply-adds that must be in flight to hide their latency.
+    """
+    best: tuple[float, tuple[int, ...]] | None = None
+    inner, outer = (*columns, 1, 1)[:2]
+    for height, width, depth in _tiles(rows, inner, outer):
+        count = width * depth
+        if height * count + min(height, count) + 1 >= registers:
+            continue
+        total, bodies = 0.0, 0
+        parts = (_parts(rows, height), _parts(inner, width), _parts(outer, depth))
+        for (h, a), (w, b), (d, c) in product(*parts):
+            loads = 2 * (h + w * d) if dots else h + 2 * w * d
+            total += a * b * c * (max(h * w * d, loads, 8) + 0.5)
+            bodies += 1
+        score = total * (1 + 0.02 * bodies)
+        if best is None or score < best[0] * (1 - 1e-9):
+            best = score, (height, width, depth)[: 1 + len(columns)]
+    return best[1] if best else (1,) * (1 + len(columns))
+
+
+def _tiles(rows: int, inner: int, outer: int) -> Iterator[tuple[int, int, int]]:
+    for height in range(1, min(rows, 14) + 1):
+        for width in range(1, min(inner, 12) + 1):
+            for depth in range(1, min(outer, 12) + 1 if width == inner else 2):
+                yield height, width, depth
+
+
+def _parts(size: int, step: int) -> list[tuple[int, int]]:
+    """Extents of the tiles along an axis, with how many there are."""
+    return [(n, count) for n, count in ((step, size // step), (size % step, 1)) if n and count]
+
+
+def unrolled(inner: Sequence[Axis], accumulators: int) -> int:
+    """How many of the inner axes, from the last one on, are to be unrolled."""
+    work, found = max(accumulators, 1), 0
+    for axis in reversed(inner):
+        work *= axis.size
+        if work > UNROLLED:
+            break
+        found += 1
+    return found
+

@@ -1,0 +1,268 @@
+"""Emission of contractions over axes: a tile of accumulators around loops over the inner axes.
+
+Every element is summed in the order of the inner axes (of dot products, lane by lane): the result
+depends on neither tiles nor threads.
+
+Reference: J. Zhang, F. Franchetti and T. M. Low, "High performance zero-memory overhead direct
+convolutions", 2018.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import product
+
+from lucid.codegen import lowering, memory
+from lucid.codegen.axes import unrolled
+from lucid.codegen.contract import INLINE_COST
+from lucid.codegen.insts import InstEmitter
+from lucid.codegen.items import cost_of
+from lucid.codegen.kernel import AxesKernel
+from lucid.codegen.llvm import FunctionBuilder, Val, const, const_lanes, i64, vector
+
+Pair = tuple[Val, Val]
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """A column of accumulators in a tile.
+
+    Attributes:
+        offset: elements from the tile's first column in the second operand.
+        places: index within the tile along each loop that isn't at its first one.
+        mask: the lanes that exist; None for all.
+    """
+
+    offset: int
+    places: tuple[tuple[int, int], ...]
+    mask: Val | None
+
+
+def emit_axes(b: FunctionBuilder, kernel: AxesKernel, args: Sequence[Val]) -> None:
+    """Append a contraction over axes, and what follows it, to a function."""
+    if 0 not in kernel.body.sizes:
+        AxesEmitter(b, kernel, args).run()
+
+
+class AxesEmitter(InstEmitter):
+    """The loops, and the instructions of the kernel for each vector of finished sums."""
+
+    def __init__(self, b: FunctionBuilder, kernel: AxesKernel, args: Sequence[Val]) -> None:
+        super().__init__(b, kernel.body, args)
+        self.product = kernel
+        self.dtype = kernel.body.args[0]
+        self.element = lowering.MEMORY[self.dtype]
+        self.type = vector(self.element, kernel.lanes)
+        self.dots = kernel.vector < 0 and kernel.lanes > 1
+        work = sum(cost_of(inst.op) for inst in kernel.body.insts[1:] if not inst.has_address)
+        self.sums: Val | None = None
+        if work > INLINE_COST:
+            self.sums = b.alloca(self.element, b.target.registers * kernel.lanes)
+
+    def run(self) -> None:
+        self._prepare()
+        pointers = [
+            self.b.at(self.element, self.args[number], offset)
+            for number, offset in zip(self.product.operands, self.product.offsets, strict=True)
+        ]
+        self._loops(0, (pointers[0], pointers[1]), ())
+
+    def _prepare(self) -> None:
+        """Emit what is the same for all elements."""
+        follows = {0}
+        for number, inst in enumerate(self.kernel.insts[1:], 1):
+            if not follows.isdisjoint(inst.operands):
+                follows.add(number)
+            elif not self.kernel.dims[number] and not inst.is_root:
+                self.emit(number)
+
+    # Loops over the result ----------------------------------------------------------------
+
+    def _loops(self, level: int, pointers: Pair, extents: tuple[int, ...]) -> None:
+        """Open the loops from `level` on; tiles at the end of an axis are smaller."""
+        if level == len(self.product.loops):
+            self._tile(pointers, extents)
+            return
+        axis, step = self.product.loops[level], self.product.steps[level]
+        main = axis.size - axis.size % step
+        if main:
+            with self.b.loop(0, main, step) as loop, self._at(level, loop.index):
+                self._loops(level + 1, self._moved(level, pointers, loop.index), (*extents, step))
+        if main < axis.size:
+            rest, index = axis.size - main, i64(main)
+            with self._at(level, index):
+                self._loops(level + 1, self._moved(level, pointers, index), (*extents, rest))
+
+    @contextmanager
+    def _at(self, dim: int, index: Val) -> Iterator[None]:
+        saved = dict(self.places), dict(self.index)
+        self.enter(dim, index)
+        yield
+        self.places, self.index = saved
+
+    def _moved(self, level: int, pointers: Pair, index: Val) -> Pair:
+        axis = self.product.loops[level]
+        return self._step_from(pointers, index, (axis.a, axis.b))
+
+    def _step_from(self, pointers: Pair, index: Val | int, strides: tuple[int, int]) -> Pair:
+        """Both pointers `index` steps further."""
+        moved = []
+        for pointer, stride in zip(pointers, strides, strict=True):
+            if isinstance(index, int):
+                offset: Val | int = index * stride
+            else:
+                offset = self._times(index, stride) if stride else 0
+            moved.append(self.b.at(self.element, pointer, offset))
+        return moved[0], moved[1]
+
+    # A tile -------------------------------------------------------------------------------
+
+    def _tile(self, pointers: Pair, extents: tuple[int, ...]) -> None:
+        loops, steps = self.product.loops, self.product.steps
+        tiled = [n for n, axis in enumerate(loops) if steps[n] > 1 or n == self.product.vector]
+        row = next((n for n in tiled if loops[n].kind == "row"), -1)
+        height = extents[row] if row >= 0 else 1
+        rows = [i * loops[row].a if i else 0 for i in range(height)]
+        columns = self._columns([n for n in tiled if n != row], extents)
+        sums = [const(self.type, 0)] * (height * len(columns))
+        self.unrolled = unrolled(self.product.inner, len(sums))
+        sums = self._sum(0, sums, pointers, (rows, columns))
+        if self.sums is None:
+            for number, value in enumerate(sums):
+                i, column = number // len(columns), columns[number % len(columns)]
+                places = (((row, i),) if i else ()) + column.places
+                self._finish(value, [(n, i64(at)) for n, at in places], column.mask)
+        else:
+            self._finish_from_memory(sums, row, columns)
+
+    def _columns(self, tiled: Sequence[int], extents: tuple[int, ...]) -> list[_Column]:
+        """All columns of a tile, along the lanes vector by vector."""
+        kernel, ranges = self.product, []
+        for n in tiled:
+            step = kernel.lanes if n == kernel.vector else 1
+            ranges.append([(n, at) for at in range(0, extents[n], step)])
+        found = []
+        for places in product(*ranges):
+            offset, mask = 0, None
+            for n, at in places:
+                offset += at * kernel.loops[n].b
+                if n == kernel.vector:
+                    mask = self._tail(extents[n] - at)
+            found.append(_Column(offset, tuple(p for p in places if p[1]), mask))
+        return found
+
+    def _tail(self, count: int) -> Val | None:
+        lanes = self.product.lanes
+        if count >= lanes or lanes == 1:
+            return None
+        return const_lanes("i1", [lane < count for lane in range(lanes)])
+
+    # Sums ---------------------------------------------------------------------------------
+
+    def _sum(
+        self,
+        level: int,
+        sums: list[Val],
+        pointers: Pair,
+        tile: tuple[Sequence[int], Sequence[_Column]],
+    ) -> list[Val]:
+        """The sums after the inner axes from `level` on."""
+        inner = self.product.inner
+        if level == len(inner):
+            return self._round(sums, pointers, tile, None)
+        axis = inner[level]
+        strides = axis.a, axis.b
+        step = self.product.lanes if self.dots and level == len(inner) - 1 else 1
+        main = axis.size - axis.size % step
+
+        def one(index: Val | int, sums: list[Val]) -> list[Val]:
+            return self._sum(level + 1, sums, self._step_from(pointers, index, strides), tile)
+
+        if len(inner) - level <= self.unrolled or main == step:
+            for index in range(0, main, step):
+                sums = one(index, sums)
+        elif main:
+            with self.b.loop(0, main, step, sums) as loop:
+                loop.carry(*one(loop.index, loop.carried))
+            sums = loop.results
+        if main < axis.size:
+            last = self._step_from(pointers, main, strides)
+            sums = self._round(sums, last, tile, self._tail(axis.size - main))
+        return sums
+
+    def _round(
+        self,
+        sums: Sequence[Val],
+        pointers: Pair,
+        tile: tuple[Sequence[int], Sequence[_Column]],
+        mask: Val | None,
+    ) -> list[Val]:
+        """One multiply-add for each accumulator; the smaller side of the tile stays in registers."""
+        rows, columns = tile
+        result = list(sums)
+
+        def left(i: int) -> Val:
+            pointer = self.b.at(self.element, pointers[0], rows[i])
+            if self.dots:
+                return self._load(pointer, self.product.inner[-1].a, mask)
+            return self.b.splat(self.b.load(self.element, pointer), self.product.lanes)
+
+        def right(j: int) -> Val:
+            pointer = self.b.at(self.element, pointers[1], columns[j].offset)
+            if self.dots:
+                return self._load(pointer, self.product.inner[-1].b, mask)
+            if self.product.vector < 0:
+                return self.b.load(self.element, pointer)
+            stride = self.product.loops[self.product.vector].b
+            return self._load(pointer, stride, columns[j].mask)
+
+        short, long = (left, right) if len(rows) < len(columns) else (right, left)
+        few = [short(n) for n in range(min(len(rows), len(columns)))]
+        for n in range(max(len(rows), len(columns))):
+            value = long(n)
+            for m, other in enumerate(few):
+                i, j = (m, n) if short is left else (n, m)
+                at = i * len(columns) + j
+                result[at] = self.b.muladd(value, other, result[at])
+        return result
+
+    def _load(self, pointer: Val, stride: int, mask: Val | None) -> Val:
+        if stride == 0:
+            return self.b.splat(self.b.load(self.element, pointer), self.product.lanes)
+        return memory.load(self.b, self.dtype, pointer, self.product.lanes, stride, mask)
+
+    # Results ------------------------------------------------------------------------------
+
+    def _finish(self, value: Val, places: Sequence[tuple[int, Val]], mask: Val | None) -> None:
+        """Everything that follows for the lanes of `value`, `places` further than the tile."""
+        saved = dict(self.env), dict(self.wide), dict(self.places), dict(self.index)
+        for dim, index in places:
+            self.enter(dim, index)
+        if self.dots:
+            value = self.b.reduce(value, self.b.add)
+        self.mask, self.lanes = mask, value.lanes
+        self.env[0] = value
+        for number in range(1, len(self.kernel.insts)):
+            self.emit(number)
+        self.env, self.wide, self.places, self.index = saved
+        self.mask = None
+
+    def _finish_from_memory(
+        self, sums: Sequence[Val], row: int, columns: Sequence[_Column]
+    ) -> None:
+        """Finish in a loop over the rows: what is long and emitted for each takes too long."""
+        assert self.sums is not None
+        b, lanes = self.b, self.product.lanes
+        for number, value in enumerate(sums):
+            b.store(value, b.at(self.element, self.sums, number * lanes))
+        with b.loop(0, len(sums) // len(columns)) as rows:
+            first = b.mul(rows.index, len(columns))
+            for number, column in enumerate(columns):
+                at = b.mul(b.add(first, number), lanes)
+                value = b.load(self.type, b.at(self.element, self.sums, at))
+                places = [(n, i64(index)) for n, index in column.places]
+                if row >= 0:
+                    places.append((row, rows.index))
+                self._finish(value, places, column.mask)

@@ -1,0 +1,182 @@
+"""Kernels of products: of two matrices with a batch, or over any axes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lucid.codegen.axes import choose_blocking
+from lucid.codegen.forms import Form, Forms, form
+from lucid.codegen.gemm import Contraction
+from lucid.codegen.items import Item, Layout
+from lucid.codegen.kernel import AxesKernel, Axis, ContractKernel, Inst, LoopKernel
+from lucid.codegen.lowering import ELEMENTS
+from lucid.codegen.nest import analyze, dropped, forms_of, renamed, without_dim
+from lucid.codegen.target import Target
+from lucid.ir.ops.contraction import split_indices
+from lucid.ir.types import DType
+
+
+@dataclass(slots=True)
+class Product:
+    """The loops of a matrix product while they are being chosen.
+
+    Attributes:
+        lead: the batch dims. `dims`: the row and the column dim, -1 where there is one element.
+        sizes: rows, inner, columns.
+        places: where the matrices lie for a batch index. `strides`: am, ak, bk, bn.
+        operands: which arguments the matrices are.
+    """
+
+    lead: list[int]
+    dims: tuple[int, int]
+    sizes: tuple[int, int, int]
+    places: tuple[Form, Form]
+    strides: tuple[int, ...]
+    operands: tuple[int, int] = (0, 1)
+
+    @property
+    def spec(self) -> tuple[tuple[int, int, int], tuple[int, int, int, int]]:
+        am, ak, bk, bn = self.strides
+        return self.sizes, (am, ak, bk, bn)
+
+    def take_batch_as_rows(self, insts: list[Inst], sizes: dict[int, int]) -> list[Inst]:
+        """Where b is the same for a whole batch, and rows follow one another: one product."""
+        while self.lead and self.places[1].coefficient(self.lead[-1]) == 0:
+            batch, (row, column), rows = self.lead[-1], self.dims, self.sizes[0]
+            step = self.places[0].coefficient(batch)
+            if row < 0:
+                self.dims = batch, column
+                self.strides = step, *self.strides[1:]
+            elif step == self.strides[0] * rows and all(
+                f.coefficient(batch) == f.coefficient(row) * rows for f in forms_of(insts)
+            ):
+                insts = [without_dim(inst, batch) for inst in insts]
+            else:
+                break
+            self.sizes = rows * sizes[batch], *self.sizes[1:]
+            self.places = dropped(self.places[0], batch), self.places[1]
+            self.lead.pop()
+        return insts
+
+    def prefers_transposed(self, insts: list[Inst]) -> bool:
+        """Whether more accesses are contiguous along the rows than along the columns."""
+        score = 0
+        row, column = self.dims
+        for inst in insts:
+            if inst.has_address and inst.form is not None:
+                weight = 2 if inst.op == "store" else 1
+                along = inst.form.coefficient(row) == 1, inst.form.coefficient(column) == 1
+                score += weight * (along[0] - along[1])
+        return score > 0
+
+    def transpose(self) -> None:
+        """Make it the product of the transposed matrices, which gives the transposed result."""
+        self.dims = self.dims[::-1]
+        rows, inner, columns = self.sizes
+        self.sizes = columns, inner, rows
+        self.places = self.places[::-1]
+        self.strides = self.strides[::-1]
+        self.operands = self.operands[::-1]
+
+    def kernel(
+        self, insts: list[Inst], sizes: dict[int, int], args: list[DType], scratch: int
+    ) -> ContractKernel:
+        rows, inner, columns = self.sizes
+        kept = [dim for dim in (*self.lead, *self.dims) if dim >= 0]
+        names = {dim: number for number, dim in enumerate(kept)}
+        batch = tuple(sizes[dim] for dim in self.lead)
+        body = LoopKernel(
+            args,
+            (*batch, *(size for size in (rows, columns) if size != 1)),
+            (),
+            names.get(self.dims[1], -1),
+            1,
+            [renamed(inst, names) for inst in insts],
+        )
+        analyze(body)
+        a, b = (place.renamed(names) for place in self.places)
+        strides = self.spec[1]
+        return ContractKernel(
+            body, rows, inner, columns, batch, a, b, strides, self.operands, bool(scratch)
+        )
+
+
+def contraction(
+    dtype: DType, sizes: tuple[int, int, int], strides: tuple[int, int, int, int]
+) -> Contraction:
+    """One product without its batch; strides of axes of one element don't matter."""
+    rows, inner, columns = sizes
+    am, ak, bk, bn = strides
+    if columns == 1 or not inner:
+        bn = 1
+    if inner == 1:
+        ak, bk = 1, columns
+    return Contraction(rows, columns, inner, ELEMENTS[dtype], (am, ak), (bk, bn), (columns, 1))
+
+
+# Over axes ------------------------------------------------------------------------------------
+
+
+def axes_of(item: Item, layouts: Sequence[Layout], forms: Forms) -> list[Axis]:
+    """The loops of a `contract`: those of the result in its order, then those that are summed."""
+    assert item.node is not None
+    lhs, rhs, result = split_indices(item.node.attributes["indices"])
+    a = dict(zip(lhs, layouts[0].strides, strict=True))
+    b = dict(zip(rhs, layouts[1].strides, strict=True))
+    sizes = dict(zip(lhs, item.operands[0].shape, strict=True))
+    sizes.update(zip(rhs, item.operands[1].shape, strict=True))
+    dims = {name: next(iter(f.dims), -1) for name, f in zip(result, forms, strict=True)}
+    found = []
+    for name in (*result, *(name for name in lhs if name not in result)):
+        if sizes[name] == 1:
+            continue
+        kind = "inner" if name not in dims else "row" if name not in b else "column"
+        kind = "batch" if name in dims and name in a and name in b else kind
+        found.append(Axis(kind, sizes[name], a.get(name, 0), b.get(name, 0), dims.get(name, -1)))
+    return found
+
+
+def as_matrices(axes: Sequence[Axis], offsets: tuple[int, int]) -> Product | None:
+    """A product of two matrices for each index of the batch, if the axes are no more than that."""
+    kinds = {kind: [x for x in axes if x.kind == kind] for kind in ("row", "column", "inner")}
+    if any(len(found) > 1 for found in kinds.values()):
+        return None
+    one = Axis("", 1, 0, 0)
+    row, column, inner = (found[0] if found else one for found in kinds.values())
+    lead = [x for x in axes if x.kind == "batch"]
+    return Product(
+        [x.dim for x in lead],
+        (row.dim, column.dim),
+        (row.size, inner.size, column.size),
+        (
+            form(offsets[0], [(x.dim, x.a) for x in lead]),
+            form(offsets[1], [(x.dim, x.b) for x in lead]),
+        ),
+        (row.a, inner.a, inner.b, column.b),
+    )
+
+
+def axes_kernel(
+    axes: Sequence[Axis],
+    insts: list[Inst],
+    args: list[DType],
+    offsets: tuple[int, int],
+    target: Target,
+) -> AxesKernel:
+    """The kernel of a product over axes, of which `insts` are the instructions per element."""
+    blocking = choose_blocking(axes, insts, ELEMENTS[args[0]], target)
+    names = {axis.dim: number for number, axis in enumerate(blocking.loops)}
+    sizes = tuple(axis.size for axis in blocking.loops)
+    body = LoopKernel(args, sizes, (), blocking.vector, 1, [renamed(i, names) for i in insts])
+    analyze(body)
+    return AxesKernel(
+        body,
+        blocking.loops,
+        blocking.steps,
+        blocking.inner,
+        blocking.vector,
+        blocking.lanes,
+        (1, 0) if blocking.swapped else (0, 1),
+        offsets[::-1] if blocking.swapped else offsets,
+    )

@@ -1,0 +1,91 @@
+"""Sums, means and maxima of rows of a table; products with two inputs."""
+
+from __future__ import annotations
+
+import lucid
+from lucid.functions.quantiles import searchsorted
+from lucid.ir.errors import ArgumentError, OptionError, ShapeError
+from lucid.nn.functional.embedding import embedding
+from lucid.tensor.tensor import Tensor
+
+_MODES = ("sum", "mean", "max")
+
+
+def embedding_bag(
+    input: Tensor,
+    weight: Tensor,
+    offsets: Tensor | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    mode: str = "mean",
+    sparse: bool = False,
+    per_sample_weights: Tensor | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int | None = None,
+) -> Tensor:
+    """Reduce the rows that each bag names: shape (bags, weight.shape[1]); an empty bag gives 0.
+
+    input: (bags, n), or a vector with `offsets`, where each bag begins.
+    per_sample_weights: factors of input's shape, for mode "sum". padding_idx: doesn't count.
+    """
+    if mode not in _MODES:
+        raise OptionError(f"embedding_bag: mode has to be one of sum, mean or max, not {mode!r}")
+    if per_sample_weights is not None and mode != "sum":
+        raise OptionError("embedding_bag: per_sample_weights only works with mode='sum'")
+    if (input.ndim == 1) != (offsets is not None) or input.ndim not in (1, 2):
+        raise ArgumentError(
+            f"embedding_bag: takes a matrix of bags, or a vector and offsets, not {input.type}"
+        )
+    rows = embedding(input, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse)
+    counts = lucid.ones_like(rows.detach()[..., :1])
+    if padding_idx is not None:
+        counts = (input != padding_idx % weight.shape[0]).to(rows.dtype).unsqueeze(-1)
+    if per_sample_weights is not None:
+        rows = rows * per_sample_weights.unsqueeze(-1)
+    if offsets is None:
+        return _reduced_rows(rows, counts, mode)
+    if include_last_offset:
+        offsets = offsets[:-1]
+    bag = searchsorted(offsets, lucid.arange(input.shape[0]), right=True) - 1
+    return _reduced_bags(rows, counts, bag, offsets.shape[0], mode)
+
+
+def _reduced_rows(rows: Tensor, counts: Tensor, mode: str) -> Tensor:
+    if mode == "max":
+        top = rows.masked_fill(counts == 0, -float("inf")).amax(1)
+        return top.masked_fill(counts.sum(1) == 0, 0.0)
+    total = (rows * counts).sum(1)
+    return total / counts.sum(1).clamp(min=1.0) if mode == "mean" else total
+
+
+def _reduced_bags(rows: Tensor, counts: Tensor, bag: Tensor, bags: int, mode: str) -> Tensor:
+    zeros = lucid.zeros(bags, rows.shape[1], dtype=rows.dtype)
+    if mode == "max":
+        at = bag.unsqueeze(1).expand(rows.shape)
+        masked = rows.masked_fill(counts == 0, -float("inf"))
+        top = zeros.scatter_reduce(0, at, masked, "amax", include_self=False)
+        return top.masked_fill(top == -float("inf"), 0.0)
+    total = zeros.index_add(0, bag, rows * counts)
+    if mode == "sum":
+        return total
+    size = lucid.zeros(bags, 1, dtype=rows.dtype).index_add(0, bag, counts)
+    return total / size.clamp(min=1.0)
+
+
+def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """input1 @ weight[k] @ input2 + bias[k] for each k.
+
+    Shapes: (*, a), (*, b), weight (n, a, b), bias (n,); result (*, n).
+    """
+    fits = weight.ndim == 3 and input1.shape[:-1] == input2.shape[:-1]
+    if not fits or (input1.shape[-1], input2.shape[-1]) != tuple(weight.shape[1:]):
+        raise ShapeError(
+            "bilinear: (*, a), (*, b) and weight (n, a, b) are needed\n"
+            f"  input1: {input1.type}\n  input2: {input2.type}\n  weight: {weight.type}"
+        )
+    n, a, b = weight.shape
+    left = input1.reshape(-1, a) @ weight.permute(1, 0, 2).reshape(a, n * b)
+    product = (left.reshape(-1, n, b) * input2.reshape(-1, 1, b)).sum(-1)
+    result = product.reshape(*input1.shape[:-1], n)
+    return result if bias is None else result + bias

@@ -1,0 +1,170 @@
+"""Losses on pairs, triples and margins, and on parameters of distributions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from lucid.ir.errors import OptionError, ShapeError
+from lucid.nn.functional.activation import logsigmoid
+from lucid.nn.functional.calls import where
+from lucid.nn.functional.distance import cosine_similarity, pairwise_distance
+from lucid.nn.functional.reduction import reduce_loss
+from lucid.tensor.tensor import Tensor
+
+_LOG_2_PI = math.log(2 * math.pi)
+
+
+def _minimum(x: Tensor, y: Tensor) -> Tensor:
+    return x.minimum(y)
+
+
+def triplet_margin_loss(
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    margin: float = 1.0,
+    p: float = 2.0,
+    eps: float = 1e-6,
+    swap: bool = False,
+    reduction: str = "mean",
+) -> Tensor:
+    """max(d(anchor, positive) - d(anchor, negative) + margin, 0) for the p-norm, reduced.
+
+    swap: the negative's distance is the smaller of those to anchor and positive.
+    """
+
+    def distance(x: Tensor, y: Tensor) -> Tensor:
+        return pairwise_distance(x, y, p, eps)
+
+    return triplet_margin_with_distance_loss(
+        anchor, positive, negative, distance_function=distance, margin=margin, swap=swap,
+        reduction=reduction,
+    )  # fmt: skip
+
+
+def triplet_margin_with_distance_loss(
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    *,
+    distance_function: Callable[[Tensor, Tensor], Tensor] | None = None,
+    margin: float = 1.0,
+    swap: bool = False,
+    reduction: str = "mean",
+) -> Tensor:
+    """As `triplet_margin_loss`, with a distance of the caller's."""
+    distance = pairwise_distance if distance_function is None else distance_function
+    near, far = distance(anchor, positive), distance(anchor, negative)
+    if swap:
+        far = _minimum(far, distance(positive, negative))
+    return reduce_loss((near - far + margin).clamp(min=0.0), reduction)
+
+
+def cosine_embedding_loss(
+    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: str = "mean"
+) -> Tensor:
+    """1 - cos where the target is 1, max(cos - margin, 0) where it is -1; reduced."""
+    cosine = cosine_similarity(input1, input2, -1)
+    apart = (cosine - margin).clamp(min=0.0)
+    loss = where(target == 1, 1.0 - cosine, where(target == -1, apart, cosine * 0.0))
+    return reduce_loss(loss, reduction)
+
+
+def margin_ranking_loss(
+    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: str = "mean"
+) -> Tensor:
+    """max(-target * (input1 - input2) + margin, 0), reduced."""
+    return reduce_loss((-target * (input1 - input2) + margin).clamp(min=0.0), reduction)
+
+
+def hinge_embedding_loss(
+    input: Tensor, target: Tensor, margin: float = 1.0, reduction: str = "mean"
+) -> Tensor:
+    """input where the target is 1, max(margin - input, 0) where it is -1; reduced."""
+    apart = where(target == 1, 0.0, (margin - input).clamp(min=0.0))
+    return reduce_loss(apart + where(target == -1, 0.0, input), reduction)
+
+
+def soft_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+    """log(1 + exp(-target * input)), reduced."""
+    return reduce_loss(-logsigmoid(target * input), reduction)
+
+
+def multilabel_soft_margin_loss(
+    input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
+) -> Tensor:
+    """Binary cross entropy of each class, averaged over the last axis; reduced."""
+    loss = -(target * logsigmoid(input) + (1.0 - target) * logsigmoid(-input))
+    if weight is not None:
+        loss = loss * weight
+    return reduce_loss(loss.mean(-1), reduction)
+
+
+def gaussian_nll_loss(
+    input: Tensor,
+    target: Tensor,
+    var: Tensor | float,
+    full: bool = False,
+    eps: float = 1e-6,
+    reduction: str = "mean",
+) -> Tensor:
+    """Negative log likelihood of a normal distribution with mean `input` and variance `var`.
+
+    The variance is eps at least, where no gradient enters. full: with the constant term.
+    """
+    if isinstance(var, float):
+        var = input.detach() * 0.0 + var
+    if var.ndim != input.ndim and var.shape == input.shape[:-1]:
+        var = var.unsqueeze(-1)
+    safe = var.detach().clamp(min=eps) + (var - var.detach())
+    loss = 0.5 * (safe.log() + (input - target) ** 2 / safe)
+    return reduce_loss(loss + 0.5 * _LOG_2_PI if full else loss, reduction)
+
+
+def poisson_nll_loss(
+    input: Tensor,
+    target: Tensor,
+    log_input: bool = True,
+    full: bool = False,
+    eps: float = 1e-8,
+    reduction: str = "mean",
+) -> Tensor:
+    """Negative log likelihood of a Poisson distribution with (the logarithm of) rate `input`.
+
+    full: with Stirling's approximation of log(target!).
+    """
+    if log_input:
+        loss = input.exp() - target * input
+    else:
+        loss = input - target * (input + eps).log()
+    if full:
+        count = where(target > 1, target, 1.0)
+        stirling = count * count.log() - count + 0.5 * (2 * math.pi * count).log()
+        loss = loss + where(target > 1, stirling, 0.0)
+    return reduce_loss(loss, reduction)
+
+
+def multi_margin_loss(
+    input: Tensor,
+    target: Tensor,
+    p: int = 1,
+    margin: float = 1.0,
+    weight: Tensor | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """Mean over the other classes of max(margin - input[target] + input, 0) ** p; reduced.
+
+    Shapes: input (n, c), target (n,).
+    """
+    if p not in (1, 2):
+        raise OptionError("multi_margin_loss: only p == 1 and p == 2 supported")
+    if input.ndim != 2 or target.shape != input.shape[:1]:
+        raise ShapeError(f"multi_margin_loss: (n, c) and (n,), not {input.type} and {target.type}")
+    classes = target.unsqueeze(1)
+    violation = (margin - input.gather(1, classes) + input).clamp(min=0.0)
+    loss = violation if p == 1 else violation * violation
+    if weight is not None:
+        loss = loss * weight[target].unsqueeze(1)
+    loss = loss.scatter(1, classes, 0.0)
+    return reduce_loss(loss.sum(1) / input.shape[1], reduction)

@@ -1,0 +1,323 @@
+"""Recurrent layers: cells, and layers that unroll them over a sequence."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from operator import itemgetter
+from typing import Any
+
+import lucid
+from lucid.device import check_device
+from lucid.ir.errors import OptionError, ShapeError
+from lucid.ir.types import DType
+from lucid.nn import init
+from lucid.nn.functional.activation import relu
+from lucid.nn.functional.dropout import dropout as drop
+from lucid.nn.functional.linear import linear
+from lucid.nn.module import Module
+from lucid.nn.parameter import Parameter
+from lucid.nn.tracing import live_attribute
+from lucid.tensor.tensor import Tensor
+
+State = Any  # h, or (h, c)
+Step = Callable[[Tensor, State, Tensor, Tensor | None], State]
+
+
+def rnn_step(activation: Callable[[Tensor], Tensor]) -> Step:
+    """The step of an Elman network: activation(projected input + W h + b)."""
+
+    def step(x: Tensor, h: State, weight: Tensor, bias: Tensor | None) -> State:
+        return activation(x + linear(h, weight, bias))
+
+    return step
+
+
+def lstm_step(x: Tensor, state: State, weight: Tensor, bias: Tensor | None) -> State:
+    """One step of a long short-term memory; gates in the order i, f, g, o.
+
+    Reference: Hochreiter and Schmidhuber, "Long Short-Term Memory", 1997.
+    """
+    h, c = state
+    i, f, g, o = (x + linear(h, weight, bias)).chunk(4, -1)
+    c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+    return o.sigmoid() * c.tanh(), c
+
+
+def gru_step(x: Tensor, h: State, weight: Tensor, bias: Tensor | None) -> State:
+    """One step of a gated recurrent unit; gates in the order r, z, n.
+
+    Reference: Cho et al., "Learning Phrase Representations using RNN Encoder-Decoder", 2014.
+    """
+    reset_x, update_x, new_x = x.chunk(3, -1)
+    reset_h, update_h, new_h = linear(h, weight, bias).chunk(3, -1)
+    reset, update = (reset_x + reset_h).sigmoid(), (update_x + update_h).sigmoid()
+    new = (new_x + reset * new_h).tanh()
+    return new + update * (h - new)
+
+
+_TANH = rnn_step(lambda x: x.tanh())
+_RELU = rnn_step(relu)
+
+
+def _activation(nonlinearity: str) -> Step:
+    if nonlinearity not in ("tanh", "relu"):
+        raise OptionError(f"Unknown nonlinearity: {nonlinearity}")
+    return _TANH if nonlinearity == "tanh" else _RELU
+
+
+class _Recurrent(Module):
+    """Weights of one or more cells, uniform in [-1/sqrt(hidden_size), 1/sqrt(hidden_size))."""
+
+    gates = 1
+    hidden_size: int
+
+    def _add_weights(self, suffix: str, inputs: int, bias: bool, dtype: DType | None) -> None:
+        rows, hidden = self.gates * self.hidden_size, self.hidden_size
+        shapes: dict[str, tuple[int, ...]] = {"weight_ih": (rows, inputs)}
+        shapes["weight_hh"] = (rows, hidden)
+        if bias:
+            shapes |= {"bias_ih": (rows,), "bias_hh": (rows,)}
+        for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
+            made = Parameter(lucid.empty(shapes[name], dtype=dtype)) if name in shapes else None
+            if made is not None or not suffix:
+                self.register_parameter(name + suffix, made)
+
+    def reset_parameters(self) -> None:
+        """Draw all weights anew."""
+        bound = 1 / math.sqrt(self.hidden_size) if self.hidden_size else 0.0
+        for parameter in self.parameters():
+            init.uniform_(parameter, -bound, bound)
+
+    def _has_cell(self) -> bool:
+        return False
+
+    def _zeros(self, x: Tensor, *shape: int) -> State:
+        h = lucid.zeros(shape, dtype=x.dtype)
+        return (h, lucid.zeros(shape, dtype=x.dtype)) if self._has_cell() else h
+
+
+class _Cell(_Recurrent):
+    """One step: `cell(input, state)`. Shapes: input (n, i) or (i,), state (n, h) or (h,)."""
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        device: object = None,
+        dtype: DType | None = None,
+    ) -> None:
+        super().__init__()
+        check_device(device, type(self).__name__)
+        self.input_size = input_size
+        self.hidden_size = hidden_size
+        self.bias = bias
+        self._add_weights("", input_size, bias, dtype)
+        self.reset_parameters()
+
+    def _step(self) -> Step:
+        raise NotImplementedError
+
+    def forward(self, input: Tensor, hx: State = None) -> State:
+        if input.ndim not in (1, 2) or input.shape[-1] != self.input_size:
+            raise ShapeError(
+                f"{type(self).__name__}: input has to be (n, {self.input_size}) or "
+                f"({self.input_size},), not {input.type}"
+            )
+        state = self._zeros(input, *input.shape[:-1], self.hidden_size) if hx is None else hx
+        projected = linear(input, self.weight_ih, self.bias_ih)
+        return self._step()(projected, state, self.weight_hh, self.bias_hh)
+
+    def extra_repr(self) -> str:
+        return f"{self.input_size}, {self.hidden_size}" + ("" if self.bias else ", bias=False")
+
+
+class RNNCell(_Cell):
+    """h' = tanh(W x + b + U h + c), or with relu."""
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        nonlinearity: str = "tanh",
+        device: object = None,
+        dtype: DType | None = None,
+    ) -> None:
+        super().__init__(input_size, hidden_size, bias, device, dtype)
+        self.nonlinearity = nonlinearity
+
+    def _step(self) -> Step:
+        return _activation(self.nonlinearity)
+
+
+class LSTMCell(_Cell):
+    """One step of an LSTM: the state, given and returned, is (h, c)."""
+
+    gates = 4
+
+    def _has_cell(self) -> bool:
+        return True
+
+    def _step(self) -> Step:
+        return lstm_step
+
+
+class GRUCell(_Cell):
+    """One step of a GRU."""
+
+    gates = 3
+
+    def _step(self) -> Step:
+        return gru_step
+
+
+class _Layers(_Recurrent):
+    """Layers of cells, unrolled over the sequence; `layer(input, state)` -> (outputs, state).
+
+    Shapes: input (l, n, i), with batch_first (n, l, i), or (l, i); outputs the same with d * h for
+    i; each state (layers * d, n, h), where d is 2 if bidirectional, else 1.
+    dropout: what all layers but the last one drop of their outputs while training.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        device: object = None,
+        dtype: DType | None = None,
+    ) -> None:
+        super().__init__()
+        check_device(device, type(self).__name__)
+        if not 0.0 <= dropout <= 1.0:
+            raise OptionError("dropout should be a number in range [0, 1]")
+        self.input_size = input_size
+        self.hidden_size = hidden_size
+        self.num_layers = num_layers
+        self.bias = bias
+        self.batch_first = batch_first
+        self.dropout = dropout
+        self.bidirectional = bidirectional
+        for layer in range(num_layers):
+            width = input_size if layer == 0 else hidden_size * (2 if bidirectional else 1)
+            for direction in self._directions():
+                self._add_weights(f"_l{layer}{direction}", width, bias, dtype)
+        self.reset_parameters()
+
+    def _directions(self) -> tuple[str, ...]:
+        return ("", "_reverse") if self.bidirectional else ("",)
+
+    def _step(self) -> Step:
+        raise NotImplementedError
+
+    def flatten_parameters(self) -> None:
+        """Nothing to do: the weights need no special place."""
+
+    def forward(self, input: Tensor, hx: State = None) -> tuple[Tensor, State]:
+        single = input.ndim == 2
+        if input.ndim not in (2, 3) or input.shape[-1] != self.input_size:
+            raise ShapeError(
+                f"{type(self).__name__}: input must be of 2 or 3 axes, the last one of size "
+                f"{self.input_size}, not {input.type}"
+            )
+        x = input.unsqueeze(1) if single else input
+        if self.batch_first and not single:
+            x = x.transpose(0, 1)
+        rows = self.num_layers * len(self._directions())
+        if hx is None:
+            state = self._zeros(x, rows, x.shape[1], self.hidden_size)
+        else:
+            state = _each(hx, lambda h: h.unsqueeze(1)) if single else hx
+        x, state = self._run(x, state)
+        if single:
+            return x.squeeze(1), _each(state, lambda h: h.squeeze(1))
+        return (x.transpose(0, 1) if self.batch_first else x), state
+
+    def _run(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        ends: list[State] = []
+        for layer in range(self.num_layers):
+            outputs = []
+            for direction in self._directions():
+                start = _each(state, itemgetter(len(ends)))
+                output, end = self._unrolled(x, start, f"_l{layer}{direction}", bool(direction))
+                outputs.append(output)
+                ends.append(end)
+            x = outputs[0] if len(outputs) == 1 else lucid.cat(outputs, -1)
+            if layer < self.num_layers - 1 and self.training:
+                x = drop(x, live_attribute(self, "dropout"), True)
+        if self._has_cell():
+            return x, tuple(lucid.stack([end[i] for end in ends]) for i in (0, 1))
+        return x, lucid.stack(ends)
+
+    def _unrolled(
+        self, x: Tensor, state: State, suffix: str, backwards: bool
+    ) -> tuple[Tensor, State]:
+        """One layer in one direction; the input's projections are one product for all steps."""
+        names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh") if self.bias else _WEIGHTS
+        weights = [getattr(self, name + suffix) for name in names]
+        w_x, w_h, b_x, b_h = weights if self.bias else (*weights, None, None)
+        step, projected = self._step(), linear(x, w_x, b_x)
+        outputs: list[Tensor] = []
+        for t in reversed(range(x.shape[0])) if backwards else range(x.shape[0]):
+            state = step(projected[t], state, w_h, b_h)
+            outputs.append(state[0] if self._has_cell() else state)
+        if backwards:
+            outputs.reverse()
+        return lucid.stack(outputs), state
+
+    def extra_repr(self) -> str:
+        parts = [f"{self.input_size}, {self.hidden_size}"]
+        defaults = {"num_layers": 1, "bias": True, "batch_first": False, "dropout": 0.0}
+        for name, default in (defaults | {"bidirectional": False}).items():
+            value = getattr(self, name)
+            if value != default:
+                parts.append(f"{name}={value}")
+        return ", ".join(parts)
+
+
+_WEIGHTS = ("weight_ih", "weight_hh")
+
+
+def _each(state: State, function: Callable[[Tensor], Tensor]) -> State:
+    return tuple(map(function, state)) if isinstance(state, (tuple, list)) else function(state)
+
+
+class RNN(_Layers):
+    """Elman networks with tanh or relu."""
+
+    def __init__(self, *args: Any, nonlinearity: str = "tanh", **kwargs: Any) -> None:
+        if len(args) > 3 and isinstance(args[3], str):  # PyTorch has it in fourth place
+            args, nonlinearity = (*args[:3], *args[4:]), args[3]
+        _activation(nonlinearity)
+        super().__init__(*args, **kwargs)
+        self.nonlinearity = nonlinearity
+
+    def _step(self) -> Step:
+        return _activation(self.nonlinearity)
+
+
+class LSTM(_Layers):
+    """Long short-term memories; the state is (h, c)."""
+
+    gates = 4
+
+    def _has_cell(self) -> bool:
+        return True
+
+    def _step(self) -> Step:
+        return lstm_step
+
+
+class GRU(_Layers):
+    """Gated recurrent units."""
+
+    gates = 3
+
+    def _step(self) -> Step:
+        return gru_step

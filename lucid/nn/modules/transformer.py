@@ -1,0 +1,214 @@
+"""Encoder and decoder layers of the transformer, and stacks of them.
+
+Reference: Vaswani et al., "Attention Is All You Need", 2017.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from typing import Any
+
+import lucid
+from lucid.ir.errors import OptionError
+from lucid.ir.types import DType
+from lucid.nn.functional.activation import gelu, relu
+from lucid.nn.module import Module
+from lucid.nn.modules.attention import MultiheadAttention
+from lucid.nn.modules.container import ModuleList
+from lucid.nn.modules.dropout import Dropout
+from lucid.nn.modules.linear import Linear
+from lucid.nn.modules.normalization import LayerNorm
+from lucid.tensor.tensor import Tensor
+
+Activation = Callable[[Tensor], Tensor]
+
+
+def _activation(activation: str | Activation) -> Activation:
+    if not isinstance(activation, str):
+        return activation
+    if activation not in ("relu", "gelu"):
+        raise OptionError(f"activation should be relu/gelu, not {activation}")
+    return relu if activation == "relu" else gelu
+
+
+class _Layer(Module):
+    """Attention to oneself, then two affine maps; each added to its input and normalized."""
+
+    attentions: tuple[str, ...] = ("self_attn",)
+
+    def __init__(
+        self,
+        d_model: int,
+        nhead: int,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: str | Activation = "relu",
+        layer_norm_eps: float = 1e-5,
+        batch_first: bool = False,
+        norm_first: bool = False,
+        bias: bool = True,
+        device: object = None,
+        dtype: DType | None = None,
+    ) -> None:
+        super().__init__()
+        options: dict[str, Any] = {"bias": bias, "device": device, "dtype": dtype}
+        for name in self.attentions:
+            made = MultiheadAttention(d_model, nhead, dropout, batch_first=batch_first, **options)
+            self.add_module(name, made)
+        self.linear1 = Linear(d_model, dim_feedforward, **options)
+        self.dropout = Dropout(dropout)
+        self.linear2 = Linear(dim_feedforward, d_model, **options)
+        self.norm_first = norm_first
+        for i in range(len(self.attentions) + 1):
+            self.add_module(f"norm{i + 1}", LayerNorm(d_model, eps=layer_norm_eps, **options))
+        for i in range(len(self.attentions) + 1):
+            self.add_module(f"dropout{i + 1}", Dropout(dropout))
+        self.activation = _activation(activation)
+
+    def _attended(self, name: str, dropout: str, x: Tensor, memory: Tensor, **masks: Any) -> Tensor:
+        attended, _ = getattr(self, name)(x, memory, memory, need_weights=False, **masks)
+        result: Tensor = getattr(self, dropout)(attended)
+        return result
+
+    def _fed_forward(self, dropout: str, x: Tensor) -> Tensor:
+        inner = self.dropout(self.activation(self.linear1(x)))
+        result: Tensor = getattr(self, dropout)(self.linear2(inner))
+        return result
+
+    def _added(self, norm: str, x: Tensor, block: Activation) -> Tensor:
+        """x + block(x), normalized before the block or after the sum."""
+        normalize = getattr(self, norm)
+        result: Tensor
+        result = x + block(normalize(x)) if self.norm_first else normalize(x + block(x))
+        return result
+
+
+class TransformerEncoderLayer(_Layer):
+    """Attention to oneself and a feed-forward network."""
+
+    def forward(
+        self,
+        src: Tensor,
+        src_mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None,
+        is_causal: bool = False,
+    ) -> Tensor:
+        masks = {"attn_mask": src_mask, "key_padding_mask": src_key_padding_mask}
+        x = self._added(
+            "norm1", src, lambda x: self._attended("self_attn", "dropout1", x, x, **masks)
+        )
+        return self._added("norm2", x, lambda x: self._fed_forward("dropout2", x))
+
+
+class TransformerDecoderLayer(_Layer):
+    """Attention to oneself and to the memory, and a feed-forward network."""
+
+    attentions = ("self_attn", "multihead_attn")
+
+    def forward(
+        self,
+        tgt: Tensor,
+        memory: Tensor,
+        tgt_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        tgt_key_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None,
+        tgt_is_causal: bool = False,
+        memory_is_causal: bool = False,
+    ) -> Tensor:
+        own = {"attn_mask": tgt_mask, "key_padding_mask": tgt_key_padding_mask}
+        cross = {"attn_mask": memory_mask, "key_padding_mask": memory_key_padding_mask}
+        x = self._added(
+            "norm1", tgt, lambda x: self._attended("self_attn", "dropout1", x, x, **own)
+        )
+        x = self._added(
+            "norm2", x, lambda x: self._attended("multihead_attn", "dropout2", x, memory, **cross)
+        )
+        return self._added("norm3", x, lambda x: self._fed_forward("dropout3", x))
+
+
+class _Stack(Module):
+    """Copies of a layer, one after the other, and a last normalization."""
+
+    def __init__(
+        self, layer: Module, num_layers: int, norm: Module | None = None, *ignored: Any, **more: Any
+    ) -> None:
+        super().__init__()
+        self.layers = ModuleList([copy.deepcopy(layer) for _ in range(num_layers)])
+        self.num_layers = num_layers
+        self.norm = norm
+
+    def _passed(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        for layer in self.layers:
+            x = layer(x, *args, **kwargs)
+        return x if self.norm is None else self.norm(x)
+
+
+class TransformerEncoder(_Stack):
+    """Encoder layers, one after the other."""
+
+    def forward(
+        self,
+        src: Tensor,
+        mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None,
+        is_causal: bool | None = None,
+    ) -> Tensor:
+        return self._passed(src, src_mask=mask, src_key_padding_mask=src_key_padding_mask)
+
+
+class TransformerDecoder(_Stack):
+    """Decoder layers, one after the other."""
+
+    def forward(self, tgt: Tensor, memory: Tensor, *masks: Any, **named: Any) -> Tensor:
+        return self._passed(tgt, memory, *masks, **named)
+
+
+def generate_square_subsequent_mask(
+    sz: int, device: object = None, dtype: DType | None = None
+) -> Tensor:
+    """The causal mask (sz, sz): 0 on and below the diagonal, -inf above."""
+    return lucid.full((sz, sz), -math.inf, dtype=dtype).triu(1)
+
+
+class Transformer(Module):
+    """An encoder and a decoder that attends to its result."""
+
+    def __init__(
+        self,
+        d_model: int = 512,
+        nhead: int = 8,
+        num_encoder_layers: int = 6,
+        num_decoder_layers: int = 6,
+        *args: Any,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__()
+        encoder = TransformerEncoderLayer(d_model, nhead, *args, **kwargs)
+        decoder = TransformerDecoderLayer(d_model, nhead, *args, **kwargs)
+        eps, bias = encoder.norm1.eps, encoder.norm1.bias is not None
+        ends = [LayerNorm(d_model, eps=eps, bias=bias) for _ in range(2)]
+        self.encoder = TransformerEncoder(encoder, num_encoder_layers, ends[0])
+        self.decoder = TransformerDecoder(decoder, num_decoder_layers, ends[1])
+        self.d_model, self.nhead = d_model, nhead
+
+    generate_square_subsequent_mask = staticmethod(generate_square_subsequent_mask)
+
+    def forward(
+        self,
+        src: Tensor,
+        tgt: Tensor,
+        src_mask: Tensor | None = None,
+        tgt_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None,
+        tgt_key_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None,
+    ) -> Tensor:
+        memory = self.encoder(src, src_mask, src_key_padding_mask)
+        result: Tensor = self.decoder(
+            tgt, memory, tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask
+        )
+        return result

@@ -1,0 +1,90 @@
+"""Dumps read like the user's program: names of inputs, of what lines assign, and each stage."""
+
+from __future__ import annotations
+
+import lucid
+import lucid.nn.functional as F
+from lucid import nn
+from lucid.autograd import Function
+from lucid.compiler.names import assigned_name
+from lucid.ir import parse
+from lucid.ir.location import Location
+
+
+class Swish(Function):
+    @staticmethod
+    def forward(ctx, x):
+        gate = lucid.sigmoid(x)
+        ctx.save_for_backward(x, gate)
+        return x * gate
+
+    @staticmethod
+    def backward(ctx, g):
+        x, gate = ctx.saved_tensors
+        return g * gate * (1 + x * (1 - gate))
+
+
+def trained():
+    layer = nn.Linear(4, 3)
+    opt = lucid.optim.SGD(layer.parameters(), lr=0.1, momentum=0.9)
+
+    @lucid.compile
+    def step(batch, target):
+        opt.zero_grad()
+        hidden = Swish.apply(layer(batch))
+        loss = F.mse_loss(hidden, target)
+        loss.backward()
+        opt.step()
+        return loss
+
+    step(lucid.ones(5, 4), lucid.zeros(5, 3))
+    return step
+
+
+def test_names_are_the_users():
+    text = trained().dump_ir()
+    for line in (
+        "  arg   %batch: f32[5,4]",
+        "  arg   %target: f32[5,3]",
+        "%layer_weight: f32[3,4]",
+        '= "layer.weight"  // written',
+        "  live  %lr: f64[]",
+        "opt.param_groups[0]['lr']",
+        "opt.state[layer.weight]['momentum_buffer']",
+        ", %hidden = call Swish(",
+        "  %loss = ",
+        "  return %loss, ",
+        "function Swish(",
+        "  %gate = sigmoid %",
+    ):
+        assert line in text, text
+
+
+def test_every_stage_of_the_graph_parses_back():
+    step = trained()
+    assert list(step.stages)[:3] == ["trace", "inline", "optimize"]
+    for name in ("trace", "inline", "optimize"):
+        assert str(parse(step.stages[name])) == step.stages[name]
+    assert "call Swish" in step.stages["trace"] and "call" not in step.stages["inline"]
+    assert {"kernels", "buffers", "llvm"} <= set(step.stages)
+    assert step.dump_llvm() == step.stages["llvm"] and step.dump_ir() == step.stages["trace"]
+
+
+def test_what_a_line_assigns():
+    cases = {
+        "h = F.relu(z)": "h",
+        "self.hidden = h": "hidden",
+        "loss: Tensor = a + b": "loss",
+        "y += x": "y",
+        "out = step(": "out",
+        "a, b = c": "",
+        "a = b = c": "",
+        "x[0] = 1": "",
+        "return x": "",
+        "if x == y:": "",
+        "f(a=1)": "",
+        "f(a=1,": "",
+        "": "",
+    }
+    for text, name in cases.items():
+        assert assigned_name(Location("train.py", 1, text)) == name, text

@@ -1,0 +1,270 @@
+"""Training loops as people write them: one trace, and the same numbers as in eager."""
+
+from __future__ import annotations
+
+import pytest
+
+import lucid
+import lucid.nn.functional as F
+from lucid import nn
+from lucid.optim import lr_scheduler
+
+OPTIMIZERS = {
+    "sgd": lambda p: lucid.optim.SGD(p, lr=0.05),
+    "momentum": lambda p: lucid.optim.SGD(p, lr=0.05, momentum=0.9, nesterov=True),
+    "decay": lambda p: lucid.optim.SGD(p, lr=0.05, momentum=0.9, weight_decay=0.1),
+    "adam": lambda p: lucid.optim.Adam(p, lr=0.01),
+    "adamw": lambda p: lucid.optim.AdamW(p, lr=0.01, weight_decay=0.1),
+    "amsgrad": lambda p: lucid.optim.Adam(p, lr=0.01, amsgrad=True),
+    "rmsprop": lambda p: lucid.optim.RMSprop(p, lr=0.01, momentum=0.5, centered=True),
+}
+SCHEDULES = {
+    "none": lambda opt: None,
+    "step": lambda opt: lr_scheduler.StepLR(opt, 2, 0.5),
+    "cosine": lambda opt: lr_scheduler.CosineAnnealingLR(opt, T_max=8),
+    "lambda": lambda opt: lr_scheduler.LambdaLR(opt, lambda epoch: 1 / (1 + epoch)),
+}
+
+
+def make_model():
+    return nn.Sequential(
+        nn.Linear(4, 8, bias=False), nn.BatchNorm1d(8), nn.GELU(), nn.Dropout(0.3), nn.Linear(8, 3)
+    )
+
+
+def batch(i):
+    x = lucid.sin(lucid.arange(24.0).reshape(6, 4) * (i + 1))
+    return x, (lucid.arange(6) + i) % 3
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_a_loop_is_traced_once(agree, optimizer, schedule):
+    def scenario(compile):
+        model = make_model()
+        opt = OPTIMIZERS[optimizer](model.parameters())
+        scheduler = SCHEDULES[schedule](opt)
+
+        @compile
+        def step(x, y):
+            opt.zero_grad()
+            loss = F.cross_entropy(model(x), y)
+            loss.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            opt.step()
+            return loss
+
+        losses = []
+        for i in range(5):
+            losses.append(step(*batch(i)).detach())
+            if scheduler is not None:
+                scheduler.step()
+        state = [list(entry.values()) for entry in opt.state_dict()["state"].values()]
+        return [losses, model, state, lucid.rand(2)]
+
+    agree(scenario, traces=1)
+
+
+@pytest.mark.parametrize("schedule", ["step", "cosine", "lambda"])
+def test_the_scheduler_may_step_inside(agree, schedule):
+    def scenario(compile):
+        model = nn.Linear(4, 3)
+        opt = lucid.optim.Adam(model.parameters(), lr=0.1)
+        scheduler = SCHEDULES[schedule](opt)
+
+        @compile
+        def step(x, y):
+            opt.zero_grad()
+            loss = F.cross_entropy(model(x), y)
+            loss.backward()
+            opt.step()
+            scheduler.step()
+            return loss
+
+        losses, rates = [], []
+        for i in range(5):
+            losses.append(step(*batch(i)).detach())
+            rates.append(opt.param_groups[0]["lr"])
+        return [losses, rates, scheduler.last_epoch, model]
+
+    agree(scenario, traces=1)
+
+
+def test_a_scheduler_in_a_trace_that_fails_does_not_move(agree):
+    def scenario(compile):
+        model = nn.Linear(4, 3)
+        opt = lucid.optim.SGD(model.parameters(), lr=0.1)
+        scheduler = lr_scheduler.StepLR(opt, 1, 0.5)
+
+        @compile
+        def step(x):
+            scheduler.step()
+            raise ValueError
+
+        with pytest.raises(ValueError):
+            step(lucid.ones(2))
+        return [opt.param_groups[0]["lr"] if compile(abs)._mode == "native" else 0.1]
+
+    agree(scenario)
+
+
+def test_train_and_evaluate_alternate(agree):
+    def scenario(compile):
+        model = make_model()
+        opt = lucid.optim.AdamW(model.parameters(), lr=0.01)
+
+        @compile
+        def step(x, y):
+            opt.zero_grad()
+            loss = F.cross_entropy(model(x), y)
+            loss.backward()
+            opt.step()
+            return loss
+
+        @compile
+        def accuracy(x, y):
+            with lucid.no_grad():
+                return (model(x).argmax(1) == y).float().mean()
+
+        found = []
+        for i in range(3):
+            model.train()
+            found += [step(*batch(i)).detach(), step(*batch(i + 5)).detach()]
+            model.eval()
+            found.append(accuracy(*batch(0)))
+        return [found, model]
+
+    agree(scenario, traces=2)
+
+
+def test_a_closure_of_the_optimizer(agree):
+    def scenario(compile):
+        model = nn.Linear(4, 3)
+        opt = lucid.optim.SGD(model.parameters(), lr=0.1)
+
+        @compile
+        def step(x, y):
+            def closure():
+                opt.zero_grad()
+                loss = F.cross_entropy(model(x), y)
+                loss.backward()
+                return loss
+
+            return opt.step(closure)
+
+        return [[step(*batch(i)).detach() for i in range(3)], model]
+
+    agree(scenario, traces=1)
+
+
+def test_a_loaded_optimizer_state_goes_on(agree):
+    def scenario(compile):
+        model = nn.Linear(4, 3)
+        opt = lucid.optim.Adam(model.parameters(), lr=0.1)
+
+        @compile
+        def step(x, y):
+            opt.zero_grad()
+            loss = F.cross_entropy(model(x), y)
+            loss.backward()
+            opt.step()
+            return loss
+
+        step(*batch(0))
+        saved = opt.state_dict()
+        weights = {k: v.clone() for k, v in model.state_dict().items()}
+        moments = {i: {k: v.clone() for k, v in e.items()} for i, e in saved["state"].items()}
+        step(*batch(1))
+        opt.load_state_dict({"state": moments, "param_groups": saved["param_groups"]})
+        model.load_state_dict(weights)
+        return [step(*batch(1)).detach(), model]
+
+    agree(scenario, traces=1)
+
+
+def test_a_parameter_that_gets_no_gradient_is_left_alone(agree):
+    def scenario(compile):
+        used, unused = nn.Linear(2, 1), nn.Linear(2, 1)
+        opt = lucid.optim.Adam([*used.parameters(), *unused.parameters()], lr=0.1)
+
+        @compile
+        def step(x):
+            opt.zero_grad()
+            used(x).square().sum().backward()
+            opt.step()
+
+        for _ in range(3):
+            step(lucid.ones(2, 2))
+        return [used, unused, len(opt.state_dict()["state"])]
+
+    agree(scenario, traces=1)
+
+
+def test_an_added_parameter_group_is_noticed(agree):
+    def scenario(compile):
+        a, b = nn.Linear(2, 2), nn.Linear(2, 1)
+        opt = lucid.optim.SGD(a.parameters(), lr=0.1)
+
+        @compile
+        def step(x):
+            opt.zero_grad()
+            b.zero_grad()
+            b(a(x)).square().sum().backward()
+            opt.step()
+
+        step(lucid.ones(3, 2))
+        opt.add_param_group({"params": b.parameters(), "lr": 0.01})
+        step(lucid.ones(3, 2))
+        return [a, b]
+
+    agree(scenario, traces=2)
+
+
+# ---------------------------------------------------------------------- random numbers
+
+
+def test_random_numbers_are_the_same_bits_and_move_on(agree):
+    def scenario(compile):
+        @compile
+        def draw(x):
+            noise = lucid.randn(5, 3) + lucid.rand_like(x)
+            return noise, F.dropout(x, 0.5), lucid.randint(10, (4, 3)), lucid.bernoulli(x * 0.5)
+
+        x = lucid.ones(5, 3)
+        first = [draw(x), lucid.rand(2), draw(x)]
+        lucid.manual_seed(11)
+        second = draw(x)
+        state = lucid.get_rng_state()
+        third = draw(x)
+        lucid.set_rng_state(state)
+        return [first, second, third, draw(x), lucid.get_rng_state()]
+
+    agree(scenario, traces=1)
+
+
+def test_generators_of_ones_own(agree):
+    def scenario(compile):
+        own = lucid.Generator().manual_seed(5)
+
+        @compile
+        def draw(generator):
+            return lucid.rand(3, 2, generator=generator) + lucid.rand(3, 2, generator=own)
+
+        other = lucid.Generator().manual_seed(7)
+        found = [draw(other), draw(other), draw(own)]
+        own.manual_seed(5)
+        return [found, draw(other), own.get_state(), other.get_state(), lucid.rand(2)]
+
+    agree(scenario)
+
+
+def test_seeding_inside_of_a_step(agree):
+    def scenario(compile):
+        @compile
+        def draw(x):
+            lucid.manual_seed(3)
+            return lucid.rand(3, 2) + x
+
+        return [draw(lucid.ones(2)), draw(lucid.ones(2)), lucid.rand(2)]
+
+    agree(scenario, traces=1)
