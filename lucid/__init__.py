@@ -334,23 +334,32 @@ from lucid.random import (
     seed,
     set_rng_state,
 )
+from lucid.settings import (
+    get_num_threads,
+    set_float32_matmul_precision,
+    set_num_threads,
+    use_deterministic_algorithms,
+)
 from lucid.tensor.formatting import get_printoptions, set_printoptions
 from lucid.tensor.size import Size
 from lucid.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
-    from lucid import compiler, func, nn, optim, sparse
+    from lucid import backends, compiler, cuda, func, linalg, nn, optim, sparse, utils
     from lucid.compiler import compile
     from lucid.func import vmap
+    from lucid.serialization import load, save
     from lucid.sparse import sparse_coo_tensor
 
 __version__ = "0.1.0"
 newaxis = None
 
 # Imported when they are first used: `import lucid` stays fast.
-_MODULES = ("compiler", "func", "nn", "optim", "sparse")
+_MODULES = ("backends", "compiler", "cuda", "func", "linalg", "nn", "optim", "sparse", "utils")
 _MEMBERS = {
     "compile": "lucid.compiler",
+    "load": "lucid.serialization",
+    "save": "lucid.serialization",
     "sparse_coo_tensor": "lucid.sparse",
     "vmap": "lucid.func",
 }
@@ -377,40 +386,41 @@ __all__ = [
     "addcdiv", "addcmul", "addmm", "addmv", "addr", "all", "allclose", "amax", "amin", "any",
     "arange", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh", "argmax",
     "argmin", "argsort", "argwhere", "as_tensor", "asarray", "asin", "asinh", "atan", "atan2",
-    "atanh", "autograd", "baddbmm", "bernoulli", "bincount", "bitwise_and", "bitwise_left_shift",
-    "bitwise_not", "bitwise_or", "bitwise_right_shift", "bitwise_xor", "bmm", "bool",
-    "broadcast_shapes", "broadcast_tensors", "broadcast_to", "bucketize", "can_cast", "cat",
+    "atanh", "autograd", "backends", "baddbmm", "bernoulli", "bincount", "bitwise_and",
+    "bitwise_left_shift", "bitwise_not", "bitwise_or", "bitwise_right_shift", "bitwise_xor", "bmm",
+    "bool", "broadcast_shapes", "broadcast_tensors", "broadcast_to", "bucketize", "can_cast", "cat",
     "cdist", "ceil", "chain_matmul", "chunk", "clamp", "clamp_max", "clamp_min", "clip", "clone",
     "compile", "compiler", "concat", "concatenate", "copysign", "cos", "cosh", "count_nonzero",
-    "cross", "cummax", "cummin", "cumprod", "cumsum", "default_generator", "deg2rad", "device",
-    "diag", "diag_embed", "diagonal", "diff", "div", "divide", "dot", "double", "dtype", "e",
-    "einsum", "empty", "empty_like", "enable_grad", "eq", "equal", "erf", "erfc", "exp", "exp2",
-    "expm1", "eye", "finfo", "fix", "flatten", "flip", "fliplr", "flipud", "float", "float32",
-    "float64", "float_power", "floor", "floor_divide", "fmod", "frac", "from_dlpack", "from_numpy",
-    "full", "full_like", "func", "gather", "ge", "ger", "get_default_dtype", "get_printoptions",
-    "get_rng_state", "greater", "greater_equal", "gt", "heaviside", "histc", "hstack", "hypot",
-    "iinfo", "index_add", "index_copy", "index_fill", "index_put", "index_select", "inf",
-    "inference_mode", "initial_seed", "inner", "int", "int32", "int64", "is_complex",
-    "is_floating_point", "is_grad_enabled", "is_nonzero", "is_tensor", "isclose", "isfinite",
-    "isin", "isinf", "isnan", "kron", "kthvalue", "le", "lerp", "less", "less_equal", "linspace",
-    "log", "log10", "log1p", "log2", "log_softmax", "logaddexp", "logaddexp2", "logcumsumexp",
-    "logical_and", "logical_not", "logical_or", "logical_xor", "logit", "logspace", "logsumexp",
-    "long", "lt", "manual_seed", "masked_fill", "masked_scatter", "masked_select", "matmul",
-    "matrix_power", "max", "maximum", "mean", "median", "meshgrid", "min", "minimum", "mm",
-    "moveaxis", "movedim", "msort", "mul", "multinomial", "multiply", "mv", "nan", "nan_to_num",
-    "nanmedian", "nanquantile", "narrow", "ne", "neg", "negative", "newaxis", "nn", "no_grad",
-    "nonzero", "norm", "normal", "not_equal", "numel", "ones", "ones_like", "optim", "outer",
-    "permute", "pi", "positive", "pow", "prod", "promote_types", "quantile", "rad2deg", "rand",
-    "rand_like", "randint", "randint_like", "randn", "randn_like", "randperm", "ravel",
-    "reciprocal", "relu", "remainder", "repeat_interleave", "reshape", "result_type", "roll",
-    "round", "rsqrt", "rsub", "scalar_tensor", "scatter", "scatter_add", "scatter_reduce",
-    "searchsorted", "seed", "select", "set_default_dtype", "set_grad_enabled", "set_printoptions",
+    "cross", "cuda", "cummax", "cummin", "cumprod", "cumsum", "default_generator", "deg2rad",
+    "device", "diag", "diag_embed", "diagonal", "diff", "div", "divide", "dot", "double", "dtype",
+    "e", "einsum", "empty", "empty_like", "enable_grad", "eq", "equal", "erf", "erfc", "exp",
+    "exp2", "expm1", "eye", "finfo", "fix", "flatten", "flip", "fliplr", "flipud", "float",
+    "float32", "float64", "float_power", "floor", "floor_divide", "fmod", "frac", "from_dlpack",
+    "from_numpy", "full", "full_like", "func", "gather", "ge", "ger", "get_default_dtype",
+    "get_num_threads", "get_printoptions", "get_rng_state", "greater", "greater_equal", "gt",
+    "heaviside", "histc", "hstack", "hypot", "iinfo", "index_add", "index_copy", "index_fill",
+    "index_put", "index_select", "inf", "inference_mode", "initial_seed", "inner", "int", "int32",
+    "int64", "is_complex", "is_floating_point", "is_grad_enabled", "is_nonzero", "is_tensor",
+    "isclose", "isfinite", "isin", "isinf", "isnan", "kron", "kthvalue", "le", "lerp", "less",
+    "less_equal", "linalg", "linspace", "load", "log", "log10", "log1p", "log2", "log_softmax",
+    "logaddexp", "logaddexp2", "logcumsumexp", "logical_and", "logical_not", "logical_or",
+    "logical_xor", "logit", "logspace", "logsumexp", "long", "lt", "manual_seed", "masked_fill",
+    "masked_scatter", "masked_select", "matmul", "matrix_power", "max", "maximum", "mean", "median",
+    "meshgrid", "min", "minimum", "mm", "moveaxis", "movedim", "msort", "mul", "multinomial",
+    "multiply", "mv", "nan", "nan_to_num", "nanmedian", "nanquantile", "narrow", "ne", "neg",
+    "negative", "newaxis", "nn", "no_grad", "nonzero", "norm", "normal", "not_equal", "numel",
+    "ones", "ones_like", "optim", "outer", "permute", "pi", "positive", "pow", "prod",
+    "promote_types", "quantile", "rad2deg", "rand", "rand_like", "randint", "randint_like", "randn",
+    "randn_like", "randperm", "ravel", "reciprocal", "relu", "remainder", "repeat_interleave",
+    "reshape", "result_type", "roll", "round", "rsqrt", "rsub", "save", "scalar_tensor", "scatter",
+    "scatter_add", "scatter_reduce", "searchsorted", "seed", "select", "set_default_dtype",
+    "set_float32_matmul_precision", "set_grad_enabled", "set_num_threads", "set_printoptions",
     "set_rng_state", "sgn", "sigmoid", "sign", "signbit", "sin", "sinc", "sinh", "softmax",
     "softplus", "sort", "sparse", "sparse_coo_tensor", "split", "sqrt", "square", "squeeze",
     "stack", "std", "std_mean", "sub", "subtract", "sum", "swapaxes", "swapdims", "t", "take",
     "take_along_dim", "tan", "tanh", "tensor", "tensordot", "tile", "topk", "trace", "transpose",
     "trapezoid", "trapz", "tril", "triu", "true_divide", "trunc", "uint32", "unbind", "unflatten",
-    "unique", "unsqueeze", "var", "var_mean", "vdot", "vmap", "vstack", "where", "xlogy", "zeros",
-    "zeros_like",
+    "unique", "unsqueeze", "use_deterministic_algorithms", "utils", "var", "var_mean", "vdot",
+    "vmap", "vstack", "where", "xlogy", "zeros", "zeros_like",
 ]
 # fmt: on

@@ -17,10 +17,12 @@ from lucid.autograd.modes import (
     no_grad,
     set_grad_enabled,
 )
+from lucid.autograd.variable import Variable
 
 __all__ = [
     "Function",
     "GradcheckError",
+    "Variable",
     "backward",
     "detect_anomaly",
     "enable_grad",

@@ -272,6 +272,7 @@ def grad(
     grad_outputs: TensorCore | Sequence[TensorCore | None] | None = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
+    only_inputs: bool = True,
     allow_unused: bool | None = None,
     is_grads_batched: bool = False,
     materialize_grads: bool = False,
@@ -280,7 +281,7 @@ def grad(
 
     Shapes: `grad_outputs` as `outputs`; left out for outputs with one element. An input that
     the outputs don't depend on is an error, None with `allow_unused`, zeros with
-    `materialize_grads`.
+    `materialize_grads`. `only_inputs` is ignored: no other leaf's `.grad` is ever touched.
 
     >>> import lucid
     >>> x = lucid.tensor([1.0, 2.0], requires_grad=True)
@@ -345,7 +346,7 @@ def _batched(
     size = len(batches[0])
     rows = [
         grad(ys, inputs, [batch[k] for batch in batches], retain_graph or k + 1 < size,
-             create_graph, allow_unused, False, materialize_grads)
+             create_graph, True, allow_unused, False, materialize_grads)
         for k in range(size)
     ]  # fmt: skip
     return tuple(

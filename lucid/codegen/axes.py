@@ -76,8 +76,8 @@ def choose_blocking(
     depth = 1
     for axis in axes:
         depth *= axis.size if axis.kind == "inner" else 1
-    best: tuple[float, Axis | None, bool] = (2.0 * full, None, False)
-    for axis in axes:
+    best, chosen = 2.0 * full, -1
+    for number, axis in enumerate(axes):
         if axis.kind == "batch":
             continue
         cost = full / (axis.size / -(-axis.size // _lanes(axis.size, full)))
@@ -89,15 +89,14 @@ def choose_blocking(
             stores = (f for f in forms_of([i for i in insts if i.op == "store"]))
             strided = any(abs(f.coefficient(axis.dim)) != 1 for f in stores)
             cost += 2 * full / depth if strided else 0
-        if cost < best[0]:
-            best = cost, axis, axis.kind == "row"
-    _, chosen, swapped = best
+        if cost < best:
+            best, chosen = cost, number
+    swapped = chosen >= 0 and axes[chosen].kind == "row"
     if swapped:
         axes = [axis.swapped() for axis in axes]
-        assert chosen is not None
-        chosen = chosen.swapped()
-    lanes = 1 if chosen is None else _lanes(chosen.size, full)
-    return _blocked(axes, chosen, lanes, swapped, target.registers)
+    lanes = 1 if chosen < 0 else _lanes(axes[chosen].size, full)
+    vector = None if chosen < 0 else axes[chosen]
+    return _blocked(axes, vector, lanes, swapped, target.registers)
 
 
 def _lanes(size: int, full: int) -> int:

@@ -14,6 +14,7 @@ from lucid.codegen.gemm import scratch_bytes
 from lucid.codegen.groups import Group
 from lucid.codegen.items import Buffer, Item, Region, is_reduction
 from lucid.codegen.kernel import (
+    EFFECTS,
     AxesKernel,
     CheckKernel,
     ContractKernel,
@@ -67,7 +68,7 @@ class Body:
         live: set[int] = set()
         for number in range(len(self.insts) - 1, -1, -1):
             inst = self.insts[number]
-            if inst.op in ("store", "write", "product") or number in live:
+            if inst.op in EFFECTS or inst.op == "product" or number in live:
                 live.add(number)
                 live.update(inst.operands)
         kept = {old: new for new, old in enumerate(sorted(live))}
@@ -106,6 +107,13 @@ class Builder:
         self.target = target
         self.body = Body()
         self.known: dict[Item, int] = {}
+
+    def instructions(self) -> Body:
+        """The instructions of a group of loops, over its own dims."""
+        for item in self.group.items:
+            self._add_item(item)
+        self.body.drop_dead()
+        return self.body
 
     def build(self) -> tuple[Kernel, list[Buffer]]:
         first = self.group.items[0]
@@ -148,6 +156,10 @@ class Builder:
         if item.op == "write_at":
             self._write_at(item, forms)
             return
+        if item.op == "add_to":
+            assert item.region is not None
+            self._store(self._read_operand(item, 0, forms), item.region, forms, "accumulate")
+            return
         number = self._compute(item, forms)
         self.known[item] = number
         if item.value in self.stored:
@@ -165,10 +177,10 @@ class Builder:
         attributes = attributes_of(again)
         return self.body.add(Inst(again.op, again.value.dtype, operands, attributes=attributes))
 
-    def _store(self, number: int, region: Region, forms: Forms) -> None:
+    def _store(self, number: int, region: Region, forms: Forms, op: str = "store") -> None:
         address = dot(forms, region.strides, region.offset)
         arg = self.body.arg(region.buffer)
-        self.body.add(Inst("store", region.buffer.dtype, (number,), address, arg))
+        self.body.add(Inst(op, region.buffer.dtype, (number,), address, arg))
 
     def _compute(self, item: Item, forms: Forms) -> int:
         assert item.node is not None and item.value is not None
@@ -242,12 +254,9 @@ class Builder:
     # Loops ------------------------------------------------------------------------------
 
     def _loop(self) -> LoopKernel:
-        for item in self.group.items:
-            self._add_item(item)
-        self.body.drop_dead()
+        insts = self.instructions().insts
         serial = self._serial_dims()
         reduced = self.group.reduced
-        insts = self.body.insts
         lanes = lanes_for(insts, self.target)
         vector = choose_vector(insts, self.group.sizes, serial, reduced, lanes)
         order = order_dims(insts, list(self.group.sizes), serial, reduced, vector)
@@ -278,6 +287,11 @@ class Builder:
         first = self.group.items[0]
         if first.op == "cumsum":
             return self.group.reduced_in_order()
+        if first.op == "add_to":
+            assert first.node is not None
+            rank = len(first.node.result.shape)
+            dims = frozenset[int]().union(*(f.dims for f in self.group.forms[first][rank:]))
+            return [dim for dim in self.group.sizes if dim in dims]
         if first.op != "write_at":
             return []
         index = first.operands[0]

@@ -36,7 +36,10 @@ LOOP_LIMIT = 400
 EPILOGUE_LIMIT = 200
 
 # Ops that read their operands at other places than that of the element that they compute.
-_WHOLE_OPERANDS = ("take", "gather", "write_at", "matmul", "contract", "cumsum")
+_WHOLE_OPERANDS = (
+    "take", "gather", "write_at", "add_to", "matmul", "contract", "cumsum",
+    "random_uniform", "random_normal",
+)  # fmt: skip
 _PRODUCTS = ("matmul", "contract")
 
 

@@ -115,7 +115,7 @@ def kind_of(item: Item) -> str:
     """How an item is placed: "map", "reduce", "contract", "closed" (a loop alone), "opaque"."""
     if item.op == "store":
         return "map"
-    if item.op == "write_at" or item.op == "cumsum":
+    if item.op in ("write_at", "add_to", "cumsum"):
         return "closed"
     kind = OPS[item.op].kind if item.op in OPS else ""
     if item.op in ("take", "gather") or kind in ("map", "random"):

@@ -8,7 +8,7 @@ import numpy as np
 
 from lucid.codegen import lowering, memory, philox
 from lucid.codegen.forms import Form
-from lucid.codegen.kernel import Inst, LoopKernel
+from lucid.codegen.kernel import EFFECTS, Inst, LoopKernel
 from lucid.codegen.llvm import FunctionBuilder, Val, const, const_lanes, i64
 from lucid.ir.op import OPS
 from lucid.ir.types import i64 as int64
@@ -138,7 +138,7 @@ class InstEmitter:
             return
         inst = self.kernel.insts[number]
         lanes = self.lanes if self.is_vector(number) else 1
-        if inst.op in ("store", "write"):
+        if inst.op in EFFECTS:
             self._write(inst, lanes)
             return
         self.env[number] = self._compute(inst, lanes)
@@ -219,7 +219,9 @@ class InstEmitter:
         element = lowering.MEMORY[dtype]
         mask = self.mask if lanes > 1 else None
         value = self.value(inst.operands[-1], lanes)
-        if inst.op == "store":
+        if inst.op != "write":
+            if inst.op == "accumulate":
+                value = b.add(memory.load(b, dtype, pointer, lanes, step, mask), value)
             memory.store(b, dtype, value, pointer, step, mask)
             return
         offset = self._offset_of(inst)

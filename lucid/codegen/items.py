@@ -8,12 +8,18 @@ that each part can be computed in place by the kernel that makes it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 
 from lucid.codegen.lowering import RULES
 from lucid.ir.graph import Graph, Node, Value
-from lucid.ir.strides import Strides, contiguous_strides, is_contiguous, view_strides
+from lucid.ir.strides import (
+    Strides,
+    contiguous_strides,
+    is_contiguous,
+    view_strides,
+    window_strides,
+)
 from lucid.ir.types import DType, Shape
 
 
@@ -51,7 +57,7 @@ class Item:
 
     Attributes:
         op: name of the op that computes `value`; or "store" (operand 0 into `region`), "check"
-            (that the indices in operand 0 lie in an axis of `limit` elements), "write_at".
+            (that the indices in operand 0 lie in an axis of `limit` elements), "write_at", "add_to".
         operands: what is read; may be views.
         shape: the iteration shape of a store; otherwise that of the value.
         after: items that must have run, besides the producers of the operands.
@@ -130,6 +136,7 @@ class ItemList:
         self._copied: dict[Value, tuple[Region, Item | None]] = {}
         self._checks: dict[tuple[Value, int], Item] = {}
         self._layouts: dict[Value, Layout] = {}
+        self._viewers: dict[Value, list[Node]] = {}
         for number, (entry, given) in enumerate(zip(graph.inputs, strides, strict=True)):
             self._add_input(number, entry.value, given)
         for node in graph.nodes:
@@ -141,6 +148,7 @@ class ItemList:
             self.outputs.append(buffer)
             if not self.becomes_output(value, number):
                 self._store(value, Region(buffer, 0, contiguous_strides(value.shape)))
+        self._note_viewers()
         for cell, value in graph.writes:
             store = self._store(value, self.homes[cell])
             if store is not None:
@@ -252,15 +260,22 @@ class ItemList:
         self.homes[value] = region
         self._layouts.clear()
 
+    def _note_viewers(self) -> None:
+        """Find the views of each value that are read from its home, in order."""
+        for node in self.graph.nodes:
+            if node.op.kind == "view" and not self._is_copy(node.result):
+                self._viewers.setdefault(self.base(node.result), []).append(node)
+
     def reads_with_strides(self, value: Value, region: Region) -> bool:
         """Whether every view of a value can be read if its home were this region."""
-        if is_contiguous(value.shape, region.strides):
-            return True
-        return all(
-            node.op.name != "reshape" or self.base(node.result) is not value
-            for node in self.graph.nodes
-            if node.op.kind == "view"
-        )
+        strides: dict[Value, Strides] = {value: region.strides}
+        for node in self._viewers.get(value, ()):
+            operand = node.operands[0]
+            seen = view_strides(node.op, node.attributes, operand.shape, strides[operand])
+            if seen is None:
+                return False
+            strides[node.result] = seen
+        return True
 
     # Stores -----------------------------------------------------------------------------
 
@@ -334,6 +349,20 @@ class ItemList:
             first.overwritten = True
         second = self._store(update, Region(region.buffer, offset, strides), after)
         self._assemble(node, [first, second], region)
+
+    def _add_overlap_add(self, node: Node) -> None:
+        """Store zeros, then add each window to its place."""
+        source = node.operands[0]
+        region = self._new_region(node.result)
+        first = self._store(source.constant(0, source.dtype), region, shape=node.result.shape)
+        place = {name: node.attributes[name] for name in ("axes", "steps", "dilations")}
+        windows = replace(region, strides=window_strides(region.strides, **place))
+        parts = [first]
+        if first is not None and source.type.size:
+            first.overwritten = True
+            add = Item("add_to", node, (source,), source.shape, None, windows, [first])
+            parts.append(self._append(add))
+        self._assemble(node, parts, region)
 
     def _add_indexed_write(self, node: Node) -> None:
         """Copy the base, then write the source over it in the order of the indices."""
@@ -429,6 +458,7 @@ def is_reduction(item: Item) -> bool:
 
 
 _ASSEMBLED = {
+    "overlap_add": ItemList._add_overlap_add,
     "concat": ItemList._add_concat,
     "pad": ItemList._add_pad,
     "update_slice": ItemList._add_update_slice,

@@ -14,13 +14,17 @@ from lucid.codegen.forms import Form
 from lucid.ir.types import DType, Shape
 
 
+EFFECTS = ("store", "accumulate", "write")
+
+
 @dataclass(frozen=True, slots=True)
 class Inst:
     """One instruction.
 
     Attributes:
         op: "const", "index" (the form's value), "load", "gather" (a load at an index operand),
-            "reduce", "scan", "store", "write" (a store at an index operand), or an op's name.
+            "reduce", "scan", "store", "accumulate" (add to memory), "write" (a store at an index
+            operand), or an op's name.
         operands: numbers of earlier instructions.
         form: for memory the element's address, for "index" and random ops the value.
         arg: the buffer argument of a memory access.
@@ -37,7 +41,7 @@ class Inst:
     @property
     def is_root(self) -> bool:
         """Whether it has an effect."""
-        return self.op in ("store", "write", "reduce")
+        return self.op in EFFECTS or self.op == "reduce"
 
     @property
     def has_address(self) -> bool:
@@ -137,8 +141,9 @@ def print_inst(kernel: LoopKernel, number: int, inst: Inst) -> str:
     """One line."""
     operands = ", ".join(f"%{n}" for n in inst.operands)
     details = "".join(f" {_printed(a)}" for a in inst.attributes)
-    if inst.op in ("store", "write"):
-        return f"a{inst.arg}[{print_form(inst.form)}] <- {operands}{details}"
+    if inst.op in EFFECTS:
+        arrow = "+=" if inst.op == "accumulate" else "<-"
+        return f"a{inst.arg}[{print_form(inst.form)}] {arrow} {operands}{details}"
     place = print_form(inst.form)
     if inst.has_address:
         place = f" a{inst.arg}[{place}]"

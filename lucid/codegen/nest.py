@@ -8,7 +8,7 @@ from math import prod
 
 from lucid.codegen.forms import ZERO, Form, form, fresh_dim
 from lucid.codegen.items import cost_of
-from lucid.codegen.kernel import Inst, LoopKernel
+from lucid.codegen.kernel import EFFECTS, Inst, LoopKernel
 from lucid.codegen.target import Target
 
 # Values of an early pass are kept for a later one if they took more work than this, and fit.
@@ -57,7 +57,7 @@ def choose_vector(
             if not inst.has_address or inst.form is None:
                 continue
             stride = inst.form.coefficient(dim)
-            is_store = inst.op in ("store", "write")
+            is_store = inst.op in EFFECTS
             if stride == 1:
                 total += 4 if is_store else 2
             elif stride:
@@ -80,7 +80,7 @@ def order_dims(
 ) -> list[int]:
     """Kept dims, then reduced ones, each by falling stride of the main access, the vector last."""
     accesses = [inst for inst in insts if inst.has_address and inst.form is not None]
-    stores = [inst for inst in accesses if inst.op in ("store", "write")]
+    stores = [inst for inst in accesses if inst.op in EFFECTS]
 
     def by_stride(group: list[int], candidates: list[Inst]) -> list[int]:
         movable = [dim for dim in group if dim not in serial and dim != vector]

@@ -18,6 +18,7 @@ from lucid.codegen.items import (
     is_reduction,
 )
 from lucid.codegen.kernel import CheckKernel, Kernel
+from lucid.codegen.layouts import choose_layouts
 from lucid.codegen.legalize import legalize
 from lucid.codegen.lowering import RULES
 from lucid.codegen.target import Target
@@ -100,6 +101,7 @@ def make_program(
     _update_in_place(fusion)
     stored = _assign_homes(fusion)
     _drop_copies_to_outputs(fusion)
+    choose_layouts(fusion, stored, target)
     steps = []
     for group in _ordered(fusion):
         if not _has_effect(group, stored):
@@ -118,7 +120,7 @@ def make_program(
 def _has_effect(group: Group, stored: dict[Value, Region]) -> bool:
     """Whether a group stores, or checks, anything; what has no elements isn't computed."""
     return any(
-        item.op in ("store", "write_at", "check") or item.value in stored for item in group.items
+        item.op in ("store", "write_at", "add_to", "check") or item.value in stored for item in group.items
     )
 
 

@@ -1,10 +1,9 @@
-"""Names that PyTorch keeps for older programs: `FloatTensor(…)` and its kind, `Variable`."""
+"""Names that PyTorch keeps for older programs: `FloatTensor(…)` and its kind."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from lucid.functions.arguments import tensor_of
 from lucid.functions.creation import legacy_tensor
 from lucid.functions.tensors import Tensor
 from lucid.ir.types import bool_, f32, f64, i32, i64
@@ -33,8 +32,3 @@ def LongTensor(*data: Any) -> Tensor:
 def BoolTensor(*data: Any) -> Tensor:
     """Return a bool tensor of data, or of a shape filled with False."""
     return legacy_tensor(bool_, data)
-
-
-def Variable(data: Tensor, requires_grad: bool = False) -> Tensor:
-    """Return a leaf on the memory of a tensor, as `autograd.Variable` does."""
-    return tensor_of(data, "Variable", "data").detach().requires_grad_(requires_grad)

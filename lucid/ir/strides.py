@@ -77,6 +77,16 @@ def reshape_strides(shape: Shape, strides: Strides, new_shape: Shape) -> Strides
     return tuple(result)
 
 
+def window_strides(
+    strides: Strides, axes: Sequence[int], steps: Sequence[int], dilations: Sequence[int]
+) -> Strides:
+    """Strides of windows that slide along axes: of their positions, then within them."""
+    moved = list(strides)
+    for axis, step in zip(axes, steps, strict=True):
+        moved[axis] *= step
+    return (*moved, *(strides[axis] * n for axis, n in zip(axes, dilations, strict=True)))
+
+
 def view_strides(op: Op, attributes: Attributes, shape: Shape, strides: Strides) -> Strides | None:
     """Strides of a view op's result on an operand with `shape` and `strides`; None for a copy."""
     if op.name == "transpose":
@@ -89,10 +99,7 @@ def view_strides(op: Op, attributes: Attributes, shape: Shape, strides: Strides)
         kept = (0 if old == 1 else s for old, s in zip(shape, strides, strict=True))
         return (0,) * lead + tuple(kept)
     if op.name == "windows":
-        moved = list(strides)
-        for axis, step in zip(attributes["axes"], attributes["steps"], strict=True):
-            moved[axis] *= step
-        pairs = zip(attributes["axes"], attributes["dilations"], strict=True)
-        return (*moved, *(strides[axis] * dilation for axis, dilation in pairs))
+        place = {name: attributes[name] for name in ("axes", "steps", "dilations")}
+        return window_strides(strides, **place)
     assert op.name == "reshape", op.name
     return reshape_strides(shape, strides, attributes["shape"])

@@ -124,6 +124,13 @@ class TensorType:
     def __str__(self) -> str:
         return f"{self.dtype.name}[{','.join(map(str, self.shape))}]"
 
+    def __call__(self, *args: object, **kwargs: object) -> NoReturn:
+        """Refuse PyTorch's `x.type(dtype)`: here `x.type` is what the tensor's type is."""
+        raise ArgumentError(
+            f"tensor.type is the type of the tensor, {self}, and no method\n"
+            "hint: tensor.to(dtype) converts it"
+        )
+
     def with_shape(self, shape: Shape) -> TensorType:
         return TensorType(self.dtype, shape)
 

@@ -17,6 +17,11 @@ def variable_name(target: object) -> str:
 
     It serves dumps and messages only; empty where nothing holds the object by name.
     """
+    recorder = context.recorder
+    if recorder is not None and recorder.environment is not None:
+        known = recorder.environment.name_of(target)
+        if known:
+            return known
     frame = user_frame()
     while frame is not None:
         for scope in (frame.f_locals, frame.f_globals):

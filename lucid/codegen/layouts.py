@@ -1,0 +1,231 @@
+"""In which order the axes of temps lie in memory: so that the lanes of most accesses are adjacent.
+
+What is indexed along its last axis is read and written one element at a time. Stored with another
+axis last, the same access moves whole lines. The values that share loops with it follow it, if what
+all accesses of their kernels cost gets smaller by that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import prod
+
+from lucid.codegen.build import Builder
+from lucid.codegen.fuse import Fusion
+from lucid.codegen.groups import Group
+from lucid.codegen.items import Buffer, Region
+from lucid.codegen.kernel import Inst
+from lucid.codegen.target import Target
+from lucid.ir.graph import Value
+from lucid.ir.strides import Strides, contiguous_strides, is_contiguous
+
+# Time of a vector whose elements are adjacent, the same, apart, or found by an index each.
+ADJACENT, REPEATED, APART, INDEXED = 1.0, 0.3, 8.0, 8.0
+# Stores to separate places take longer than loads.
+SCATTERED = 2.0
+# A shorter vector isn't full.
+LANES = 16
+# What is left of the cost must be below this.
+WORTHWHILE = 0.75
+
+Place = tuple[Group, int]
+"""A dim of a group."""
+
+
+def choose_layouts(fusion: Fusion, stored: dict[Value, Region], target: Target) -> None:
+    """Give temps another order of axes where that pays; `stored` and all items follow."""
+    if any(item.op in ("take", "write_at") for item in fusion.source.items):
+        _Layouts(fusion, stored, target).improve()
+
+
+class _Layouts:
+    """The search for better orders of axes.
+
+    Attributes:
+        accesses: for each group its instructions, and the buffers of their arguments.
+        movable: values in temps of their own, that nothing but loops reads and writes.
+    """
+
+    def __init__(self, fusion: Fusion, stored: dict[Value, Region], target: Target) -> None:
+        self.fusion = fusion
+        self.source = fusion.source
+        self.stored = stored
+        self.target = target
+        self.loops = [g for g in fusion.groups.values() if g.kind == "loop"]
+        self.accesses: dict[Group, tuple[list[Inst], list[Buffer]]] = {}
+        self.users: dict[Buffer, list[Group]] = {}
+        for group in self.loops:
+            for buffer in self._build(group)[1]:
+                self.users.setdefault(buffer, []).append(group)
+        self.movable = self._find_movable()
+
+    def _build(self, group: Group) -> tuple[list[Inst], list[Buffer]]:
+        body = Builder(self.fusion, group, self.stored, self.target).instructions()
+        self.accesses[group] = body.insts, body.args
+        return self.accesses[group]
+
+    def _find_movable(self) -> dict[Buffer, Value]:
+        found: dict[Buffer, Value] = {}
+        fixed: set[Buffer] = set()
+        for value, region in self.source.homes.items():
+            if region.buffer in found or not _is_plain(value, region):
+                fixed.add(region.buffer)
+            found[region.buffer] = value
+        for item, group in self.fusion.group_of.items():
+            target = item.region
+            if target is not None and not self._fills(target, found.get(target.buffer)):
+                fixed.add(target.buffer)
+            if group.kind != "loop":
+                bases = [self.source.base(v) for v in (*item.operands, *filter(None, [item.value]))]
+                fixed |= {self.source.homes[v].buffer for v in bases if v in self.source.homes}
+        return {buffer: value for buffer, value in found.items() if buffer not in fixed}
+
+    def _fills(self, region: Region, value: Value | None) -> bool:
+        return value is not None and region == self.source.homes[value]
+
+    # Search -----------------------------------------------------------------------------
+
+    def improve(self) -> None:
+        for group in self.loops:
+            for number, inst in enumerate(self.accesses[group][0]):
+                dims = self._chosen_one_by_one(group, number, inst)
+                for dim in group.sizes if dims else ():
+                    if dim not in dims and group.sizes[dim] >= LANES and self._try((group, dim)):
+                        break
+
+    def _chosen_one_by_one(self, group: Group, number: int, inst: Inst) -> frozenset[int]:
+        """The dims of the index of an access to adjacent elements of a movable value."""
+        insts, args = self.accesses[group]
+        if inst.op not in ("gather", "write") or abs(inst.attributes[0]) != 1:
+            return frozenset()
+        return dims_of(insts)[inst.operands[0]] if args[inst.arg] in self.movable else frozenset()
+
+    def _try(self, start: Place) -> bool:
+        """Put a dim innermost in all that is connected by it, if that pays."""
+        last = self._connected(start)
+        touched = {group: None for buffer in last for group in self.users[buffer]}
+        before = sum(self._cost(group) for group in touched)
+        old = {buffer: self.source.homes[self.movable[buffer]] for buffer in last}
+        for buffer, axis in last.items():
+            self._move(buffer, _with_last(self.movable[buffer].shape, axis))
+        for group in touched:
+            self._build(group)
+        if sum(self._cost(group) for group in touched) <= before * WORTHWHILE:
+            return True
+        for buffer, region in old.items():
+            self._move(buffer, region.strides)
+        for group in touched:
+            self._build(group)
+        return False
+
+    def _connected(self, start: Place) -> dict[Buffer, int]:
+        """The axes that run along with a dim, in the group and in all that share values with it."""
+        found: dict[Buffer, int] = {}
+        places: dict[Place, None] = {start: None}
+        todo = [start]
+        while todo:
+            place = todo.pop(0)
+            for buffer, axis in self._axes_along(*place):
+                if buffer in found or not self._can_put_last(buffer, axis):
+                    continue
+                found[buffer] = axis
+                stride = self.source.homes[self.movable[buffer]].strides[axis]
+                for user in self.users[buffer]:
+                    for other in self._dims_with(user, buffer, stride):
+                        if other not in places:
+                            places[other] = None
+                            todo.append(other)
+        return found
+
+    def _axes_along(self, group: Group, dim: int) -> Iterator[tuple[Buffer, int]]:
+        """The movable values that a group goes through by a dim, and which axis that is."""
+        insts, args = self.accesses[group]
+        for inst in insts:
+            if not inst.has_address or inst.form is None or args[inst.arg] not in self.movable:
+                continue
+            value = self.movable[args[inst.arg]]
+            strides = self.source.homes[value].strides
+            for axis, size in enumerate(value.shape):
+                if size != 1 and strides[axis] == inst.form.coefficient(dim):
+                    yield args[inst.arg], axis
+
+    def _dims_with(self, group: Group, buffer: Buffer, stride: int) -> Iterator[Place]:
+        insts, args = self.accesses[group]
+        for inst in insts:
+            if inst.has_address and inst.form is not None and args[inst.arg] is buffer:
+                yield from ((group, dim) for dim, step in inst.form.terms if step == stride)
+
+    def _can_put_last(self, buffer: Buffer, axis: int) -> bool:
+        value = self.movable[buffer]
+        region = self.source.homes[value]
+        strides = _with_last(value.shape, axis)
+        return strides != region.strides and self.source.reads_with_strides(
+            value, Region(buffer, 0, strides)
+        )
+
+    def _move(self, buffer: Buffer, strides: Strides) -> None:
+        value, region = self.movable[buffer], Region(buffer, 0, strides)
+        self.source.set_home(value, region)
+        if value in self.stored:
+            self.stored[value] = region
+        for item in self.source.items:
+            if item.region is not None and item.region.buffer is buffer:
+                item.region = region
+
+    # Cost -------------------------------------------------------------------------------
+
+    def _cost(self, group: Group) -> float:
+        """Time of a group's accesses along its best dim."""
+        insts, _ = self.accesses[group]
+        varies = dims_of(insts)
+        serial: frozenset[int] = frozenset()
+        for inst in insts:
+            if inst.op == "write":
+                serial |= varies[inst.operands[0]]
+        work = prod(group.sizes.values())
+        costs = [
+            sum(access_cost(inst, dim, varies) for inst in insts)
+            * max(1.0, LANES / group.sizes[dim])
+            for dim in group.sizes
+            if dim not in serial
+        ]
+        return work * min(costs, default=LANES * ADJACENT)
+
+
+def access_cost(inst: Inst, dim: int, varies: Sequence[frozenset[int]]) -> float:
+    """Time of one vector of an access along a dim."""
+    if not inst.has_address or inst.form is None:
+        return 0.0
+    step = inst.form.coefficient(dim)
+    factor = SCATTERED if inst.op in ("store", "write") else 1.0
+    if inst.op in ("gather", "write") and dim in varies[inst.operands[0]]:
+        return INDEXED * factor
+    if not step:
+        return REPEATED
+    return ADJACENT if step == 1 else APART * factor
+
+
+def dims_of(insts: Sequence[Inst]) -> list[frozenset[int]]:
+    """The dims that the value of each instruction varies with."""
+    found: list[frozenset[int]] = []
+    for inst in insts:
+        dims = frozenset[int]() if inst.form is None else inst.form.dims
+        found.append(dims.union(*(found[operand] for operand in inst.operands)))
+    return found
+
+
+def _is_plain(value: Value, region: Region) -> bool:
+    """Whether a value fills a temp of its own in row-major order."""
+    whole = region.buffer.kind == "temp" and region.buffer.size == value.type.size
+    return whole and not region.offset and is_contiguous(value.shape, region.strides)
+
+
+def _with_last(shape: Sequence[int], axis: int) -> Strides:
+    """Strides without gaps where one axis is the innermost, the others stay in order."""
+    order = [*(n for n in range(len(shape)) if n != axis), axis]
+    strides = [0] * len(shape)
+    for place, stride in zip(
+        order, contiguous_strides(tuple(shape[n] for n in order)), strict=True
+    ):
+        strides[place] = stride
+    return tuple(strides)
