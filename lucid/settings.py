@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from lucid.ir.errors import OptionError
 
+# Every tensor is laid out row by row: what PyTorch's memory formats ask for means nothing.
+contiguous_format = "contiguous_format"
+preserve_format = "preserve_format"
+strided = "strided"
+
 
 def get_num_threads() -> int:
     """Return 1: a step runs on the thread that calls it."""

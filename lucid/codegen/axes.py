@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from math import prod
 
 from lucid.codegen.kernel import Axis, Inst
 from lucid.codegen.nest import forms_of, without_dim
@@ -73,12 +74,10 @@ def choose_blocking(
 ) -> Blocking:
     """Choose vector axis, tile and order of the loops by what a multiply-add then costs."""
     full = target.lanes(element)
-    depth = 1
-    for axis in axes:
-        depth *= axis.size if axis.kind == "inner" else 1
+    depth = max(prod(axis.size for axis in axes if axis.kind == "inner"), 1)
     best, chosen = 2.0 * full, -1
     for number, axis in enumerate(axes):
-        if axis.kind == "batch":
+        if axis.kind == "batch" or not axis.size:
             continue
         cost = full / (axis.size / -(-axis.size // _lanes(axis.size, full)))
         if axis.kind == "inner":

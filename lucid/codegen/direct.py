@@ -206,17 +206,17 @@ class AxesEmitter(InstEmitter):
         def left(i: int) -> Val:
             pointer = self.b.at(self.element, pointers[0], rows[i])
             if self.dots:
-                return self._load(pointer, self.product.inner[-1].a, mask)
+                return self._vector(pointer, self.product.inner[-1].a, mask)
             return self.b.splat(self.b.load(self.element, pointer), self.product.lanes)
 
         def right(j: int) -> Val:
             pointer = self.b.at(self.element, pointers[1], columns[j].offset)
             if self.dots:
-                return self._load(pointer, self.product.inner[-1].b, mask)
+                return self._vector(pointer, self.product.inner[-1].b, mask)
             if self.product.vector < 0:
                 return self.b.load(self.element, pointer)
             stride = self.product.loops[self.product.vector].b
-            return self._load(pointer, stride, columns[j].mask)
+            return self._vector(pointer, stride, columns[j].mask)
 
         short, long = (left, right) if len(rows) < len(columns) else (right, left)
         few = [short(n) for n in range(min(len(rows), len(columns)))]
@@ -228,7 +228,7 @@ class AxesEmitter(InstEmitter):
                 result[at] = self.b.muladd(value, other, result[at])
         return result
 
-    def _load(self, pointer: Val, stride: int, mask: Val | None) -> Val:
+    def _vector(self, pointer: Val, stride: int, mask: Val | None) -> Val:
         if stride == 0:
             return self.b.splat(self.b.load(self.element, pointer), self.product.lanes)
         return memory.load(self.b, self.dtype, pointer, self.product.lanes, stride, mask)

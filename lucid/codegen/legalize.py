@@ -22,6 +22,8 @@ def legalize(graph: Graph) -> list[Node]:
         else:
             result = _trivial_reduction(node)
         if result is None:
+            result = _disjoint_windows(node)
+        if result is None:
             graph.nodes.append(node)
         else:
             replacement[node.result] = result
@@ -65,5 +67,27 @@ def _pointwise_scatter(node: Node) -> Value | None:
     count = ops.indices(index, base.shape, axis, index.dtype)
     updated = ops.add(base, source) if node.op.name == "scatter_add" else source
     result = ops.where(ops.eq(count, position), updated, base)
+    assert isinstance(result, Value)
+    return result
+
+
+def _disjoint_windows(node: Node) -> Value | None:
+    """overlap_add of windows that touch but don't overlap: a reshape, with zeros behind."""
+    attributes = node.attributes
+    if node.op.name != "overlap_add" or set(attributes["dilations"]) != {1}:
+        return None
+    x, axes = node.operands[0], attributes["axes"]
+    rank = len(node.result.shape)
+    if attributes["steps"] != x.shape[rank:]:
+        return None
+    order: list[int] = []
+    for axis in range(rank):
+        order += [axis, rank + axes.index(axis)] if axis in axes else [axis]
+    steps = dict(zip(axes, attributes["steps"], strict=True))
+    covered = tuple(size * steps.get(axis, 1) for axis, size in enumerate(x.shape[:rank]))
+    result = ops.reshape(ops.transpose(x, perm=tuple(order)), shape=covered)
+    behind = tuple(n - size for n, size in zip(node.result.shape, covered, strict=True))
+    if any(behind):
+        result = ops.pad(result, ops.zero(x), low=(0,) * rank, high=behind)
     assert isinstance(result, Value)
     return result

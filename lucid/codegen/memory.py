@@ -18,6 +18,8 @@ def load(
         raw = b.load(type_, pointer)
     elif stride == 1:
         raw = b.load(type_, pointer) if mask is None else b.masked_load(type_, pointer, mask)
+    elif is_near(stride, lanes):
+        raw = _load_near(b, type_, pointer, stride, mask)
     else:
         raw = gather(b, type_, lane_pointers(b, type_, pointer, stride), mask)
     return b.ne(raw, 0) if dtype.kind == "bool" else raw
@@ -35,8 +37,61 @@ def store(
             b.store(raw, pointer)
         else:
             b.masked_store(raw, pointer, mask)
+    elif is_near(stride, value.lanes):
+        _store_near(b, raw, pointer, stride, mask)
     else:
         scatter(b, raw, lane_pointers(b, raw.type, pointer, stride), mask)
+
+
+def is_near(stride: int, lanes: int) -> bool:
+    """Whether strided lanes are better moved as whole vectors, and shuffled, than one by one."""
+    return 2 <= stride <= 4 <= lanes
+
+
+def _spread_mask(b: FunctionBuilder, mask: Val, stride: int, part: int) -> Val:
+    """The lanes of neighbours, of part number `part`, that strided lanes in the mask lie in."""
+    lanes = mask.lanes
+    places = range(part * lanes, (part + 1) * lanes)
+    chosen = [lanes if place % stride else place // stride for place in places]
+    return b.shuffle(mask, const(mask.type, 0), chosen)
+
+
+def _load_near(b: FunctionBuilder, type_: str, pointer: Val, stride: int, mask: Val | None) -> Val:
+    """Load `stride` vectors of neighbours, no element beyond the last lane, and pick from them."""
+    lanes = int(type_[1 : type_.index("x")])
+    parts = []
+    for part in range(stride):
+        at = b.at(element_of(type_), pointer, part * lanes)
+        if mask is not None:
+            parts.append(b.masked_load(type_, at, _spread_mask(b, mask, stride, part)))
+        elif part < stride - 1:
+            parts.append(b.load(type_, at))
+        else:
+            inside = [lane <= lanes - stride for lane in range(lanes)]
+            parts.append(b.masked_load(type_, at, const_lanes("i1", inside)))
+    homes = [divmod(lane * stride, lanes) for lane in range(lanes)]
+    result = parts[0]
+    for number in range(1, stride):
+        kept = [place if number == 1 else lane for lane, (_, place) in enumerate(homes)]
+        chosen = [
+            lanes + place if home == number else old
+            for (home, place), old in zip(homes, kept, strict=True)
+        ]
+        result = b.shuffle(result, parts[number], chosen)
+    return result
+
+
+def _store_near(b: FunctionBuilder, value: Val, pointer: Val, stride: int, mask: Val | None) -> None:
+    """Store the lanes as parts of `stride` vectors of neighbours, whose other lanes are left."""
+    lanes = value.lanes
+    for part in range(stride):
+        places = range(part * lanes, (part + 1) * lanes)
+        spread = b.shuffle(value, value, [place // stride for place in places])
+        if mask is None:
+            chosen = const_lanes("i1", [place % stride == 0 for place in places])
+        else:
+            chosen = _spread_mask(b, mask, stride, part)
+        b.masked_store(spread, b.at(value.element, pointer, part * lanes), chosen)
 
 
 def lane_pointers(b: FunctionBuilder, type_: str, pointer: Val, stride: int) -> Val:

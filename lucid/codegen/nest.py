@@ -51,8 +51,8 @@ def choose_vector(
 ) -> int:
     """The dim along which most accesses, stores above all, are contiguous; -1 if there is none."""
 
-    def score(dim: int) -> tuple[float, int, int]:
-        total = 0.0
+    def score(dim: int) -> tuple[float, int, int, int]:
+        total, far = 0.0, 0
         for inst in insts:
             if not inst.has_address or inst.form is None:
                 continue
@@ -61,12 +61,12 @@ def choose_vector(
             if stride == 1:
                 total += 4 if is_store else 2
             elif stride:
-                total -= 4
+                total -= 1 if 2 <= stride <= 4 else 4
+                far = max(far, abs(stride))
             elif not is_store:
                 total += 1
-        if sizes[dim] * 2 <= lanes:
-            total -= 6
-        return total, sizes[dim], -dim
+        total -= 6 * ((sizes[dim] * 2 <= lanes) + (sizes[dim] * 4 <= lanes))
+        return total, -far, sizes[dim], -dim
 
     return max((dim for dim in sizes if dim not in serial), key=score, default=-1)
 

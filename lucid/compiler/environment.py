@@ -64,6 +64,7 @@ class Environment:
         self._owners: set[int] = set()  # of the memory of NumPy arrays
         self.library_objects: list[tuple[str, Any]] = []
         self._grown: list[tuple[dict[str, Any], frozenset[str]]] = []
+        self._names: dict[int, str] = {}
         self._keep: list[Any] = []
         self._seen: set[Any] = set()
         self._queue: deque[tuple[str, Any, bool]] = deque()
@@ -76,6 +77,10 @@ class Environment:
         if id(module) not in self._seen:
             self._queue.append((path, module, False))
             self._walk()
+
+    def name_of(self, thing: object) -> str:
+        """The user's expression for a Module or an object of the library; empty when unknown."""
+        return self._names.get(id(thing), "")
 
     def keep_read(self, executed: set[types.CodeType] | None, live: set[int]) -> None:
         """Keep the watches of what the functions that ran could have read.
@@ -210,6 +215,7 @@ class Environment:
 
         kind = type(value)
         attributes = getattr(value, "__dict__", None)
+        self._names[id(value)] = path
         if isinstance(value, Module) and attributes is not None and "_modules" in attributes:
             self._visit_module(path, value)
         elif isinstance(value, functools.partial):
@@ -322,9 +328,10 @@ class Environment:
 
 def owner_of(array: np.ndarray) -> Any:
     """The array whose memory this one is a view of; or the file or buffer that it comes from."""
-    while isinstance(array.base, np.ndarray):
-        array = array.base
-    return array if array.base is None else array.base
+    owner: Any = array
+    while isinstance(owner, np.ndarray) and owner.base is not None:
+        owner = owner.base
+    return owner
 
 
 def _was_read(watch: AnyWatch, executed: set[types.CodeType], names: set[str]) -> bool:

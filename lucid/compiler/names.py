@@ -108,9 +108,8 @@ def name_values(graph: Graph) -> None:
         if node.location is not None and node.gradient_of is None:
             last[node.location.file, node.location.line] = node
     for node in last.values():
-        result = node.results[-1]
-        if node.location is not None and not result.name:
-            result.name = assigned_name(node.location)
+        if node.location is not None and node.results and not node.results[-1].name:
+            node.results[-1].name = assigned_name(node.location)
     for function in graph.functions.values():
         name_values(function)
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from lucid.autograd.node import AccumulateGrad, Node, sequence_numbers
 from lucid.compiler.environment import Environment, owner_of
+from lucid.compiler.known import known_array
 from lucid.compiler.scalars import LiveScalar, LiveSource, is_live
 from lucid.ir import ops
 from lucid.ir.errors import TraceError
@@ -372,12 +373,24 @@ class Recorder:
         is_constant = untouched and cell is not None and cell.kind == "constant"
         if is_constant and tensor._array is not None:
             return tensor._array
+        if tensor._storage.recorder is self:
+            found = known_array(self.value_of(tensor), self._constants())
+            if found is not None:
+                return found
         self.refuse(
             f"{what} of a traced tensor, {tensor._describe()}",
             "the value is known only when the compiled step runs: use lucid.where or arithmetic "
             "instead of a Python branch, return the tensor and look at it outside, or run with "
             'lucid.compiler.set_stance("force_eager") for debugging',
         )
+
+    def _constants(self) -> dict[Value, np.ndarray]:
+        """The arrays that are constants of the program."""
+        return {
+            cell.value: cell.storage.array
+            for cell in self.cells.values()
+            if cell.kind == "constant" and cell.storage.array is not None
+        }
 
     def refuse(self, what: str, remedy: str) -> NoReturn:
         place = here()

@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from lucid.ir.types import DType
+
 Leaf = Callable[[Any, str], Any]
 
 
@@ -36,10 +38,8 @@ def map_tree(function: Leaf, tree: Any, path: str = "") -> Any:
 
 
 def is_record(value: Any) -> bool:
-    """Whether a value is an instance of a user's dataclass, whose fields are looked into."""
-    if isinstance(value, type) or not dataclasses.is_dataclass(value):
-        return False
-    return type(value).__module__.partition(".")[0] != "lucid"
+    """Whether a value is an instance of a dataclass whose fields are looked into."""
+    return dataclasses.is_dataclass(value) and not isinstance(value, (type, DType))
 
 
 def containers(tree: Any, path: str = "") -> Iterator[tuple[str, Any, list[Any]]]:

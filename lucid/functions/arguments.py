@@ -32,9 +32,15 @@ def tensor_of(value: Any, op: str, name: str = "input") -> Tensor:
     if isinstance(value, Tensor):
         return value
     raise ArgumentError(
-        f"{op}: {name} must be a Tensor, not {type(value).__name__}\n"
-        "hint: lucid.tensor(...) makes one"
+        f"{op}: {name} must be a Tensor, not {_kind(value)}\nhint: lucid.tensor(...) makes one"
     )
+
+
+def _kind(value: Any) -> str:
+    """The name of a value's type, with the library's for another library's tensor."""
+    kind = type(value)
+    library = kind.__module__.partition(".")[0]
+    return f"{library}.{kind.__name__}" if kind.__name__ == "Tensor" else kind.__name__
 
 
 def integer(value: Any, op: str, name: str = "dim") -> int:

@@ -252,21 +252,36 @@ def full(
 
 
 def zeros_like(
-    input: Tensor, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False
+    input: Tensor,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    memory_format: object = None,
 ) -> Tensor:
     """Return zeros of the shape and dtype of `input`."""
     return full_like(input, 0, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
 def ones_like(
-    input: Tensor, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False
+    input: Tensor,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    memory_format: object = None,
 ) -> Tensor:
     """Return ones of the shape and dtype of `input`."""
     return full_like(input, 1, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
 def empty_like(
-    input: Tensor, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False
+    input: Tensor,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    memory_format: object = None,
 ) -> Tensor:
     """Return a tensor to be written to, of the shape and dtype of `input`; it holds zeros."""
     return full_like(input, 0, dtype=dtype, device=device, requires_grad=requires_grad)
@@ -279,6 +294,7 @@ def full_like(
     dtype: DType | None = None,
     device: Any = None,
     requires_grad: bool = False,
+    memory_format: object = None,
 ) -> Tensor:
     """Return a tensor of one value with the shape and dtype of `input`."""
     x = tensor_of(input, "full_like")

@@ -493,8 +493,8 @@ def masked_fill(input: Tensor, mask: Tensor, value: Operand) -> Tensor:
     return choose(mask, operand(value, dtype, "masked_fill"), input)
 
 
-def clone(input: Tensor) -> Tensor:
-    """Return a copy with memory of its own, through which gradients flow."""
+def clone(input: Tensor, *, memory_format: object = None) -> Tensor:
+    """Return a copy with row-major memory of its own, through which gradients flow."""
     return emit(ops.cast, (input,), dtype=input._type.dtype)
 
 

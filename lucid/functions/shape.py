@@ -403,6 +403,6 @@ def is_contiguous(input: Tensor) -> bool:
     return strides_are_contiguous(input._type.shape, input.element_strides())
 
 
-def contiguous(input: Tensor) -> Tensor:
+def contiguous(input: Tensor, *, memory_format: object = None) -> Tensor:
     """Return the tensor itself if it is contiguous, else a copy that is."""
     return input if is_contiguous(input) else clone(input)

@@ -21,6 +21,7 @@ def copy_graph(graph: Graph) -> Graph:
             node.gradient_of = mapping.get(node.gradient_of, node.gradient_of)
     copied.outputs = [mapping[value] for value in graph.outputs]
     copied.writes = [(mapping[cell], mapping[new]) for cell, new in graph.writes]
+    copied.hosts = dict(graph.hosts)
     copied.functions = {name: copy_graph(body) for name, body in graph.functions.items()}
     return copied
 

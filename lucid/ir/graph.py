@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from lucid.ir.hosts import HostFunction
 from lucid.ir.location import Location
 from lucid.ir.op import OPS, Attributes, Op, Operand
 from lucid.ir.types import DType, TensorType
@@ -99,7 +100,7 @@ class Node:
 
     @property
     def result(self) -> Value:
-        """The only result; every op but `call` has just one."""
+        """The only result; every op but `call` and `host` has just one."""
         assert len(self.results) == 1
         return self.results[0]
 
@@ -130,6 +131,8 @@ class Graph:
         outputs: the returned values.
         writes: `(input, new value)`: what the step leaves in the buffer of an input.
         functions: regions of custom Functions by name, which `call` nodes refer to.
+        hosts: Python functions by name, which `host` nodes call; those of `functions` as well. The
+            text of a graph leaves them out.
         location: the user's function that was traced.
     """
 
@@ -140,6 +143,7 @@ class Graph:
         self.outputs: list[Value] = []
         self.writes: list[tuple[Value, Value]] = []
         self.functions: dict[str, Graph] = {}
+        self.hosts: dict[str, HostFunction] = {}
         self.location: Location | None = None
 
     def add_input(
@@ -156,6 +160,14 @@ class Graph:
         assert len(values) == len(operands), "operands of a node are values"
         type = op.infer(*(value.type for value in values), **attributes)
         node = Node(op, values, attributes, (type,), self)
+        self.nodes.append(node)
+        return node
+
+    def append_host(
+        self, name: str, operands: Sequence[Value], types: Sequence[TensorType]
+    ) -> Node:
+        """Append a call of a Python function that `hosts` has, or will have."""
+        node = Node(OPS["host"], operands, {"function": name}, types, self)
         self.nodes.append(node)
         return node
 
@@ -192,16 +204,23 @@ class Graph:
         self.writes = [(cell, final(value)) for cell, value in self.writes]
 
     def drop_dead_nodes(self) -> bool:
-        """Remove nodes that no output and no write depends on; ops are pure. True if any went."""
+        """Remove nodes that no output and no write depends on; True if any went.
+
+        All ops are pure but calls of Python, which stay.
+        """
         live: set[Value] = set(self.results())
         kept: list[Node] = []
         for node in reversed(self.nodes):
-            if any(result in live for result in node.results):
+            if any(result in live for result in node.results) or self.has_effect(node):
                 live.update(node.operands)
                 kept.append(node)
         changed = len(kept) != len(self.nodes)
         self.nodes = kept[::-1]
         return changed
+
+    def has_effect(self, node: Node) -> bool:
+        """Whether a node calls Python, itself or in a function: it runs, once and in its order."""
+        return _calls_host(node, self.functions)
 
     def uses(self) -> dict[Value, list[Node]]:
         """The nodes that read each value, in order; a node is listed once per operand slot."""
@@ -221,6 +240,13 @@ class Graph:
         return isinstance(other, Graph) and str(self) == str(other)
 
     __hash__ = object.__hash__
+
+
+def _calls_host(node: Node, functions: dict[str, Graph]) -> bool:
+    if node.op.kind != "call":
+        return node.op.kind == "host"
+    function = functions.get(node.attributes["function"])
+    return function is not None and any(_calls_host(inner, functions) for inner in function.nodes)
 
 
 def freeze_attributes(attributes: Attributes) -> tuple[tuple[str, Any], ...]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from lucid.ir.errors import ArgumentError, LucidError, ShapeError
 from lucid.ir.graph import Graph, Node, Value
+from lucid.ir.hosts import Frame, HostFunction, host_function
 
 
 def interpret(
@@ -16,7 +18,7 @@ def interpret(
     """Evaluate a graph, one op after the other, with the ops' NumPy references.
 
     Args:
-        graph: may contain calls of its functions.
+        graph: may contain calls of its functions, and of Python.
         inputs: one for each of the graph's inputs, of its dtype and shape; a Python float for a
             live input.
 
@@ -30,7 +32,7 @@ def interpret(
     """
     arrays = _checked(graph, inputs)
     with np.errstate(all="ignore"):
-        results = _run(graph, arrays, graph.functions)
+        results = _run(graph, arrays, _Tables(graph.functions, graph.hosts))
     fresh = [np.array(result, order="C") for result in results]
     return fresh[: len(graph.outputs)], fresh[len(graph.outputs) :]
 
@@ -52,16 +54,23 @@ def _checked(graph: Graph, inputs: Sequence[np.ndarray | float]) -> list[np.ndar
     return arrays
 
 
-def _run(
-    graph: Graph, inputs: Sequence[np.ndarray], functions: dict[str, Graph]
-) -> list[np.ndarray]:
+@dataclass(slots=True)
+class _Tables:
+    """What nodes refer to by name, and what the host calls of this run share."""
+
+    functions: dict[str, Graph]
+    hosts: dict[str, HostFunction]
+    frame: Frame = field(default_factory=dict)
+
+
+def _run(graph: Graph, inputs: Sequence[np.ndarray], tables: _Tables) -> list[np.ndarray]:
     """Evaluate the nodes, and forget each value after its last use."""
     last_uses = _last_uses(graph)
     known: dict[Value, np.ndarray] = {}
     for entry, array in zip(graph.inputs, inputs, strict=True):
         known[entry.value] = array
     for node, dying in zip(graph.nodes, last_uses, strict=True):
-        computed = _results(node, [known[operand] for operand in node.operands], functions)
+        computed = _results(node, [known[operand] for operand in node.operands], tables)
         known.update(zip(node.results, computed, strict=True))
         for value in dying:
             del known[value]
@@ -69,14 +78,17 @@ def _run(
 
 
 def _results(
-    node: Node, operands: Sequence[np.ndarray], functions: dict[str, Graph]
-) -> list[np.ndarray]:
+    node: Node, operands: Sequence[np.ndarray], tables: _Tables
+) -> Sequence[np.ndarray]:
     if node.op.kind == "call":
-        return _run(functions[node.attributes["function"]], operands, functions)
-    return [_evaluate(node, operands)]
+        return _run(tables.functions[node.attributes["function"]], operands, tables)
+    if node.op.kind == "host":
+        function = host_function(tables.hosts, node.attributes["function"])
+        return function(tables.frame, [np.asarray(operand, order="C") for operand in operands])
+    return [evaluate_node(node, operands)]
 
 
-def _evaluate(node: Node, operands: Sequence[np.ndarray]) -> np.ndarray:
+def evaluate_node(node: Node, operands: Sequence[np.ndarray]) -> np.ndarray:
     """Evaluate one op. NumPy's sums round by memory layout, so all but views get C order."""
     if node.op.kind != "view":
         operands = [np.asarray(operand, order="C") for operand in operands]

@@ -8,10 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
+from typing import NoReturn
 
 import numpy as np
 
-from lucid.ir.errors import DTypeError
+from lucid.ir.errors import ArgumentError, DTypeError
 
 Shape = tuple[int, ...]
 

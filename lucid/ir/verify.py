@@ -11,6 +11,7 @@ from lucid.ir.graph import Graph, Node, Value
 from lucid.ir.types import DType, TensorType, f64
 
 _INPUT_KINDS = ("arg", "state", "live")
+_CALLS = ("call", "host")
 
 
 def verify(graph: Graph) -> None:
@@ -25,7 +26,7 @@ def verify(graph: Graph) -> None:
     for name, function in graph.functions.items():
         if function.name != name:
             raise VerifyError(f"graph {graph.name}: function {function.name} is filed under {name}")
-        if function.functions or function.writes:
+        if function.functions or function.writes or function.hosts:
             raise VerifyError(f"function {name} has functions or writes of its own")
         _Verifier(function, graph.functions).run()
     _verify_no_function_calls_itself(graph)
@@ -105,6 +106,8 @@ class _Verifier:
                 raise self._error(node, f"attribute {key} = {value!r} isn't a plain value")
         if node.op.kind == "call":
             self._call(node)
+        elif node.op.kind == "host":
+            self._host(node)
         else:
             self._types(node)
 
@@ -122,7 +125,7 @@ class _Verifier:
         function = self._functions.get(str(name))
         if function is None:
             raise self._error(node, f"no function {name}")
-        if not node.results:
+        if not node.results and not any(node.op.kind in _CALLS for node in function.nodes):
             raise self._error(node, f"the call of {name} has no result")
         wanted = [entry.value.type for entry in function.inputs]
         if [operand.type for operand in node.operands] != wanted:
@@ -130,6 +133,11 @@ class _Verifier:
         given = [value.type for value in function.outputs]
         if [result.type for result in node.results] != given:
             raise self._error(node, f"{name} returns ({', '.join(map(str, given))})")
+
+
+    def _host(self, node: Node) -> None:
+        if list(node.attributes) != ["function"] or type(node.attributes["function"]) is not str:
+            raise self._error(node, "a host call has the name of a function, and nothing else")
 
 
 def _is_normal(value: Any) -> bool:

@@ -188,6 +188,7 @@ class Tensor(TensorCore):
     minimum = elementwise.minimum
     nan_to_num = elementwise.nan_to_num
     clone = elementwise.clone
+    conj = elementwise.positive
 
     # ------------------------------------------------------------------ comparison, logic, bits
 

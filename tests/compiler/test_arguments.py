@@ -381,3 +381,18 @@ def test_objects_are_arguments_by_identity_and_their_attributes_are_guarded(agre
         return results
 
     agree(scenario, traces=3)
+
+
+def test_an_array_that_is_state_as_well_is_refused_when_written():
+    data = np.ones(3, np.float32)
+    w = lucid.from_numpy(data)
+
+    @lucid.compile
+    def step(x):
+        w.add_(1)
+        return x * 2
+
+    step(np.zeros(3, np.float32))
+    with pytest.raises(lucid.LucidError, match="share memory, and one is written: w and x"):
+        step(data)
+    assert data.tolist() == [2.0, 2.0, 2.0]

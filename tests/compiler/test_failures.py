@@ -231,3 +231,24 @@ def test_a_loss_that_is_nan_is_numpys_nan(agree):
         return [step(x, lucid.tensor([0])).detach(), model]
 
     agree(scenario)
+
+
+def test_a_compiler_that_fails_leaves_no_state_behind(monkeypatch):
+    model = nn.Linear(2, 1)
+    opt = lucid.optim.Adam(model.parameters(), lr=0.1)
+
+    @lucid.compile
+    def step(x):
+        opt.zero_grad()
+        model(x).sum().backward()
+        opt.step()
+
+    def fail(*args, **options):
+        raise lucid.MissingRuleError("no lowering")
+
+    with monkeypatch.context() as patch, pytest.raises(lucid.MissingRuleError):
+        patch.setattr("lucid.compiler.program.compile_graph", fail)
+        step(lucid.ones(1, 2))
+    assert opt.state_dict()["state"] == {} and model.weight.grad is None
+    step(lucid.ones(1, 2))
+    assert step.stats.traces == 1 and len(opt.state_dict()["state"]) == 2

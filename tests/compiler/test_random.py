@@ -1,3 +1,9 @@
+"""Random numbers in compiled steps: the same bits as in eager mode."""
+
+from __future__ import annotations
+
+import lucid
+import lucid.nn.functional as F
 
 
 def test_several_draws_of_one_step_are_those_of_eager() -> None:
@@ -11,3 +17,50 @@ def test_several_draws_of_one_step_are_those_of_eager() -> None:
     lucid.manual_seed(3)
     for drawn, wanted in zip(lucid.compile(draws)(), expected, strict=True):
         assert drawn.tolist() == wanted.tolist()
+
+
+def test_random_numbers_are_the_same_bits_and_move_on(agree):
+    def scenario(compile):
+        @compile
+        def draw(x):
+            noise = lucid.randn(5, 3) + lucid.rand_like(x)
+            return noise, F.dropout(x, 0.5), lucid.randint(10, (4, 3)), lucid.bernoulli(x * 0.5)
+
+        x = lucid.ones(5, 3)
+        first = [draw(x), lucid.rand(2), draw(x)]
+        lucid.manual_seed(11)
+        second = draw(x)
+        state = lucid.get_rng_state()
+        third = draw(x)
+        lucid.set_rng_state(state)
+        return [first, second, third, draw(x), lucid.get_rng_state()]
+
+    agree(scenario, traces=1)
+
+
+def test_generators_of_ones_own(agree):
+    def scenario(compile):
+        own = lucid.Generator().manual_seed(5)
+
+        @compile
+        def draw(generator):
+            return lucid.rand(3, 2, generator=generator) + lucid.rand(3, 2, generator=own)
+
+        other = lucid.Generator().manual_seed(7)
+        found = [draw(other), draw(other), draw(own)]
+        own.manual_seed(5)
+        return [found, draw(other), own.get_state(), other.get_state(), lucid.rand(2)]
+
+    agree(scenario)
+
+
+def test_seeding_inside_of_a_step(agree):
+    def scenario(compile):
+        @compile
+        def draw(x):
+            lucid.manual_seed(3)
+            return lucid.rand(3, 2) + x
+
+        return [draw(lucid.ones(2)), draw(lucid.ones(2)), lucid.rand(2)]
+
+    agree(scenario, traces=1)

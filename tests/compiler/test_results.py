@@ -299,3 +299,18 @@ def test_dropout_of_a_gradient_set_by_hand(agree):
         return [w]
 
     agree(scenario, traces=1)
+
+
+def test_a_gradient_that_is_returned_is_the_one_of_now(agree):
+    def scenario(compile):
+        w = nn.Parameter(lucid.ones(2))
+        step = compile(lambda x: (w.grad, w.grad[0], w.grad.detach(), w.grad * x))
+        found = []
+        for n in range(3):
+            w.grad = lucid.full((2,), float(n))
+            found.append(step(lucid.ones(2)))
+            assert found[-1][0] is w.grad
+            found[-1][1].add_(10)
+        return found
+
+    agree(scenario, traces=1)

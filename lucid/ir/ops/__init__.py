@@ -167,6 +167,7 @@ __all__ = [
     "gather",
     "ge",
     "gt",
+    "host",
     "index_add",
     "index_set",
     "indices",

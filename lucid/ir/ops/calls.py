@@ -1,4 +1,4 @@
-"""The call of a graph's function: only between the outlining of regions and their inlining."""
+"""Calls: of a graph's function (between outlining and inlining), and of Python on the host."""
 
 from __future__ import annotations
 
@@ -15,4 +15,10 @@ def _not_here(*operands: object, function: str) -> NoReturn:
     )
 
 
+def _not_a_formula(*operands: object, function: str) -> NoReturn:
+    """The types are those of the node, the meaning is Python's."""
+    raise MissingRuleError(f"host: only a graph that holds {function!r} can call it")
+
+
 call = declare(Op("call", _not_here, _not_here, kind="call"))
+host = declare(Op("host", _not_a_formula, _not_a_formula, kind="host"))

@@ -9,7 +9,7 @@ from lucid.ir.verify import called_functions
 def eliminate_dead_nodes(graph: Graph) -> bool:
     """Remove nodes that no result depends on, and functions that nothing calls.
 
-    Every op is pure, random ones included, so nothing else is lost.
+    Ops are pure, random ones included, so nothing else is lost; calls of Python stay.
     """
     changed = graph.drop_dead_nodes()
     called: set[str] = set()

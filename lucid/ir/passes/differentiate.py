@@ -41,10 +41,9 @@ def differentiate(
     cotangents = {of: constant_like(of, 1.0) if seed is None else seed}
     if of.producer is not None:
         _annotate(graph.nodes[last:], of.producer)
-    depends = {*wrt, *(node.results[0] for node in path)}
+    depends = {*wrt, *(result for node in path for result in node.results)}
     for node in reversed(path):
-        result = node.results[0]
-        if result in cotangents:
+        if any(result in cotangents for result in node.results):
             _propagate(graph, node, cotangents, depends)
     _name(cotangents, set(graph.nodes[last:]))
     return [cotangents.get(value) for value in wrt]

@@ -8,8 +8,8 @@ from lucid.ir.graph import Graph, Node, Value, freeze_attributes
 def eliminate_common_subexpressions(graph: Graph) -> bool:
     """Keep the first of several nodes that compute the same value (local value numbering).
 
-    Every op is pure, so equal op, operands and attributes mean equal results; random ops have their
-    state as an operand. The operands of a commutative op may stand in either order. A name goes on
+    Ops are pure, so equal op, operands and attributes mean equal results; random ops have their
+    state as an operand. Only calls of Python are not, and stay. The operands of a commutative op may stand in either order. A name goes on
     to the value that is kept, if that has none.
 
     Reference: Cocke, "Global common subexpression elimination", 1970.
@@ -17,6 +17,8 @@ def eliminate_common_subexpressions(graph: Graph) -> bool:
     first: dict[tuple[object, ...], Node] = {}
     replacement: dict[Value, Value] = {}
     for node in graph.nodes:
+        if graph.has_effect(node):
+            continue
         operands = tuple(replacement.get(operand, operand) for operand in node.operands)
         kept = first.setdefault(_value_number(node, operands), node)
         if kept is node:
@@ -28,8 +30,12 @@ def eliminate_common_subexpressions(graph: Graph) -> bool:
     if not replacement:
         return False
     graph.substitute(replacement)
-    graph.nodes = [node for node in graph.nodes if node.results[0] not in replacement]
+    graph.nodes = [node for node in graph.nodes if not _is_gone(node, replacement)]
     return True
+
+
+def _is_gone(node: Node, replacement: dict[Value, Value]) -> bool:
+    return any(result in replacement for result in node.results)
 
 
 def _value_number(node: Node, operands: tuple[Value, ...]) -> tuple[object, ...]:

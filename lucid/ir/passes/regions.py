@@ -54,7 +54,8 @@ class _Outliner:
             call.region = region.parent
             call.gradient_of = next((n.gradient_of for n in span if n.gradient_of), None)
             # Values that stay inside are only met outside in marks "gradient of".
-            replacement |= {v: call.results[0] for node in span for v in node.results}
+            if results:
+                replacement |= {v: call.results[0] for node in span for v in node.results}
             for old, new in zip(results, call.results, strict=True):
                 new.name = old.name
                 replacement[old] = new

@@ -16,6 +16,7 @@ from lucid.ir.text.tokens import Token, Tokens
 from lucid.ir.types import DTYPES, DType, TensorType
 
 _Row = TypeVar("_Row", Location, Region)
+_CALLS = ("call", "host")
 _INPUT_KINDS = ("arg", "state", "live")
 _DTYPES = {dtype.name: dtype for dtype in DTYPES}
 
@@ -142,7 +143,7 @@ class _Body:
         tokens.expect("{")
         while tokens.current.text in _INPUT_KINDS:
             self._input(tokens.take("word").text)
-        while tokens.current.kind == "value":
+        while tokens.current.kind == "value" or tokens.current.text in _CALLS:
             self._node()
         while tokens.accept("write"):
             self._write()
@@ -191,20 +192,17 @@ class _Body:
         return values
 
     def _node(self) -> None:
-        """`%a = op %x, %y {key = value} : type  notes`, or several results of a call."""
+        """`%a = op %x, %y {key = value} : type  notes`; a call may have any number of results."""
         tokens = self._tokens
-        results = [tokens.take("value")]
-        while tokens.accept(","):
-            results.append(tokens.take("value"))
-        tokens.expect("=")
+        results = self._results() if tokens.current.kind == "value" else []
         op_token = tokens.take("word")
         op = OPS.get(op_token.text)
         if op is None:
             close = difflib.get_close_matches(op_token.text, OPS, 1)
             hint = f"; did you mean {close[0]}?" if close else ""
             raise tokens.error(op_token, f"no op {op_token.text}{hint}")
-        if op.kind == "call":
-            node = self._call(op)
+        if op.kind in _CALLS:
+            node = self._call(op, bool(results))
         elif op.name == "constant":
             node = self._constant(op)
         else:
@@ -217,14 +215,24 @@ class _Body:
         self._graph.nodes.append(node)
         self._notes(node)
 
-    def _call(self, op: Op) -> Node:
+    def _results(self) -> list[Token]:
+        tokens = self._tokens
+        results = [tokens.take("value")]
+        while tokens.accept(","):
+            results.append(tokens.take("value"))
+        tokens.expect("=")
+        return results
+
+    def _call(self, op: Op, has_results: bool) -> Node:
         tokens = self._tokens
         function = _name(tokens)
         tokens.expect("(")
         operands = self._operands()
         tokens.expect(")")
+        types: list[TensorType] = []
+        if not has_results:
+            return Node(op, operands, {"function": function}, types, self._graph)
         tokens.expect(":")
-        types = []
         if tokens.accept("("):
             types.append(self._type())
             while tokens.accept(","):

@@ -142,9 +142,11 @@ def _header(title: str, graph: Graph, names: dict[Value, str], tables: _Tables) 
 
 
 def _node_line(node: Node, names: dict[Value, str], tables: _Tables) -> str:
-    line = f"  {_listed(node.results, names)} = {_expression(node, names)} : "
-    types = ", ".join(str(result.type) for result in node.results)
-    line += types if len(node.results) == 1 else f"({types})"
+    line = f"  {_expression(node, names)}"
+    if node.results:
+        types = ", ".join(str(result.type) for result in node.results)
+        types = types if len(node.results) == 1 else f"({types})"
+        line = f"  {_listed(node.results, names)} = {line.lstrip()} : {types}"
     notes = []
     if node.location is not None:
         notes.append(tables.location(node.location))
@@ -160,13 +162,13 @@ def _node_line(node: Node, names: dict[Value, str], tables: _Tables) -> str:
 
 
 def _expression(node: Node, names: dict[Value, str]) -> str:
-    """The op with its operands and attributes; constants and calls have a shorter form."""
+    """The op with its operands and attributes; constants and calls have a form of their own."""
     attributes = node.attributes
     if node.op.name == "constant":
         return f"constant {format_number(attributes['value'], attributes['dtype'])}"
     operands = _listed(node.operands, names)
-    if node.op.kind == "call":
-        return f"call {name_text(attributes['function'])}({operands})"
+    if node.op.kind in ("call", "host"):
+        return f"{node.op.name} {name_text(attributes['function'])}({operands})"
     text = f"{node.op.name} {operands}".rstrip()
     if attributes:
         pairs = ", ".join(f"{key} = {format_attribute(v)}" for key, v in attributes.items())

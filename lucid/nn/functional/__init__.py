@@ -16,6 +16,13 @@ from lucid.nn.functional.activation import (
 from lucid.nn.functional.attention import scaled_dot_product_attention
 from lucid.nn.functional.bags import bilinear, embedding_bag
 from lucid.nn.functional.classification import cross_entropy, nll_loss
+from lucid.nn.functional.convolution import (
+    conv1d,
+    conv2d,
+    conv3d,
+    conv_transpose1d,
+    conv_transpose2d,
+)
 from lucid.nn.functional.distance import cosine_similarity, normalize, pairwise_distance
 from lucid.nn.functional.dropout import dropout
 from lucid.nn.functional.embedding import embedding, one_hot
@@ -43,6 +50,14 @@ from lucid.nn.functional.similarity import (
     triplet_margin_loss,
     triplet_margin_with_distance_loss,
 )
+from lucid.nn.functional.pooling import (
+    adaptive_avg_pool1d,
+    adaptive_avg_pool2d,
+    avg_pool1d,
+    avg_pool2d,
+    max_pool1d,
+    max_pool2d,
+)
 from lucid.nn.functional.softmax import log_softmax, softmax, softmin
 from lucid.nn.functional.threshold import (
     celu,
@@ -63,11 +78,20 @@ from lucid.nn.functional.threshold import (
 )
 
 __all__ = [
+    "adaptive_avg_pool1d",
+    "adaptive_avg_pool2d",
+    "avg_pool1d",
+    "avg_pool2d",
     "batch_norm",
     "bilinear",
     "binary_cross_entropy",
     "binary_cross_entropy_with_logits",
     "celu",
+    "conv1d",
+    "conv2d",
+    "conv3d",
+    "conv_transpose1d",
+    "conv_transpose2d",
     "cosine_embedding_loss",
     "cosine_similarity",
     "cross_entropy",
@@ -95,6 +119,8 @@ __all__ = [
     "log_softmax",
     "logsigmoid",
     "margin_ranking_loss",
+    "max_pool1d",
+    "max_pool2d",
     "mish",
     "mse_loss",
     "multi_margin_loss",

@@ -1,0 +1,367 @@
+"""Convolutions: contractions of windows over the padded input with the weights.
+
+A convolution is linear in the input and in the weights, so each derivative of a convolution, of its
+input's gradient and of its weights' gradient is one of these three again. Layouts are PyTorch's:
+input (n, c, *lengths), weight (o, c / groups, *sizes).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from lucid.autograd import Function
+from lucid.ir import ops
+from lucid.ir.errors import OptionError, ShapeError
+from lucid.ir.ops.contraction import split_indices
+from lucid.ir.types import Shape
+from lucid.nn.functional.calls import apply
+from lucid.nn.functional.sliding import (
+    Ints,
+    Size,
+    Windows,
+    add_windows,
+    batched,
+    entries,
+    last_axes,
+    same_dtype,
+    times,
+    windows_of,
+)
+from lucid.tensor.tensor import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """A convolution but for its tensors.
+
+    Attributes:
+        lengths: of the axes of the input along which the windows slide.
+    """
+
+    windows: Windows
+    groups: int
+    lengths: Shape
+
+
+def _split(x: Tensor, axis: int, groups: int) -> Tensor:
+    """Make an axis of channels two: the group, and the channel within it."""
+    return x.reshape(*x.shape[:axis], groups, -1, *x.shape[axis + 1 :])
+
+
+def _contract(weight: Tensor, x: Tensor, indices: str, groups: int) -> Tensor:
+    """Contract weights (o, c, ...) with (n, channels, ...) to (n, channels, ...).
+
+    The axes have letters: n examples, o and c channels, xyz positions, ijk places in a window. With
+    groups, which every axis of all channels is split into, `g` is one more.
+    """
+    if groups > 1:
+        weight, x = _split(weight, 0, groups), _split(x, 1, groups)
+        weights, others, result = split_indices(indices)
+        wide = (f"g{weights}", f"{others[0]}g{others[1:]}", f"{result[0]}g{result[1:]}")
+        indices = f"{wide[0]},{wide[1]}->{wide[2]}"
+    y: Tensor = ops.contract(weight, x, indices=indices)
+    return y.flatten(1, 2) if groups > 1 else y
+
+
+def _letters(rank: int) -> tuple[str, str]:
+    return "xyz"[:rank], "ijk"[:rank]
+
+
+class Convolution(Function):
+    """The result at each position: the product of a window with the weights, summed."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.geometry = geometry
+        at, within = _letters(geometry.windows.rank)
+        windows = windows_of(x, geometry.windows)
+        names = f"oc{within},nc{at}{within}->no{at}"
+        return _contract(weight, windows, names, geometry.groups)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight = ctx.saved_tensors
+        geometry = ctx.geometry
+        needs_x, needs_weight = ctx.needs_input_grad[:2]
+        return (
+            apply(ConvolutionInputGradient, g, weight, geometry) if needs_x else None,
+            apply(ConvolutionWeightGradient, x, g, geometry) if needs_weight else None,
+            None,
+        )
+
+
+class ConvolutionInputGradient(Function):
+    """The transpose of a convolution with respect to its input; a transposed convolution."""
+
+    @staticmethod
+    def forward(ctx: Any, g: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
+        ctx.save_for_backward(g, weight)
+        ctx.geometry = geometry
+        windows = geometry.windows
+        if max(windows.steps) > 1:
+            return _spread(g, weight, geometry)
+        low = tuple(s - 1 - p for s, p in zip(windows.spans, windows.low, strict=True))
+        high = tuple(s - 1 - p for s, p in zip(windows.spans, windows.high, strict=True))
+        around = Windows(windows.sizes, windows.steps, windows.dilations, low, high)
+        for axis in last_axes(weight, windows.rank):
+            weight = ops.flip(weight, axis)
+        at, within = _letters(windows.rank)
+        names = f"oc{within},no{at}{within}->nc{at}"
+        return _contract(weight, windows_of(g, around), names, geometry.groups)
+
+    @staticmethod
+    def backward(ctx: Any, u: Tensor) -> tuple[Tensor | None, ...]:
+        g, weight = ctx.saved_tensors
+        geometry = ctx.geometry
+        needs_g, needs_weight = ctx.needs_input_grad[:2]
+        return (
+            apply(Convolution, u, weight, geometry) if needs_g else None,
+            apply(ConvolutionWeightGradient, u, g, geometry) if needs_weight else None,
+            None,
+        )
+
+
+def _spread(g: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
+    """Add up each position's weights, scaled by its cotangent: with steps there are few of them."""
+    rank = geometry.windows.rank
+    at, within = _letters(rank)
+    spread = _contract(weight, g, f"oc{within},no{at}->nc{within}{at}", geometry.groups)
+    order = (0, 1, *range(2 + rank, 2 + 2 * rank), *range(2, 2 + rank))
+    return add_windows(ops.transpose(spread, perm=order), geometry.windows, geometry.lengths)
+
+
+class ConvolutionWeightGradient(Function):
+    """The transpose of a convolution with respect to its weights."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, g: Tensor, geometry: Geometry) -> Tensor:
+        ctx.save_for_backward(x, g)
+        ctx.geometry = geometry
+        groups = geometry.groups
+        at, within = _letters(geometry.windows.rank)
+        windows = windows_of(x, geometry.windows)
+        if groups == 1:
+            indices = f"no{at},nc{at}{within}->oc{within}"
+            result: Tensor = ops.contract(g, windows, indices=indices)
+            return result
+        indices = f"ngo{at},ngc{at}{within}->goc{within}"
+        split = ops.contract(_split(g, 1, groups), _split(windows, 1, groups), indices=indices)
+        merged: Tensor = split.reshape(g.shape[1], *split.shape[2:])
+        return merged
+
+    @staticmethod
+    def backward(ctx: Any, u: Tensor) -> tuple[Tensor | None, ...]:
+        x, g = ctx.saved_tensors
+        geometry = ctx.geometry
+        needs_x, needs_g = ctx.needs_input_grad[:2]
+        return (
+            apply(ConvolutionInputGradient, g, u, geometry) if needs_x else None,
+            apply(Convolution, x, u, geometry) if needs_g else None,
+            None,
+        )
+
+
+# The functions of the API ---------------------------------------------------------------------
+
+
+def _check_channels(name: str, x: Tensor, weight: Tensor, groups: int, transposed: bool) -> None:
+    same_dtype(name, x, weight)
+    given = f"Given groups={groups}, weight of size {list(weight.shape)}"
+    if weight.ndim != x.ndim:
+        raise ShapeError(
+            f"{name}: {given}: expected a weight of {x.ndim} axes for input {list(x.shape)}"
+        )
+    if groups < 1:
+        raise OptionError(f"{name}: non-positive groups is not supported, got {groups}")
+    if weight.shape[0] % groups:
+        raise ShapeError(
+            f"{name}: Given groups={groups}, expected weight to be divisible by {groups} at "
+            f"dimension 0, but got weight of size {list(weight.shape)} instead"
+        )
+    expected = weight.shape[0] if transposed else weight.shape[1] * groups
+    if x.shape[1] != expected:
+        start = given.replace("groups", "transposed=1, groups") if transposed else given
+        raise ShapeError(
+            f"{name}: {start}, expected input{list(x.shape)} to have {expected} channels, but got "
+            f"{x.shape[1]} channels instead"
+        )
+
+
+def _with_bias(name: str, y: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    if bias is None:
+        return y
+    channels = y.shape[1]
+    if tuple(bias.shape) != (channels,):
+        raise ShapeError(
+            f"{name}: Given weight of size {list(weight.shape)}, expected bias to be 1-dimensional "
+            f"with {channels} elements, but got bias of size {list(bias.shape)} instead"
+        )
+    return y + bias.reshape(channels, *([1] * (y.ndim - 2)))
+
+
+def _padding(name: str, padding: Size | str, spans: Ints, steps: Ints) -> tuple[Ints, Ints]:
+    """How much is padded before and behind."""
+    rank = len(spans)
+    if not isinstance(padding, str):
+        both = entries(name, "padding", padding, rank, 0)
+        return both, both
+    if padding == "valid":
+        return (0,) * rank, (0,) * rank
+    if padding != "same":
+        raise OptionError(
+            f"{name}: Invalid padding string: {padding!r}, should be one of 'same', 'valid'"
+        )
+    if max(steps) > 1:
+        raise OptionError(f"{name}: padding='same' is not supported for strided convolutions")
+    low = tuple((span - 1) // 2 for span in spans)
+    return low, tuple(span - 1 - n for span, n in zip(spans, low, strict=True))
+
+
+def _convolve(
+    rank: int,
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Size,
+    padding: Size | str,
+    dilation: Size,
+    groups: int,
+) -> Tensor:
+    name = f"conv{rank}d"
+    x, had_batch = batched(name, input, rank)
+    _check_channels(name, x, weight, groups, False)
+    sizes, lengths = tuple(weight.shape[2:]), tuple(x.shape[2:])
+    steps = entries(name, "stride", stride, rank)
+    dilations = entries(name, "dilation", dilation, rank)
+    zeros = (0,) * rank
+    spans = Windows(sizes, steps, dilations, zeros, zeros).spans
+    windows = Windows(sizes, steps, dilations, *_padding(name, padding, spans, steps))
+    padded = windows.padded(lengths)
+    if min(sizes) < 1 or any(n < span for n, span in zip(padded, spans, strict=True)):
+        raise ShapeError(
+            f"{name}: Calculated padded input size per channel: ({times(padded)}). Kernel size: "
+            f"({times(spans)}). Kernel size can't be greater than actual input size"
+        )
+    y = apply(Convolution, x, weight, Geometry(windows, groups, lengths))
+    y = _with_bias(name, y, weight, bias)
+    return y if had_batch else y.squeeze(0)
+
+
+def _convolve_transposed(
+    rank: int,
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    options: tuple[Size, Size, Size, Size],
+    groups: int,
+) -> Tensor:
+    name = f"conv_transpose{rank}d"
+    x, had_batch = batched(name, input, rank)
+    _check_channels(name, x, weight, groups, True)
+    stride, padding, output_padding, dilation = options
+    steps = entries(name, "stride", stride, rank)
+    dilations = entries(name, "dilation", dilation, rank)
+    ends = entries(name, "padding", padding, rank, 0)
+    extra = entries(name, "output_padding", output_padding, rank, 0)
+    if any(n >= max(s, d) for n, s, d in zip(extra, steps, dilations, strict=True)):
+        raise OptionError(
+            f"{name}: output padding must be smaller than either stride or dilation, but got "
+            f"output_padding={list(extra)}, stride={list(steps)}, dilation={list(dilations)}"
+        )
+    windows = Windows(tuple(weight.shape[2:]), steps, dilations, ends, ends)
+    found = zip(x.shape[2:], steps, windows.spans, ends, extra, strict=True)
+    lengths = tuple((n - 1) * step + span - 2 * end + more for n, step, span, end, more in found)
+    if min(lengths) < 1:
+        raise ShapeError(
+            f"{name}: Given input size per channel: ({times(x.shape[2:])}). Calculated output size "
+            f"per channel: ({times(lengths)}). Output size is too small"
+        )
+    y = apply(ConvolutionInputGradient, x, weight, Geometry(windows, groups, lengths))
+    y = _with_bias(name, y, weight, bias)
+    return y if had_batch else y.squeeze(0)
+
+
+def conv1d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Size = 1,
+    padding: Size | str = 0,
+    dilation: Size = 1,
+    groups: int = 1,
+) -> Tensor:
+    """Cross-correlate along the last axis.
+
+    Shapes: input (n, c, l) or (c, l), weight (o, c / groups, k), bias (o,).
+    padding: zeros at both ends, or "same" or "valid". Raises `ShapeError`, `OptionError`.
+    """
+    return _convolve(1, input, weight, bias, stride, padding, dilation, groups)
+
+
+def conv2d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Size = 1,
+    padding: Size | str = 0,
+    dilation: Size = 1,
+    groups: int = 1,
+) -> Tensor:
+    """Cross-correlate over the last two axes.
+
+    Shapes: input (n, c, h, w) or (c, h, w), weight (o, c / groups, kh, kw), bias (o,).
+    padding: zeros at both ends, or "same" or "valid". Raises `ShapeError`, `OptionError`.
+    """
+    return _convolve(2, input, weight, bias, stride, padding, dilation, groups)
+
+
+def conv3d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Size = 1,
+    padding: Size | str = 0,
+    dilation: Size = 1,
+    groups: int = 1,
+) -> Tensor:
+    """Cross-correlate over the last three axes, as `conv2d` does over two."""
+    return _convolve(3, input, weight, bias, stride, padding, dilation, groups)
+
+
+def conv_transpose1d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Size = 1,
+    padding: Size = 0,
+    output_padding: Size = 0,
+    groups: int = 1,
+    dilation: Size = 1,
+) -> Tensor:
+    """Apply the transpose of `conv1d` with the same weight.
+
+    Shapes: input (n, o, l) or (o, l), weight (o, c / groups, k), bias (c,).
+    """
+    options = stride, padding, output_padding, dilation
+    return _convolve_transposed(1, input, weight, bias, options, groups)
+
+
+def conv_transpose2d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Size = 1,
+    padding: Size = 0,
+    output_padding: Size = 0,
+    groups: int = 1,
+    dilation: Size = 1,
+) -> Tensor:
+    """Apply the transpose of `conv2d` with the same weight.
+
+    Shapes: input (n, o, h, w) or (o, h, w), weight (o, c / groups, kh, kw), bias (c,).
+    output_padding: how much longer the result is at its ends.
+    """
+    options = stride, padding, output_padding, dilation
+    return _convolve_transposed(2, input, weight, bias, options, groups)

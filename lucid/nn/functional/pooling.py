@@ -1,0 +1,307 @@
+"""Pools: the greatest element, or the mean, of each window.
+
+The gradient of a maximum goes to its first place in the window, or to the first NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+import lucid
+from lucid.autograd import Function
+from lucid.ir import ops
+from lucid.ir.errors import OptionError, ShapeError
+from lucid.ir.types import Shape, i32
+from lucid.nn.functional.calls import apply, where
+from lucid.nn.functional.sliding import (
+    Ints,
+    Size,
+    Windows,
+    add_windows,
+    batched,
+    entries,
+    last_axes,
+    times,
+    windows_of,
+)
+from lucid.tensor.core import from_array
+from lucid.tensor.tensor import Tensor
+
+
+def _kept(y: Tensor, rank: int) -> Tensor:
+    """Give a pool's result axes of size 1 for the places in a window."""
+    return y.reshape(*y.shape, *([1] * rank))
+
+
+def _lowest(x: Tensor) -> float:
+    return -float("inf") if x.dtype.is_floating_point else float(lucid.iinfo(x.dtype).min)
+
+
+class MaxPool(Function):
+    """The greatest element of each window; a NaN wins."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, windows: Windows) -> Tensor:
+        view = windows_of(x, windows, _lowest(x))
+        y: Tensor = ops.amax(view, axes=last_axes(view, windows.rank))
+        ctx.save_for_backward(x, y)
+        ctx.windows = windows
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        x, y = ctx.saved_tensors
+        windows: Windows = ctx.windows
+        with lucid.no_grad():
+            mine = _first_greatest(windows_of(x, windows, _lowest(x)), y, windows)
+        spread = where(mine, _kept(g, windows.rank), 0.0)
+        return add_windows(spread, windows, tuple(x.shape[-windows.rank :])), None
+
+
+def _first_greatest(view: Tensor, y: Tensor, windows: Windows) -> Tensor:
+    """Whether an element of a window is the first of those that equal its maximum `y`."""
+    rank, count = windows.rank, prod(windows.sizes)
+    greatest = _kept(y, rank)
+    hit = (view == greatest) | (view != view)
+    position = ops.reshape(ops.indices(view, (count,), 0, i32), shape=windows.sizes)
+    first = where(hit, position, count).amin(last_axes(view, rank), keepdim=True)
+    return position == first
+
+
+class AvgPool(Function):
+    """The sum of each window, divided by a number or by one per window."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, windows: Windows, divisor: float | Tensor) -> Tensor:
+        ctx.windows, ctx.divisor, ctx.lengths = windows, divisor, tuple(x.shape[-windows.rank :])
+        view = windows_of(x, windows)
+        total: Tensor = ops.sum(view, axes=last_axes(view, windows.rank))
+        return total / divisor
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        windows: Windows = ctx.windows
+        part = _kept(g / ctx.divisor, windows.rank)
+        spread = part.expand(*g.shape, *windows.sizes)
+        return add_windows(spread, windows, ctx.lengths), None, None
+
+
+# Arguments ------------------------------------------------------------------------------------
+
+
+def _pool_windows(
+    name: str,
+    x: Tensor,
+    kernel_size: Size,
+    options: tuple[Size | None, Size, Size],
+    ceil_mode: bool,
+) -> Windows:
+    """The windows of a pool over all but the first two axes of `x`."""
+    rank = x.ndim - 2
+    stride, padding, dilation = options
+    sizes = entries(name, "kernel_size", kernel_size, rank)
+    steps = entries(name, "stride", kernel_size if stride is None else stride, rank)
+    dilations = entries(name, "dilation", dilation, rank)
+    low = entries(name, "padding", padding, rank, 0)
+    windows = Windows(sizes, steps, dilations, low, low)
+    if any(2 * n > span for n, span in zip(low, windows.spans, strict=True)):
+        raise OptionError(
+            f"{name}: pad should be at most half of effective kernel size, but got "
+            f"pad={list(low)}, kernel_size={list(sizes)} and dilation={list(dilations)}"
+        )
+    lengths = tuple(x.shape[2:])
+    if ceil_mode:
+        high = _reaching(windows, lengths)
+        windows = Windows(sizes, steps, dilations, low, high)
+    counts = windows.counts(lengths)
+    if min(counts) < 1:
+        raise ShapeError(
+            f"{name}: Given input size: ({times(x.shape[1:])}). Calculated output size: "
+            f"({times((x.shape[1], *counts))}). Output size is too small"
+        )
+    return windows
+
+
+def _reaching(windows: Windows, lengths: Shape) -> Ints:
+    """Padding behind so that the last window, if it begins before the end, is whole."""
+    found = []
+    places = zip(lengths, windows.low, windows.spans, windows.steps, strict=True)
+    for length, low, span, step in places:
+        count = -(-(length + 2 * low - span) // step) + 1
+        if (count - 1) * step >= length + low:
+            count -= 1
+        found.append(max(low, (count - 1) * step + span - length - low))
+    return tuple(found)
+
+
+def _max_pool(
+    rank: int,
+    input: Tensor,
+    kernel_size: Size,
+    options: tuple[Size | None, Size, Size],
+    ceil_mode: bool,
+    return_indices: bool,
+) -> Tensor:
+    name = f"max_pool{rank}d"
+    if return_indices:
+        raise OptionError(
+            f"{name}: return_indices=True is not supported\n"
+            "hint: the gradient finds the places of the maxima without them"
+        )
+    x, had_batch = batched(name, input, rank)
+    windows = _pool_windows(name, x, kernel_size, options, ceil_mode)
+    y = apply(MaxPool, x, windows)
+    return y if had_batch else y.squeeze(0)
+
+
+def _avg_pool(
+    rank: int,
+    input: Tensor,
+    kernel_size: Size,
+    options: tuple[Size | None, Size],
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor_override: int | None = None,
+) -> Tensor:
+    name = f"avg_pool{rank}d"
+    if divisor_override == 0:
+        raise OptionError(f"{name}: divisor must be not zero")
+    x, had_batch = batched(name, input, rank)
+    windows = _pool_windows(name, x, kernel_size, (*options, 1), ceil_mode)
+    divisor: float | Tensor = float(divisor_override or prod(windows.sizes))
+    if divisor_override is None and (ceil_mode or not count_include_pad) and max(windows.high):
+        counts = _elements(windows, tuple(x.shape[2:]), count_include_pad)
+        divisor = from_array(counts.astype(x.dtype.numpy))
+    y = apply(AvgPool, x, windows, divisor)
+    return y if had_batch else y.squeeze(0)
+
+
+def _elements(windows: Windows, lengths: Shape, count_padding: bool) -> np.ndarray:
+    """How many elements of each window count: of the input, perhaps with its own padding."""
+    result = np.ones((), np.int64)
+    places = zip(lengths, windows.low, windows.sizes, windows.steps, strict=True)
+    for count, (length, low, size, step) in zip(windows.counts(lengths), places, strict=True):
+        starts = np.arange(count) * step - low
+        first, last = (-low, length + low) if count_padding else (0, length)
+        inside = np.minimum(starts + size, last) - np.maximum(starts, first)
+        result = result[..., None] * inside
+    return result
+
+
+# The functions of the API ---------------------------------------------------------------------
+
+
+def max_pool1d(
+    input: Tensor,
+    kernel_size: Size,
+    stride: Size | None = None,
+    padding: Size = 0,
+    dilation: Size = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Tensor:
+    """The greatest element of each window along the last axis, of (n, c, l) or (c, l)."""
+    options = stride, padding, dilation
+    return _max_pool(1, input, kernel_size, options, ceil_mode, return_indices)
+
+
+def max_pool2d(
+    input: Tensor,
+    kernel_size: Size,
+    stride: Size | None = None,
+    padding: Size = 0,
+    dilation: Size = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Tensor:
+    """The greatest element of each window over the last two axes, of (n, c, h, w) or (c, h, w).
+
+    stride: the kernel's size by default. padding: with minus infinity. ceil_mode: a window that
+    begins inside but reaches over the end counts as well.
+    """
+    options = stride, padding, dilation
+    return _max_pool(2, input, kernel_size, options, ceil_mode, return_indices)
+
+
+def avg_pool1d(
+    input: Tensor,
+    kernel_size: Size,
+    stride: Size | None = None,
+    padding: Size = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+) -> Tensor:
+    """The mean of each window along the last axis, of (n, c, l) or (c, l)."""
+    return _avg_pool(1, input, kernel_size, (stride, padding), ceil_mode, count_include_pad)
+
+
+def avg_pool2d(
+    input: Tensor,
+    kernel_size: Size,
+    stride: Size | None = None,
+    padding: Size = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Tensor:
+    """The mean of each window over the last two axes, of (n, c, h, w) or (c, h, w).
+
+    count_include_pad: the zeros of the padding count. divisor_override: divides instead.
+    """
+    options = stride, padding
+    return _avg_pool(
+        2, input, kernel_size, options, ceil_mode, count_include_pad, divisor_override
+    )
+
+
+def _adaptive(
+    rank: int, input: Tensor, output_size: int | None | Sequence[int | None]
+) -> tuple[Ints, Shape]:
+    """The output's sizes and the input's."""
+    name = f"adaptive_pool{rank}d"
+    batched(name, input, rank)
+    lengths = tuple(input.shape[-rank:])
+    given = output_size if isinstance(output_size, Sequence) else (output_size,) * rank
+    if len(given) != rank:
+        raise OptionError(f"{name}: output_size must have {rank} entries, got {list(given)}")
+    wanted = tuple(n if size is None else size for n, size in zip(lengths, given, strict=True))
+    if min(wanted) < 0 or min(lengths) < 1:
+        raise ShapeError(f"{name}: can't pool {list(lengths)} elements to {list(wanted)}")
+    return wanted, lengths
+
+
+def _adaptive_avg_pool(
+    rank: int, input: Tensor, output_size: int | None | Sequence[int | None]
+) -> Tensor:
+    wanted, lengths = _adaptive(rank, input, output_size)
+    if all(size and length % size == 0 for size, length in zip(wanted, lengths, strict=True)):
+        sizes = tuple(length // size for size, length in zip(wanted, lengths, strict=True))
+        return _avg_pool(rank, input, sizes, (None, 0), False, True)
+    y = input
+    for axis, size, length in zip(range(-rank, 0), wanted, lengths, strict=True):
+        means = from_array(_means(length, size).astype(input.dtype.numpy))
+        y = (y.movedim(axis, -1) @ means).movedim(-1, axis)
+    return y
+
+
+def _means(length: int, size: int) -> np.ndarray:
+    """The matrix (length, size) that takes the mean of each bin, from floor to ceiling."""
+    matrix = np.zeros((length, size))
+    for i in range(size):
+        start, stop = i * length // size, -(-(i + 1) * length // size)
+        matrix[start:stop, i] = 1 / (stop - start)
+    return matrix
+
+
+def adaptive_avg_pool1d(input: Tensor, output_size: int | None | Sequence[int | None]) -> Tensor:
+    """The means of `output_size` bins along the last axis; a None leaves the axis as it is."""
+    return _adaptive_avg_pool(1, input, output_size)
+
+
+def adaptive_avg_pool2d(input: Tensor, output_size: int | None | Sequence[int | None]) -> Tensor:
+    """The means of `output_size` bins over the last two axes; a None leaves an axis as it is."""
+    return _adaptive_avg_pool(2, input, output_size)

@@ -1,0 +1,133 @@
+"""What convolutions and pools have in common: arguments per axis, and padding for windows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import lucid
+from lucid.ir import ops
+from lucid.ir.errors import OptionError, ShapeError
+from lucid.ir.types import Shape
+from lucid.tensor.core import constant
+from lucid.tensor.tensor import Tensor
+
+Ints = tuple[int, ...]
+Size = int | Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """How windows slide over the last axes, one entry per axis.
+
+    Attributes:
+        low, high: how much is padded before and behind.
+    """
+
+    sizes: Ints
+    steps: Ints
+    dilations: Ints
+    low: Ints
+    high: Ints
+
+    @property
+    def rank(self) -> int:
+        return len(self.sizes)
+
+    @property
+    def spans(self) -> Ints:
+        """Elements from the first to the last one of a window."""
+        return tuple(d * (k - 1) + 1 for k, d in zip(self.sizes, self.dilations, strict=True))
+
+    def padded(self, lengths: Shape) -> Shape:
+        return tuple(a + n + b for a, n, b in zip(self.low, lengths, self.high, strict=True))
+
+    def counts(self, lengths: Shape) -> Shape:
+        """How many windows each axis has."""
+        found = zip(self.padded(lengths), self.spans, self.steps, strict=True)
+        return tuple((n - span) // step + 1 for n, span, step in found)
+
+    def attributes(self, axes: Ints) -> dict[str, Ints]:
+        """As attributes of the op `overlap_add`, without the lengths."""
+        return {"axes": axes, "steps": self.steps, "dilations": self.dilations}
+
+
+def last_axes(x: Tensor, rank: int) -> Ints:
+    """The numbers of the last `rank` axes."""
+    return tuple(range(x.ndim - rank, x.ndim))
+
+
+def windows_of(x: Tensor, windows: Windows, value: float = 0.0) -> Tensor:
+    """View the windows over the last axes of `x`, padded with `value`, as new axes at the end."""
+    rank = windows.rank
+    result = resized(x, windows.low, windows.high, value)
+    place = windows.attributes(last_axes(x, rank))
+    found: Tensor = ops.windows(result, sizes=windows.sizes, **place)
+    return found
+
+
+def add_windows(x: Tensor, windows: Windows, lengths: Shape) -> Tensor:
+    """Add up windows, of the shape that `windows_of` has, where they lie; cut the padding off."""
+    rank = windows.rank
+    axes = tuple(range(x.ndim - 2 * rank, x.ndim - rank))
+    padded = windows.padded(lengths)
+    whole: Tensor = ops.overlap_add(x, lengths=padded, **windows.attributes(axes))
+    return resized(whole, tuple(-n for n in windows.low), tuple(-n for n in windows.high))
+
+
+def resized(x: Tensor, low: Ints, high: Ints, value: float = 0.0) -> Tensor:
+    """Pad the last axes at both ends, or cut off where a count is negative."""
+    rank, lead = len(low), (0,) * (x.ndim - len(low))
+    if min((*low, *high), default=0) < 0:
+        starts = tuple(max(-n, 0) for n in low)
+        stops = tuple(n - max(-h, 0) for n, h in zip(x.shape[-rank:], high, strict=True))
+        bounds = {"starts": lead + starts, "stops": tuple(x.shape[:-rank]) + stops}
+        x = ops.slice(x, steps=(1,) * x.ndim, **bounds)
+    if max((*low, *high), default=0) <= 0:
+        return x
+    low, high = (lead + tuple(max(n, 0) for n in end) for end in (low, high))
+    result: Tensor = ops.pad(x, constant(value, x.dtype), low=low, high=high)
+    return result
+
+
+def entries(name: str, argument: str, value: Size, rank: int, least: int = 1) -> Ints:
+    """One integer per axis, from one for all or one each. Raises `OptionError`."""
+    if isinstance(value, Sequence):
+        found = tuple(int(n) for n in value)
+        found = found * rank if len(found) == 1 else found
+    else:
+        found = (int(value),) * rank
+    if len(found) != rank:
+        raise OptionError(
+            f"{name}: expected {argument} to be a single integer value or a list of {rank} values "
+            f"to match the dimensions, but got {argument}={list(found)}"
+        )
+    if min(found, default=least) < least:
+        kind = "negative" if least == 0 else "non-positive"
+        raise OptionError(f"{name}: {kind} {argument} is not supported, got {list(found)}")
+    return found
+
+
+def batched(name: str, x: Tensor, rank: int) -> tuple[Tensor, bool]:
+    """The input with a batch axis, and whether it had one."""
+    if x.ndim not in (rank + 1, rank + 2):
+        raise ShapeError(
+            f"{name}: Expected {rank + 1}D (unbatched) or {rank + 2}D (batched) input to {name}, "
+            f"but got input of size: {list(x.shape)}"
+        )
+    return (x, True) if x.ndim == rank + 2 else (x.unsqueeze(0), False)
+
+
+def times(sizes: Sequence[Any]) -> str:
+    """Sizes as PyTorch's messages print them: `3 x 4`."""
+    return " x ".join(map(str, sizes))
+
+
+def same_dtype(name: str, input: Tensor, weight: Tensor) -> None:
+    """Raise unless both have one dtype."""
+    if input.dtype is not weight.dtype:
+        raise lucid.DTypeError(
+            f"{name}: expected input and weight of one dtype\n"
+            f"  input:  {input.type}\n  weight: {weight.type}"
+        )
