@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
-from lucid.codegen.forms import ZERO, Form, Forms, dot, form, unbroadcast
 from lucid.codegen.axes import merge_axes
+from lucid.codegen.forms import ZERO, Form, Forms, dot, form, unbroadcast
 from lucid.codegen.fuse import Fusion
 from lucid.codegen.gemm import scratch_bytes
 from lucid.codegen.groups import Group
@@ -28,19 +28,16 @@ from lucid.codegen.nest import (
     choose_scratch,
     choose_vector,
     collapse,
-    dropped,
-    forms_of,
     lanes_for,
     order_dims,
     renamed,
     tile,
-    without_dim,
 )
 from lucid.codegen.products import Product, as_matrices, axes_kernel, axes_of, contraction
 from lucid.codegen.target import Target
 from lucid.ir.graph import Value, freeze_attributes
 from lucid.ir.op import OPS
-from lucid.ir.types import DType, i64
+from lucid.ir.types import i64
 
 
 @dataclass(slots=True)

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lucid.codegen import lowering
+from lucid.codegen import costs, lowering
 from lucid.codegen.gemm import Emitter, Position, _Panel
 from lucid.codegen.insts import InstEmitter
-from lucid.codegen.items import cost_of
 from lucid.codegen.kernel import ContractKernel
 from lucid.codegen.llvm import FunctionBuilder, Val, i64
 from lucid.codegen.products import contraction
-
-# Vector instructions of an epilogue up to which it is repeated for each accumulator.
-INLINE_COST = 8
 
 
 class EpilogueEmitter(InstEmitter):
@@ -25,9 +21,9 @@ class EpilogueEmitter(InstEmitter):
         batch, last = len(kernel.batch), len(kernel.body.sizes) - 1
         self.row_dim = batch if kernel.rows != 1 else -1
         self.column_dim = last if kernel.columns != 1 else -1
-        work = sum(cost_of(inst.op) for inst in kernel.body.insts[1:] if not inst.has_address)
+        work = sum(costs.cost_of(inst.op) for inst in kernel.body.insts[1:] if not inst.has_address)
         self.sums: Val | None = None
-        if work > INLINE_COST:
+        if work > costs.INLINE:
             element = lowering.MEMORY[kernel.body.args[0]]
             self.sums = b.alloca(element, b.target.registers * self.lanes)
 

@@ -14,11 +14,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
 
-from lucid.codegen import lowering, memory
+from lucid.codegen import costs, lowering, memory
 from lucid.codegen.axes import unrolled
-from lucid.codegen.contract import INLINE_COST
 from lucid.codegen.insts import InstEmitter
-from lucid.codegen.items import cost_of
 from lucid.codegen.kernel import AxesKernel
 from lucid.codegen.llvm import FunctionBuilder, Val, const, const_lanes, i64, vector
 
@@ -56,9 +54,9 @@ class AxesEmitter(InstEmitter):
         self.element = lowering.MEMORY[self.dtype]
         self.type = vector(self.element, kernel.lanes)
         self.dots = kernel.vector < 0 and kernel.lanes > 1
-        work = sum(cost_of(inst.op) for inst in kernel.body.insts[1:] if not inst.has_address)
+        work = sum(costs.cost_of(inst.op) for inst in kernel.body.insts[1:] if not inst.has_address)
         self.sums: Val | None = None
-        if work > INLINE_COST:
+        if work > costs.INLINE:
             self.sums = b.alloca(self.element, b.target.registers * kernel.lanes)
 
     def run(self) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable
 
+from lucid.codegen import costs
 from lucid.codegen.forms import (
     ZERO,
     Form,
@@ -25,15 +26,9 @@ from lucid.codegen.forms import (
     unbroadcast,
 )
 from lucid.codegen.groups import Group, bits_of, kind_of, match_radix, reduced_axes
-from lucid.codegen.items import Item, ItemList, cost_of, is_reduction
+from lucid.codegen.items import Item, ItemList, is_reduction
 from lucid.ir.graph import Node, Value
 from lucid.ir.types import Shape
-
-# Elements of a row that is gone over several times: it should stay in the L1 or L2 cache.
-ROW_LIMIT = 16384
-# Weighted size of one loop body; beyond it registers spill and code generation gets slow.
-LOOP_LIMIT = 400
-EPILOGUE_LIMIT = 200
 
 # Ops that read their operands at other places than that of the element that they compute.
 _WHOLE_OPERANDS = (
@@ -117,7 +112,7 @@ class Fusion:
     def _enter(self, item: Item, group: Group, forms: Forms) -> None:
         group.items.append(item)
         group.forms[item] = forms
-        group.cost += cost_of(item.op)
+        group.cost += costs.cost_of(item.op)
         group.stages[item] = self._stage(item, group)
         self.group_of[item] = group
         self._wait(group, self._dependences(item, group))
@@ -177,8 +172,8 @@ class Fusion:
     # Joining ----------------------------------------------------------------------------
 
     def _try(self, item: Item, group: Group) -> bool:
-        limit = EPILOGUE_LIMIT if group.kind == "contract" else LOOP_LIMIT
-        if group.cost + cost_of(item.op) > limit or self._makes_cycle(item, group):
+        limit = costs.EPILOGUE if group.kind == "contract" else costs.LOOP
+        if group.cost + costs.cost_of(item.op) > limit or self._makes_cycle(item, group):
             return False
         if self._needs_memory_of(item, group.forms):
             return False
@@ -232,7 +227,7 @@ class Fusion:
 
     def _repeats_long_row(self, item: Item, forms: Forms, group: Group) -> bool:
         """Whether a pass over a row that is too long for the cache would wait for another one."""
-        return group.row_size > ROW_LIMIT and group.is_inner(forms) and self._stage(item, group) > 0
+        return group.row_size > costs.ROW and group.is_inner(forms) and self._stage(item, group) > 0
 
     def _propose(self, item: Item, shape: Shape, group: Group) -> Forms | None:
         """Indices over the group's dims at which an item of this shape would be computed."""
@@ -325,7 +320,7 @@ class Fusion:
 
     def _try_merge(self, item: Item, other: Group) -> bool:
         group = self.group_of[item]
-        limit = EPILOGUE_LIMIT if group.kind == "contract" else LOOP_LIMIT
+        limit = costs.EPILOGUE if group.kind == "contract" else costs.LOOP
         if other.kind == "contract" or group.cost + other.cost > limit:
             return False
         if self._path_between(group, other):

@@ -7,10 +7,12 @@ that each part can be computed in place by the kernel that makes it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
+from lucid.codegen import costs
 from lucid.codegen.lowering import RULES
 from lucid.ir.graph import Graph, Node, Value
 from lucid.ir.strides import (
@@ -91,20 +93,6 @@ class Layout:
     strides: Strides
 
 
-_COSTS = {
-    "exp": 16, "log": 20, "log1p": 26, "expm1": 18, "sin": 30, "cos": 30, "tanh": 20,
-    "sigmoid": 20, "erf": 40, "pow": 60, "div": 4, "sqrt": 4, "rsqrt": 8, "reciprocal": 4,
-    "floor_div": 40, "remainder": 30, "random_uniform": 60, "random_normal": 120,
-    "take": 6, "gather": 6, "store": 0, "matmul": 0, "contract": 0,
-}  # fmt: skip
-_SHORT_COST = 6
-
-
-def cost_of(op: str) -> int:
-    """Roughly the vector instructions of one op."""
-    return _COSTS.get(op, 1)
-
-
 INLINE = ("constant", "iota")
 _INDEXED_READS = ("take", "gather")
 _INDEXED_WRITES = ("index_add", "index_set", "scatter_add", "scatter")
@@ -118,6 +106,7 @@ class ItemList:
             values, copies; later all values that must be stored.
         producers: the items after which a value's home is complete.
         made_by: the item that computes a value.
+        copied_arguments: copies of inputs that are only worth it in another order of axes.
     """
 
     def __init__(
@@ -133,6 +122,10 @@ class ItemList:
         self.made_by: dict[Value, Item] = {}
         self._short: dict[int, int] = {}
         self._held: dict[Value, Value] = {}
+        self._written = {cell for cell, _ in graph.writes}
+        self._uses = Counter(value for node in graph.nodes for value in node.operands)
+        self._uses.update([*graph.outputs, *(value for _, value in graph.writes)])
+        self.copied_arguments: dict[Value, Value] = {}
         self._copied: dict[Value, tuple[Region, Item | None]] = {}
         self._checks: dict[tuple[Value, int], Item] = {}
         self._layouts: dict[Value, Layout] = {}
@@ -197,6 +190,9 @@ class ItemList:
                 axis = node.attributes["axis"]
                 after = [self._check(node, node.operands[0].shape[axis])]
             operands = node.operands
+            if name == "take":
+                count = operands[1].type.size
+                operands = self._in_lines(operands[0], node.attributes["axis"], count), operands[1]
             if node.op.kind in ("contract", "sort"):
                 operands = tuple(map(self._in_memory, operands))
             item = Item(name, node, operands, node.result.shape, node.result, after=after)
@@ -305,6 +301,28 @@ class ItemList:
         node = self.base(value).producer
         if node is None or node.op.name not in INLINE or self.base(value) in self.homes:
             return value
+        return self._copy_of(value)
+
+    def _in_lines(self, value: Value, axis: int, count: int) -> Value:
+        """A copy of an argument of which many single elements are indexed along an axis.
+
+        The copy may get another order of axes, so that lines of elements are indexed together.
+        """
+        base = self.base(value)
+        lines = value.type.size // max(value.shape[axis], 1)
+        if base.producer is not None or base in self._written or base not in self.homes:
+            return value
+        if (
+            abs(self.layout(value).strides[axis]) != 1
+            or lines < costs.LINES
+            or count < value.shape[axis]
+        ):
+            return value
+        copy = self._copy_of(value)
+        self.copied_arguments[copy] = value
+        return copy
+
+    def _copy_of(self, value: Value) -> Value:
         if value not in self._held:
             region = self._new_region(value)
             store = self._store(value, region)
@@ -338,17 +356,30 @@ class ItemList:
         self._assemble(node, parts, region)
 
     def _add_update_slice(self, node: Node) -> None:
-        base, update = node.operands
-        region = self._new_region(node.result)
-        first = self._store(base, region)
+        update = node.operands[1]
+        region, before = self._take_over(node)
         steps, starts = node.attributes["steps"], node.attributes["starts"]
         strides = tuple(s * k for s, k in zip(region.strides, steps, strict=True))
         offset = sum(start * stride for start, stride in zip(starts, region.strides, strict=True))
-        after = [] if first is None else [first]
-        if first is not None:
-            first.overwritten = True
-        second = self._store(update, Region(region.buffer, offset, strides), after)
-        self._assemble(node, [first, second], region)
+        part = Region(region.buffer, region.offset + offset, strides)
+        self._assemble(node, [*before, self._store(update, part, before)], region)
+
+    def _take_over(self, node: Node) -> tuple[Region, list[Item]]:
+        """Where a result is to be assembled that begins as its first operand.
+
+        That is the operand's own memory if nothing else reads it; otherwise it is copied.
+        """
+        base = node.operands[0]
+        region = self.homes.get(base)
+        if region is not None and region.buffer.kind == "temp" and self._uses[base] == 1:
+            before = self.producers[base]
+        else:
+            region = self._new_region(base)
+            first = self._store(base, region)
+            before = [] if first is None else [first]
+        for item in before:
+            item.overwritten = True
+        return region, before
 
     def _add_overlap_add(self, node: Node) -> None:
         """Store zeros, then add each window to its place."""
@@ -365,15 +396,11 @@ class ItemList:
         self._assemble(node, parts, region)
 
     def _add_indexed_write(self, node: Node) -> None:
-        """Copy the base, then write the source over it in the order of the indices."""
+        """Write the source over the base in the order of the indices."""
         base, index, source = node.operands
-        region = self._new_region(node.result)
-        first = self._store(base, region)
-        after = [self._check(node, base.shape[node.attributes["axis"]])]
-        if first is not None:
-            first.overwritten = True
-            after.append(first)
-        parts = [first]
+        region, before = self._take_over(node)
+        after = [self._check(node, base.shape[node.attributes["axis"]]), *before]
+        parts: list[Item | None] = [*before]
         if source.type.size:
             write = Item("write_at", node, (index, source), source.shape, None, region, after)
             parts.append(self._append(write))
@@ -437,7 +464,7 @@ class ItemList:
         """Remember elementwise items on inputs that take only a few instructions."""
         if item.op not in RULES:
             return
-        total = cost_of(item.op)
+        total = costs.cost_of(item.op)
         for operand in item.operands:
             base = self.base(operand)
             node, made = base.producer, self.made_by.get(base)
@@ -448,7 +475,7 @@ class ItemList:
             if not self._has_plain_views(operand):
                 return
             total += self._short[made.index]
-        if total <= _SHORT_COST:
+        if total <= costs.SHORT:
             self._short[item.index] = total
 
 

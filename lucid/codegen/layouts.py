@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import prod
 
+from lucid.codegen import costs
 from lucid.codegen.build import Builder
 from lucid.codegen.fuse import Fusion
 from lucid.codegen.groups import Group
@@ -19,15 +20,6 @@ from lucid.codegen.target import Target
 from lucid.ir.graph import Value
 from lucid.ir.strides import Strides, contiguous_strides, is_contiguous
 
-# Time of a vector whose elements are adjacent, the same, apart, or found by an index each.
-ADJACENT, REPEATED, APART, INDEXED = 1.0, 0.3, 8.0, 8.0
-# Stores to separate places take longer than loads.
-SCATTERED = 2.0
-# A shorter vector isn't full.
-LANES = 16
-# What is left of the cost must be below this.
-WORTHWHILE = 0.75
-
 Place = tuple[Group, int]
 """A dim of a group."""
 
@@ -35,7 +27,9 @@ Place = tuple[Group, int]
 def choose_layouts(fusion: Fusion, stored: dict[Value, Region], target: Target) -> None:
     """Give temps another order of axes where that pays; `stored` and all items follow."""
     if any(item.op in ("take", "write_at") for item in fusion.source.items):
-        _Layouts(fusion, stored, target).improve()
+        layouts = _Layouts(fusion, stored, target)
+        layouts.improve()
+        layouts.read_arguments()
 
 
 class _Layouts:
@@ -43,7 +37,7 @@ class _Layouts:
 
     Attributes:
         accesses: for each group its instructions, and the buffers of their arguments.
-        movable: values in temps of their own, that nothing but loops reads and writes.
+        movable: temps that nothing but loops reads and writes, and the values that fill them.
     """
 
     def __init__(self, fusion: Fusion, stored: dict[Value, Region], target: Target) -> None:
@@ -64,13 +58,14 @@ class _Layouts:
         self.accesses[group] = body.insts, body.args
         return self.accesses[group]
 
-    def _find_movable(self) -> dict[Buffer, Value]:
-        found: dict[Buffer, Value] = {}
+    def _find_movable(self) -> dict[Buffer, list[Value]]:
+        found: dict[Buffer, list[Value]] = {}
         fixed: set[Buffer] = set()
         for value, region in self.source.homes.items():
-            if region.buffer in found or not _is_plain(value, region):
+            others = found.setdefault(region.buffer, [])
+            if not _is_plain(value, region) or (others and others[0].shape != value.shape):
                 fixed.add(region.buffer)
-            found[region.buffer] = value
+            others.append(value)
         for item, group in self.fusion.group_of.items():
             target = item.region
             if target is not None and not self._fills(target, found.get(target.buffer)):
@@ -78,10 +73,10 @@ class _Layouts:
             if group.kind != "loop":
                 bases = [self.source.base(v) for v in (*item.operands, *filter(None, [item.value]))]
                 fixed |= {self.source.homes[v].buffer for v in bases if v in self.source.homes}
-        return {buffer: value for buffer, value in found.items() if buffer not in fixed}
+        return {buffer: values for buffer, values in found.items() if buffer not in fixed}
 
-    def _fills(self, region: Region, value: Value | None) -> bool:
-        return value is not None and region == self.source.homes[value]
+    def _fills(self, region: Region, values: list[Value] | None) -> bool:
+        return values is not None and region == self.source.homes[values[0]]
 
     # Search -----------------------------------------------------------------------------
 
@@ -90,7 +85,11 @@ class _Layouts:
             for number, inst in enumerate(self.accesses[group][0]):
                 dims = self._chosen_one_by_one(group, number, inst)
                 for dim in group.sizes if dims else ():
-                    if dim not in dims and group.sizes[dim] >= LANES and self._try((group, dim)):
+                    if (
+                        dim not in dims
+                        and group.sizes[dim] >= costs.LINES
+                        and self._try((group, dim))
+                    ):
                         break
 
     def _chosen_one_by_one(self, group: Group, number: int, inst: Inst) -> frozenset[int]:
@@ -105,12 +104,12 @@ class _Layouts:
         last = self._connected(start)
         touched = {group: None for buffer in last for group in self.users[buffer]}
         before = sum(self._cost(group) for group in touched)
-        old = {buffer: self.source.homes[self.movable[buffer]] for buffer in last}
+        old = {buffer: self.source.homes[self.movable[buffer][0]] for buffer in last}
         for buffer, axis in last.items():
-            self._move(buffer, _with_last(self.movable[buffer].shape, axis))
+            self._move(buffer, _with_last(self.movable[buffer][0].shape, axis))
         for group in touched:
             self._build(group)
-        if sum(self._cost(group) for group in touched) <= before * WORTHWHILE:
+        if sum(self._cost(group) for group in touched) <= before * costs.WORTHWHILE:
             return True
         for buffer, region in old.items():
             self._move(buffer, region.strides)
@@ -129,7 +128,7 @@ class _Layouts:
                 if buffer in found or not self._can_put_last(buffer, axis):
                     continue
                 found[buffer] = axis
-                stride = self.source.homes[self.movable[buffer]].strides[axis]
+                stride = self.source.homes[self.movable[buffer][0]].strides[axis]
                 for user in self.users[buffer]:
                     for other in self._dims_with(user, buffer, stride):
                         if other not in places:
@@ -143,7 +142,7 @@ class _Layouts:
         for inst in insts:
             if not inst.has_address or inst.form is None or args[inst.arg] not in self.movable:
                 continue
-            value = self.movable[args[inst.arg]]
+            value = self.movable[args[inst.arg]][0]
             strides = self.source.homes[value].strides
             for axis, size in enumerate(value.shape):
                 if size != 1 and strides[axis] == inst.form.coefficient(dim):
@@ -156,21 +155,32 @@ class _Layouts:
                 yield from ((group, dim) for dim, step in inst.form.terms if step == stride)
 
     def _can_put_last(self, buffer: Buffer, axis: int) -> bool:
-        value = self.movable[buffer]
-        region = self.source.homes[value]
-        strides = _with_last(value.shape, axis)
-        return strides != region.strides and self.source.reads_with_strides(
-            value, Region(buffer, 0, strides)
+        values = self.movable[buffer]
+        strides = _with_last(values[0].shape, axis)
+        region = Region(buffer, 0, strides)
+        return strides != self.source.homes[values[0]].strides and all(
+            self.source.reads_with_strides(value, region) for value in values
         )
 
     def _move(self, buffer: Buffer, strides: Strides) -> None:
-        value, region = self.movable[buffer], Region(buffer, 0, strides)
-        self.source.set_home(value, region)
-        if value in self.stored:
-            self.stored[value] = region
+        region = Region(buffer, 0, strides)
+        for value in self.movable[buffer]:
+            self.source.set_home(value, region)
+            if value in self.stored:
+                self.stored[value] = region
         for item in self.source.items:
             if item.region is not None and item.region.buffer is buffer:
                 item.region = region
+
+    def read_arguments(self) -> None:
+        """Read arguments where they are, if their copies got the same order of axes."""
+        for copy, value in self.source.copied_arguments.items():
+            region, layout = self.source.homes[copy], self.source.layout(value)
+            if is_contiguous(copy.shape, region.strides):
+                home = self.source.homes[layout.base]
+                self.source.set_home(copy, Region(home.buffer, layout.offset, layout.strides))
+                for item in self.source.producers[copy]:
+                    del self.fusion.groups[self.fusion.group_of[item].number]
 
     # Cost -------------------------------------------------------------------------------
 
@@ -185,11 +195,11 @@ class _Layouts:
         work = prod(group.sizes.values())
         costs = [
             sum(access_cost(inst, dim, varies) for inst in insts)
-            * max(1.0, LANES / group.sizes[dim])
+            * max(1.0, costs.LINES / group.sizes[dim])
             for dim in group.sizes
             if dim not in serial
         ]
-        return work * min(costs, default=LANES * ADJACENT)
+        return work * min(costs, default=costs.LINES * costs.ADJACENT)
 
 
 def access_cost(inst: Inst, dim: int, varies: Sequence[frozenset[int]]) -> float:
@@ -197,12 +207,12 @@ def access_cost(inst: Inst, dim: int, varies: Sequence[frozenset[int]]) -> float
     if not inst.has_address or inst.form is None:
         return 0.0
     step = inst.form.coefficient(dim)
-    factor = SCATTERED if inst.op in ("store", "write") else 1.0
+    factor = costs.SCATTERED if inst.op in ("store", "write") else 1.0
     if inst.op in ("gather", "write") and dim in varies[inst.operands[0]]:
-        return INDEXED * factor
+        return costs.INDEXED * factor
     if not step:
-        return REPEATED
-    return ADJACENT if step == 1 else APART * factor
+        return costs.REPEATED
+    return costs.ADJACENT if step == 1 else costs.APART * factor
 
 
 def dims_of(insts: Sequence[Inst]) -> list[frozenset[int]]:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
+
+from lucid.codegen.rewrites import elementwise_of_repeated, sum_of_pads, sum_of_scatters
 from lucid.ir import ops
 from lucid.ir.graph import Graph, Node, Value
 
@@ -11,7 +15,10 @@ def legalize(graph: Graph) -> list[Node]:
 
     Returns the indexed nodes that are gone: their indices must still be checked.
     """
+    uses = Counter(operand for node in graph.nodes for operand in node.operands)
+    uses.update([*graph.outputs, *(value for _, value in graph.writes)])
     replacement: dict[Value, Value] = {}
+    sums: dict[Value, list[Node]] = {}
     gone: list[Node] = []
     old, graph.nodes = graph.nodes, []
     for node in old:
@@ -20,15 +27,26 @@ def legalize(graph: Graph) -> list[Node]:
         if result is not None:
             gone.append(node)
         else:
-            result = _trivial_reduction(node)
+            result = _simpler(node, uses, sums)
         if result is None:
             result = _disjoint_windows(node)
         if result is None:
             graph.nodes.append(node)
         else:
             replacement[node.result] = result
+            uses[result] += uses[node.result]
     graph.substitute(replacement)
+    graph.drop_dead_nodes()
     return gone
+
+
+def _simpler(node: Node, uses: Mapping[Value, int], sums: dict[Value, list[Node]]) -> Value | None:
+    return (
+        _trivial_reduction(node)
+        or sum_of_pads(node, uses, sums)
+        or sum_of_scatters(node, uses)
+        or elementwise_of_repeated(node)
+    )
 
 
 def _trivial_reduction(node: Node) -> Value | None:

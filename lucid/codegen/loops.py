@@ -6,16 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
 
-from lucid.codegen import lowering, memory, reductions
+from lucid.codegen import costs, lowering, memory, reductions
 from lucid.codegen.forms import Form
 from lucid.codegen.insts import InstEmitter
-from lucid.codegen.items import cost_of
 from lucid.codegen.kernel import Inst, LoopKernel
 from lucid.codegen.llvm import FunctionBuilder, Val, const_lanes, i64
 from lucid.ir.types import DType
-
-# Bodies cheaper than this are repeated with accumulators of their own, to hide the latency.
-UNROLL_COST = 12
 
 State = list[list[Val]]  # for each repetition of the body, all accumulators one after the other
 
@@ -158,7 +154,7 @@ class LoopEmitter(InstEmitter):
         insts = self.kernel.insts
         if not self.kernel.reduced or any(insts[n].op in ("scan", "write") for n in self.needed):
             return 1
-        if not self.folded or sum(cost_of(insts[n].op) for n in self.needed) > UNROLL_COST:
+        if not self.folded or sum(costs.cost_of(insts[n].op) for n in self.needed) > costs.UNROLLED:
             return 1
         last = self.depth - 1
         rounds = self.kernel.sizes[last] // (self.lanes if self.kernel.vector == last else 1)

@@ -6,14 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
+from lucid.codegen import costs
 from lucid.codegen.forms import ZERO, Form, form, fresh_dim
-from lucid.codegen.items import cost_of
 from lucid.codegen.kernel import EFFECTS, Inst, LoopKernel
 from lucid.codegen.target import Target
 
-# Values of an early pass are kept for a later one if they took more work than this, and fit.
-SCRATCH_COST = 6
-SCRATCH_BYTES = 1 << 15
 # Elements of a line that a transposition reads from one line after the other.
 _TILE = 64
 
@@ -178,7 +175,7 @@ def choose_scratch(kernel: LoopKernel) -> None:
         return
     count = prod(kernel.reduced)
     across = kernel.vector >= 0 and kernel.vector < len(kernel.kept)
-    room = SCRATCH_BYTES // (count * (kernel.lanes if across else 1))
+    room = costs.KEPT_BYTES // (count * (kernel.lanes if across else 1))
     work = work_of(kernel)
     computed: set[int] = set()
     for stage in range(kernel.passes):
@@ -206,7 +203,7 @@ def early_values(
         number = todo.pop()
         if number in fresh or number in kept or not kernel.is_inner(number):
             continue
-        if number in computed and work[number] > SCRATCH_COST:
+        if number in computed and work[number] > costs.KEPT:
             kept.add(number)
         else:
             fresh.add(number)
@@ -221,8 +218,8 @@ def work_of(kernel: LoopKernel) -> list[int]:
         if not kernel.is_inner(number) or inst.op in ("load", "const", "index"):
             result.append(0)
         elif inst.op == "scan":
-            result.append(SCRATCH_COST + 1)
+            result.append(costs.KEPT + 1)
         else:
             below = sum(result[operand] for operand in inst.operands)
-            result.append(min(cost_of(inst.op) + below, 1 << 20))
+            result.append(min(costs.cost_of(inst.op) + below, 1 << 20))
     return result

@@ -10,6 +10,7 @@ import numpy as np
 
 from lucid.autograd.node import OpNode
 from lucid.autograd.outputs import reaches_freed
+from lucid.compiler.cells import GradUse
 from lucid.compiler.outcomes import (
     Alias,
     Copied,
@@ -22,7 +23,7 @@ from lucid.compiler.outcomes import (
     Same,
     View,
 )
-from lucid.compiler.recorder import GradUse, Recorder
+from lucid.compiler.recorder import Recorder
 from lucid.compiler.results import Differentiable, FreedBackward, leaves_of
 from lucid.compiler.scalars import is_live
 from lucid.compiler.tree import map_tree

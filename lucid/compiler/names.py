@@ -108,8 +108,13 @@ def name_values(graph: Graph) -> None:
         if node.location is not None and node.gradient_of is None:
             last[node.location.file, node.location.line] = node
     for node in last.values():
-        if node.location is not None and node.results and not node.results[-1].name:
-            node.results[-1].name = assigned_name(node.location)
+        if node.location is None or not node.results:
+            continue
+        result = node.results[
+            0 if node.op.kind == "host" else -1
+        ]  # a host call's saved ones follow
+        if not result.name:
+            result.name = assigned_name(node.location)
     for function in graph.functions.values():
         name_values(function)
 

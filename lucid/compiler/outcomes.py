@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 
 from lucid.autograd.node import Node
-from lucid.compiler.recorder import Cell, GradUse
+from lucid.compiler.cells import Cell, GradUse
 from lucid.compiler.signature import Call
 from lucid.compiler.tree import map_tree
 from lucid.ir.types import TensorType

@@ -11,6 +11,7 @@ from lucid.autograd.engine import backward as continue_backward
 from lucid.autograd.node import AccumulateGrad, iterate_graph
 from lucid.autograd.outputs import reaches_freed
 from lucid.autograd.saved import FREED
+from lucid.compiler.cells import Cell, GradUse, look_of
 from lucid.compiler.names import name_values
 from lucid.compiler.outcomes import (
     Outcome,
@@ -20,7 +21,6 @@ from lucid.compiler.outcomes import (
     storage_of,
     with_copies,
 )
-from lucid.compiler.recorder import Cell, GradUse, look_of
 from lucid.compiler.results import CompiledBackward, flat_tensors
 from lucid.compiler.scalars import LiveSource
 from lucid.compiler.sharing import Sharing

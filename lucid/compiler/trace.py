@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 
 from lucid.compiler.arguments import StandIns
+from lucid.compiler.cells import ArgumentIsState, Cell, GradUse, ValueGuard
 from lucid.compiler.environment import Environment, executed_codes
 from lucid.compiler.finishing import Finisher, GradOutcome, refuse_growing_histories
 from lucid.compiler.names import name_inputs
-from lucid.compiler.recorder import ArgumentIsState, Cell, GradUse, Recorder, ValueGuard, recording
+from lucid.compiler.recorder import Recorder, recording
 from lucid.compiler.results import Differentiable
 from lucid.compiler.scalars import LiveScalar, LiveSource
 from lucid.compiler.signature import Call, objects_by_name

@@ -219,8 +219,8 @@ class Graph:
         return changed
 
     def has_effect(self, node: Node) -> bool:
-        """Whether a node calls Python, itself or in a function: it runs, once and in its order."""
-        return _calls_host(node, self.functions)
+        """Whether a node must run, once and in its order: it calls Python."""
+        return calls_host(node, self.functions)
 
     def uses(self) -> dict[Value, list[Node]]:
         """The nodes that read each value, in order; a node is listed once per operand slot."""
@@ -242,11 +242,12 @@ class Graph:
     __hash__ = object.__hash__
 
 
-def _calls_host(node: Node, functions: dict[str, Graph]) -> bool:
+def calls_host(node: Node, functions: dict[str, Graph]) -> bool:
+    """Whether a node calls Python, itself or in one of the functions."""
     if node.op.kind != "call":
         return node.op.kind == "host"
     function = functions.get(node.attributes["function"])
-    return function is not None and any(_calls_host(inner, functions) for inner in function.nodes)
+    return function is not None and any(calls_host(inner, functions) for inner in function.nodes)
 
 
 def freeze_attributes(attributes: Attributes) -> tuple[tuple[str, Any], ...]:

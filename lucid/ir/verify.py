@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 
 from lucid.ir.errors import LucidError, VerifyError
-from lucid.ir.graph import Graph, Node, Value
+from lucid.ir.graph import Graph, Node, Value, calls_host
 from lucid.ir.types import DType, TensorType, f64
 
 _INPUT_KINDS = ("arg", "state", "live")
-_CALLS = ("call", "host")
 
 
 def verify(graph: Graph) -> None:
@@ -125,7 +124,7 @@ class _Verifier:
         function = self._functions.get(str(name))
         if function is None:
             raise self._error(node, f"no function {name}")
-        if not node.results and not any(node.op.kind in _CALLS for node in function.nodes):
+        if not node.results and not calls_host(node, self._functions):
             raise self._error(node, f"the call of {name} has no result")
         wanted = [entry.value.type for entry in function.inputs]
         if [operand.type for operand in node.operands] != wanted:

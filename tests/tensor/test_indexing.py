@@ -51,8 +51,9 @@ def cases(draw: st.DrawFn) -> Case:
         if kind == "none":
             index.append(None)
         elif kind == "dots" and Ellipsis not in [i for i in index if not isinstance(i, np.ndarray)]:
+            # One that stands for no axis parts indices in NumPy, but not in PyTorch.
             index.append(Ellipsis)
-            axis += draw(st.integers(0, len(shape) - axis))
+            axis += draw(st.integers(1, len(shape) - axis))
         elif kind == "pick" and size and not advanced:
             index.append(draw(st.integers(-size, size - 1)))
             axis += 1

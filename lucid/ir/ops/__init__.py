@@ -18,6 +18,7 @@ from lucid.ir.ops.arithmetic import (
 )
 from lucid.ir.ops.calls import (
     call,
+    host,
 )
 from lucid.ir.ops.composites import (
     broadcast_to,
