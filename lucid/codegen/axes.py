@@ -44,7 +44,7 @@ class Blocking:
 
 
 def merge_axes(axes: Sequence[Axis], insts: list[Inst]) -> tuple[list[Axis], list[Inst]]:
-    """Make one axis of neighbours that every operand and instruction walks through without a gap."""
+    """Make one axis of neighbours that all operands and instructions walk through without a gap."""
     merged: list[Axis] = []
     for axis in axes:
         before = merged[-1] if merged else None
@@ -187,4 +187,3 @@ def unrolled(inner: Sequence[Axis], accumulators: int) -> int:
             break
         found += 1
     return found
-

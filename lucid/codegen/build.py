@@ -18,6 +18,7 @@ from lucid.codegen.kernel import (
     AxesKernel,
     CheckKernel,
     ContractKernel,
+    HostKernel,
     Inst,
     Kernel,
     LoopKernel,
@@ -120,6 +121,8 @@ class Builder:
             kernel = self._contract()
         elif first.op == "check":
             kernel = self._check(first)
+        elif first.op == "host":
+            kernel = self._host(first)
         else:
             kernel = self._sort(first)
         return kernel, self.body.args
@@ -379,6 +382,14 @@ class Builder:
         value = item.operands[0]
         address, shape = self._strided(value)
         return CheckKernel(value.dtype, shape, address, item.limit)
+
+    def _host(self, item: Item) -> HostKernel:
+        node, homes = item.node, self.source.homes
+        assert node is not None
+        self.body.args += [homes[self.source.base(value)].buffer for value in item.operands]
+        operands = tuple(value.type for value in node.operands)
+        results = tuple(value.type for value in node.results)
+        return HostKernel(node.attributes["function"], operands, results)
 
     def _sort(self, item: Item) -> SortKernel:
         assert item.node is not None and item.value is not None

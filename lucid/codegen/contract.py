@@ -67,7 +67,7 @@ def _over_batch(
     dim: int,
 ) -> None:
     if dim == len(kernel.batch):
-        _product(b, kernel, args, epilogue)
+        emit_product(b, kernel, args, epilogue)
         return
     with b.loop(0, kernel.batch[dim]) as loop:
         saved = dict(epilogue.places), dict(epilogue.index)
@@ -76,9 +76,10 @@ def _over_batch(
         epilogue.places, epilogue.index = saved
 
 
-def _product(
+def emit_product(
     b: FunctionBuilder, kernel: ContractKernel, args: Sequence[Val], epilogue: EpilogueEmitter
 ) -> None:
+    """Append the product for the batch indices that are bound."""
     dtype = kernel.body.args[0]
     element = lowering.MEMORY[dtype]
     pointers = [

@@ -10,7 +10,7 @@ convolutions", 2018.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import product
 
@@ -38,10 +38,21 @@ class _Column:
     mask: Val | None
 
 
-def emit_axes(b: FunctionBuilder, kernel: AxesKernel, args: Sequence[Val]) -> None:
-    """Append a contraction over axes, and what follows it, to a function."""
+def emit_axes(
+    b: FunctionBuilder,
+    kernel: AxesKernel,
+    args: Sequence[Val],
+    cut: tuple[int, Val, Val] | None = None,
+) -> None:
+    """Append a contraction over axes, and what follows it, to a function.
+
+    Args:
+        cut: a loop over the result, and the part of it to go through, by whole tiles.
+    """
     if 0 not in kernel.body.sizes:
-        AxesEmitter(b, kernel, args).run()
+        emitter = AxesEmitter(b, kernel, args)
+        emitter.cut = cut
+        emitter.run()
 
 
 class AxesEmitter(InstEmitter):
@@ -54,6 +65,7 @@ class AxesEmitter(InstEmitter):
         self.element = lowering.MEMORY[self.dtype]
         self.type = vector(self.element, kernel.lanes)
         self.dots = kernel.vector < 0 and kernel.lanes > 1
+        self.cut: tuple[int, Val, Val] | None = None  # a loop, and the part of it to go through
         work = sum(costs.cost_of(inst.op) for inst in kernel.body.insts[1:] if not inst.has_address)
         self.sums: Val | None = None
         if work > costs.INLINE:
@@ -85,13 +97,27 @@ class AxesEmitter(InstEmitter):
             return
         axis, step = self.product.loops[level], self.product.steps[level]
         main = axis.size - axis.size % step
+        low, stop = self._bounds(level, main)
         if main:
-            with self.b.loop(0, main, step) as loop, self._at(level, loop.index):
+            with self.b.loop(low, stop, step) as loop, self._at(level, loop.index):
                 self._loops(level + 1, self._moved(level, pointers, loop.index), (*extents, step))
         if main < axis.size:
             rest, index = axis.size - main, i64(main)
-            with self._at(level, index):
+            with self._if_last(level), self._at(level, index):
                 self._loops(level + 1, self._moved(level, pointers, index), (*extents, rest))
+
+    def _bounds(self, level: int, main: int) -> tuple[Val | int, Val | int]:
+        """Where the whole tiles of a loop begin and end."""
+        if self.cut is None or self.cut[0] != level:
+            return 0, main
+        _, low, high = self.cut
+        return low, self.b.select(self.b.lt(high, main), high, i64(main))
+
+    def _if_last(self, level: int) -> AbstractContextManager[None]:
+        """What is done in the last part of a loop alone."""
+        if self.cut is None or self.cut[0] != level:
+            return nullcontext()
+        return self.b.if_(self.b.eq(self.cut[2], self.product.loops[level].size))
 
     @contextmanager
     def _at(self, dim: int, index: Val) -> Iterator[None]:
@@ -197,7 +223,7 @@ class AxesEmitter(InstEmitter):
         tile: tuple[Sequence[int], Sequence[_Column]],
         mask: Val | None,
     ) -> list[Val]:
-        """One multiply-add for each accumulator; the smaller side of the tile stays in registers."""
+        """One multiply-add per accumulator; the smaller side of the tile stays in registers."""
         rows, columns = tile
         result = list(sums)
 

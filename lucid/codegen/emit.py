@@ -1,8 +1,10 @@
 """A program as LLVM IR: one function per different kernel, and `step` that calls them in order.
 
-`i32 step(ptr table)`: the table holds the addresses of the inputs, then of the outputs, the arena's
-and the error record's; a live scalar's slot is the f64 itself. The result is 0, or 1 when an index
-was out of range: the record then has 1 + the number of the check and the index.
+`i32 step(ptr table)`: the table holds the addresses of the inputs, then of the outputs, the arena,
+the error record, a function which calls Python, the function that runs a region on several threads,
+and its pool; a live scalar's slot is the f64 itself. The result is 0; or 1 when an index was out of
+range: the record then has 1 + the number of the check and the index; or 2 when Python raised an
+exception.
 """
 
 from __future__ import annotations
@@ -10,20 +12,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lucid.codegen import lowering
-from lucid.codegen.contract import emit_contract
-from lucid.codegen.direct import emit_axes
+from lucid.codegen.hosts import HostCalls
 from lucid.codegen.items import Buffer
-from lucid.codegen.kernel import AxesKernel, CheckKernel, ContractKernel, Kernel, LoopKernel
-from lucid.codegen.lines import emit_check, emit_sort
+from lucid.codegen.kernel import CheckKernel, HostKernel
 from lucid.codegen.llvm import FunctionBuilder, Module, Val, const
-from lucid.codegen.loops import LoopEmitter
 from lucid.codegen.schedule import Program
-from lucid.codegen.sweep import SweepEmitter, is_swept
 from lucid.codegen.target import Target
+from lucid.codegen.tasks import Caller, define_kernel, parts_of
+from lucid.codegen.timing import seconds
 from lucid.ir.errors import MissingRuleError
 from lucid.ir.graph import Graph
 
 STEP = "step"
+# A worker that is parked needs some 50 us to come; one that isn't waits for the next step as well.
+WAKE_SECONDS = 40e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +35,15 @@ class Emitted:
     Attributes:
         kernels: number of different kernel functions.
         calls: number of kernel calls in a step.
+        seconds: estimated time of a step in one thread.
+        shared: number of calls whose work threads share.
     """
 
     text: str
     kernels: int
     calls: int
+    seconds: float
+    shared: int
 
 
 def require_rules(graph: Graph) -> None:
@@ -49,50 +55,42 @@ def require_rules(graph: Graph) -> None:
             raise MissingRuleError(f"{node.op.name}: ops of kind {node.op.kind} can't be lowered")
 
 
-_KINDS = ("map", "create", "view", "move", "scan", "sort", "reduce", "contract", "random")
+_KINDS = ("map", "create", "view", "move", "scan", "sort", "reduce", "contract", "random", "host")
 
 
 def emit_program(program: Program, target: Target) -> Emitted:
     """Write all kernels and the step that calls them; equal kernels are one function."""
     module = Module(target)
     names: dict[str, str] = {}
+    costs = [seconds(step.kernel, target) for step in program.steps]
+    shared = [parts_of(step.kernel) is not None for step in program.steps]
+    ahead = sum(cost for cost, several in zip(costs, shared, strict=True) if several)
     with FunctionBuilder(module, STEP, [("ptr", "table")], "i32") as b:
         slots = Slots(b, program)
+        sizes = [len(s.args) for s, several in zip(program.steps, shared, strict=True) if several]
+        caller = Caller(b, slots.entry, slots.pool, max(sizes, default=0))
         checks = 0
-        for step in program.steps:
+        hosts = HostCalls(b, program)
+        for step, cost, several in zip(program.steps, costs, shared, strict=True):
+            if isinstance(step.kernel, HostKernel):
+                hosts.emit(slots.python, [slots.address(buffer) for buffer in step.args])
+                continue
             text = str(step.kernel)
             name = names.get(text)
             if name is None:
                 name = names[text] = f"k{len(names)}"
-                _emit_kernel(module, name, step.kernel, len(step.args))
+                define_kernel(module, name, step.kernel, len(step.args))
             args = [slots.address(buffer) for buffer in step.args]
             if isinstance(step.kernel, CheckKernel):
                 checks += 1
                 args = [slots.record, const("i64", checks), *args]
-            b.call(name, "void", *args)
+            caller.call(name, step.kernel, args, ahead >= WAKE_SECONDS)
+            ahead -= cost if several else 0.0
             if isinstance(step.kernel, CheckKernel):
                 with b.if_(b.ne(b.load("i64", slots.record), 0)):
                     b.ret(const("i32", 1))
         b.ret(const("i32", 0))
-    return Emitted(module.text(), len(names), len(program.steps))
-
-
-def _emit_kernel(module: Module, name: str, kernel: Kernel, args: int) -> None:
-    pointers = [("ptr", f"a{i}") for i in range(args)]
-    if isinstance(kernel, CheckKernel):
-        pointers = [("ptr", "record"), ("i64", "code"), *pointers]
-    with FunctionBuilder(module, name, pointers, internal=True) as b:
-        if isinstance(kernel, LoopKernel):
-            (SweepEmitter if is_swept(kernel) else LoopEmitter)(b, kernel, b.args).run()
-        elif isinstance(kernel, ContractKernel):
-            emit_contract(b, kernel, b.args)
-        elif isinstance(kernel, AxesKernel):
-            emit_axes(b, kernel, b.args)
-        elif isinstance(kernel, CheckKernel):
-            emit_check(b, kernel, b.args)
-        else:
-            emit_sort(b, kernel, b.args)
-        b.ret()
+    return Emitted(module.text(), len(names), len(program.steps), sum(costs), sum(shared))
 
 
 class Slots:
@@ -105,6 +103,9 @@ class Slots:
         slots = len(program.inputs) + len(program.outputs)
         self._arena = b.load("ptr", b.at("ptr", self._table, slots))
         self.record = b.load("ptr", b.at("ptr", self._table, slots + 1))
+        self.python = b.at("ptr", self._table, slots + 2)
+        self.entry = b.load("ptr", b.at("ptr", self._table, slots + 3))
+        self.pool = b.load("ptr", b.at("ptr", self._table, slots + 4))
 
     def address(self, buffer: Buffer) -> Val:
         b = self._b

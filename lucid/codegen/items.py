@@ -59,7 +59,9 @@ class Item:
 
     Attributes:
         op: name of the op that computes `value`; or "store" (operand 0 into `region`), "check"
-            (that the indices in operand 0 lie in an axis of `limit` elements), "write_at", "add_to".
+            (that the indices in operand 0 lie in an axis of `limit` elements), "write_at", "add_to"
+            (overlapping windows), "host" (a call of Python, whose operands are what it reads and
+            then what it fills).
         operands: what is read; may be views.
         shape: the iteration shape of a store; otherwise that of the value.
         after: items that must have run, besides the producers of the operands.
@@ -130,6 +132,7 @@ class ItemList:
         self._checks: dict[tuple[Value, int], Item] = {}
         self._layouts: dict[Value, Layout] = {}
         self._viewers: dict[Value, list[Node]] = {}
+        self._host_calls: list[Item] = []
         for number, (entry, given) in enumerate(zip(graph.inputs, strides, strict=True)):
             self._add_input(number, entry.value, given)
         for node in graph.nodes:
@@ -180,6 +183,8 @@ class ItemList:
         name = node.op.name
         if node.op.kind == "view":
             self._add_view(node)
+        elif node.op.kind == "host":
+            self._add_host(node)
         elif name in _ASSEMBLED:
             _ASSEMBLED[name](self, node)
         elif name in _INDEXED_WRITES:
@@ -324,12 +329,33 @@ class ItemList:
 
     def _copy_of(self, value: Value) -> Value:
         if value not in self._held:
-            region = self._new_region(value)
-            store = self._store(value, region)
-            held = self._held[value] = Value(value.type, self.graph, None)
-            self.homes[held] = region
-            self.producers[held] = [] if store is None else [store]
+            self._held[value] = self._stored_copy(value)
         return self._held[value]
+
+    def _stored_copy(self, value: Value) -> Value:
+        region = self._new_region(value)
+        store = self._store(value, region)
+        held = Value(value.type, self.graph, None)
+        self.homes[held] = region
+        self.producers[held] = [] if store is None else [store]
+        return held
+
+    def _add_host(self, node: Node) -> None:
+        """A call of Python, after the one before it."""
+        operands = tuple(map(self._in_row_major_order, node.operands))
+        after = self._host_calls[-1:]
+        item = self._append(Item("host", node, (*operands, *node.results), (), after=after))
+        self._host_calls.append(item)
+        for result in node.results:
+            self.homes[result] = self._new_region(result)
+            self.producers[result] = [item]
+
+    def _in_row_major_order(self, value: Value) -> Value:
+        """The value itself if it fills a buffer in this order, else a copy that does."""
+        region, layout = self.homes.get(self.base(value)), self.layout(value)
+        if region is not None and not layout.offset and is_contiguous(value.shape, layout.strides):
+            return value
+        return self._stored_copy(value)
 
     def _assemble(self, node: Node, parts: list[Item | None], region: Region) -> None:
         self.homes[node.result] = region

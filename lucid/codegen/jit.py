@@ -15,6 +15,7 @@ _lock = threading.Lock()
 _machines: dict[tuple[str, str, str], llvm.TargetMachine] = {}
 _linker: list[llvm.LLJIT] = []
 _linked = 0
+_OPTIONS = {"opt": 2, "reloc": "pic", "codemodel": "small", "jit": True}
 
 
 class CodegenError(Exception):
@@ -36,7 +37,7 @@ class Library:
 def compiler_version() -> str:
     """What object code depends on besides IR and target; part of a cache key."""
     version = ".".join(map(str, llvm.llvm_version_info))
-    return f"llvm {version}, llvmlite {llvmlite.__version__}"
+    return f"llvm {version}, llvmlite {llvmlite.__version__}, {_OPTIONS}"
 
 
 def _machine(target: Target) -> llvm.TargetMachine:
@@ -45,12 +46,7 @@ def _machine(target: Target) -> llvm.TargetMachine:
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
         _machines[key] = llvm.Target.from_triple(target.triple).create_target_machine(
-            cpu=target.cpu,
-            features=target.features,
-            opt=2,
-            reloc="pic",
-            codemodel="small",
-            jit=True,
+            cpu=target.cpu, features=target.features, **_OPTIONS
         )
     return _machines[key]
 

@@ -8,11 +8,11 @@ reductions, whose results the next one may use. The lanes of a vector run along 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 from lucid.codegen.forms import Form
-from lucid.ir.types import DType, Shape
-
+from lucid.ir.types import DType, Shape, TensorType
 
 EFFECTS = ("store", "accumulate", "write")
 
@@ -48,6 +48,28 @@ class Inst:
         return self.arg >= 0
 
 
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """How the work of a kernel is cut, so that threads can share it: by shapes alone.
+
+    Attributes:
+        dim: the loop dim that is cut.
+        size: values of the dim in each part but the last one.
+        count: how many parts.
+        partials: arguments of which each part gets a block of its own, one after the other, and
+            the block's elements.
+    """
+
+    dim: int
+    size: int
+    count: int
+    partials: tuple[tuple[int, int], ...] = ()
+
+    def __str__(self) -> str:
+        text = f" in {self.count} parts of {self.size} along i{self.dim}"
+        return text + "".join(f", a{arg} {size} for each" for arg, size in self.partials)
+
+
 @dataclass(slots=True)
 class LoopKernel:
     """A loop nest.
@@ -60,6 +82,7 @@ class LoopKernel:
         dims: for each instruction the dims that its value depends on.
         stages: for each instruction how many passes must be over before it.
         scratch: instructions of an early pass whose values a later one reads from memory.
+        parts: what threads share; None if the kernel is too short.
     """
 
     args: list[DType]
@@ -71,6 +94,7 @@ class LoopKernel:
     dims: list[frozenset[int]] = field(default_factory=list)
     stages: list[int] = field(default_factory=list)
     scratch: list[int] = field(default_factory=list)
+    parts: Parts | None = None
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -94,7 +118,7 @@ class LoopKernel:
 
 def _print_loop(kernel: LoopKernel) -> list[str]:
     args = ", ".join(f"a{i}: {dtype.name}*" for i, dtype in enumerate(kernel.args))
-    lines = [f"loop({args}) {{"]
+    lines = [f"loop({args}){kernel.parts or ''} {{"]
     indent = 1
 
     def open_loops(start: int, sizes: Shape) -> None:
@@ -161,6 +185,32 @@ def _printed(attribute: Any) -> str:
     return str(attribute)
 
 
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """How a product is cut for threads: into blocks of batch indices, rows and columns.
+
+    Attributes:
+        size: of a part: batch indices, rows, columns. Rows and columns are whole where several
+            batch indices are together.
+        counts: parts along batch, rows, columns.
+        packs: parts of the copying of the operands that comes first, of each product; 0 for an
+            operand that is read where it lies. (0, 0) too where each part copies for itself.
+    """
+
+    size: tuple[int, int, int]
+    counts: tuple[int, int, int]
+    packs: tuple[int, int]
+
+    @property
+    def count(self) -> int:
+        return prod(self.counts)
+
+    def __str__(self) -> str:
+        counts, sizes = ("x".join(map(str, entry)) for entry in (self.counts, self.size))
+        packs = f", packed in {self.packs[0]} + {self.packs[1]}" if any(self.packs) else ""
+        return f" in {counts} parts of {sizes}{packs}"
+
+
 @dataclass(slots=True)
 class ContractKernel:
     """A product of matrices, and instructions for each element of the result.
@@ -172,6 +222,7 @@ class ContractKernel:
         strides: elements from one row, inner index, column to the next: of a, of b.
         operands: numbers of the arguments that a and b are.
         has_scratch: the last argument is memory for packed operands.
+        parts: what threads share; None if the product is too small.
     """
 
     body: LoopKernel
@@ -184,6 +235,7 @@ class ContractKernel:
     strides: tuple[int, int, int, int]
     operands: tuple[int, int]
     has_scratch: bool
+    parts: Grid | None = None
 
     def __str__(self) -> str:
         am, ak, bk, bn = self.strides
@@ -191,6 +243,7 @@ class ContractKernel:
             f"contract {self.rows}x{self.inner}x{self.columns} batch {list(self.batch)}: "
             f"a{self.operands[0]}[{print_form(self.a)} + m*{am} + k*{ak}] . "
             f"a{self.operands[1]}[{print_form(self.b)} + k*{bk} + n*{bn}]"
+            f"{self.parts or ''}"
         )
         return f"{head}\n{self.body}"
 
@@ -228,6 +281,7 @@ class AxesKernel:
         inner: axes that are summed over, outermost first.
         vector: position in `loops` of the axis of the lanes; -1 when it is the last inner one.
         operands: numbers of the arguments that a and b are. `offsets`: where they begin.
+        parts: what threads share; None if the product is too small.
     """
 
     body: LoopKernel
@@ -238,9 +292,10 @@ class AxesKernel:
     lanes: int
     operands: tuple[int, int]
     offsets: tuple[int, int]
+    parts: Parts | None = None
 
     def __str__(self) -> str:
-        lines = [f"contract over axes, {self.lanes} lanes:"]
+        lines = [f"contract over axes, {self.lanes} lanes{self.parts or ''}:"]
         for number, (axis, step) in enumerate(zip(self.loops, self.steps, strict=True)):
             lanes = ", lanes" if number == self.vector else ""
             tile = f" step {step}" if step > 1 else ""
@@ -298,4 +353,20 @@ class SortKernel:
         )
 
 
-Kernel = LoopKernel | ContractKernel | AxesKernel | CheckKernel | SortKernel
+@dataclass(slots=True)
+class HostKernel:
+    """A call of Python: the first arguments are read, the rest is filled."""
+
+    name: str
+    operands: tuple[TensorType, ...]
+    results: tuple[TensorType, ...]
+
+    def __str__(self) -> str:
+        def listed(types: tuple[TensorType, ...], first: int) -> str:
+            return ", ".join(f"a{i}: {type}" for i, type in enumerate(types, first))
+
+        results = listed(self.results, len(self.operands))
+        return f"host {self.name}({listed(self.operands, 0)}) -> ({results})"
+
+
+Kernel = LoopKernel | ContractKernel | AxesKernel | CheckKernel | SortKernel | HostKernel

@@ -28,6 +28,7 @@ class LoopEmitter(InstEmitter):
         self.dtypes: list[DType] = []
         self.scratch: dict[int, Val] = {}
         self.saved: set[int] = set()
+        self.cut: tuple[int, Val, Val] | None = None  # a dim, and the part of it to go through
         self.straight = self._is_straight()
         if not self.straight:
             self._allocate_scratch()
@@ -286,24 +287,66 @@ class LoopEmitter(InstEmitter):
 
     def _over(self, dim: int, state: State, inside: Callable[[list[Val]], list[Val]]) -> State:
         """Run `inside` for all values of a dim, the parts of the state taking turns."""
+        if self.cut is not None and self.cut[0] == dim:
+            return self._over_part(dim, self.cut[1], self.cut[2], state, inside)
         size = self.kernel.sizes[dim]
         step = self.lanes if dim == self.kernel.vector else 1
         repeat = len(state)
-        whole = size // step
-        main = whole // repeat * repeat
+        main = size // (step * repeat) * step * repeat
         keep = self.straight and dim >= self.outer
         if main:
-            state = self._loop(dim, 0, main * step, step, state, inside, keep)
-        if whole > main:
-            first = [state[0]]
-            first = self._loop(dim, main * step, whole * step, step, first, inside, keep)
+            state = self._loop(dim, 0, main, step, state, inside, keep)
+        return self._rest(dim, main, step, state, inside, keep)
+
+    def _over_part(
+        self,
+        dim: int,
+        low: Val,
+        high: Val,
+        state: State,
+        inside: Callable[[list[Val]], list[Val]],
+    ) -> State:
+        """The same for the values from low to high: whole rounds, or up to the end of the dim."""
+        b, size = self.b, self.kernel.sizes[dim]
+        step = self.lanes if dim == self.kernel.vector else 1
+        stride = step * len(state)
+        main = size - size % stride
+        if main:
+            stop = high if main == size else b.select(b.lt(high, main), high, main)
+            with b.loop(low, stop, stride, _flat(state)) as loop:
+                parts = _unflat(loop.carried, len(state))
+                loop.carry(*_flat(self._step(dim, loop.index, parts, step, inside, False)))
+            state = _unflat(loop.results, len(state))
+        if main == size:
+            return state
+        with b.if_else(b.eq(high, size)) as branch:
+            with branch.then():
+                first = self._rest(dim, main, step, state, inside, False)[0]
+            with branch.otherwise():
+                pass
+        merged = [branch.merge(new, old) for new, old in zip(first, state[0], strict=True)]
+        return [merged, *state[1:]]
+
+    def _rest(
+        self,
+        dim: int,
+        start: int,
+        step: int,
+        state: State,
+        inside: Callable[[list[Val]], list[Val]],
+        keep: bool,
+    ) -> State:
+        """What is left of a dim after the full rounds, by the first part of the state alone."""
+        size = self.kernel.sizes[dim]
+        whole = size - size % step
+        if whole > start:
+            first = self._loop(dim, start, whole, step, [state[0]], inside, keep)
             state = [*first, *state[1:]]
-        if size > whole * step:
-            rest = size - whole * step
+        if size > whole:
             outer_mask = self.mask
-            self.mask = const_lanes("i1", [lane < rest for lane in range(step)])
-            start, part = i64(whole * step), [state[0]]
-            state = [*self._step(dim, start, part, step, inside, keep), *state[1:]]
+            self.mask = const_lanes("i1", [lane < size - whole for lane in range(step)])
+            part = self._step(dim, i64(whole), [state[0]], step, inside, keep)
+            state = [*part, *state[1:]]
             if not keep:
                 self.mask = outer_mask
         return state

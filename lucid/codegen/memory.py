@@ -81,7 +81,9 @@ def _load_near(b: FunctionBuilder, type_: str, pointer: Val, stride: int, mask: 
     return result
 
 
-def _store_near(b: FunctionBuilder, value: Val, pointer: Val, stride: int, mask: Val | None) -> None:
+def _store_near(
+    b: FunctionBuilder, value: Val, pointer: Val, stride: int, mask: Val | None
+) -> None:
     """Store the lanes as parts of `stride` vectors of neighbours, whose other lanes are left."""
     lanes = value.lanes
     for part in range(stride):

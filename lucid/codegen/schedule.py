@@ -17,10 +17,11 @@ from lucid.codegen.items import (
     Region,
     is_reduction,
 )
-from lucid.codegen.kernel import CheckKernel, Kernel
+from lucid.codegen.kernel import CheckKernel, HostKernel, Kernel
 from lucid.codegen.layouts import choose_layouts
 from lucid.codegen.legalize import legalize
 from lucid.codegen.lowering import RULES
+from lucid.codegen.parallel import shared
 from lucid.codegen.target import Target
 from lucid.ir.clone import copy_graph
 from lucid.ir.graph import Graph, Node, Value
@@ -34,7 +35,7 @@ class Step:
     """One call of a kernel.
 
     Attributes:
-        node: of a check the node whose index operand it looks at.
+        node: of a check the node whose index operand it looks at; of a call of Python its node.
     """
 
     kernel: Kernel
@@ -107,8 +108,9 @@ def make_program(
         if not _has_effect(group, stored):
             continue
         kernel, args = Builder(fusion, group, stored, target).build()
-        node = group.items[0].node if isinstance(kernel, CheckKernel) else None
-        steps.append(Step(kernel, args, node))
+        node = group.items[0].node if isinstance(kernel, (CheckKernel, HostKernel)) else None
+        for part, given in shared(kernel, args, items.new_temp, target):
+            steps.append(Step(part, given, node))
     offsets, size = place_temps(steps)
     cells = [cell for cell, _ in graph.writes]
     numbers = {entry.value: number for number, entry in enumerate(graph.inputs)}
@@ -120,7 +122,8 @@ def make_program(
 def _has_effect(group: Group, stored: dict[Value, Region]) -> bool:
     """Whether a group stores, or checks, anything; what has no elements isn't computed."""
     return any(
-        item.op in ("store", "write_at", "add_to", "check") or item.value in stored for item in group.items
+        item.op in ("store", "write_at", "add_to", "check", "host") or item.value in stored
+        for item in group.items
     )
 
 
@@ -131,9 +134,10 @@ def _update_in_place(fusion: Fusion) -> None:
     """Let the stores of new state go straight to the inputs where nobody needs the old value.
 
     The others go to a temp first, and from there to the input at the very end. Nothing is stored
-    in an input before the last check of indices: a step that fails leaves its inputs alone.
+    in an input before the last check of indices, and the last call of Python: a step that fails
+    leaves its inputs alone.
     """
-    checks = [group for group in fusion.groups.values() if group.items[0].op == "check"]
+    checks = [group for group in fusion.groups.values() if group.items[0].op in ("check", "host")]
     readers = _readers(fusion)
     late: list[Item] = []
     for item in list(fusion.source.items):

@@ -101,18 +101,34 @@ class SweepEmitter(LoopEmitter):
         return state
 
     def _rows(self, dim: int) -> None:
+        low, high = self._range(dim)
         if dim < self.depth - 1:
-            with self.b.loop(0, self.kernel.sizes[dim]) as loop, self.scope(False):
+            with self.b.loop(low, high) as loop, self.scope(False):
                 self.enter(dim, loop.index)
                 self._rows(dim + 1)
             return
         size = self.kernel.sizes[dim]
         whole = size - size % ROWS
-        for low, high, count in ((0, whole, ROWS), (whole, size, 1)):
-            if low < high:
-                with self.b.loop(low, high, count) as loop, self.scope(False):
-                    self.row = loop.index, count
-                    self._over(self._column, [[]], self._block)
+        stop: Val | int = whole
+        if isinstance(high, Val) and whole < size:
+            stop = self.b.select(self.b.lt(high, whole), high, whole)
+        elif isinstance(high, Val):
+            stop = high
+        self._row_blocks(low, stop, ROWS)
+        if whole < size:
+            self._row_blocks(whole, high, 1)
+
+    def _range(self, dim: int) -> tuple[Val | int, Val | int]:
+        if self.cut is not None and self.cut[0] == dim:
+            return self.cut[1:]
+        return 0, self.kernel.sizes[dim]
+
+    def _row_blocks(self, low: Val | int, high: Val | int, count: int) -> None:
+        if not isinstance(high, Val) and not isinstance(low, Val) and low >= high:
+            return
+        with self.b.loop(low, high, count) as loop, self.scope(False):
+            self.row = loop.index, count
+            self._over(self._column, [[]], self._block)
 
     def _block(self, state: list[Val]) -> list[Val]:
         """Some rows of one vector of columns."""

@@ -18,6 +18,7 @@ from lucid.compiler.outcomes import (
     FromLive,
     FromProgram,
     GradBefore,
+    NewLeaf,
     Outcome,
     PartOfProgram,
     Same,
@@ -107,7 +108,7 @@ class Finisher:
         if is_live(leaf):
             return FromLive(self._slot(leaf.value, leaf.value))
         if isinstance(leaf, TensorCore):
-            return self._outside(leaf) or self._computed(leaf)
+            return self._outside(leaf) or self._inside(leaf)
         if isinstance(leaf, np.ndarray):
             environment = self._recorder.environment
             known = environment is not None and environment.holds_memory_of(leaf)
@@ -138,6 +139,14 @@ class Finisher:
         if leaf.requires_grad:
             return None
         return Alias(cell, leaf._chain, None if cell.kind == "arg" else leaf._counter)
+
+    def _inside(self, leaf: TensorCore) -> Outcome:
+        """How to make a tensor of the step's own: one with a history, a leaf, or neither."""
+        tensor = self._computed(leaf)
+        if leaf.grad_fn is not None or not leaf.requires_grad:
+            return tensor
+        grad = leaf._grad
+        return NewLeaf(tensor, None if grad is None else self._outcome(grad))
 
     def _computed(self, leaf: TensorCore) -> FromProgram:
         """An output of the program: the tensor that owns it, or one that shares its memory."""

@@ -133,6 +133,22 @@ class PartOfProgram(FromProgram):
         return cast(Tensor, result)
 
 
+class NewLeaf(Outcome):
+    """A leaf that the step made, with what a backward in the step left in its `.grad`."""
+
+    __slots__ = ("grad", "tensor")
+
+    def __init__(self, tensor: FromProgram, grad: Outcome | None) -> None:
+        self.tensor = tensor
+        self.grad = grad
+
+    def make(self, run: Run) -> Tensor:
+        leaf = self.tensor.of(run)
+        leaf._requires_grad = True
+        leaf._grad = None if self.grad is None else self.grad.of(run)
+        return leaf
+
+
 class FromLive(Outcome):
     """A Python float that the program computes."""
 

@@ -350,7 +350,7 @@ class Recorder:
             self.histories.setdefault(id(tensor), (tensor, history))
 
     def _grad_use(self, leaf: TensorCore) -> GradUse | None:
-        if leaf._array is None:
+        if leaf._array is None or id(leaf) in self.aliases:
             return None
         use = self.grads.get(id(leaf))
         if use is None:

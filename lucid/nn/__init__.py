@@ -25,6 +25,13 @@ from lucid.nn.modules.container import (
     ParameterList,
     Sequential,
 )
+from lucid.nn.modules.convolution import (
+    Conv1d,
+    Conv2d,
+    Conv3d,
+    ConvTranspose1d,
+    ConvTranspose2d,
+)
 from lucid.nn.modules.dropout import Dropout, Dropout1d, Dropout2d
 from lucid.nn.modules.embedding import Embedding, EmbeddingBag
 from lucid.nn.modules.linear import Bilinear, Flatten, Identity, Linear, Unflatten
@@ -51,7 +58,15 @@ from lucid.nn.modules.margin import (
     TripletMarginLoss,
     TripletMarginWithDistanceLoss,
 )
-from lucid.nn.modules.normalization import BatchNorm1d, LayerNorm, RMSNorm
+from lucid.nn.modules.normalization import BatchNorm1d, BatchNorm2d, LayerNorm, RMSNorm
+from lucid.nn.modules.pooling import (
+    AdaptiveAvgPool1d,
+    AdaptiveAvgPool2d,
+    AvgPool1d,
+    AvgPool2d,
+    MaxPool1d,
+    MaxPool2d,
+)
 from lucid.nn.modules.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
 from lucid.nn.modules.threshold import (
     CELU,
@@ -80,12 +95,22 @@ from lucid.nn.modules.transformer import (
 from lucid.nn.parameter import Buffer, Parameter
 
 __all__ = [
+    "AdaptiveAvgPool1d",
+    "AdaptiveAvgPool2d",
+    "AvgPool1d",
+    "AvgPool2d",
     "BCELoss",
     "BCEWithLogitsLoss",
     "BatchNorm1d",
+    "BatchNorm2d",
     "Bilinear",
     "Buffer",
     "CELU",
+    "Conv1d",
+    "Conv2d",
+    "Conv3d",
+    "ConvTranspose1d",
+    "ConvTranspose2d",
     "CosineEmbeddingLoss",
     "CosineSimilarity",
     "CrossEntropyLoss",
@@ -119,6 +144,8 @@ __all__ = [
     "LogSoftmax",
     "MSELoss",
     "MarginRankingLoss",
+    "MaxPool1d",
+    "MaxPool2d",
     "Mish",
     "Module",
     "ModuleDict",

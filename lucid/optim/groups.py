@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
 from lucid.compiler import hooks
-from lucid.ir.errors import TraceError
+from lucid.ir.errors import EagerOnlyError, TraceError
 from lucid.tensor.context import epoch
 from lucid.tensor.core import TensorCore
 
@@ -117,6 +117,22 @@ def _is_read_live(before: Any, after: Any) -> bool:
     return type(before) is float and type(after) is float
 
 
+def _refuse_change(key: object, is_new: bool) -> NoReturn:
+    """Refuse a change of the state by a user's optimizer that is being traced.
+
+    What it makes at its first update is Python state that a call has to have made: this one call
+    runs eagerly, and the next one is traced. What it replaces each time can't be compiled.
+    """
+    if is_new:
+        raise EagerOnlyError(f"the optimizer's state {key!r} is made inside a compiled step")
+    raise TraceError(
+        f"the optimizer's state {key!r} is set inside a compiled step: that can't be compiled, for "
+        "it would be set once, while tracing\n"
+        "hint: keep a tensor there and write it in place: state[key].copy_(value), or for a count "
+        "of steps state[key].add_(1)"
+    )
+
+
 class StateEntry(dict[str, Any]):
     """The state of one parameter: moments, step counts."""
 
@@ -129,14 +145,20 @@ class StateEntry(dict[str, Any]):
 
     def __setitem__(self, key: str, value: Any) -> None:
         if hooks.is_tracing():
-            raise TraceError(
-                f"the optimizer's state {key!r} is set inside a compiled step: that can't be "
-                "compiled, for it would be set once, while tracing\n"
-                "hint: let the first step run eagerly, so that the state exists, and update its "
-                "tensors in place: state[key].copy_(value)"
-            )
+            if value is dict.get(self, key):  # `state["step"] += 1` has written in place
+                return
+            _refuse_change(key, key not in self)
         epoch.count += 1
         super().__setitem__(key, value)
+
+    def setdefault(self, key: str, default: Any = None) -> Any:
+        if key not in self:
+            self[key] = default
+        return self[key]
+
+    def update(self, *args: Any, **kwargs: Any) -> None:
+        for key, value in dict(*args, **kwargs).items():
+            self[key] = value
 
     def __delitem__(self, key: str) -> None:
         epoch.count += 1
@@ -193,10 +215,13 @@ class State(dict[Any, Any]):
 
     def __missing__(self, parameter: Any) -> StateEntry:
         entry = StateEntry()
-        self[parameter] = entry
+        epoch.count += 1
+        super().__setitem__(parameter, entry)
         return entry
 
     def __setitem__(self, parameter: Any, value: Any) -> None:
+        if hooks.is_tracing():
+            _refuse_change("of a parameter", parameter not in self)
         epoch.count += 1
         super().__setitem__(parameter, value if isinstance(value, StateEntry) else _entry(value))
 

@@ -14,8 +14,10 @@ from lucid.ir.errors import ArgumentError, DTypeError, ShapeError
 from lucid.ir.strides import Strides
 from lucid.ir.types import TensorType
 from lucid.runtime.addresses import address_of
+from lucid.runtime.arena import Arena
+from lucid.runtime.hosts import CALLBACK, HostCalls
+from lucid.runtime.threads import pool
 
-_ALIGNMENT = 64
 _RECORD_WORDS = 8
 _NOTHING = object()  # no input is this one
 
@@ -86,18 +88,27 @@ class Context:
 
     Attributes:
         bound: the arrays whose addresses are in the table; kept alive, so that these stay right.
+        hosts: the calls of Python.
     """
 
-    def __init__(self, expected: Sequence[Expected], outputs: int, arena_bytes: int) -> None:
+    def __init__(
+        self, expected: Sequence[Expected], outputs: int, arena_bytes: int, hosts: HostCalls
+    ) -> None:
         inputs = len(expected)
         self.expected = expected
-        self.table = (ctypes.c_uint64 * (inputs + outputs + 2))()
+        self.hosts = hosts
+        self.table = (ctypes.c_uint64 * (inputs + outputs + 5))()
         self.doubles = (ctypes.c_double * inputs).from_buffer(self.table)
         self.record = (ctypes.c_int64 * _RECORD_WORDS)()
-        self.memory = np.empty(arena_bytes + _ALIGNMENT, np.uint8)
-        start = address_of(self.memory)
-        self.table[inputs + outputs] = start + -start % _ALIGNMENT
+        self.arena = Arena(arena_bytes)
+        self.table[inputs + outputs] = self.arena.address
         self.table[inputs + outputs + 1] = ctypes.addressof(self.record)
+        if hosts:
+            self._callback = CALLBACK(hosts.run)
+            place = ctypes.cast(self._callback, ctypes.c_void_p).value
+            self.table[inputs + outputs + 2] = place or 0
+        self.table[inputs + outputs + 3] = pool.entry
+        self.table[inputs + outputs + 4] = pool.address
         self.address = ctypes.addressof(self.table)
         self.bound: list[object] = [_NOTHING] * inputs
         self._addresses = [0] * inputs

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from lucid.codegen.emit import STEP, Emitted, emit_program, require_rules
-from lucid.codegen.jit import Library, compile_object, link_object
+from lucid.codegen.jit import Library
 from lucid.codegen.kernel import CheckKernel
 from lucid.codegen.schedule import Program, make_program
 from lucid.codegen.target import Target, host_target
@@ -17,7 +17,13 @@ from lucid.ir.errors import IndexOutOfRangeError
 from lucid.ir.graph import Graph
 from lucid.ir.strides import Strides, contiguous_strides
 from lucid.runtime.addresses import address_of
+from lucid.runtime.cache import compiled
 from lucid.runtime.context import Context, Expected, expected_input
+from lucid.runtime.hosts import HostCalls
+from lucid.runtime.threads import pool
+
+# Releasing and taking back the interpreter's lock takes 30 ns, and others may take it meanwhile.
+SHORT_SECONDS = 20e-6
 
 
 class Executable:
@@ -27,6 +33,7 @@ class Executable:
         compile_seconds: time from graph to callable code.
         kernel_count: calls of kernels in a step.
         function_count: different kernels among them.
+        shared_count: calls of kernels whose work threads share.
     """
 
     def __init__(
@@ -45,11 +52,14 @@ class Executable:
             (value.type.shape, value.type.dtype.numpy) for value in program.graph.outputs
         ]
         self._checks = [step for step in program.steps if isinstance(step.kernel, CheckKernel)]
-        self._step = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(library.addresses[STEP])
+        kind = ctypes.PYFUNCTYPE if emitted.seconds < SHORT_SECONDS else ctypes.CFUNCTYPE
+        self._step = kind(ctypes.c_int32, ctypes.c_void_p)(library.addresses[STEP])
+        self._is_shared = emitted.shared > 0
         self._free: list[Context] = []
         self.compile_seconds = compile_seconds
         self.kernel_count = emitted.calls
         self.function_count = emitted.kernels
+        self.shared_count = emitted.shared
 
     @property
     def stages(self) -> Mapping[str, str]:
@@ -73,22 +83,31 @@ class Executable:
 
         Raises:
             ArgumentError, DTypeError, ShapeError: an input isn't what the code was made for.
-            IndexOutOfRangeError: nothing was written then.
+            IndexOutOfRangeError, and what a call of Python raises: nothing was written then.
         """
+        if self._is_shared and not pool.awake:
+            pool.start()
         try:
             context = self._free.pop()
         except IndexError:
-            context = Context(self._expected, len(self._outputs), self._program.arena_bytes)
+            context = self._new_context()
         try:
             context.bind(inputs)
             results = self._new_outputs(context)
             if self._step(context.address):
-                raise self._index_error(context)
+                raise context.hosts.error or self._index_error(context)
         finally:
+            if context.hosts:
+                context.hosts.finish()
             self._free.append(context)
         return results
 
     __call__ = call
+
+    def _new_context(self) -> Context:
+        program = self._program
+        hosts = HostCalls(program.steps, program.graph.hosts)
+        return Context(self._expected, len(self._outputs), program.arena_bytes, hosts)
 
     def _new_outputs(self, context: Context) -> list[np.ndarray]:
         table, position = context.table, len(self._expected)
@@ -154,5 +173,7 @@ def compile_graph(
         for number, entry in enumerate(graph.inputs)
     ]
     emitted = emit_program(program, target)
-    library = link_object(compile_object(emitted.text, target), [STEP])
+    if emitted.shared:
+        pool.load()
+    library = compiled(emitted.text, target, [STEP])
     return Executable(program, emitted, library, expected, time.perf_counter() - begin)

@@ -22,6 +22,7 @@ from lucid.ir.strides import Strides, contiguous_strides, view_strides
 from lucid.ir.types import DType, TensorType
 from lucid.tensor.context import context, epoch
 from lucid.tensor.levels import acting_level
+from lucid.tensor.promises import WithGradient
 from lucid.tensor.size import Size
 from lucid.tensor.storage import Storage, VersionCounter, element_strides
 
@@ -39,7 +40,7 @@ def register_tensor_class(cls: type[Tensor]) -> None:
     _tensor_class = cls
 
 
-class TensorCore(Operand):
+class TensorCore(WithGradient):
     """Storage, view chain and history of a tensor; `Tensor` adds the methods that users call."""
 
     __slots__ = (
@@ -52,7 +53,6 @@ class TensorCore(Operand):
         "_counter",
         "_epoch",
         "_forbid_inplace",
-        "_grad",
         "_grad_fn",
         "_hooks",
         "_line",
@@ -81,7 +81,6 @@ class TensorCore(Operand):
     _view_chain: ViewChain  # from _base to this tensor
     _epoch: int  # of a base: times its history was rebased; of a view: the base's when last derived
     _requires_grad: bool
-    _grad: TensorCore | None
     _grad_fn: Node | None
     _output_nr: int
     _private: Note | None  # the history it has for the custom forward that runs
@@ -373,7 +372,7 @@ def _new(
     tensor._view_chain = ()
     tensor._epoch = 0
     tensor._requires_grad = False
-    tensor._grad = None
+    tensor._gradient = None
     tensor._grad_fn = None
     tensor._output_nr = 0
     tensor._private = None

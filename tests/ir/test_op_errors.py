@@ -230,6 +230,42 @@ hint: rhs.T has the right shape""",
   rhs: f32[3,4,5]""",
     ),
     (
+        ShapeError, "contract", "f32[2,3] f32[4,5]", {"indices": "ik,jk->ij"},
+        """contract: the axes named k differ, 3 and 5
+  lhs: f32[2,3]
+  rhs: f32[4,5]""",
+    ),
+    (
+        ShapeError, "contract", "f32[2,3] f32[4,3]", {"indices": "ik,jk->i"},
+        """contract: "ik,jk->i" must name each axis once, and each name in two or three places
+  lhs: f32[2,3]
+  rhs: f32[4,3]""",
+    ),
+    (
+        ShapeError, "windows", "f32[2,6]",
+        {"axes": (1,), "sizes": (3,), "steps": (1,), "dilations": (3,)},
+        """windows: a window spans 7 elements of axis 1, which has 6
+  x: f32[2,6]""",
+    ),
+    (
+        ShapeError, "windows", "f32[2,6]",
+        {"axes": (2,), "sizes": (3,), "steps": (1,), "dilations": (1,)},
+        """windows: [2] are not different axes of 2
+  x: f32[2,6]""",
+    ),
+    (
+        ArgumentError, "windows", "f32[2,6]",
+        {"axes": (1,), "sizes": (3,), "steps": (0,), "dilations": (1,)},
+        """windows: sizes, steps and dilations must be positive, one for each of axes [1]
+  x: f32[2,6]""",
+    ),
+    (
+        ShapeError, "overlap_add", "f32[2,4,3]",
+        {"axes": (1,), "lengths": (7,), "steps": (1,), "dilations": (1,)},
+        """overlap_add: 7 elements on axis 1 haven't 4 windows of 3 with step 1 and dilation 1
+  x: f32[2,4,3]""",
+    ),
+    (
         DTypeError, "random_normal", "i64[2]", {"shape": (3,), "dtype": i64},
         """random_normal: draws f32 and f64, not i64
   state: i64[2]""",

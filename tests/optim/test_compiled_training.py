@@ -152,7 +152,8 @@ class Signs(optim.Optimizer):
                 p.sub_(state["sum"].sign() * group["lr"])
 
 
-def test_an_optimizer_of_the_users_own_after_one_eager_step() -> None:
+def test_an_optimizer_of_the_users_own_makes_its_state_at_the_first_call() -> None:
+    """That call runs eagerly, since it makes Python state; the second one is traced."""
     w = lucid.tensor([3.0, -3.0], requires_grad=True)
     opt = Signs([w], 1.0)
 
@@ -162,16 +163,43 @@ def test_an_optimizer_of_the_users_own_after_one_eager_step() -> None:
         (w * w).sum().backward()
         opt.step()
 
-    with pytest.raises(lucid.LucidError, match="hint: let the first step run eagerly"):
-        step()
-    with lucid.compiler.set_stance("force_eager"):
-        step()
+    step()
     assert w.tolist() == [2.0, -2.0]
+    assert step.stats.traces == 0
     step()
     opt.param_groups[0]["lr"] = 0.25
     step()
     assert w.tolist() == [0.75, -0.75]
     assert step.stats.traces == 1
+
+
+class Counting(Signs):
+    """An optimizer that counts its updates with a Python int, as older ones do."""
+
+    @lucid.no_grad()
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            for p in group["params"]:
+                state = self.state[p]
+                state.setdefault("step", 0)
+                state["step"] += 1
+                p.sub_(p.grad / state["step"])
+
+
+def test_state_that_each_step_replaces_is_refused() -> None:
+    w = lucid.tensor([3.0, -3.0], requires_grad=True)
+    opt = Counting([w], 1.0)
+
+    @lucid.compile
+    def step() -> None:
+        opt.zero_grad()
+        (w * w).sum().backward()
+        opt.step()
+
+    step()
+    with pytest.raises(lucid.TraceError, match=r"state 'step' is set .*\n.*state\[key\].add_\(1\)"):
+        step()
+    assert w.tolist() == [-3.0, 3.0]
 
 
 def test_a_plateau_needs_its_metric_outside() -> None:

@@ -142,9 +142,7 @@ def windows(op: Op, size: int, batched: Flags, x: Operand, axes: Ints, **place: 
     return op(x, axes=tuple(axis + 1 for axis in axes), **place)
 
 
-def contract(
-    op: Op, size: int, batched: Flags, a: Operand, b: Operand, indices: str
-) -> Any:
+def contract(op: Op, size: int, batched: Flags, a: Operand, b: Operand, indices: str) -> Any:
     """Name the examples' axis by a letter that is free."""
     free = next(letter for letter in "abcdefghijklmnopqrstuvwxyz" if letter not in indices)
     terms, result = indices.split("->")

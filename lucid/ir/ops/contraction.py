@@ -110,12 +110,11 @@ def _contract(a: np.ndarray, b: np.ndarray, indices: str) -> np.ndarray:
         matrices(a, lhs, batch, rows, inner), matrices(b, rhs, batch, inner, columns)
     )
     names = [*batch, *rows, *columns]
-    return product.reshape([sizes[n] for n in names]).transpose([names.index(n) for n in result])
+    whole: np.ndarray = product.reshape([sizes[name] for name in names])
+    return whole.transpose([names.index(name) for name in result])
 
 
-def _contract_vjp(
-    g: Operand, y: Operand, a: Operand, b: Operand, indices: str
-) -> tuple[Any, ...]:
+def _contract_vjp(g: Operand, y: Operand, a: Operand, b: Operand, indices: str) -> tuple[Any, ...]:
     """The cotangent takes the place of the operand that it is not for."""
     lhs, rhs, result = split_indices(indices)
     ga = ops.contract(g, b, indices=f"{result},{rhs}->{lhs}")

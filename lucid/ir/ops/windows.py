@@ -134,7 +134,8 @@ def _overlap_add(
             for axis, at, step, dilation in zip(axes, place, steps, dilations, strict=True):
                 start = at * dilation
                 part[axis] = slice(start, start + step * (x.shape[axis] - 1) + 1, step)
-            result[(*part,)] += x[(..., *place)]
+            source: tuple[Any, ...] = (..., *place)
+            result[tuple(part)] += x[source]
     return result
 
 

@@ -38,6 +38,14 @@ from lucid.nn.functional.loss import (
 )
 from lucid.nn.functional.normalization import batch_norm, layer_norm, rms_norm
 from lucid.nn.functional.padding import pad
+from lucid.nn.functional.pooling import (
+    adaptive_avg_pool1d,
+    adaptive_avg_pool2d,
+    avg_pool1d,
+    avg_pool2d,
+    max_pool1d,
+    max_pool2d,
+)
 from lucid.nn.functional.similarity import (
     cosine_embedding_loss,
     gaussian_nll_loss,
@@ -49,14 +57,6 @@ from lucid.nn.functional.similarity import (
     soft_margin_loss,
     triplet_margin_loss,
     triplet_margin_with_distance_loss,
-)
-from lucid.nn.functional.pooling import (
-    adaptive_avg_pool1d,
-    adaptive_avg_pool2d,
-    avg_pool1d,
-    avg_pool2d,
-    max_pool1d,
-    max_pool2d,
 )
 from lucid.nn.functional.softmax import log_softmax, softmax, softmin
 from lucid.nn.functional.threshold import (

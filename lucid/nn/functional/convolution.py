@@ -25,6 +25,7 @@ from lucid.nn.functional.sliding import (
     entries,
     last_axes,
     same_dtype,
+    same_padding,
     times,
     windows_of,
 )
@@ -201,9 +202,11 @@ def _with_bias(name: str, y: Tensor, weight: Tensor, bias: Tensor | None) -> Ten
     return y + bias.reshape(channels, *([1] * (y.ndim - 2)))
 
 
-def _padding(name: str, padding: Size | str, spans: Ints, steps: Ints) -> tuple[Ints, Ints]:
+def _padding(
+    name: str, padding: Size | str, sizes: Ints, steps: Ints, dilations: Ints
+) -> tuple[Ints, Ints]:
     """How much is padded before and behind."""
-    rank = len(spans)
+    rank = len(sizes)
     if not isinstance(padding, str):
         both = entries(name, "padding", padding, rank, 0)
         return both, both
@@ -215,8 +218,7 @@ def _padding(name: str, padding: Size | str, spans: Ints, steps: Ints) -> tuple[
         )
     if max(steps) > 1:
         raise OptionError(f"{name}: padding='same' is not supported for strided convolutions")
-    low = tuple((span - 1) // 2 for span in spans)
-    return low, tuple(span - 1 - n for span, n in zip(spans, low, strict=True))
+    return same_padding(sizes, dilations)
 
 
 def _convolve(
@@ -235,14 +237,13 @@ def _convolve(
     sizes, lengths = tuple(weight.shape[2:]), tuple(x.shape[2:])
     steps = entries(name, "stride", stride, rank)
     dilations = entries(name, "dilation", dilation, rank)
-    zeros = (0,) * rank
-    spans = Windows(sizes, steps, dilations, zeros, zeros).spans
-    windows = Windows(sizes, steps, dilations, *_padding(name, padding, spans, steps))
-    padded = windows.padded(lengths)
-    if min(sizes) < 1 or any(n < span for n, span in zip(padded, spans, strict=True)):
+    low, high = _padding(name, padding, sizes, steps, dilations)
+    windows = Windows(sizes, steps, dilations, low, high)
+    if min(sizes) < 1 or min(windows.counts(lengths)) < 1:
+        padded, spans = times(windows.padded(lengths)), times(windows.spans)
         raise ShapeError(
-            f"{name}: Calculated padded input size per channel: ({times(padded)}). Kernel size: "
-            f"({times(spans)}). Kernel size can't be greater than actual input size"
+            f"{name}: Calculated padded input size per channel: ({padded}). "
+            f"Kernel size: ({spans}). Kernel size can't be greater than actual input size"
         )
     y = apply(Convolution, x, weight, Geometry(windows, groups, lengths))
     y = _with_bias(name, y, weight, bias)

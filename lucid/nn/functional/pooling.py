@@ -69,7 +69,8 @@ def _first_greatest(view: Tensor, y: Tensor, windows: Windows) -> Tensor:
     hit = (view == greatest) | (view != view)
     position = ops.reshape(ops.indices(view, (count,), 0, i32), shape=windows.sizes)
     first = where(hit, position, count).amin(last_axes(view, rank), keepdim=True)
-    return position == first
+    found: Tensor = position == first
+    return found
 
 
 class AvgPool(Function):
@@ -80,7 +81,8 @@ class AvgPool(Function):
         ctx.windows, ctx.divisor, ctx.lengths = windows, divisor, tuple(x.shape[-windows.rank :])
         view = windows_of(x, windows)
         total: Tensor = ops.sum(view, axes=last_axes(view, windows.rank))
-        return total / divisor
+        y: Tensor = total / divisor
+        return y
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
@@ -253,16 +255,14 @@ def avg_pool2d(
     count_include_pad: the zeros of the padding count. divisor_override: divides instead.
     """
     options = stride, padding
-    return _avg_pool(
-        2, input, kernel_size, options, ceil_mode, count_include_pad, divisor_override
-    )
+    return _avg_pool(2, input, kernel_size, options, ceil_mode, count_include_pad, divisor_override)
 
 
 def _adaptive(
-    rank: int, input: Tensor, output_size: int | None | Sequence[int | None]
+    rank: int, input: Tensor, output_size: int | Sequence[int | None] | None
 ) -> tuple[Ints, Shape]:
     """The output's sizes and the input's."""
-    name = f"adaptive_pool{rank}d"
+    name = f"adaptive_avg_pool{rank}d"
     batched(name, input, rank)
     lengths = tuple(input.shape[-rank:])
     given = output_size if isinstance(output_size, Sequence) else (output_size,) * rank
@@ -275,7 +275,7 @@ def _adaptive(
 
 
 def _adaptive_avg_pool(
-    rank: int, input: Tensor, output_size: int | None | Sequence[int | None]
+    rank: int, input: Tensor, output_size: int | Sequence[int | None] | None
 ) -> Tensor:
     wanted, lengths = _adaptive(rank, input, output_size)
     if all(size and length % size == 0 for size, length in zip(wanted, lengths, strict=True)):
@@ -297,11 +297,11 @@ def _means(length: int, size: int) -> np.ndarray:
     return matrix
 
 
-def adaptive_avg_pool1d(input: Tensor, output_size: int | None | Sequence[int | None]) -> Tensor:
+def adaptive_avg_pool1d(input: Tensor, output_size: int | Sequence[int | None] | None) -> Tensor:
     """The means of `output_size` bins along the last axis; a None leaves the axis as it is."""
     return _adaptive_avg_pool(1, input, output_size)
 
 
-def adaptive_avg_pool2d(input: Tensor, output_size: int | None | Sequence[int | None]) -> Tensor:
+def adaptive_avg_pool2d(input: Tensor, output_size: int | Sequence[int | None] | None) -> Tensor:
     """The means of `output_size` bins over the last two axes; a None leaves an axis as it is."""
     return _adaptive_avg_pool(2, input, output_size)

@@ -60,11 +60,10 @@ def last_axes(x: Tensor, rank: int) -> Ints:
 
 def windows_of(x: Tensor, windows: Windows, value: float = 0.0) -> Tensor:
     """View the windows over the last axes of `x`, padded with `value`, as new axes at the end."""
-    rank = windows.rank
-    result = resized(x, windows.low, windows.high, value)
-    place = windows.attributes(last_axes(x, rank))
-    found: Tensor = ops.windows(result, sizes=windows.sizes, **place)
-    return found
+    place = windows.attributes(last_axes(x, windows.rank))
+    padded = resized(x, windows.low, windows.high, value)
+    result: Tensor = ops.windows(padded, sizes=windows.sizes, **place)
+    return result
 
 
 def add_windows(x: Tensor, windows: Windows, lengths: Shape) -> Tensor:
@@ -107,6 +106,12 @@ def entries(name: str, argument: str, value: Size, rank: int, least: int = 1) ->
         kind = "negative" if least == 0 else "non-positive"
         raise OptionError(f"{name}: {kind} {argument} is not supported, got {list(found)}")
     return found
+
+
+def same_padding(sizes: Ints, dilations: Ints) -> tuple[Ints, Ints]:
+    """Zeros before and behind that make the result as long as the input, the odd one behind."""
+    totals = [d * (k - 1) for k, d in zip(sizes, dilations, strict=True)]
+    return tuple(n // 2 for n in totals), tuple(n - n // 2 for n in totals)
 
 
 def batched(name: str, x: Tensor, rank: int) -> tuple[Tensor, bool]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import lucid
 from lucid.device import check_device
@@ -95,6 +96,7 @@ class BatchNorm1d(Module):
     running_mean: Tensor | None
     running_var: Tensor | None
     num_batches_tracked: Tensor | None
+    ranks: ClassVar[tuple[int, ...]] = (2, 3)
 
     def __init__(
         self,
@@ -136,11 +138,13 @@ class BatchNorm1d(Module):
         _reset_affine(self.weight, self.bias)
 
     def forward(self, input: Tensor) -> Tensor:
-        if input.ndim not in (2, 3):
-            raise ShapeError(f"expected 2D or 3D input (got {input.ndim}D input)")
+        if input.ndim not in self.ranks:
+            accepted = " or ".join(f"{rank}D" for rank in self.ranks)
+            raise ShapeError(f"expected {accepted} input (got {input.ndim}D input)")
         if input.shape[1] != self.num_features:
             raise ShapeError(
-                f"BatchNorm1d: expected {self.num_features} channels on axis 1, got {input.type}"
+                f"{type(self).__name__}: expected {self.num_features} channels on axis 1, got "
+                f"{input.type}"
             )
         training = self.training or self.running_mean is None
         momentum: float | Tensor = 0.0
@@ -167,6 +171,12 @@ class BatchNorm1d(Module):
             f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, "
             f"affine={self.affine}, track_running_stats={self.track_running_stats}"
         )
+
+
+class BatchNorm2d(BatchNorm1d):
+    """Standardize each channel of (n, c, h, w) over the batch, as `BatchNorm1d` does."""
+
+    ranks = (4,)
 
 
 def _as_shape(shape: int | Sequence[int]) -> tuple[int, ...]:

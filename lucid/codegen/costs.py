@@ -1,0 +1,41 @@
+"""What the choices of fusion, loops and layouts weigh: one table of relative times and sizes."""
+
+from __future__ import annotations
+
+# Vector instructions of ops that take more than one.
+_OPS = {
+    "exp": 16, "log": 20, "log1p": 26, "expm1": 18, "sin": 30, "cos": 30, "tanh": 20,
+    "sigmoid": 20, "erf": 40, "pow": 60, "div": 4, "sqrt": 4, "rsqrt": 8, "reciprocal": 4,
+    "floor_div": 40, "remainder": 30, "random_uniform": 60, "random_normal": 120,
+    "take": 6, "gather": 6, "store": 0, "write_at": 6, "matmul": 0, "contract": 0,
+}  # fmt: skip
+
+# A computation up to this is repeated by a reader that repeats its result anyway.
+SHORT = 6
+
+# Elements of a row that is gone over several times: it should stay in the L1 or L2 cache.
+ROW = 16384
+# Size of one loop body; beyond it registers spill and code generation gets slow.
+LOOP = 400
+EPILOGUE = 200
+# An epilogue up to this is repeated for each accumulator of a tile.
+INLINE = 8
+# A body up to this is repeated with accumulators of its own, to hide the latency.
+UNROLLED = 12
+# Values of an early pass are kept for a later one if they took more than this, and fit (in bytes).
+KEPT = 6
+KEPT_BYTES = 1 << 15
+
+# Time of a vector whose elements are adjacent, the same, apart, or found by an index each.
+ADJACENT, REPEATED, APART, INDEXED = 1.0, 0.3, 8.0, 8.0
+# Stores to separate places take longer than loads.
+SCATTERED = 2.0
+# A shorter vector isn't full; as many lines that are indexed together pay for a copy.
+LINES = 16
+# Another layout is chosen if the cost falls below this part of what it was.
+WORTHWHILE = 0.75
+
+
+def cost_of(op: str) -> int:
+    """Roughly the vector instructions of one op."""
+    return _OPS.get(op, 1)

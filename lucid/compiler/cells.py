@@ -1,0 +1,105 @@
+"""What a trace notes down: buffers, gradients and Python values that the step depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from lucid.ir.graph import Value
+from lucid.tensor.core import TensorCore
+from lucid.tensor.storage import Storage, VersionCounter
+
+
+@dataclass(slots=True, eq=False)
+class Cell:
+    """A buffer that the step reads, and perhaps writes.
+
+    Attributes:
+        kind: "arg", "state" (found while tracing), "grad" (some leaf's `.grad`), "constant" (made
+            from data inside the trace) or "replaced" (holds another value from the start on).
+        position: of an "arg", its number among the tensor arguments; of a "grad" of an argument,
+            that one's.
+        leaf: of a "grad", the leaf; None for an argument's.
+        counter: of "state", the version counter of the tensor that was met.
+        is_whole: of an "arg", whether the input is all of its storage; else what it shows.
+    """
+
+    storage: Storage
+    value: Value
+    kind: str
+    position: int = -1
+    leaf: TensorCore | None = None
+    is_whole: bool = False
+    counter: VersionCounter | None = None
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether what is written to it stays inside of the step."""
+        return self.kind in ("constant", "replaced")
+
+    @property
+    def is_written(self) -> bool:
+        return not self.is_inside and self.storage.value is not self.value
+
+
+def look_of(grad: TensorCore | None) -> Any:
+    """What a step depends on of a gradient that it finds; None for none."""
+    if grad is None:
+        return None
+    return grad.type, grad.requires_grad, grad.element_strides(), len(grad._chain)
+
+
+@dataclass(slots=True, eq=False)
+class GradUse:
+    """How the trace used `.grad` of a concrete leaf (or of an argument).
+
+    Attributes:
+        leaf: None for an argument, once the trace is over.
+        position: an argument's number among the tensor arguments; -1 for other leaves.
+        original: what it was before the trace; None once that is over.
+        found: what it looked like before the trace.
+        was_read: whether it was read before it was set: then the step depends on what it finds.
+        was_set: whether it was set.
+        name: the user's expression for the leaf; empty when unknown.
+    """
+
+    leaf: TensorCore | None
+    position: int
+    original: TensorCore | None
+    found: Any
+    was_read: bool = False
+    was_set: bool = False
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ValueGuard:
+    """The step was specialized on a Python value: `read()` must still give `expected`.
+
+    Attributes:
+        gated: the value changes only together with the epoch.
+    """
+
+    text: str
+    read: Callable[[], Any]
+    expected: Any
+    gated: bool
+
+    def failure(self) -> str | None:
+        found = self.read()
+        if found is self.expected:
+            return None
+        if type(found) is type(self.expected) and found == self.expected:
+            return None
+        return f"{self.text}: {self.expected!r} -> {found!r}"
+
+
+class ArgumentIsState(BaseException):
+    """An argument turned out to be state of the step as well; the trace starts again.
+
+    No `Exception`, so that a program that is being traced doesn't catch it.
+    """
+
+    def __init__(self, storage: Storage) -> None:
+        self.storage = storage

@@ -1,0 +1,224 @@
+"""Convolution layers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import ClassVar
+
+import lucid
+from lucid.device import check_device
+from lucid.ir.errors import OptionError
+from lucid.ir.types import DType
+from lucid.nn import init
+from lucid.nn.functional.convolution import (
+    conv1d,
+    conv2d,
+    conv3d,
+    conv_transpose1d,
+    conv_transpose2d,
+)
+from lucid.nn.functional.padding import pad
+from lucid.nn.functional.sliding import Ints, Size, entries, same_padding
+from lucid.nn.module import Module
+from lucid.nn.parameter import Parameter
+from lucid.tensor.tensor import Tensor
+
+_PADDING_MODES = ("circular", "reflect", "replicate", "zeros")
+
+
+class _Convolution(Module):
+    """What the layers share: weight, bias, and the options as one number per axis.
+
+    Weight and bias start uniform in ±1/sqrt(fan in), the fan being that of the weight's axes
+    behind the first one.
+    """
+
+    rank: ClassVar[int]
+    bias: Parameter | None
+
+    def _start(
+        self,
+        channels: tuple[int, int],
+        kernel_size: Size,
+        stride: Size,
+        padding: Size | str,
+        dilation: Size,
+        groups: int,
+        padding_mode: str,
+    ) -> None:
+        name, rank = type(self).__name__, self.rank
+        self.in_channels, self.out_channels = channels
+        if groups <= 0:
+            raise OptionError(f"{name}: groups must be a positive integer, got {groups}")
+        for which, count in zip(("in_channels", "out_channels"), channels, strict=True):
+            if count % groups:
+                raise OptionError(
+                    f"{name}: {which} must be divisible by groups, got {count} and {groups}"
+                )
+        if padding_mode not in _PADDING_MODES:
+            raise OptionError(
+                f"{name}: padding_mode must be one of {_PADDING_MODES}, got {padding_mode!r}"
+            )
+        self.kernel_size = entries(name, "kernel_size", kernel_size, rank)
+        self.stride = entries(name, "stride", stride, rank)
+        self.dilation = entries(name, "dilation", dilation, rank)
+        self.padding: Ints | str = (
+            padding if isinstance(padding, str) else entries(name, "padding", padding, rank, 0)
+        )
+        if isinstance(padding, str) and padding not in ("same", "valid"):
+            raise OptionError(
+                f"{name}: Invalid padding string {padding!r}, should be one of 'same', 'valid'"
+            )
+        if padding == "same" and max(self.stride) > 1:
+            raise OptionError(f"{name}: padding='same' is not supported for strided convolutions")
+        self.groups = groups
+        self.padding_mode = padding_mode
+        self.output_padding: Ints = (0,) * rank
+
+    def _add_parameters(self, shape: Sequence[int], bias: bool, dtype: DType | None) -> None:
+        self.weight = Parameter(lucid.empty(*shape, dtype=dtype))
+        shift = Parameter(lucid.empty(self.out_channels, dtype=dtype)) if bias else None
+        self.register_parameter("bias", shift)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw weight and bias anew."""
+        init.kaiming_uniform_(self.weight, a=math.sqrt(5))
+        if self.bias is not None:
+            fan = math.prod(self.weight.shape[1:])
+            bound = 1 / math.sqrt(fan) if fan else 0.0
+            init.uniform_(self.bias, -bound, bound)
+
+    def extra_repr(self) -> str:
+        text = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}"
+        text += f", stride={self.stride}"
+        if self.padding != (0,) * self.rank:
+            text += f", padding={self.padding}"
+        if max(self.dilation) > 1:
+            text += f", dilation={self.dilation}"
+        if any(self.output_padding):
+            text += f", output_padding={self.output_padding}"
+        if self.groups != 1:
+            text += f", groups={self.groups}"
+        if self.bias is None:
+            text += ", bias=False"
+        if self.padding_mode != "zeros":
+            text += f", padding_mode={self.padding_mode}"
+        return text
+
+
+class _Direct(_Convolution):
+    """A convolution; its arguments are those of `torch.nn.Conv2d`."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Size,
+        stride: Size = 1,
+        padding: Size | str = 0,
+        dilation: Size = 1,
+        groups: int = 1,
+        bias: bool = True,
+        padding_mode: str = "zeros",
+        device: object = None,
+        dtype: DType | None = None,
+    ) -> None:
+        super().__init__()
+        check_device(device, type(self).__name__)
+        channels = in_channels, out_channels
+        self._start(channels, kernel_size, stride, padding, dilation, groups, padding_mode)
+        self._add_parameters((out_channels, in_channels // groups, *self.kernel_size), bias, dtype)
+
+    def forward(self, input: Tensor) -> Tensor:
+        padding: Size | str = self.padding
+        if self.padding_mode != "zeros":
+            input = pad(input, self._ends(), mode=self.padding_mode)
+            padding = 0
+        function = (conv1d, conv2d, conv3d)[self.rank - 1]
+        return function(
+            input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups
+        )
+
+    def _ends(self) -> list[int]:
+        """The padding as `pad` takes it: low and high of the last axis, then of the one before."""
+        if self.padding == "same":
+            low, high = same_padding(self.kernel_size, self.dilation)
+        else:
+            low = high = (0,) * self.rank if isinstance(self.padding, str) else self.padding
+        pairs = zip(reversed(low), reversed(high), strict=True)
+        return [end for both in pairs for end in both]
+
+
+class Conv1d(_Direct):
+    """Convolve along the last axis: weight (out_channels, in_channels / groups, k)."""
+
+    rank = 1
+
+
+class Conv2d(_Direct):
+    """Convolve over the last two axes: weight (out_channels, in_channels / groups, kh, kw)."""
+
+    rank = 2
+
+
+class Conv3d(_Direct):
+    """Convolve over the last three axes."""
+
+    rank = 3
+
+
+class _Transposed(_Convolution):
+    """A transposed convolution; its arguments are those of `torch.nn.ConvTranspose2d`."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Size,
+        stride: Size = 1,
+        padding: Size = 0,
+        output_padding: Size = 0,
+        groups: int = 1,
+        bias: bool = True,
+        dilation: Size = 1,
+        padding_mode: str = "zeros",
+        device: object = None,
+        dtype: DType | None = None,
+    ) -> None:
+        super().__init__()
+        name = type(self).__name__
+        check_device(device, name)
+        if padding_mode != "zeros":
+            raise OptionError(f'{name}: Only "zeros" padding mode is supported')
+        channels = in_channels, out_channels
+        self._start(channels, kernel_size, stride, padding, dilation, groups, padding_mode)
+        self.output_padding = entries(name, "output_padding", output_padding, self.rank, 0)
+        self._add_parameters((in_channels, out_channels // groups, *self.kernel_size), bias, dtype)
+
+    def forward(self, input: Tensor) -> Tensor:
+        assert not isinstance(self.padding, str)
+        function = (conv_transpose1d, conv_transpose2d)[self.rank - 1]
+        return function(
+            input,
+            self.weight,
+            self.bias,
+            self.stride,
+            self.padding,
+            self.output_padding,
+            self.groups,
+            self.dilation,
+        )
+
+
+class ConvTranspose1d(_Transposed):
+    """The transpose of `Conv1d`: weight (in_channels, out_channels / groups, k)."""
+
+    rank = 1
+
+
+class ConvTranspose2d(_Transposed):
+    """The transpose of `Conv2d`: weight (in_channels, out_channels / groups, kh, kw)."""
+
+    rank = 2

@@ -1,0 +1,383 @@
+"""Convolutions and pools: PyTorch's numbers up to the second derivative, messages, modules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from convolution_cases import CASES, SlidingCase
+from numpy.testing import assert_allclose, assert_array_equal
+from recording import load
+
+import lucid
+import lucid.nn as nn
+import lucid.nn.functional as F
+from lucid.autograd import gradcheck, gradgradcheck
+
+RECORDED = load(Path(__file__).parent.parent / "data" / "convolutions.npz")
+# Relative to the largest entry of an array; the numbers are recorded as float32.
+TOLERANCE = {"float32": 2e-5, "float64": 2e-7}
+
+
+@pytest.mark.parametrize("mode", ["eager", "compiled"])
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_numbers_are_those_of_torch(case: SlidingCase, mode: str) -> None:
+    decorator = lucid.compile if mode == "compiled" else lambda step: step
+    prefix = f"{case.name}/"
+    expected = {k.removeprefix(prefix): v for k, v in RECORDED.items() if k.startswith(prefix)}
+    assert expected, "not recorded: run tests/data/record_convolutions.py"
+    for dtype, tolerance in TOLERANCE.items():
+        found = case.run(lucid, F, decorator, dtype)
+        assert found.keys() == expected.keys()
+        for name, value in expected.items():
+            scale = max(np.abs(value).max(), 1e-3)
+            assert found[name].shape == value.shape
+            assert_allclose(
+                found[name], value, rtol=0, atol=tolerance * scale, err_msg=f"{name} {dtype}"
+            )
+
+
+def test_nothing_recorded_is_left_out() -> None:
+    assert {key.split("/")[0] for key in RECORDED} == {case.name for case in CASES}
+
+
+def test_derivatives_agree_with_differences() -> None:
+    rng = np.random.default_rng(0)
+
+    def drawn(*shape: int) -> lucid.Tensor:
+        return lucid.tensor(rng.normal(size=shape), requires_grad=True)
+
+    def convolve(x: lucid.Tensor, w: lucid.Tensor, b: lucid.Tensor) -> lucid.Tensor:
+        return F.conv2d(x, w, b, stride=(2, 1), padding=1, groups=2)
+
+    inputs = drawn(1, 2, 4, 3), drawn(4, 1, 3, 2), drawn(4)
+    assert gradcheck(convolve, inputs)
+    assert gradgradcheck(convolve, inputs)
+    for pool in (F.max_pool2d, F.avg_pool2d):
+        image = drawn(1, 2, 5, 4)
+        assert gradcheck(lambda x, pool=pool: pool(x, 3, 2, 1), (image,))
+
+
+# Edges ----------------------------------------------------------------------------------------
+
+
+def both(function: Callable[..., Any], *arguments: Any) -> list[Any]:
+    """The results, eager and compiled."""
+    return [function(*arguments), lucid.compile(function)(*arguments)]
+
+
+def test_an_empty_batch_has_an_empty_result_and_zero_gradients() -> None:
+    weight = lucid.ones(4, 3, 3, 3, requires_grad=True)
+
+    def step(x: lucid.Tensor) -> Any:
+        y = F.max_pool2d(F.conv2d(x, weight, padding=1), 2)
+        return y, lucid.autograd.grad(y.sum(), weight)[0]
+
+    for y, g in both(step, lucid.zeros(0, 3, 8, 6)):
+        assert tuple(y.shape) == (0, 4, 4, 3)
+        assert_array_equal(g.numpy(), np.zeros((4, 3, 3, 3)))
+
+
+def test_the_gradient_of_a_maximum_goes_to_its_first_place() -> None:
+    x = lucid.tensor([[[1.0, 3, 3, 3, 0, 0, 2, 2]]], requires_grad=True)
+
+    def step(x: lucid.Tensor) -> Any:
+        return lucid.autograd.grad(F.max_pool1d(x, 2).sum(), x)[0]
+
+    for g in both(step, x):
+        assert_array_equal(g.numpy(), [[[0, 1, 1, 0, 1, 0, 1, 0]]])
+
+
+def test_a_nan_wins_a_maximum() -> None:
+    x = lucid.tensor([[[1.0, float("nan"), 3, -float("inf")]]])
+    for y in both(lambda x: F.max_pool1d(x, 2), x):
+        assert_array_equal(y.numpy(), [[[np.nan, 3.0]]])
+
+
+def test_padding_never_wins_a_maximum() -> None:
+    for dtype in (lucid.float32, lucid.int64):
+        x = lucid.full((1, 1, 3), -5, dtype=dtype)
+        for y in both(lambda x: F.max_pool1d(x, 2, 2, 1), x):
+            assert_array_equal(y.numpy(), [[[-5, -5]]])
+
+
+def test_functions_can_be_mapped() -> None:
+    rng = np.random.default_rng(0)
+    x, w = (
+        lucid.tensor(rng.normal(size=(3, 2, 2, 5, 6))),
+        lucid.tensor(rng.normal(size=(4, 2, 3, 3))),
+    )
+    y = lucid.vmap(lambda x: F.max_pool2d(F.conv2d(x, w, padding=1), 2))(x)
+    for row, expected in zip(x, y, strict=True):
+        found = F.max_pool2d(F.conv2d(row, w, padding=1), 2)
+        assert_allclose(found.numpy(), expected.numpy(), rtol=1e-12)
+
+
+# Messages -------------------------------------------------------------------------------------
+
+IMAGE, KERNEL = (1, 3, 8, 8), (6, 3, 3, 3)
+WRONG: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
+    (
+        "conv2d", ((1, 4, 8, 8), KERNEL), {},
+        "conv2d: Given groups=1, weight of size [6, 3, 3, 3], expected input[1, 4, 8, 8] to have 3 "
+        "channels, but got 4 channels instead",
+    ),
+    (
+        "conv2d", ((2, 2), KERNEL), {},
+        "conv2d: Expected 3D (unbatched) or 4D (batched) input to conv2d, but got input of size: "
+        "[2, 2]",
+    ),
+    (
+        "conv2d", (IMAGE, (6, 3, 3)), {},
+        "conv2d: Given groups=1, weight of size [6, 3, 3]: expected a weight of 4 axes for input "
+        "[1, 3, 8, 8]",
+    ),
+    (
+        "conv2d", ((1, 3, 1, 2), KERNEL), {"padding": (0, 1)},
+        "conv2d: Calculated padded input size per channel: (1 x 4). Kernel size: (3 x 3). Kernel "
+        "size can't be greater than actual input size",
+    ),
+    (
+        "conv2d", (IMAGE, KERNEL, (5,)), {},
+        "conv2d: Given weight of size [6, 3, 3, 3], expected bias to be 1-dimensional with 6 "
+        "elements, but got bias of size [5] instead",
+    ),
+    (
+        "conv2d", (IMAGE, KERNEL), {"stride": 0},
+        "conv2d: non-positive stride is not supported, got [0, 0]",
+    ),
+    (
+        "conv2d", (IMAGE, KERNEL), {"stride": (1, 1, 1)},
+        "conv2d: expected stride to be a single integer value or a list of 2 values to match the "
+        "dimensions, but got stride=[1, 1, 1]",
+    ),
+    (
+        "conv2d", (IMAGE, KERNEL), {"padding": -1},
+        "conv2d: negative padding is not supported, got [-1, -1]",
+    ),
+    (
+        "conv2d", (IMAGE, KERNEL), {"padding": "same", "stride": 2},
+        "conv2d: padding='same' is not supported for strided convolutions",
+    ),
+    (
+        "conv2d", (IMAGE, KERNEL), {"padding": "sam"},
+        "conv2d: Invalid padding string: 'sam', should be one of 'same', 'valid'",
+    ),
+    (
+        "conv2d", ((1, 4, 8, 8), (5, 2, 3, 3)), {"groups": 2},
+        "conv2d: Given groups=2, expected weight to be divisible by 2 at dimension 0, but got "
+        "weight of size [5, 2, 3, 3] instead",
+    ),
+    (
+        "conv2d", (IMAGE, KERNEL), {"groups": 0},
+        "conv2d: non-positive groups is not supported, got 0",
+    ),
+    (
+        "conv_transpose2d", (IMAGE, (4, 3, 3, 3)), {},
+        "conv_transpose2d: Given transposed=1, groups=1, weight of size [4, 3, 3, 3], expected "
+        "input[1, 3, 8, 8] to have 4 channels, but got 3 channels instead",
+    ),
+    (
+        "conv_transpose2d", (IMAGE, (3, 4, 3, 3)), {"output_padding": 1},
+        "conv_transpose2d: output padding must be smaller than either stride or dilation, but got "
+        "output_padding=[1, 1], stride=[1, 1], dilation=[1, 1]",
+    ),
+    (
+        "conv_transpose2d", ((1, 3, 1, 2), (3, 4, 1, 1)), {"padding": 1},
+        "conv_transpose2d: Given input size per channel: (1 x 2). Calculated output size per "
+        "channel: (-1 x 0). Output size is too small",
+    ),
+    (
+        "max_pool2d", (IMAGE,), {"kernel_size": 3, "padding": 2},
+        "max_pool2d: pad should be at most half of effective kernel size, but got pad=[2, 2], "
+        "kernel_size=[3, 3] and dilation=[1, 1]",
+    ),
+    (
+        "max_pool2d", ((1, 3, 2, 2),), {"kernel_size": 3},
+        "max_pool2d: Given input size: (3 x 2 x 2). Calculated output size: (3 x 0 x 0). Output "
+        "size is too small",
+    ),
+    (
+        "max_pool2d", (IMAGE,), {"kernel_size": 2, "return_indices": True},
+        "max_pool2d: return_indices=True is not supported\n"
+        "hint: the gradient finds the places of the maxima without them",
+    ),
+    (
+        "avg_pool2d", (IMAGE,), {"kernel_size": 2, "divisor_override": 0},
+        "avg_pool2d: divisor must be not zero",
+    ),
+    (
+        "adaptive_avg_pool2d", (IMAGE,), {"output_size": (1, 2, 3)},
+        "adaptive_avg_pool2d: output_size must have 2 entries, got [1, 2, 3]",
+    ),
+    (
+        "adaptive_avg_pool2d", (IMAGE,), {"output_size": -1},
+        "adaptive_avg_pool2d: can't pool [8, 8] elements to [-1, -1]",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "shapes", "options", "message"), WRONG)
+def test_messages(name: str, shapes: Any, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(lucid.LucidError) as caught:
+        getattr(F, name)(*(lucid.zeros(shape) for shape in shapes), **options)
+    assert str(caught.value) == message
+
+
+def test_input_and_weight_have_one_dtype() -> None:
+    with pytest.raises(lucid.DTypeError) as caught:
+        F.conv2d(lucid.zeros(IMAGE), lucid.zeros(KERNEL, dtype=lucid.float64))
+    assert str(caught.value) == (
+        "conv2d: expected input and weight of one dtype\n"
+        "  input:  f32[1,3,8,8]\n  weight: f64[6,3,3,3]"
+    )
+
+
+# Modules --------------------------------------------------------------------------------------
+
+
+def test_modules_print_as_in_torch() -> None:
+    assert [repr(module) for module in (
+        nn.Conv2d(3, 6, 3, padding="same", bias=False, groups=3),
+        nn.Conv1d(3, 6, 3, 2, 1, 2),
+        nn.Conv2d(3, 6, 3, padding_mode="circular"),
+        nn.ConvTranspose2d(3, 4, 2, 2, output_padding=1),
+        nn.MaxPool2d(2, ceil_mode=True),
+        nn.AvgPool2d((2, 3), 1),
+        nn.AdaptiveAvgPool2d(1),
+    )] == [
+        "Conv2d(3, 6, kernel_size=(3, 3), stride=(1, 1), padding=same, groups=3, bias=False)",
+        "Conv1d(3, 6, kernel_size=(3,), stride=(2,), padding=(1,), dilation=(2,))",
+        "Conv2d(3, 6, kernel_size=(3, 3), stride=(1, 1), padding_mode=circular)",
+        "ConvTranspose2d(3, 4, kernel_size=(2, 2), stride=(2, 2), output_padding=(1, 1))",
+        "MaxPool2d(kernel_size=2, stride=2, padding=0, dilation=1, ceil_mode=True)",
+        "AvgPool2d(kernel_size=(2, 3), stride=1, padding=0)",
+        "AdaptiveAvgPool2d(output_size=1)",
+    ]  # fmt: skip
+
+
+def test_a_convolution_starts_uniform_within_the_inverse_root_of_its_fan_in() -> None:
+    lucid.manual_seed(0)
+    layer = nn.Conv2d(10, 64, (2, 5), groups=2)
+    assert layer.bias is not None
+    assert tuple(layer.weight.shape) == (64, 5, 2, 5)
+    bound = 50**-0.5
+    for tensor in (layer.weight, layer.bias):
+        assert 0.85 * bound < np.abs(tensor.detach().numpy()).max() <= bound
+
+
+MODULES: list[tuple[nn.Module, Callable[[Any, Any], Any]]] = [
+    (nn.Conv1d(4, 6, 3, 2, 1), lambda m, x: F.conv1d(x, m.weight, m.bias, 2, 1)),
+    (nn.ConvTranspose1d(4, 6, 3, 2, 1), lambda m, x: F.conv_transpose1d(x, m.weight, m.bias, 2, 1)),
+    (nn.MaxPool1d(3, 2), lambda m, x: F.max_pool1d(x, 3, 2)),
+    (nn.AvgPool1d(3, 2), lambda m, x: F.avg_pool1d(x, 3, 2)),
+    (nn.AdaptiveAvgPool1d(2), lambda m, x: F.adaptive_avg_pool1d(x, 2)),
+    (
+        nn.Conv2d(4, 6, 3, padding="same", dilation=2, groups=2),
+        lambda m, x: F.conv2d(x, m.weight, m.bias, 1, 2, 2, 2),
+    ),
+    (
+        nn.Conv2d(4, 6, 3, padding=(2, 1), padding_mode="reflect"),
+        lambda m, x: F.conv2d(F.pad(x, (1, 1, 2, 2), "reflect"), m.weight, m.bias),
+    ),
+    (
+        nn.Conv2d(4, 6, 2, padding="same", padding_mode="replicate"),
+        lambda m, x: F.conv2d(F.pad(x, (0, 1, 0, 1), "replicate"), m.weight, m.bias),
+    ),
+    (nn.ConvTranspose2d(4, 6, 3, 2), lambda m, x: F.conv_transpose2d(x, m.weight, m.bias, 2)),
+    (nn.MaxPool2d(3, 2, 1), lambda m, x: F.max_pool2d(x, 3, 2, 1)),
+    (nn.AvgPool2d(3, 2, 1), lambda m, x: F.avg_pool2d(x, 3, 2, 1)),
+    (nn.AdaptiveAvgPool2d((2, None)), lambda m, x: F.adaptive_avg_pool2d(x, (2, None))),
+    (nn.Conv3d(4, 6, 2, bias=False), lambda m, x: F.conv3d(x, m.weight)),
+]
+
+
+@pytest.mark.parametrize(("module", "function"), MODULES, ids=lambda value: "")
+def test_modules_call_the_functions(module: nn.Module, function: Any) -> None:
+    rank = int(type(module).__name__[-2])
+    x = lucid.tensor(np.random.default_rng(0).normal(size=(2, 4, 7, 6, 5)[: rank + 2]))
+    module.double()
+    for found in both(module, x):
+        assert_allclose(found.detach().numpy(), function(module, x).detach().numpy(), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: nn.Conv2d(3, 5, 3, groups=2),
+            "Conv2d: in_channels must be divisible by groups, got 3 and 2",
+        ),
+        (
+            lambda: nn.Conv2d(4, 5, 3, groups=2),
+            "Conv2d: out_channels must be divisible by groups, got 5 and 2",
+        ),
+        (
+            lambda: nn.Conv1d(4, 4, 3, groups=0),
+            "Conv1d: groups must be a positive integer, got 0",
+        ),
+        (
+            lambda: nn.Conv2d(4, 4, 3, padding="sam"),
+            "Conv2d: Invalid padding string 'sam', should be one of 'same', 'valid'",
+        ),
+        (
+            lambda: nn.Conv2d(4, 4, 3, padding="same", stride=2),
+            "Conv2d: padding='same' is not supported for strided convolutions",
+        ),
+        (
+            lambda: nn.Conv2d(4, 4, 3, padding_mode="x"),
+            "Conv2d: padding_mode must be one of ('circular', 'reflect', 'replicate', 'zeros'), "
+            "got 'x'",
+        ),
+        (
+            lambda: nn.ConvTranspose2d(4, 4, 3, padding_mode="reflect"),
+            'ConvTranspose2d: Only "zeros" padding mode is supported',
+        ),
+    ],
+)
+def test_messages_of_modules(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(lucid.LucidError) as caught:
+        make()
+    assert str(caught.value) == message
+
+
+def test_batch_norm_2d_standardizes_channels_of_images_only() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(4, 3, 5, 2))
+    layer = nn.BatchNorm2d(3).double()
+    mean, variance = x.mean((0, 2, 3), keepdims=True), x.var((0, 2, 3), keepdims=True)
+    assert_allclose(
+        layer(lucid.tensor(x)).detach().numpy(), (x - mean) / np.sqrt(variance + 1e-5), rtol=1e-10
+    )
+    with pytest.raises(lucid.ShapeError, match=r"^expected 4D input \(got 2D input\)$"):
+        layer(lucid.zeros(4, 3))
+
+
+def test_a_network_learns_the_same_compiled() -> None:
+    def train(decorator: Any) -> list[float]:
+        lucid.manual_seed(0)
+        model = nn.Sequential(
+            nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2),
+            nn.Conv2d(4, 6, 3, stride=2, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(), nn.Linear(6, 3),
+        ).double()  # fmt: skip
+        optimizer = lucid.optim.SGD(model.parameters(), lr=0.1)
+        x = lucid.tensor(np.random.default_rng(0).normal(size=(8, 1, 10, 9)))
+        labels = lucid.tensor([0, 1, 2, 0, 1, 2, 0, 1])
+
+        @decorator
+        def step() -> lucid.Tensor:
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(x), labels)
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        return [step().item() for _ in range(4)]
+
+    eager = train(lambda step: step)
+    assert_allclose(train(lucid.compile), eager, rtol=1e-9)
+    assert eager[-1] < eager[0]
