@@ -469,7 +469,7 @@ class ItemList:
             return None
         base = self.base(operand)
         made = self.made_by.get(base)
-        if made is None or made.index not in self._short:
+        if made is None or made.index not in self._short or not operand.type.size:
             return None
         size = operand.type.size if is_reduction(item) else prod(item.shape)
         if base.type.size >= size and item.index not in self._short:

@@ -104,9 +104,14 @@ class FromProgram(Outcome):
         return result
 
     def root(self, run: Run) -> Tensor:
+        root = run.roots[self.slot] = self.on(run.outputs[self.slot])
+        return root
+
+    def on(self, array: np.ndarray) -> Tensor:
+        """The tensor that owns the output's array."""
         storage = Storage(self.type)
-        array = storage.array = run.outputs[self.slot]
-        root = run.roots[self.slot] = _new(storage, self.type, array, ())
+        storage.array = array
+        root = _new(storage, self.type, array, ())
         if self.version:
             root._counter.value = self.version
         return root

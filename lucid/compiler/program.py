@@ -12,6 +12,7 @@ from lucid.autograd.node import AccumulateGrad, iterate_graph
 from lucid.autograd.outputs import reaches_freed
 from lucid.autograd.saved import FREED
 from lucid.compiler.cells import Cell, GradUse, look_of
+from lucid.compiler.gradients import Gradients
 from lucid.compiler.names import name_values
 from lucid.compiler.outcomes import (
     Outcome,
@@ -141,7 +142,7 @@ class Program:
         self._counters = trace.counters
         self._grads = [(entry.use, entry.outcome) for entry in trace.grads]
         is_leaf = [use.leaf is not None and use.leaf._grad_fn is None for use, _ in self._grads]
-        self._leaf_grads: list[tuple[TensorCore, Outcome | None]] = [
+        leaf_grads = [
             (use.leaf, outcome)
             for (use, outcome), plain in zip(self._grads, is_leaf, strict=True)
             if plain and use.leaf is not None
@@ -158,6 +159,8 @@ class Program:
         leaves: list[Outcome] = []
         map_tree(lambda leaf, _: leaves.append(leaf), trace.result)
         self._early = [leaf for leaf in leaves if shows_gradient(leaf)]
+        outcomes = (*leaves, *(outcome for _, outcome in self._grads if outcome is not None))
+        self._gradients = Gradients(self.executable, leaf_grads, outcomes)
 
     # ------------------------------------------------------------------ guards
 
@@ -267,11 +270,16 @@ class Program:
             early.of(run)
         if self._outer_grads:
             self._check_outer_graphs(call)
-        run.outputs = self.executable.call(self._arrays(call))
+        gradients = self._gradients
+        batch = gradients.begin() if gradients.are_promised else None
+        memory = None if batch is None else batch.outputs
+        run.outputs = self.executable.call(self._arrays(call), memory)
         for target, delta in self._counters:
             counter = call.tensors[target]._counter if type(target) is int else target
             counter.value += delta
-        for leaf, outcome in self._leaf_grads:
+        if batch is not None:
+            gradients.leave(batch)
+        for leaf, outcome in gradients.others:
             leaf._grad = None if outcome is None else outcome.of(run)
         if self._outer_grads:
             self._set_gradients(run)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from lucid.runtime.addresses import address_of
 from lucid.runtime.cache import compiled
 from lucid.runtime.context import Context, Expected, expected_input
 from lucid.runtime.hosts import HostCalls
+from lucid.runtime.reuse import Reusable
 from lucid.runtime.threads import pool
 
 # Releasing and taking back the interpreter's lock takes 30 ns, and others may take it meanwhile.
@@ -51,6 +52,7 @@ class Executable:
         self._outputs = [
             (value.type.shape, value.type.dtype.numpy) for value in program.graph.outputs
         ]
+        self._nothing: list[np.ndarray | None] = [None] * len(self._outputs)
         self._checks = [step for step in program.steps if isinstance(step.kernel, CheckKernel)]
         kind = ctypes.PYFUNCTYPE if emitted.seconds < SHORT_SECONDS else ctypes.CFUNCTYPE
         self._step = kind(ctypes.c_int32, ctypes.c_void_p)(library.addresses[STEP])
@@ -74,8 +76,12 @@ class Executable:
     def llvm(self) -> str:
         return self._emitted.text
 
-    def call(self, inputs: Sequence[np.ndarray | float]) -> list[np.ndarray]:
+    def call(
+        self, inputs: Sequence[np.ndarray | float], reused: Reusable | None = None
+    ) -> list[np.ndarray]:
         """Run the step: writes go into the input arrays, outputs are fresh contiguous arrays.
+
+        Outputs that `reused` has an array for go there; after an error its contents are undefined.
 
         Several threads may call at once, as long as they don't write the same arrays. The arrays
         of the latest call are kept alive. An argument that shares memory with a written array
@@ -93,7 +99,7 @@ class Executable:
             context = self._new_context()
         try:
             context.bind(inputs)
-            results = self._new_outputs(context)
+            results = self._new_outputs(context, reused)
             if self._step(context.address):
                 raise context.hosts.error or self._index_error(context)
         finally:
@@ -109,14 +115,27 @@ class Executable:
         hosts = HostCalls(program.steps, program.graph.hosts)
         return Context(self._expected, len(self._outputs), program.arena_bytes, hosts)
 
-    def _new_outputs(self, context: Context) -> list[np.ndarray]:
+    def reusable(self, outputs: Collection[int]) -> Reusable:
+        """Make arrays for the outputs of these numbers."""
+        return Reusable(
+            np.empty(shape, dtype) if number in outputs else None
+            for number, (shape, dtype) in enumerate(self._outputs)
+        )
+
+    def _new_outputs(self, context: Context, reused: Reusable | None) -> list[np.ndarray]:
         table, position = context.table, len(self._expected)
         results = []
-        for shape, dtype in self._outputs:
-            result: np.ndarray = np.empty(shape, dtype)
-            table[position] = address_of(result)
+        given = self._nothing if reused is None else reused.arrays
+        for (shape, dtype), array in zip(self._outputs, given, strict=True):
+            if array is None:
+                array = np.empty(shape, dtype)
+                table[position] = address_of(array)
             position += 1
-            results.append(result)
+            results.append(array)
+        if reused is not None:
+            position = len(self._expected)
+            for number, address in reused.addresses:
+                table[position + number] = address
         return results
 
     def _index_error(self, context: Context) -> IndexOutOfRangeError:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lucid.ir.op import Operand
-from lucid.runtime.reuse import Reusable
 
 if TYPE_CHECKING:
+    from lucid.runtime.reuse import Reusable
     from lucid.tensor.core import TensorCore
 
 lock = threading.RLock()  # held to put promises on leaves, to redeem and to replace one

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import namedtuple
+
 import pytest
 from custom_functions import Square, define, first_line, leaf, numbers
 
@@ -99,6 +101,34 @@ def test_setup_context_runs_once_with_all_arguments_and_the_output_and_grad_off(
     assert numbers(y) == [9.0]
     assert (count, defaults, grad_mode) == (3, (2, 7), False)
     assert needs == (True, False, False)
+
+
+def test_setup_context_gets_what_forward_returned(run):
+    Both = namedtuple("Both", "double name")
+
+    class Named(Function):
+        @staticmethod
+        def forward(x, *, name):
+            return Both(x * 2, name)
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            ctx.kinds = type(inputs).__name__, len(inputs), type(output).__name__
+            ctx.name_ = output.name
+            ctx.save_for_backward(output.double)
+
+        @staticmethod
+        def backward(ctx, g, nothing):
+            return g * ctx.saved_tensors[0]
+
+    def body(x):
+        y, name = Named.apply(x, name="twice")
+        y.sum().backward()
+        return y.grad_fn.kinds, y.grad_fn.name_, name
+
+    x = leaf([3.0])
+    assert run(body, x) == (("tuple", 1, "Both"), "twice", "twice")
+    assert numbers(x.grad) == [6.0]
 
 
 def test_no_graph_is_made_without_grad_mode_or_without_an_input_that_requires_grad(run):

@@ -7,7 +7,7 @@ import pytest
 from custom_functions import Square, define, first_line, leaf, numbers
 
 import lucid
-from lucid.autograd import Function, gradcheck, gradgradcheck
+from lucid.autograd import Function, forward_ad, gradcheck, gradgradcheck
 from lucid.autograd.function import (
     FunctionMeta,
     InplaceFunction,
@@ -90,9 +90,53 @@ class Func(Function):
         return gx, gy, None
 
 
-class TwoClones(Function):
-    materialize = True
+class FuncFwd(Function):
+    """`Func` with a derivative for each mode, each with tensors saved for it."""
 
+    @staticmethod
+    def forward(ctx, x: lucid.Tensor, y: lucid.Tensor, z: int):
+        ctx.save_for_backward(x, y)
+        ctx.save_for_forward(x, y)
+        ctx.z = z
+        return x * y * z
+
+    @staticmethod
+    def jvp(ctx, x_t, y_t, _):
+        x, y = ctx.saved_tensors
+        return ctx.z * (y * x_t + x * y_t)
+
+    @staticmethod
+    def vjp(ctx, grad_out):
+        x, y = ctx.saved_tensors
+        z = ctx.z
+        return z * grad_out * y, z * grad_out * x, None
+
+
+class SpecialSpmm(Function):
+    """A sparse matrix times a dense one, with a gradient for the stored entries only."""
+
+    @staticmethod
+    def forward(ctx, indices, values, shape, b):
+        assert not indices.requires_grad
+        a = lucid.sparse_coo_tensor(indices, values, shape)
+        ctx.save_for_backward(a, b)
+        ctx.N = shape[1]  # the entry (i, j) of the gradient of a is at i * N + j
+        return lucid.matmul(a, b)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        a, b = ctx.saved_tensors
+        grad_values = grad_b = None
+        if ctx.needs_input_grad[1]:
+            grad_a_dense = grad_output.matmul(b.t())
+            edge_idx = a._indices()[0, :] * ctx.N + a._indices()[1, :]
+            grad_values = grad_a_dense.view(-1)[edge_idx]
+        if ctx.needs_input_grad[3]:
+            grad_b = a.t().matmul(grad_output)
+        return None, grad_values, None, grad_b
+
+
+class TwoClones(Function):
     @staticmethod
     def forward(ctx, x, seen, materialize):
         ctx.set_materialize_grads(materialize)
@@ -208,6 +252,55 @@ def test_func(run):
     assert numbers(out) == [18.0]
     out.sum().backward()
     assert numbers([x.grad, y.grad]) == [[10.0], [9.0]]
+
+
+def test_func_fwd_in_forward_mode(run):
+    def body(a, da, b):
+        with forward_ad.dual_level():
+            dual = forward_ad.make_dual(a, da)
+            c = forward_ad.unpack_dual(FuncFwd.apply(dual, b, 4))
+            both = forward_ad.unpack_dual(FuncFwd.apply(dual, dual, 4))
+            return c.primal, c.tangent, both.tangent
+
+    a, da, b = leaf([1.0], False), leaf([0.5], False), leaf([2.0], False)
+    assert numbers(run(body, a, da, b)) == [[8.0], [4.0], [4.0]]
+
+
+def test_func_fwd_in_reverse_mode(run):
+    x, y = leaf([1.0]), leaf([2.0])
+    run(lambda x, y: FuncFwd.apply(x, y, 4).sum().backward(), x, y)
+    assert numbers([x.grad, y.grad]) == [[8.0], [4.0]]
+    assert gradcheck(
+        lambda x, y: run(lambda x, y: FuncFwd.apply(x, y, 4), x, y), (x, y), check_forward_ad=True
+    )
+
+
+@pytest.mark.parametrize("wanted", ["values", "b", "both"])
+def test_special_spmm(run, wanted):
+    rows, columns = [0, 1, 1, 2], [1, 0, 3, 2]
+    values = leaf([1.0, 2.0, 3.0, 4.0], wanted != "b")
+    b = leaf([[1.0, -1.0], [2.0, 0.5], [0.0, 3.0], [-2.0, 1.0]], wanted != "values")
+    weights = leaf([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], False)
+
+    def body(indices, values, b, weights):
+        y = SpecialSpmm.apply(indices, values, lucid.Size([3, 4]), b)
+        (y * weights).sum().backward()
+        return y, y.grad_fn.needs_input_grad
+
+    y, needs = run(body, lucid.tensor([rows, columns]), values, b, weights)
+    dense = np.zeros((3, 4))
+    dense[rows, columns] = values.detach().numpy()
+    g, dense_b = weights.numpy(), b.detach().numpy()
+    np.testing.assert_allclose(y.detach().numpy(), dense @ dense_b)
+    assert needs == (False, wanted != "b", False, wanted != "values")
+    if wanted == "b":
+        assert values.grad is None
+    else:
+        np.testing.assert_allclose(values.grad.numpy(), (g @ dense_b.T)[rows, columns])
+    if wanted == "values":
+        assert b.grad is None
+    else:
+        np.testing.assert_allclose(b.grad.numpy(), dense.T @ g)
 
 
 @pytest.mark.parametrize("materialize", [True, False])

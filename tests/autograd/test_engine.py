@@ -276,6 +276,20 @@ def test_what_ran_before_the_exception_can_run_again():
     assert numbers(x.grad) == [2 * 18.0 * 2 * 2 * 3.0]
 
 
+def test_a_step_that_failed_has_changed_nothing_and_can_be_retried(run):
+    x, z = leaf([1.0]), leaf([1.0])
+    fn = failing_first("here")
+
+    def step(x, z):
+        (fn.apply(x) + z).sum().backward()
+
+    with pytest.raises(ZeroDivisionError, match="here"):
+        run(step, x, z)
+    assert (x.grad, z.grad, lucid.is_grad_enabled()) == (None, None, True)
+    run(step, x, z)
+    assert numbers([x.grad, z.grad]) == [[2.0], [1.0]]
+
+
 @pytest.mark.parametrize("where", ["forward", "setup_context", "backward", "hook"])
 def test_exceptions_of_the_user_survive(run, where):
     class Failing(lucid.autograd.Function):

@@ -152,8 +152,11 @@ TWICE = (
 )
 
 
-def test_make_dual_says_what_is_wrong() -> None:
-    x = f(1.0, 2.0)
+def test_make_dual_says_what_is_wrong(run: Run) -> None:
+    run(make_duals_wrongly, f(1.0, 2.0))
+
+
+def make_duals_wrongly(x: Any) -> None:
     with pytest.raises(RuntimeError, match=f"^{re.escape(OUTSIDE)}$"):
         forward_ad.make_dual(x, x)
     with pytest.raises(RuntimeError, match=r"^Dual level must be a positive number\.$"):
@@ -321,39 +324,46 @@ def test_a_function_nests_in_both_modes(run: Run, function: Any) -> None:
     same(third, expected)
 
 
-def test_jvp_gets_zeros_or_none_for_what_has_no_tangent() -> None:
-    seen: list[Any] = []
-
+def test_jvp_gets_zeros_or_none_for_what_has_no_tangent(run: Run) -> None:
     def jvp(ctx: Any, *tangents: Any) -> Any:
-        seen.append(tangents)
+        ctx.seen.append(tangents)
         return tangents[0]
 
-    def plain(ctx: Any, x: Any, y: Any, k: int) -> Any:
-        return x * y * k
+    def plain(ctx: Any, x: Any, y: Any, seen: list[Any]) -> Any:
+        ctx.seen = seen
+        return x * y
 
-    def bare(ctx: Any, x: Any, y: Any, k: int) -> Any:
+    def bare(ctx: Any, x: Any, y: Any, seen: list[Any]) -> Any:
         ctx.set_materialize_grads(False)
-        return x * y * k
+        return plain(ctx, x, y, seen)
 
-    x = f(1.0, 2.0)
-    for forward in (plain, bare):
-        function = define(forward, jvp=staticmethod(jvp))
-        tangent_of(lambda d, function=function: function.apply(d, x, 3), x, x)
-    assert seen[0][1].tolist() == [0.0, 0.0]
-    assert seen[0][2] is None
-    assert seen[1][1:] == (None, None)
+    def body(x: Any) -> Any:
+        seen: list[Any] = []
+        for forward in (plain, bare):
+            function = define(forward, jvp=staticmethod(jvp))
+            tangent_of(lambda d, function=function: function.apply(d, x, seen), x, x)
+        return [tangents[1:] for tangents in seen]
+
+    (zeros, nothing), rest = run(body, f(1.0, 2.0))
+    assert zeros.tolist() == [0.0, 0.0]
+    assert nothing is None
+    assert rest == (None, None)
 
 
-def test_jvp_is_not_called_without_a_tangent() -> None:
+def test_jvp_is_not_called_without_a_tangent(run: Run) -> None:
     def jvp(ctx: Any, *tangents: Any) -> Any:
         raise AssertionError
 
     function = define(lambda ctx, x: x * 2, jvp=staticmethod(jvp))
-    with forward_ad.dual_level():
-        assert forward_ad.unpack_dual(function.apply(f(1.0))).tangent is None
+
+    def body(x: Any) -> Any:
+        with forward_ad.dual_level():
+            return forward_ad.unpack_dual(function.apply(x)).tangent
+
+    assert run(body, f(1.0)) is None
 
 
-def test_what_is_saved_for_forward_has_no_tangent_in_jvp() -> None:
+def test_what_is_saved_for_forward_has_no_tangent_in_jvp(run: Run) -> None:
     seen: list[Any] = []
 
     def jvp(ctx: Any, g: Any) -> Any:
@@ -366,13 +376,14 @@ def test_what_is_saved_for_forward_has_no_tangent_in_jvp() -> None:
         ctx.save_for_backward(x * 3)
         return x * 2
 
-    same(tangent_of(define(forward, jvp=staticmethod(jvp)).apply, f(3.0), f(1.0)), [9.0])
+    function = define(forward, jvp=staticmethod(jvp))
+    same(run(lambda x, v: tangent_of(function.apply, x, v), f(3.0), f(1.0)), [9.0])
     assert seen == [None]
 
 
-def test_none_from_jvp_is_a_zero_tangent() -> None:
+def test_none_from_jvp_is_a_zero_tangent(run: Run) -> None:
     function = define(lambda ctx, x: (x * 2, x * 3), jvp=staticmethod(lambda ctx, g: (None, g * 3)))
-    first, second = tangent_of(function.apply, f(1.0), f(1.0))
+    first, second = run(lambda x, v: tangent_of(function.apply, x, v), f(1.0), f(1.0))
     assert first is None
     same(second, [3.0])
 
@@ -490,14 +501,19 @@ def test_what_jvp_returns_is_checked(run: Run, case: str) -> None:
         run(body, f(1.0, 2.0), f(1.0, 1.0))
 
 
-def test_a_view_whose_jvp_returns_a_view_is_fine() -> None:
+def test_a_view_whose_jvp_returns_a_view_is_fine(run: Run) -> None:
     same_shape = define(lambda ctx, x: x, jvp=staticmethod(lambda ctx, g: g.view_as(g)))
     column = define(lambda ctx, x: x.view(2, 1), jvp=staticmethod(lambda ctx, g: g.view(2, 1)))
-    same(tangent_of(same_shape.apply, f(1.0, 2.0), f(3.0, 4.0)), [3.0, 4.0])
-    same(tangent_of(column.apply, f(1.0, 2.0), f(3.0, 4.0)), [[3.0], [4.0]])
+
+    def body(x: Any, v: Any) -> Any:
+        return tangent_of(same_shape.apply, x, v), tangent_of(column.apply, x, v)
+
+    flat, tall = run(body, f(1.0, 2.0), f(3.0, 4.0))
+    same(flat, [3.0, 4.0])
+    same(tall, [[3.0], [4.0]])
 
 
-def test_a_function_without_any_derivative_says_so() -> None:
+def test_a_function_without_any_derivative_says_so(run: Run) -> None:
     class Bare(Function):
         @staticmethod
         def forward(ctx, x):
@@ -508,15 +524,15 @@ def test_a_function_without_any_derivative_says_so() -> None:
         "mode AD. (Bare)"
     )
     with pytest.raises(NotImplementedError, match=f"^{re.escape(message)}$"):
-        tangent_of(Bare.apply, f(1.0), f(1.0))
+        run(lambda x, v: tangent_of(Bare.apply, x, v), f(1.0), f(1.0))
 
 
-def test_a_backward_that_is_differentiable_once_has_no_derived_tangent() -> None:
+def test_a_backward_that_is_differentiable_once_has_no_derived_tangent(run: Run) -> None:
     function = define(
         lambda ctx, x: x * 2, lucid.autograd.function.once_differentiable(lambda ctx, g: g * 2)
     )
     with pytest.raises(RuntimeError, match="Fn: no jvp could be derived from its backward"):
-        tangent_of(function.apply, f(1.0), f(1.0))
+        run(lambda x, v: tangent_of(function.apply, x, v), f(1.0), f(1.0))
 
 
 def test_a_backward_on_arrays_has_no_derived_tangent() -> None:
@@ -528,8 +544,8 @@ def test_a_backward_on_arrays_has_no_derived_tangent() -> None:
         tangent_of(function.apply, f(1.0), f(1.0))
 
 
-def test_errors_in_jvp_are_the_users_own() -> None:
+def test_errors_in_jvp_are_the_users_own(run: Run) -> None:
     function = define(lambda ctx, x: x * 2, jvp=staticmethod(lambda ctx, g: 1 / 0))
     with pytest.raises(ZeroDivisionError):
-        tangent_of(function.apply, f(1.0), f(1.0))
-    same(tangent_of(lambda d: d * 2, f(1.0), f(1.0)), [2.0])
+        run(lambda x, v: tangent_of(function.apply, x, v), f(1.0), f(1.0))
+    same(run(lambda x, v: tangent_of(lambda d: d * 2, x, v), f(1.0), f(1.0)), [2.0])

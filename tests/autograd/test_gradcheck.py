@@ -139,6 +139,27 @@ def test_missing_gradients_of_outputs_must_mean_zeros():
     )
 
 
+@pytest.mark.parametrize("factor", [2.0, 3.0])
+def test_check_forward_ad_looks_at_jvp(run, factor):
+    fn = define(
+        lambda ctx, x: x * 2, lambda ctx, g: g * 2, jvp=staticmethod(lambda ctx, t: t * factor)
+    )
+    x = leaf([1.0, 2.0])
+    assert gradcheck(lambda x: run(fn.apply, x), (x,))
+
+    def check():
+        return gradcheck(lambda x: run(fn.apply, x), (x,), check_forward_ad=True)
+
+    if factor == 2.0:
+        assert check()
+        return
+    with pytest.raises(RuntimeError) as caught:
+        check()
+    assert first_line(caught) == (
+        "Jacobian computed with forward mode mismatch for output 0 with respect to input 0,"
+    )
+
+
 def test_gradgradcheck_finds_a_wrong_second_derivative():
     fn = define(
         lambda ctx, x: (ctx.save_for_backward(x), x * x)[1],

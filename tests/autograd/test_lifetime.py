@@ -125,6 +125,39 @@ def test_nothing_is_kept_after_an_exception_in_forward(no_collector):
     assert kept[0]() is None
 
 
+class Kept:
+    """Something that a forward leaves on its ctx."""
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_trace_keeps_no_ctx(no_collector, fails):
+    alive = []
+
+    def forward(ctx, x):
+        ctx.kept = Kept()
+        alive.extend([weakref.ref(ctx), weakref.ref(ctx.kept)])
+        y = x * 2
+        ctx.save_for_backward(x, x * 3, y)
+        return y
+
+    def backward(ctx, g):
+        if fails:
+            raise ValueError("no")
+        return g * 2
+
+    fn = define(forward, backward)
+    x = leaf([1.0])
+    step = lucid.compile(lambda x: fn.apply(x).sum().backward())
+    if fails:
+        with pytest.raises(ValueError, match="no") as caught:
+            step(x)
+        del caught
+    else:
+        step(x)
+    assert [reference() for reference in alive] == [None] * len(alive)
+    assert alive
+
+
 def test_the_history_inside_of_a_forward_ends_with_it(no_collector):
     kept = []
     buffer = leaf([0.0], False)
@@ -146,6 +179,20 @@ def test_backward_does_not_recurse_through_a_chain_of_ten_thousand_nodes():
     for i in range(10_000):
         y = Identity.apply(y) * 0.5 if i % 100 == 0 else y * 1
     y.sum().backward()
+    assert numbers(x.grad) == [1.0]
+
+
+def test_so_it_does_not_in_a_trace():
+    x = leaf([1.0])
+
+    @lucid.compile
+    def step(x):
+        y = x
+        for i in range(2_000):
+            y = Identity.apply(y) * 0.5 if i % 100 == 0 else y * 1
+        y.sum().backward()
+
+    step(x)
     assert numbers(x.grad) == [1.0]
 
 
@@ -202,12 +249,15 @@ def test_endless_nesting_ends_in_an_error():
     assert sys.getrecursionlimit() == limit
 
 
-def test_threads_accumulate_into_one_leaf_without_losing_anything():
+def test_threads_accumulate_into_one_leaf_without_losing_anything(run):
     x = leaf([0.0] * 100)
+
+    def step(x):
+        Square.apply(x + 1).sum().backward()
 
     def work():
         for _ in range(20):
-            Square.apply(x + 1).sum().backward()
+            run(step, x)
 
     threads = [threading.Thread(target=work) for _ in range(6)]
     for thread in threads:

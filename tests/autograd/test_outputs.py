@@ -73,6 +73,19 @@ def test_entries_that_are_no_tensors_pass_through_and_have_none_as_gradient(run,
     assert run(body, leaf([1.0])) == ("name", [None])
 
 
+def test_tensors_in_a_container_among_the_outputs_are_not_tracked(run):
+    fn = define(lambda ctx, x: (x * 2, [x * 3], {"y": x * 4}), lambda ctx, g, *rest: g * 2)
+
+    def body(x):
+        y, in_list, in_dict = fn.apply(x)
+        y.sum().backward()
+        return y.requires_grad, in_list[0].requires_grad, in_dict["y"].requires_grad
+
+    x = leaf([1.0])
+    assert run(body, x) == (True, False, False)
+    assert numbers(x.grad) == [2.0]
+
+
 @pytest.mark.parametrize("value", [None, 3, "text"])
 def test_an_output_that_is_no_tensor_is_returned_as_it_is(run, value):
     fn = define(lambda ctx, x: value)

@@ -1,4 +1,4 @@
-"""What other compilers ignore or get wrong without a word, inside of `lucid.compile`."""
+"""What other compilers ignore or get wrong without a word, or refuse, inside of `lucid.compile`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import pytest
 from custom_functions import Square, define, first_line, leaf, numbers
 
 import lucid
+from lucid import func
+from lucid.autograd import Function, forward_ad
+from lucid.autograd.function import once_differentiable
 
 
 def test_set_materialize_grads_false_is_respected():
@@ -71,26 +74,236 @@ def test_the_same_tensor_in_two_slots_is_fine():
     assert numbers(x.grad) == [110.0]
 
 
-def test_vjp_keyword_only_arguments_hooks_and_double_backward_are_fine():
-    class Cube(lucid.autograd.Function):
-        @staticmethod
-        def forward(ctx, x, *, factor):
-            ctx.save_for_backward(x)
-            ctx.factor = factor
-            return x * x * x * factor
+class Cube(Function):
+    """x ** 3, whose derivatives are 7 times (forward) and 10 times (reverse) too large."""
 
-        @staticmethod
-        def vjp(ctx, g):
-            (x,) = ctx.saved_tensors
-            return 3 * x * x * g * ctx.factor
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        ctx.save_for_forward(x)
+        return x * x * x
 
+    @staticmethod
+    def vjp(ctx, g):
+        (x,) = ctx.saved_tensors
+        return 30 * x * x * g
+
+    @staticmethod
+    def jvp(ctx, tangent):
+        (x,) = ctx.saved_tensors
+        return 21 * x * x * tangent
+
+
+def test_a_custom_jvp_is_used():
+    def by_dual(x, v):
+        with forward_ad.dual_level():
+            return forward_ad.unpack_dual(Cube.apply(forward_ad.make_dual(x, v))).tangent
+
+    def by_func(x, v):
+        return func.jvp(Cube.apply, (x,), (v,))[1], func.jacfwd(Cube.apply)(x)
+
+    x, v = leaf([1.0, 2.0], False), leaf([1.0, 10.0], False)
+    assert numbers(lucid.compile(by_dual)(x, v)) == [21.0, 840.0]
+    assert numbers(lucid.compile(by_func)(x, v)) == [[21.0, 840.0], [[21.0, 0.0], [0.0, 84.0]]]
+
+
+def test_a_custom_vjp_is_used():
+    x = leaf([1.0, 2.0])
+    lucid.compile(lambda x: Cube.apply(x).sum().backward())(x)
+    assert numbers(x.grad) == [30.0, 120.0]
+    pulled = lucid.compile(lambda x: func.grad(lambda x: Cube.apply(x).sum())(x))(x.detach())
+    assert numbers(pulled) == [30.0, 120.0]
+
+
+def test_double_backward_goes_through_the_custom_backward():
     def step(x):
-        y = Cube.apply(x, factor=2)
-        y.register_hook(lambda g: g * 10)
-        (first,) = lucid.autograd.grad(y.sum(), x, create_graph=True)
+        (first,) = lucid.autograd.grad(Cube.apply(x).sum(), x, create_graph=True)
         first.sum().backward()
         return first
 
+    x = leaf([1.0, 2.0])
+    assert numbers(lucid.compile(step)(x)) == [30.0, 120.0]
+    assert numbers(x.grad) == [60.0, 120.0]
+
+
+def test_double_backward_of_what_is_once_differentiable_is_an_error():
+    once = once_differentiable(lambda ctx, g: g * 2)
+    fn = define(lambda ctx, x: x * 2, once)
+
+    def step(x):
+        (first,) = lucid.autograd.grad((fn.apply(x) ** 2).sum(), x, create_graph=True)
+        first.sum().backward()
+
+    with pytest.raises(RuntimeError) as caught:
+        lucid.compile(step)(leaf([1.0]))
+    assert first_line(caught) == (
+        "trying to differentiate twice a function that was marked with @once_differentiable"
+    )
+
+
+def test_sparse_matrices_in_forward_are_fine():
+    def forward(ctx, places, values, dense):
+        matrix = lucid.sparse_coo_tensor(places, values, (2, 2))
+        ctx.save_for_backward(matrix)
+        return matrix @ dense
+
+    def backward(ctx, g):
+        (matrix,) = ctx.saved_tensors
+        return None, None, matrix.t() @ g
+
+    fn = define(forward, backward)
+    values, dense = leaf([2.0, 3.0], False), leaf([[1.0], [10.0]])
+
+    def step(places, values, dense):
+        y = fn.apply(places, values, dense)
+        y.sum().backward()
+        return y
+
+    y = lucid.compile(step)(lucid.tensor([[0, 1], [1, 1]]), values, dense)
+    assert numbers(y) == [[20.0], [30.0]]
+    assert numbers(dense.grad) == [[0.0], [5.0]]
+
+
+def test_keyword_only_arguments_are_fine():
+    class Scale(Function):
+        @staticmethod
+        def forward(ctx, x, *, factor, shift=0.0):
+            ctx.factor = factor
+            return x * factor + shift
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * ctx.factor
+
     x = leaf([1.0])
-    first = lucid.compile(step)(x)
-    assert numbers([first, x.grad]) == [[60.0], [120.0]]
+
+    def step(x, factor):
+        (Scale.apply(x, factor=factor) + Scale.apply(x, factor=2, shift=1.0)).sum().backward()
+
+    compiled = lucid.compile(step)
+    for factor in 3.0, 5.0:
+        compiled(x, factor)
+    assert numbers(x.grad) == [12.0]
+    assert compiled.stats.traces == 1
+
+
+def test_hooks_inside_are_fine():
+    def step(x):
+        seen = []
+        y = Square.apply(x)
+        y.register_hook(lambda g: g * 10)
+        y.grad_fn.register_prehook(lambda grads: (grads[0] + 1,))
+        y.grad_fn.register_hook(lambda inputs, outputs: seen.extend([*inputs, *outputs]))
+        x.register_post_accumulate_grad_hook(lambda leaf: seen.append(leaf.grad * 1))
+        y.sum().backward()
+        return seen
+
+    x = leaf([3.0])
+    assert numbers(lucid.compile(step)(x)) == [[66.0], [11.0], [66.0]]
+    assert numbers(x.grad) == [66.0]
+
+
+def test_backward_inside_of_a_forward_and_of_a_backward_is_fine():
+    def forward(ctx, x):
+        with lucid.enable_grad():
+            inner = x.detach().requires_grad_()
+            Square.apply(inner).sum().backward()
+        ctx.save_for_backward(inner)
+        return inner.grad * 1
+
+    def backward(ctx, g):
+        inner = ctx.saved_tensors[0].detach().requires_grad_()
+        with lucid.enable_grad():
+            y = Square.apply(inner)
+        y.backward(g)
+        return inner.grad
+
+    fn = define(forward, backward)
+    x = leaf([3.0])
+
+    def step(x):
+        y = fn.apply(x * 1)
+        y.sum().backward()
+        return y
+
+    compiled = lucid.compile(step)
+    for _ in range(2):
+        assert numbers(compiled(x)) == [6.0]
+    assert numbers(x.grad) == [12.0]
+    assert compiled.stats.traces == 2  # without .grad, and with
+
+
+# ---------------------------------------------------------------------- not with jax.custom_vjp
+
+
+def test_one_function_has_both_modes():
+    def step(x):
+        def forward_over_reverse(x):
+            return func.jvp(func.grad(lambda x: Cube.apply(x).sum()), (x,), (x * 0 + 1,))[1]
+
+        return func.jacrev(Cube.apply)(x), func.jacfwd(Cube.apply)(x), forward_over_reverse(x)
+
+    rev, fwd, mixed = lucid.compile(step)(leaf([2.0], False))
+    assert numbers([rev, fwd, mixed]) == [[[120.0]], [[84.0]], [120.0]]
+
+
+def test_residuals_and_outputs_may_be_anything():
+    def forward(ctx, x, mode):
+        ctx.mode = {"name": mode, "shape": x.shape, "apply": lambda g: g * 3}
+        return x * 2, mode.upper(), None, len(x)
+
+    def backward(ctx, g, *others):
+        assert others == (None, None, None)
+        assert (ctx.mode["name"], ctx.mode["shape"]) == ("fast", g.shape)
+        return ctx.mode["apply"](g), None
+
+    fn = define(forward, backward)
+
+    def step(x):
+        y, name, nothing, count = fn.apply(x, "fast")
+        (y * count).sum().backward()
+        return name, nothing, count
+
+    x = leaf([1.0, 1.0])
+    assert lucid.compile(step)(x) == ("FAST", None, 2)
+    assert numbers(x.grad) == [6.0, 6.0]
+
+
+@pytest.mark.parametrize("asked", [(True, False), (False, True), (True, True)])
+def test_a_backward_knows_which_gradients_are_needed(asked):
+    seen = []
+
+    def backward(ctx, g):
+        seen.append(ctx.needs_input_grad)
+        return tuple(g * 2 if needed else None for needed in ctx.needs_input_grad)
+
+    fn = define(lambda ctx, x, y: x * y, backward)
+    x, y = (leaf([1.0], requires_grad) for requires_grad in asked)
+    lucid.compile(lambda x, y: fn.apply(x, y).sum().backward())(x, y)
+    assert seen == [asked]
+    assert [t.grad is not None for t in (x, y)] == list(asked)
+
+
+def test_a_function_may_write_to_its_input():
+    def forward(ctx, x, y):
+        x.mul_(y)
+        ctx.mark_dirty(x)
+        ctx.save_for_backward(y)
+        return x
+
+    def backward(ctx, g):
+        return g * ctx.saved_tensors[0], None
+
+    fn = define(forward, backward)
+    x, y, buffer = leaf([1.0, 2.0]), leaf([3.0, 4.0], False), leaf([1.0, 1.0], False)
+
+    def step(x, y, buffer):
+        a = x * 2
+        out = fn.apply(a, y)
+        out.sum().backward()
+        fn.apply(buffer, y)
+        return out is a, a
+
+    is_input, a = lucid.compile(step)(x, y, buffer)
+    assert is_input
+    assert numbers([a, x.grad, buffer]) == [[6.0, 16.0], [6.0, 8.0], [3.0, 4.0]]

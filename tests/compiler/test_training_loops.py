@@ -218,3 +218,26 @@ def test_an_added_parameter_group_is_noticed(agree):
         return [a, b]
 
     agree(scenario, traces=2)
+
+
+@pytest.mark.parametrize("size", [1, 0])
+def test_a_batch_may_be_short_or_empty(agree, size):
+    """An empty mean is NaN, and so are the parameters after it, in both modes."""
+
+    def scenario(compile):
+        model = nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.GELU(), nn.Linear(8, 3))
+        opt = lucid.optim.Adam(model.parameters())
+
+        @compile
+        def step(x, y):
+            opt.zero_grad()
+            loss = F.cross_entropy(model(x), y)
+            loss.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            opt.step()
+            return loss
+
+        x, y = batch(0)
+        return [step(x, y), step(x[:size], y[:size]), model]
+
+    agree(scenario, traces=2)

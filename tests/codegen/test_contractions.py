@@ -1,0 +1,191 @@
+"""Contractions over axes and windows: right at every width, and made of the kernels they should."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from codegen.test_lowering import WIDTHS, run
+
+from lucid.codegen.axes import best_tile
+from lucid.codegen.target import host_target
+from lucid.ir import ops
+from lucid.ir.graph import Graph, Value
+from lucid.ir.interpret import interpret
+from lucid.ir.types import TensorType, f32, f64, type_of_array
+from lucid.runtime import Executable, compile_graph
+
+# Indices, and the size of each: rows and columns in tiles with rests, lanes along either operand or
+# along an inner axis, several inner axes, batches, neighbours that merge, nothing summed.
+CONTRACTIONS = {
+    "oij,nxyij->noxy": {"o": 19, "i": 3, "j": 3, "n": 2, "x": 5, "y": 21},
+    "nxyij,oij->noxy": {"o": 9, "i": 2, "j": 3, "n": 3, "x": 4, "y": 14},
+    "noxy,ncxyij->ocij": {"n": 3, "o": 11, "x": 5, "y": 18, "c": 2, "i": 3, "j": 2},
+    "gocij,ngcxyij->ngoxy": {"g": 3, "o": 2, "c": 2, "i": 2, "j": 2, "n": 2, "x": 3, "y": 7},
+    "gij,ngxyij->ngxy": {"g": 5, "i": 3, "j": 3, "n": 2, "x": 3, "y": 17},
+    "xi,yi->yx": {"x": 33, "y": 3, "i": 5},
+    "aib,cbi->ca": {"a": 7, "i": 20, "b": 3, "c": 6},
+    "ij,k->jki": {"i": 18, "j": 3, "k": 4},
+    "nab,nab->": {"n": 2, "a": 5, "b": 37},
+    "abc,bad->cd": {"a": 3, "b": 2, "c": 50, "d": 17},
+    "xi,yi->xy": {"x": 0, "y": 3, "i": 5},
+    "xij,yij->xy": {"x": 2, "y": 3, "i": 0, "j": 4},
+}
+
+
+def operands(indices: str, sizes: dict[str, int], rng: np.random.Generator) -> list[np.ndarray]:
+    terms = indices.split("->")[0].split(",")
+    return [rng.integers(-3, 4, [sizes[n] for n in term]).astype(np.float32) for term in terms]
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("flipped", [False, True])
+@pytest.mark.parametrize("indices", CONTRACTIONS)
+def test_a_contraction_is_the_sum_of_products(
+    indices: str, flipped: bool, width: int, rng: np.random.Generator
+) -> None:
+    """Exactly, in small integers; also where the operands lie backwards and with gaps."""
+    arrays = operands(indices, CONTRACTIONS[indices], rng)
+    if flipped:
+        arrays = [np.flip(np.repeat(x, 3, -1))[..., ::3] for x in arrays]
+    for dtype in (np.float32, np.float64, np.int64):
+        given = [x if x.dtype == dtype else x.astype(dtype) for x in arrays]
+        graph = Graph()
+        a, b = (graph.add_input(type_of_array(x)) for x in given)
+        graph.outputs = [ops.contract(a, b, indices=indices)]
+        np.testing.assert_array_equal(run(graph, given, width)[0], np.einsum(indices, *given))
+
+
+@pytest.mark.parametrize("cost", ["cheap", "dear"])
+@pytest.mark.parametrize("indices", list(CONTRACTIONS)[:7])
+def test_what_follows_is_computed_in_the_same_kernel(
+    indices: str, cost: str, rng: np.random.Generator
+) -> None:
+    arrays = operands(indices, CONTRACTIONS[indices], rng)
+    graph = Graph()
+    a, b = (graph.add_input(type_of_array(x)) for x in arrays)
+    y = ops.contract(a, b, indices=indices)
+    added = rng.normal(size=y.shape).astype(np.float32)
+    z = ops.add(y * 0.1, graph.add_input(type_of_array(added)))
+    row = rng.normal(size=y.shape[-1:]).astype(np.float32)
+    z = ops.mul(z, graph.add_input(type_of_array(row)))
+    graph.outputs = [ops.tanh(z) if cost == "dear" else ops.maximum(z, ops.zero(z))]
+    given = [*arrays, added, row]
+    executable = compile_graph(graph)
+    assert executable.stages["kernels"].count("call k") == 1
+    expected = interpret(graph, given)[0][0]
+    np.testing.assert_allclose(executable.call(given)[0], expected, rtol=2e-6, atol=1e-6)
+
+
+# Strided lanes --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64, np.bool_])
+@pytest.mark.parametrize("step", [2, 3, 4, 5])
+def test_strided_lanes_touch_nothing_else(
+    step: int, dtype: type, width: int, rng: np.random.Generator
+) -> None:
+    """Sources and results end with their last element, and gaps keep what they had."""
+    for count in (1, 5, 16, 37):
+        base = rng.integers(0, 2, (3, step * (count - 1) + 1)).astype(dtype)
+        new = rng.integers(0, 2, (3, count)).astype(dtype)
+        graph = Graph()
+        x, update = (graph.add_input(type_of_array(array)) for array in (base, new))
+        place = {"starts": (0, 0), "stops": base.shape, "steps": (1, step)}
+        graph.outputs = [ops.slice(x, **place), ops.update_slice(x, update, **place)]
+        expected = base.copy()
+        expected[:, ::step] = new
+        taken, written = run(graph, [base, new], width)
+        np.testing.assert_array_equal(taken, base[:, ::step])
+        np.testing.assert_array_equal(written, expected)
+
+
+# Facts about whole convolutions ---------------------------------------------------------------
+
+N, C, OUT, H, W = 3, 4, 8, 10, 20
+
+
+def convolution(x: Value, w: Value, bias: Value) -> Value:
+    """3 x 3 with padding 1, then bias and relu."""
+    padded = ops.pad(x, ops.zero(x), low=(0, 0, 1, 1), high=(0, 0, 1, 1))
+    place = {"axes": (2, 3), "sizes": (3, 3), "steps": (1, 1), "dilations": (1, 1)}
+    y = ops.contract(w, ops.windows(padded, **place), indices="ocij,ncxyij->noxy")
+    y = ops.add(y, ops.reshape(bias, shape=(OUT, 1, 1)))
+    return ops.maximum(y, ops.zero(y))
+
+
+def arena_bytes(executable: Executable) -> int:
+    """The memory for all that isn't an input or an output."""
+    found = re.match(r"arena of (\d+) bytes", executable.stages["buffers"])
+    assert found is not None
+    return int(found[1])
+
+
+def compiled_convolution() -> tuple[Graph, Executable]:
+    graph = Graph()
+    shapes = ((N, C, H, W), (OUT, C, 3, 3), (OUT,))
+    values = [graph.add_input(TensorType(f32, shape)) for shape in shapes]
+    graph.outputs = [convolution(*values)]
+    return graph, compile_graph(graph)
+
+
+def test_a_convolution_stores_the_padded_input_and_no_windows() -> None:
+    _, executable = compiled_convolution()
+    padded = N * C * (H + 2) * (W + 2) * 4
+    assert padded <= arena_bytes(executable) <= padded + 64
+    kernels = executable.stages["kernels"]
+    assert kernels.count("contract over axes") == 1
+    assert kernels.count("maximum") == 1
+    assert kernels.index("contract over axes") < kernels.index("maximum")
+
+
+def test_the_sums_of_a_convolution_are_vectors_without_calls() -> None:
+    _, executable = compiled_convolution()
+    calls = set(re.findall(r"call [^@]*@([\w.]+)\(", executable.stages["llvm"]))
+    assert all(re.match(r"k\d+$|llvm\.(masked|fma|fmuladd|maximum|maxnum)", name) for name in calls)
+    lanes = host_target().lanes("float")
+    assert any(name.startswith("llvm.fm") and name.endswith(f"v{lanes}f32") for name in calls)
+
+
+def test_a_convolution_is_what_numpy_says(rng: np.random.Generator) -> None:
+    graph, executable = compiled_convolution()
+    given = [rng.normal(size=v.value.shape).astype(np.float32) for v in graph.inputs]
+    got, want = executable.call(given)[0], interpret(graph, given)[0][0]
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+def test_windows_that_touch_are_put_back_by_a_reshape() -> None:
+    graph = Graph()
+    x = graph.add_input(TensorType(f64, (3, 4, 5, 2, 3)))
+    place = {"axes": (1, 2), "steps": (2, 3), "dilations": (1, 1)}
+    y = ops.overlap_add(ops.exp(x), lengths=(8, 15), **place)
+    graph.outputs = [y]
+    executable = compile_graph(graph)
+    assert executable.stages["kernels"].count("call k") == 1
+    assert "+=" not in executable.stages["kernels"]
+    assert arena_bytes(executable) == 0
+
+
+def test_a_pool_reads_its_windows_in_place() -> None:
+    graph = Graph()
+    x = graph.add_input(TensorType(f32, (3, 8, 40)))
+    place = {"axes": (1, 2), "sizes": (2, 2), "steps": (2, 2), "dilations": (1, 1)}
+    graph.outputs = [ops.amax(ops.windows(x, **place), axes=(3, 4))]
+    executable = compile_graph(graph)
+    assert executable.stages["kernels"].count("call k") == 1
+    assert arena_bytes(executable) == 0
+    assert "gather" not in executable.stages["llvm"]
+
+
+@pytest.mark.parametrize("dots", [False, True])
+@pytest.mark.parametrize("registers", [16, 32])
+def test_a_tile_fits_into_the_registers(registers: int, dots: bool) -> None:
+    for rows in (1, 3, 8, 64):
+        for columns in ((1,), (2, 14), (3, 3), (7, 1)):
+            height, *widths = best_tile(rows, columns, registers, dots)
+            count = np.prod(widths, dtype=int)
+            assert height * count + min(height, count) + 1 < registers
+            assert 1 <= height <= rows
+            assert all(1 <= w <= n for w, n in zip(widths, columns, strict=True))
