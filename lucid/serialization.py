@@ -25,7 +25,7 @@ _ALLOWED = {
     "lucid.tensor.size": {"Size"},
     "lucid.functions.protocols": {"_rebuilt"},
     "lucid.nn.parameter": {"Parameter", "Buffer", "TransientBuffer", "_restore"},
-    "lucid.ir.types": {"DType", "_dtype_named"},
+    "lucid.ir.types": {"dtype_named"},
     "lucid.device": {"device"},
 }
 

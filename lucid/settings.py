@@ -11,14 +11,23 @@ strided = "strided"
 
 
 def get_num_threads() -> int:
-    """Return 1: a step runs on the thread that calls it."""
-    return 1
+    """How many threads compute a compiled step.
+
+    By default `LUCID_NUM_THREADS`, or as many as the process has processors.
+    """
+    from lucid.runtime import threads
+
+    return threads.pool.num_threads
 
 
 def set_num_threads(num: int) -> None:
-    """Do nothing. Raises `OptionError` for less than one thread."""
-    if num < 1:
-        raise OptionError("set_num_threads expects a positive integer")
+    """Set how many threads compute a compiled step. Results don't depend on it.
+
+    Raises `OptionError` for less than one thread.
+    """
+    from lucid.runtime import threads
+
+    threads.set_num_threads(num)
 
 
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:

@@ -8,14 +8,14 @@ tagged with the call that they belong to.
 from __future__ import annotations
 
 import functools
-import inspect
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from lucid.autograd import outputs as output_rules
 from lucid.autograd.engine import BackwardRun, zeros_of
+from lucid.autograd.function_arguments import bind_arguments
 from lucid.autograd.node import CustomNode, Gradients, Node, edge_of
 from lucid.autograd.private import custom_forward, private_edge
 from lucid.autograd.returned import checked_gradients
@@ -89,6 +89,7 @@ class BackwardCFunction(FunctionCtx, CustomNode):
     """The node of a custom Function's call, and the `ctx` that its methods get."""
 
     _forward_cls: type[Function]
+    host_forward: Any = None  # in a trace, the host call that keeps what backward needs
 
     def __init__(self) -> None:
         Node.__init__(self, (), ())
@@ -198,14 +199,17 @@ class BackwardCFunction(FunctionCtx, CustomNode):
         if self._freed is not None:
             raise LucidError(self._freed)
         given = tuple(self._materialized(i, gradient) for i, gradient in enumerate(gradients))
-        with _region(f"{name}.backward"):
+        backward, recorder = backward_of(self._forward_cls), context.recorder
+        if recorder is not None and recorder.hosts.takes_backward(self):
+            return recorder.hosts.backward(self, given)
+        with _region(f"{name}.backward", backward):
             before = self._is_running
             self._is_running = True
             try:
                 returned = self.apply(*given)
             finally:
                 self._is_running = before
-            return checked_gradients(self, returned, backward_of(self._forward_cls))
+            return checked_gradients(self, returned, backward)
 
     def _materialized(self, index: int, gradient: Any) -> Any:
         type = self.output_types[index]
@@ -222,12 +226,13 @@ READ_TWICE = (
 
 
 @contextmanager
-def _region(name: str) -> Iterator[None]:
+def _region(name: str, *methods: Callable[..., Any]) -> Iterator[None]:
+    """Tag what a trace records; the user's `methods`, if they leave it, become a host call."""
     recorder = context.recorder
     if recorder is None:
         yield
     else:
-        with recorder.region(name):
+        with recorder.region(name), recorder.hosts.attempt(*methods):
             yield
 
 
@@ -341,7 +346,7 @@ class Function(metaclass=FunctionMeta):
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
         """Call forward and record this Function's backward."""
         two_methods = cls.setup_context is not Function.setup_context
-        inputs, keyword_only = _bind(cls, two_methods, args, kwargs)
+        inputs, keyword_only = bind_arguments(cls, two_methods, args, kwargs)
         if context.levels:
             from lucid.autograd.function_levels import call_in_levels
 
@@ -366,8 +371,16 @@ def call_function(
     if needed is not None:
         flags = zip(inputs, ctx.needs_input_grad, strict=True)
         ctx.needs_input_grad = tuple(flag or needed(x) for x, flag in flags)
-    with _region(cls.__name__), custom_forward(is_differentiable) as outer:
-        output = run_forward(ctx, inputs, keyword_only)
+    recorder = context.recorder
+    if recorder is not None and recorder.hosts.takes_forward(cls):
+        region: AbstractContextManager[None] = nullcontext()
+        forward: Callable[..., Any] = functools.partial(
+            recorder.hosts.forward, is_differentiable=is_differentiable
+        )
+    else:
+        region, forward = _region(cls.__name__, cls.forward, cls.setup_context), run_forward
+    with region, custom_forward(is_differentiable) as outer:
+        output = forward(ctx, inputs, keyword_only)
         finish = output_rules.Finish(ctx, inputs, is_differentiable, outer)
         return finish.finish(output), ctx
 
@@ -401,64 +414,6 @@ def _note_inputs(ctx: BackwardCFunction, inputs: Sequence[Any]) -> bool:
     ctx.edges = tuple(e for e, x in zip(edges, tensors, strict=True) if x is not None)
     ctx.needs_input_grad = tuple(edge is not None for edge in edges)
     return (context.grad_enabled or ctx.is_private) and any(ctx.needs_input_grad)
-
-
-@functools.lru_cache(maxsize=4096)
-def _signature(forward: Callable[..., Any], two_methods: bool) -> inspect.Signature:
-    signature = inspect.signature(forward)
-    if two_methods:
-        return signature
-    parameters = list(signature.parameters.values())
-    if parameters and parameters[0].kind is not inspect.Parameter.VAR_POSITIONAL:
-        parameters = parameters[1:]
-    return signature.replace(parameters=parameters)
-
-
-def _bind(
-    cls: type[Function], two_methods: bool, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Arguments by position, with keywords put in their places, and keyword-only arguments.
-
-    In the two-method style defaults count as arguments, in the one-method style those that come
-    after the last argument passed don't.
-    """
-    if not kwargs and not two_methods:
-        return args, {}
-    signature = _signature(cls.forward, two_methods)
-    try:
-        bound = signature.bind(*args, **kwargs)
-    except TypeError as error:
-        raise ArgumentError(f"{cls.__name__}.apply: {error}") from None
-    if two_methods:
-        bound.apply_defaults()
-    elif kwargs:
-        _fill_gaps(bound, signature)
-    keyword_only = {
-        name: bound.kwargs[name]
-        for name, parameter in signature.parameters.items()
-        if name in bound.kwargs and parameter.kind is inspect.Parameter.KEYWORD_ONLY
-    }
-    extra = {k: v for k, v in bound.kwargs.items() if k not in keyword_only}
-    if extra and not any(
-        p.kind is inspect.Parameter.VAR_KEYWORD for p in signature.parameters.values()
-    ):
-        raise ArgumentError(f"{cls.__name__}.apply: unexpected keyword arguments {sorted(extra)}")
-    return bound.args, {**keyword_only, **extra}
-
-
-def _fill_gaps(bound: inspect.BoundArguments, signature: inspect.Signature) -> None:
-    """Bind the defaults that stand before the last argument passed."""
-    positional = [
-        name
-        for name, p in signature.parameters.items()
-        if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
-    ]
-    passed = [i for i, name in enumerate(positional) if name in bound.arguments]
-    for name in positional[: max(passed, default=-1) + 1]:
-        if name not in bound.arguments:
-            bound.arguments[name] = signature.parameters[name].default
-    order = list(signature.parameters)
-    bound.arguments = dict(sorted(bound.arguments.items(), key=lambda kv: order.index(kv[0])))
 
 
 class InplaceFunction(Function):

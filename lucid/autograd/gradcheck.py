@@ -46,7 +46,9 @@ def gradcheck(
     Inputs that require grad should be float64; others warn, for rounding hides the derivative.
     `fast_mode` compares one random projection of the Jacobians. `check_undefined_grad` lets some
     gradients of the outputs be missing, which must mean zeros. `check_grad_dtypes`: gradients have
-    the inputs' dtypes.
+    the inputs' dtypes. `check_forward_ad` compares the Jacobian by tangents as well, and without
+    `check_backward_ad` only that one. `check_batched_grad` and `check_batched_forward_grad` compare
+    several cotangents or tangents at once, under vmap, with one after the other.
     Raises: `GradcheckError` with both Jacobians when they differ (or returns False without
     `raise_exception`); `ValueError` when no input requires grad.
 
@@ -62,7 +64,10 @@ def gradcheck(
     check = _Check(func, _arguments(inputs), eps, atol, rtol, nondet_tol, fast_mode)
     try:
         check.require_inputs()
-        check.run(check_undefined_grad, check_grad_dtypes)
+        if check_forward_ad:
+            check.run_forward(check_batched_forward_grad)
+        if check_backward_ad:
+            check.run(check_undefined_grad, check_grad_dtypes, check_batched_grad)
     except GradcheckError:
         if raise_exception:
             raise
@@ -131,7 +136,8 @@ class _Check:
                     "gradcheck."
                 )
 
-    def run(self, check_undefined: bool, check_dtypes: bool) -> None:
+    def run(self, check_undefined: bool, check_dtypes: bool, check_batched: bool) -> None:
+        """Check reverse mode."""
         outputs = _outputs(self.function, self.arguments)
         if not any(output.requires_grad for output in outputs):
             self._require_constant(len(outputs))
@@ -139,6 +145,8 @@ class _Check:
         for j, output in enumerate(outputs):
             if self.is_fast:
                 self._compare_projected(j, output)
+                if check_batched:
+                    self._require_batched_gradients(j, output, self._by_backward(output, False))
                 continue
             analytical = self._by_backward(output, check_dtypes)
             again = self._by_backward(output, False)
@@ -147,8 +155,23 @@ class _Check:
                 if not self._agree(analytical[k], numerical):
                     raise GradcheckError(_mismatch(i, j, numerical, analytical[k]))
                 self._require_reproducible(analytical[k], again[k])
+            if check_batched:
+                self._require_batched_gradients(j, output, analytical)
         if check_undefined:
             self._check_undefined(outputs)
+
+    def run_forward(self, check_batched: bool) -> None:
+        """Check forward mode."""
+        for k, i in enumerate(self.checked):
+            for j, analytical in enumerate(self._by_tangents(k)):
+                numerical = self._by_differences(i, j, None)
+                numerical = numerical.reshape(analytical.shape)
+                if not self._agree(analytical, numerical):
+                    raise GradcheckError(
+                        _mismatch(i, j, numerical, analytical, "computed with forward mode ")
+                    )
+            if check_batched:
+                self._require_batched_tangents(k)
 
     def _agree(self, a: Array, b: Array) -> bool:
         return bool(np.allclose(a, b, rtol=self.rtol, atol=self.atol, equal_nan=True))
@@ -229,6 +252,73 @@ class _Check:
                 jacobian[:, column] = gradient.detach().numpy().reshape(-1)
         return jacobians
 
+    def _by_tangents(self, k: int) -> list[Array]:
+        """d output / d input for one input and all outputs, one tangent of ones at a time."""
+        from lucid.tensor.core import of_array
+
+        x = self.wanted[k]
+        tangents = np.eye(x.type.size, dtype=x.dtype.numpy).reshape(-1, *x.type.shape)
+        rows = [[_flat(t) for t in self._pushed_forward(k, of_array(v))] for v in tangents]
+        return [np.stack(columns) for columns in zip(*rows, strict=True)]
+
+    def _pushed_forward(self, k: int, tangent: TensorCore) -> tuple[TensorCore, ...]:
+        """The tangents of all outputs for a tangent of one input."""
+        from lucid.autograd.forward_ad import dual_level, make_dual, unpack_dual
+        from lucid.tensor.core import of_array
+
+        with dual_level():
+            arguments = list(self.arguments)
+            primal = self.wanted[k].detach().requires_grad_()
+            arguments[self.checked[k]] = make_dual(primal, tangent)
+            duals = [unpack_dual(y) for y in _outputs(self.function, arguments)]
+            return tuple(
+                of_array(np.zeros(y.type.shape, y.dtype.numpy)) if t is None else t.detach()
+                for y, t in duals
+            )
+
+    # ------------------------------------------------------------------ several at once
+
+    def _require_batched_gradients(
+        self, j: int, output: TensorCore, analytical: Sequence[Array]
+    ) -> None:
+        """Compare the product of two cotangents at once with the Jacobians."""
+        from lucid.func import vmap
+        from lucid.tensor.core import of_array
+
+        if not output.requires_grad:
+            return
+
+        def gradients(seed: TensorCore) -> Any:
+            return grad(output, self.wanted, seed, retain_graph=True, materialize_grads=True)
+
+        seeds = _two_of(output)
+        found = vmap(gradients)(of_array(seeds))
+        for i, jacobian, gradient in zip(self.checked, analytical, found, strict=True):
+            expected = seeds.reshape(2, -1) @ jacobian.T
+            if not self._agree(_flat(gradient), expected.reshape(-1)):
+                raise GradcheckError(
+                    f"While computing batched gradients, got: Jacobian mismatch for output {j} "
+                    f"with respect to input {i},\nexpected:{_shown(expected)}\n"
+                    f"got:{_shown(_flat(gradient).reshape(expected.shape))}\n"
+                )
+
+    def _require_batched_tangents(self, k: int) -> None:
+        """Compare two tangents at once with one after the other."""
+        from lucid.func import vmap
+        from lucid.tensor.core import of_array
+
+        tangents = _two_of(self.wanted[k])
+        together = vmap(lambda v: self._pushed_forward(k, v))(of_array(tangents))
+        apart = [self._pushed_forward(k, of_array(v)) for v in tangents]
+        for j, (found, *expected) in enumerate(zip(together, *apart, strict=True)):
+            if not self._agree(_flat(found), np.concatenate([_flat(t) for t in expected])):
+                raise GradcheckError(
+                    f"While computing batched forward gradients, got: Jacobian mismatch for output "
+                    f"{j} with respect to input {self.checked[k]}"
+                )
+
+    # ------------------------------------------------------------------ differences
+
     def _by_differences(self, i: int, j: int, output: TensorCore | None) -> Array:
         """The same, by central differences in each element of input `i`."""
         base = np.array(self.arguments[i].detach().numpy(), order="C")
@@ -305,6 +395,16 @@ def _require_zeros(gradients: Any, is_all: bool) -> None:
             )
 
 
+def _flat(tensor: TensorCore) -> Array:
+    return np.array(tensor.detach().numpy(), np.float64).reshape(-1)
+
+
+def _two_of(tensor: TensorCore) -> Array:
+    """Two random arrays of a tensor's type, stacked."""
+    drawn = np.random.default_rng(0).standard_normal((2, *tensor.type.shape))
+    return drawn.astype(tensor.dtype.numpy)
+
+
 def _unit(rng: np.random.Generator, size: int) -> Array:
     vector = rng.standard_normal(size)
     return vector / max(float(np.linalg.norm(vector)), 1e-30)
@@ -316,9 +416,9 @@ def _shown(jacobian: Any) -> Any:
     return of_array(jacobian) if isinstance(jacobian, np.ndarray) else jacobian
 
 
-def _mismatch(i: int, j: int, numerical: Any, analytical: Any) -> str:
+def _mismatch(i: int, j: int, numerical: Any, analytical: Any, mode: str = "") -> str:
     return (
-        f"Jacobian mismatch for output {j} with respect to input {i},\n"
+        f"Jacobian {mode}mismatch for output {j} with respect to input {i},\n"
         f"numerical:{_shown(numerical)}\nanalytical:{_shown(analytical)}\n"
     )
 
@@ -375,6 +475,9 @@ def gradgradcheck(
         nondet_tol=nondet_tol,
         check_undefined_grad=check_undefined_grad,
         check_grad_dtypes=check_grad_dtypes,
+        check_batched_grad=check_batched_grad,
+        check_forward_ad=check_fwd_over_rev,
+        check_backward_ad=check_rev_over_rev,
         fast_mode=fast_mode,
     )
 

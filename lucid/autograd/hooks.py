@@ -71,6 +71,16 @@ def register_post_accumulate_hook(tensor: TensorCore, hook: Callable[..., Any]) 
     return HookHandle.add(node.post_accumulate_hooks, hook)
 
 
+def take_hooks(stand_in: TensorCore, leaf: TensorCore) -> None:
+    """Give a leaf that stands for another one the same hooks."""
+    if leaf._hooks:
+        stand_in._hooks = dict(leaf._hooks)
+    node = leaf.__dict__.get("_kept_accumulator")
+    if node is not None and node.post_accumulate_hooks:
+        own = stand_in.__dict__["_kept_accumulator"] = accumulator_of(stand_in)
+        own.post_accumulate_hooks = dict(node.post_accumulate_hooks)
+
+
 def retain_grad(tensor: TensorCore) -> None:
     """Keep the gradient of a non-leaf tensor in its `.grad`; nothing happens for a leaf."""
     if not tensor.requires_grad:

@@ -22,18 +22,19 @@ from lucid.autograd.host_world import (
     place_text,
 )
 from lucid.autograd.outputs import TwiceDifferentiated
+from lucid.autograd.private import custom_forward, noted_edge
 from lucid.autograd.returned import checked_gradients
 from lucid.ir.errors import DTypeError, LucidError, ShapeError
 from lucid.ir.hosts import Frame
-from lucid.ir.types import TensorType
+from lucid.ir.types import TensorType, type_of_array
 from lucid.tensor.core import TensorCore
 
 if TYPE_CHECKING:
     from lucid.autograd.function import BackwardCFunction
 
 Entry = tuple[Any, ...]
-"""Which tensor is meant: ("input", operand), ("view" or "alias", operand, chain), ("result", number);
-or ("none",), ("argument", position), ("other", value)."""
+"""Which tensor is meant: ("input", operand), ("view" or "alias", operand, chain), ("result",
+number); or ("none",), ("argument", position), ("other", value)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class Plan:
 
     Attributes:
         is_tuple: whether it returned a tuple.
-        written: operands whose content it changed; each is a result.
+        written: operands whose content it changed, and which result that is.
         labels, types: of the results.
     """
 
@@ -51,7 +52,7 @@ class Plan:
     dirty: tuple[Entry, ...]
     non_differentiable: tuple[Entry, ...]
     materialize_grads: bool
-    written: tuple[int, ...]
+    written: tuple[tuple[int, int], ...]
     saved: tuple[Entry, ...] | None
     saved_for_forward: tuple[Entry, ...] | None
     labels: tuple[str, ...]
@@ -63,18 +64,28 @@ class Evaluated:
     """One evaluation of a forward.
 
     Attributes:
+        lent: what the call was given.
+        tensors, inputs: the operands and the arguments, as forward got them.
+        saved: what it saved.
+        computed: identities of tensors whose history leads to the inputs.
         arrays: the results, in memory of their own.
-        kept: the tensors behind them, where there are any.
+        derived: results that were saved, and have such a history.
     """
 
+    lent: Sequence[np.ndarray]
     ctx: BackwardCFunction
     output: Any
     tensors: list[Any]
     inputs: tuple[Any, ...]
-    plan: Plan
-    arrays: list[np.ndarray]
-    kept: list[TensorCore | None]
     changes: Changes
+    computed: set[int]
+    plan: Plan | None = None
+    arrays: list[np.ndarray] = field(default_factory=list)
+    derived: list[int] = field(default_factory=list)
+
+    @property
+    def returned(self) -> tuple[Any, ...]:
+        return self.output if isinstance(self.output, tuple) else (self.output,)
 
 
 class _Reader:
@@ -86,7 +97,6 @@ class _Reader:
         self._numbers = {id(x): n for n, x in enumerate(tensors) if isinstance(x, TensorCore)}
         self._memory = {x._storage: n for n, x in enumerate(tensors) if isinstance(x, TensorCore)}
         self._known: dict[int, int] = {}
-        self.results: list[TensorCore | None] = []
         self.arrays: list[np.ndarray] = []
         self.labels: list[str] = []
 
@@ -103,7 +113,7 @@ class _Reader:
             kind = "view" if base is not None and base is self._tensors[number] else "alias"
             return kind, number, value._view_chain if kind == "view" else value._chain
         if id(value) not in self._known:
-            self._known[id(value)] = self.add(np.asarray(value._array), label, value)
+            self._known[id(value)] = self.add(np.asarray(value._array), label)
         return "result", self._known[id(value)]
 
     def _no_tensor(self, value: Any) -> Entry:
@@ -115,9 +125,21 @@ class _Reader:
     def entries(self, values: Sequence[Any], label: str) -> tuple[Entry, ...]:
         return tuple(self.entry(value, f"{label} {i}") for i, value in enumerate(values))
 
-    def add(self, array: np.ndarray, label: str, value: TensorCore | None = None) -> int:
+    def known(self, values: Sequence[Any]) -> tuple[Entry, ...]:
+        """Those of the values that are inputs, outputs or views of such; none for the others."""
+        numbers = {*self._numbers, *self._known}
+        return tuple(
+            self.entry(x, "") if id(x) in numbers or self._is_view(x) else ("none",) for x in values
+        )
+
+    def _is_view(self, value: Any) -> bool:
+        return not isinstance(value, TensorCore) or value._storage in self._memory
+
+    def number_of(self, value: Any) -> int | None:
+        return self._known.get(id(value))
+
+    def add(self, array: np.ndarray, label: str) -> int:
         """Enter a result, with a copy of its data."""
-        self.results.append(value)
         self.arrays.append(np.array(array, order="C"))
         self.labels.append(label)
         return len(self.arrays) - 1
@@ -134,7 +156,8 @@ class HostForward:
         line: the user's line that called `apply`.
         input_types, has_edge: of the arguments, for the backward.
         states: tensors from outside that it can reach.
-        saves: whether what it saves goes on into the graph; else its ctx is kept for the backward.
+        saves: whether what it saves goes on into the graph.
+        keeps_ctx: whether its ctx is kept for the backward, which is a host call as well.
         sizes: attributes of ctx that hold the shape of an operand, which a traced backward reads.
         plan: what it did while tracing.
     """
@@ -155,20 +178,26 @@ class HostForward:
 
     def __call__(self, frame: Frame, operands: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
         found = self.evaluate(operands)
+        self.read(found)
         self._check(found)
         if self.keeps_ctx:
             self.keep(frame, found)
         return found.arrays
 
-    def evaluate(self, arrays: Sequence[np.ndarray]) -> Evaluated:
-        """Run the user's forward on copies."""
+    def evaluate(self, arrays: Sequence[np.ndarray], with_history: bool = False) -> Evaluated:
+        """Run the user's forward on copies.
+
+        with_history: note which of the tensors that it saves it computed with ops.
+        """
         with eager_thread(False), lent_state(self.states, arrays) as changes:
             tensors = lend(arrays, self.slots)
             ctx = self._new_ctx()
             inputs = tuple(value.fill(tensors) for value in self.inputs)
             keywords = {name: value.fill(tensors) for name, value in self.keywords.items()}
-            output = run_forward(ctx, inputs, keywords)
-        return self._read(ctx, output, tensors, inputs, arrays, changes)
+            with custom_forward(with_history):
+                output = run_forward(ctx, inputs, keywords)
+                computed = {id(x) for x in ctx.to_save or () if _has_history(x)}
+        return Evaluated(arrays, ctx, output, tensors, inputs, changes, computed)
 
     def _new_ctx(self) -> BackwardCFunction:
         ctx = self.function._backward_cls()
@@ -178,48 +207,44 @@ class HostForward:
         ctx.edges = tuple((NOWHERE, 0) if edge else None for edge in self.has_edge)
         return ctx
 
-    def _read(
-        self,
-        ctx: BackwardCFunction,
-        output: Any,
-        tensors: list[Any],
-        inputs: tuple[Any, ...],
-        arrays: Sequence[np.ndarray],
-        changes: Changes,
-    ) -> Evaluated:
-        reader = _Reader(tensors, inputs)
-        raw = output if isinstance(output, tuple) else (output,)
-        outputs = reader.entries(raw, "output")
+    def read(self, found: Evaluated) -> None:
+        """Find out what forward did, and copy the results."""
+        ctx, tensors = found.ctx, found.tensors
+        reader = _Reader(tensors, found.inputs)
+        outputs = reader.entries(found.returned, "output")
         dirty = reader.entries(ctx.dirty_tensors, "dirty tensor")
         marked = reader.entries(ctx.non_differentiable, "non-differentiable tensor")
-        changed = [n for n, tensor in enumerate(tensors) if _was_written(tensor, arrays[n])]
-        written = tuple(sorted({*changed, *(entry[1] for entry in dirty if entry[0] == "input")}))
-        for n in written:
-            reader.add(tensors[n]._array, f"input {n} as it left it")
-        saved = kept_forward = None
-        if self.saves:
-            if ctx.to_save is not None:
-                saved = reader.entries(ctx.to_save, "saved tensor")
-            if ctx.saved_for_forward is not None:
-                kept_forward = reader.entries(ctx.saved_for_forward, "tensor saved for jvp")
-        for content in changes.contents.values():
+        changed = [n for n, tensor in enumerate(tensors) if _was_written(tensor, found.lent[n])]
+        marks = {entry[1] for entry in dirty if entry[0] == "input"}
+        written = tuple(
+            (n, reader.add(tensors[n]._array, f"input {n} as it left it"))
+            for n in sorted({*changed, *marks})
+        )
+        saved = for_forward = None
+        if ctx.to_save is not None and self.saves:
+            saved = reader.entries(ctx.to_save, "saved tensor")
+            numbers = (reader.number_of(x) for x in ctx.to_save if id(x) in found.computed)
+            found.derived = [number for number in numbers if number is not None]
+        elif ctx.to_save is not None:
+            saved = reader.known(ctx.to_save)
+        if ctx.saved_for_forward is not None and self.saves:
+            for_forward = reader.entries(ctx.saved_for_forward, "tensor saved for jvp")
+        for content in found.changes.contents.values():
             reader.add(content, "state")
-        types = tuple(TensorType(*_dtype_and_shape(array)) for array in reader.arrays)
-        is_tuple = isinstance(output, tuple)
-        plan = Plan(
-            is_tuple, outputs, dirty, marked, ctx.materialize_grads, written, saved, kept_forward,
-            tuple(reader.labels), types,
+        found.arrays = reader.arrays
+        found.plan = Plan(
+            isinstance(found.output, tuple), outputs, dirty, marked, ctx.materialize_grads,
+            written, saved, for_forward, tuple(reader.labels),
+            tuple(map(type_of_array, reader.arrays)),
         )  # fmt: skip
-        return Evaluated(ctx, output, tensors, inputs, plan, reader.arrays, reader.results, changes)
 
     def keep(self, frame: Frame, found: Evaluated) -> None:
         """Leave the ctx for the backward of this run, with what it saved."""
+        inputs = set(map(id, found.tensors))
         numbers = {
             id(value): i
-            for i, value in enumerate(
-                found.output if isinstance(found.output, tuple) else (found.output,)
-            )
-            if isinstance(value, TensorCore) and id(value) not in map(id, found.tensors)
+            for i, value in enumerate(found.returned)
+            if isinstance(value, TensorCore) and id(value) not in inputs
         }
         with eager_thread(False):
             found.ctx.seal(numbers)
@@ -229,7 +254,7 @@ class HostForward:
     def _check(self, found: Evaluated) -> None:
         """Raise when forward did something else than while tracing."""
         plan, expected = found.plan, self.plan
-        assert expected is not None
+        assert plan is not None and expected is not None
         name, place = f"{self.function.__name__}.forward", place_text(self.line)
         refuse_surprise(name, place, found.changes)
         for attribute, size in self.sizes.items():
@@ -250,9 +275,10 @@ class HostForward:
                         f"{name}: {label} is {now}, and was {before} when the step was traced"
                         f"{place}{_ONE_SHAPE}"
                     )
+        what = _difference(plan, expected)
         raise LucidError(
-            f"{name} did something else than when the step was traced: {_difference(plan, expected)}"
-            f"{place}\nhint: return, save and mark the same tensors at every call"
+            f"{name} did something else than when the step was traced: {what}{place}\n"
+            "hint: return, save and mark the same tensors at every call"
         )
 
 
@@ -264,10 +290,10 @@ _ONE_SHAPE = (
 
 def _difference(plan: Plan, expected: Plan) -> str:
     if plan.written != expected.written:
-        return f"it wrote its inputs {list(plan.written)} in place, not {list(expected.written)}"
-    count, before = len(plan.outputs), len(expected.outputs)
-    if count != before:
-        return f"it returned {count} values, not {before}"
+        now, before = ([n for n, _ in p.written] for p in (plan, expected))
+        return f"it wrote its tensor arguments {now} in place, not {before}"
+    if len(plan.outputs) != len(expected.outputs):
+        return f"it returned {len(plan.outputs)} values, not {len(expected.outputs)}"
     for name in ("outputs", "saved", "saved_for_forward", "dirty", "non_differentiable"):
         if getattr(plan, name) != getattr(expected, name):
             return f"other tensors are its {name.replace('_', ' ')}"
@@ -283,10 +309,8 @@ def refuse_surprise(name: str, place: str, changes: Changes) -> None:
         )
 
 
-def _dtype_and_shape(array: np.ndarray) -> tuple[Any, tuple[int, ...]]:
-    from lucid.ir.types import dtype_of_numpy
-
-    return dtype_of_numpy(array.dtype), array.shape
+def _has_history(value: Any) -> bool:
+    return isinstance(value, TensorCore) and noted_edge(value) is not None
 
 
 def _was_written(tensor: Any, lent: np.ndarray) -> bool:

@@ -6,7 +6,7 @@ the user's code gets tensors of its own; and it runs as in eager mode, whatever 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +16,7 @@ import numpy as np
 from lucid.autograd.node import Node
 from lucid.ir.location import Location
 from lucid.tensor.context import _Context, context
-from lucid.tensor.core import TensorCore, of_array
+from lucid.tensor.core import of_array
 from lucid.tensor.storage import Storage, VersionCounter
 from lucid.tensor.tensor import Tensor
 
@@ -36,7 +36,6 @@ def eager_thread(grad_enabled: bool) -> Iterator[None]:
         state.update(before)
 
 
-@dataclass(frozen=True, slots=True)
 class Slot:
     """Stands in captured arguments for a tensor, or for a float that is read at each call.
 
@@ -44,9 +43,12 @@ class Slot:
         number: which operand of the host call it is.
     """
 
-    number: int
-    is_float: bool
-    requires_grad: bool
+    __slots__ = ("is_float", "number", "requires_grad")
+
+    def __init__(self, number: int, is_float: bool, requires_grad: bool) -> None:
+        self.number = number
+        self.is_float = is_float
+        self.requires_grad = requires_grad
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,8 @@ class State:
 
     Attributes:
         given: which operand is the content at the time of the call; None: what is there.
-        result: which result is the content after the call; None: the call doesn't write it.
+        result: says, and in which order, that the content after the call is a result of it; None:
+        the call doesn't write it.
     """
 
     storage: Storage
@@ -133,13 +136,15 @@ class Changes:
     """What a host call did to tensors from outside.
 
     Attributes:
-        contents: after the call, of those that it is known to write, by the number of the result.
+        contents: after the call, of those that it is known to write, by their `result`.
+        moved: how far the version of each went.
         surprise: one that it is not known to write, and wrote.
     """
 
     def __init__(self, states: Sequence[State]) -> None:
         self._states = states
         self._versions: list[int] = []
+        self.moved: list[int] = []
         self.contents: dict[int, np.ndarray] = {}
         self.surprise: State | None = None
 
@@ -147,6 +152,9 @@ class Changes:
         self._versions = [state.counter.value for state in self._states]
 
     def stop(self) -> None:
+        """Look at what there is now."""
+        pairs = zip(self._states, self._versions, strict=True)
+        self.moved = [state.counter.value - version for state, version in pairs]
         for state, version in zip(self._states, self._versions, strict=True):
             if state.result is not None:
                 self.contents[state.result] = np.array(_memory(state), order="C")
@@ -165,10 +173,3 @@ def place_text(line: tuple[str, int] | None) -> str:
         return ""
     location = Location(*line)
     return f"\n  in {location}   {location.text}".rstrip()
-
-
-def is_tensor(value: Any) -> bool:
-    return isinstance(value, TensorCore)
-
-
-Method = Callable[..., Any]

@@ -266,13 +266,18 @@ class TwiceDifferentiated(Node):
         )
 
 
-def refuse_second_derivative(ctx: Node, gradients: Sequence[TensorCore], returned: Any) -> Any:
+def refuse_second_derivative(
+    ctx: Node,
+    gradients: Sequence[TensorCore],
+    returned: Any,
+    kind: type[TwiceDifferentiated] = TwiceDifferentiated,
+) -> Any:
     """The returned gradients, with a history that raises when it is differentiated."""
     from lucid.tensor.core import TensorCore, alias
 
     is_tuple = isinstance(returned, tuple)
     values = returned if is_tuple else (returned,)
-    node = TwiceDifferentiated(ctx, gradients, len(values))
+    node = kind(ctx, gradients, len(values))
     guarded = []
     for index, value in enumerate(values):
         if isinstance(value, TensorCore) and value.dtype.is_floating_point:

@@ -20,6 +20,11 @@ from lucid.codegen.target import Target
 
 # Multiply-adds of a round of the innermost loop, up to which it is unrolled.
 UNROLLED = 112
+# Instructions that fold the lanes of a dot product.
+_FOLDING = 9
+# What the operands of a block of dot products may take of the second-level cache.
+_CACHE_BYTES = 640 * 1024
+_LEAST_ROUNDS = 40
 # What loads of a vector cost against those of neighbours: repeated, or some elements apart.
 _NEAR, _FAR = 1.5, 4.0
 
@@ -82,7 +87,7 @@ def choose_blocking(
         cost = full / (axis.size / -(-axis.size // _lanes(axis.size, full)))
         if axis.kind == "inner":
             cost *= _reading(axis.a) * _reading(axis.b)
-            cost += 2 * full * axis.size / depth
+            cost += _FOLDING * full / depth
         else:
             cost *= _reading(axis.b if axis.kind == "column" else axis.a)
             stores = (f for f in forms_of([i for i in insts if i.op == "store"]))
@@ -176,6 +181,21 @@ def _tiles(rows: int, inner: int, outer: int) -> Iterator[tuple[int, int, int]]:
 def _parts(size: int, step: int) -> list[tuple[int, int]]:
     """Extents of the tiles along an axis, with how many there are."""
     return [(n, count) for n, count in ((step, size // step), (size % step, 1)) if n and count]
+
+
+def inner_block(blocking: Blocking, itemsize: int) -> int:
+    """Elements of the first inner axis whose operands stay in the second-level cache; 0 for all.
+
+    A dot product reads every row of a tile anew for every tile of columns. Sums of a block take
+    some time to fold, so it must have some rounds.
+    """
+    first, *rest = blocking.inner or (None,)
+    if first is None or not rest or blocking.vector >= 0 or blocking.lanes == 1:
+        return 0
+    most = max(_CACHE_BYTES // (max(abs(first.a) + abs(first.b), 1) * itemsize), 1)
+    least = -(-_LEAST_ROUNDS * blocking.lanes // max(prod(axis.size for axis in rest), 1))
+    sizes = [n for n in range(least, min(most, first.size - 1) + 1) if first.size % n == 0]
+    return max(sizes, default=0)
 
 
 def unrolled(inner: Sequence[Axis], accumulators: int) -> int:

@@ -12,9 +12,9 @@ from dataclasses import replace
 from math import prod
 
 from lucid.codegen.forms import Form, form
-from lucid.codegen.items import Buffer
 from lucid.codegen.kernel import Inst, LoopKernel, Parts
 from lucid.codegen.nest import analyze
+from lucid.codegen.regions import Buffer
 from lucid.ir.types import DType, f32, f64
 
 _FOLDED = ("sum", "prod", "amax", "amin", "any", "all")

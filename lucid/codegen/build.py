@@ -12,7 +12,7 @@ from lucid.codegen.forms import ZERO, Form, Forms, dot, form, unbroadcast
 from lucid.codegen.fuse import Fusion
 from lucid.codegen.gemm import scratch_bytes
 from lucid.codegen.groups import Group
-from lucid.codegen.items import Buffer, Item, Region, is_reduction
+from lucid.codegen.items import Item, is_reduction
 from lucid.codegen.kernel import (
     EFFECTS,
     AxesKernel,
@@ -34,7 +34,15 @@ from lucid.codegen.nest import (
     renamed,
     tile,
 )
-from lucid.codegen.products import Product, as_matrices, axes_kernel, axes_of, contraction
+from lucid.codegen.products import (
+    Product,
+    as_matrices,
+    axes_kernel,
+    axes_of,
+    contraction,
+    join_parts,
+)
+from lucid.codegen.regions import Buffer, Region
 from lucid.codegen.target import Target
 from lucid.ir.graph import Value, freeze_attributes
 from lucid.ir.op import OPS
@@ -331,17 +339,23 @@ class Builder:
         return product.kernel(insts, sizes, [buffer.dtype for buffer in self.body.args], scratch)
 
     def _product_of_matrices(self, item: Item) -> tuple[Product, list[Inst], dict[int, int]]:
-        dims = [next(iter(f.dims), -1) for f in self.group.forms[item]]
-        sizes = dict(zip(dims, item.shape, strict=True))
+        forms = self.group.forms[item]
         (at_a, of_a), (at_b, of_b) = (self._matrix(item, position) for position in (0, 1))
+        insts, sizes = self.body.insts, dict(self.group.sizes)
+        lead = [dim for f in forms[:-2] for dim, _ in f.terms]
+        rows, more_rows, insts = join_parts(forms[-2], insts, sizes)
+        columns, more_columns, insts = join_parts(forms[-1], insts, sizes)
         product = Product(
-            [dim for dim in dims[:-2] if dim >= 0],
-            (dims[-2], dims[-1]),
-            (item.shape[-2], item.operands[0].shape[-1], item.shape[-1]),
-            (at_a, at_b),
+            [*lead, *(dim for dim, _ in (*more_rows, *more_columns))],
+            (rows, columns),
+            (sizes.get(rows, 1), item.operands[0].shape[-1], sizes.get(columns, 1)),
+            (
+                dot((at_a, Form(0, more_rows)), (1, of_a[0])),
+                dot((at_b, Form(0, more_columns)), (1, of_b[1])),
+            ),
             (*of_a, *of_b),
         )
-        insts = product.take_batch_as_rows(self.body.insts, sizes)
+        insts = product.take_batch_as_rows(insts, sizes)
         return product, insts, sizes
 
     def _product_over_axes(
@@ -357,7 +371,11 @@ class Builder:
         if matrices is not None:
             return matrices, insts, sizes
         args = [buffer.dtype for buffer in self.body.args]
-        return axes_kernel(axes, insts, args, offsets, self.target), insts, sizes
+        kernel = axes_kernel(axes, insts, args, offsets, self.target)
+        if kernel.block:
+            self.body.args.append(self.source.new_temp(args[0], prod(kernel.body.sizes)))
+            args.append(args[0])
+        return kernel, insts, sizes
 
     def _matrix(self, item: Item, position: int) -> tuple[Form, tuple[int, ...]]:
         """Where an operand's matrix lies for a batch index, and its last two strides."""

@@ -21,20 +21,39 @@ class EpilogueEmitter(InstEmitter):
         batch, last = len(kernel.batch), len(kernel.body.sizes) - 1
         self.row_dim = batch if kernel.rows != 1 else -1
         self.column_dim = last if kernel.columns != 1 else -1
-        work = sum(costs.cost_of(inst.op) for inst in kernel.body.insts[1:] if not inst.has_address)
+        self.contract = kernel
+        self.batch = kernel.batch
+        self.slots: dict[int, Val] = {}
         self.sums: Val | None = None
-        if work > costs.INLINE:
-            element = lowering.MEMORY[kernel.body.args[0]]
-            self.sums = b.alloca(element, b.target.registers * self.lanes)
 
     def prepare(self) -> None:
         """Emit what is the same for all elements; to be called outside of the loops."""
+        insts = self.kernel.insts[1:]
+        if sum(costs.cost_of(i.op) for i in insts if not i.has_address) > costs.INLINE:
+            element = lowering.MEMORY[self.kernel.args[0]]
+            self.sums = self.b.alloca(element, self.b.target.registers * self.lanes)
         follows = {0}
         for number, inst in enumerate(self.kernel.insts[1:], 1):
             if not follows.isdisjoint(inst.operands):
                 follows.add(number)
             elif not self.kernel.dims[number] and not inst.is_root:
                 self.emit(number)
+                self._put_away(number)
+        self.wide.clear()
+
+    def _put_away(self, number: int) -> None:
+        """Keep a value in memory: in a register it would take the place of an accumulator."""
+        value = self.env[number]
+        if value.name[0] == "%":
+            self.slots[number] = self.b.alloca(value.type)
+            self.b.store(value, self.slots[number])
+
+    def take_over(self, caller: EpilogueEmitter, slots: Sequence[Val]) -> None:
+        """In a function that finishes tiles: know what the caller has prepared."""
+        self.env = dict(caller.env)
+        for number, slot in zip(caller.slots, slots, strict=True):
+            self.env[number] = self.b.load(caller.env[number].type, slot)
+            self.widen(number)
 
     def element(self, b: FunctionBuilder, product: Val, place: Position) -> None:
         """Everything for the lanes of `product`."""
@@ -44,6 +63,9 @@ class EpilogueEmitter(InstEmitter):
             if dim >= 0:
                 self.enter(dim, index)
         self.env[0] = product
+        for number, slot in self.slots.items():
+            self.env[number] = b.load(self.env[number].type, slot)
+            self.widen(number)
         for number in range(1, len(self.kernel.insts)):
             self.emit(number)
         self.env, self.wide, self.places, self.lanes = saved
@@ -88,37 +110,61 @@ def emit_product(
     ]
     spec = contraction(dtype, (kernel.rows, kernel.inner, kernel.columns), kernel.strides)
     scratch = args[-1] if kernel.has_scratch else None
-    operands = pointers[0], pointers[1]
-    if epilogue.sums is None:
-        emitter = Emitter(b, spec, operands, scratch, epilogue.element)
-    else:
-        emitter = TileEmitter(b, spec, operands, scratch, epilogue.element)
-        emitter.sums = epilogue.sums
+    emitter = (Emitter if epilogue.sums is None else TileEmitter)(
+        b, spec, (pointers[0], pointers[1]), scratch, epilogue.element
+    )
+    follow(emitter, epilogue)
     emitter.run((0, spec.m))
 
 
+def follow(emitter: Emitter, epilogue: EpilogueEmitter) -> None:
+    """Connect the loops of a product with what follows it."""
+    if isinstance(emitter, TileEmitter):
+        emitter.finishing = epilogue
+
+
 class TileEmitter(Emitter):
-    """Finishes a tile in a loop over its vectors: an epilogue that is long is emitted once.
+    """Finishes a tile in a function of its own: an epilogue that is long is emitted once.
 
-    Repeated for each accumulator it would take more time to compile than it saves.
-
-    Attributes:
-        sums: memory for the accumulators of a tile.
+    Repeated for each accumulator it would take more time to compile than it saves; and what LLVM
+    keeps in registers for it, constants above all, must not take those of the accumulators.
     """
 
-    sums: Val
+    finishing: EpilogueEmitter
 
     def _finish(self, sums: Sequence[Val], row: Val, height: int, panel: _Panel) -> None:
         b, lanes, element = self.b, self.plan.lanes, self.spec.element
+        memory, epilogue = self.finishing.sums, self.finishing
+        assert memory is not None
         for number, value in enumerate(sums):
-            b.store(value, b.at(element, self.sums, number * lanes))
+            b.store(value, b.at(element, memory, number * lanes))
+        batch = [epilogue.index[dim] for dim in range(len(epilogue.batch))]
+        passed = [*epilogue.args, *epilogue.slots.values(), memory, row, panel.col, *batch]
+        name = f"{b.name}_{height}x{panel.width}" + (f"_{panel.tail}" if panel.tail else "")
+        if name not in b.module.functions:
+            parameters = [(value.type, f"p{i}") for i, value in enumerate(passed)]
+            with FunctionBuilder(b.module, name, parameters, internal=True) as f:
+                self._define(f, height, panel)
+                f.ret()
+        b.call(name, "void", *passed)
+
+    def _define(self, b: FunctionBuilder, height: int, panel: _Panel) -> None:
+        """What follows the product, for a tile whose sums are in memory."""
+        caller, lanes = self.finishing, self.plan.lanes
+        count = len(caller.args)
+        epilogue = EpilogueEmitter(b, caller.contract, b.args[:count])
+        slots, rest = b.args[count:][: len(caller.slots)], b.args[count + len(caller.slots) :]
+        memory, row, column, *batch = rest
+        epilogue.take_over(caller, slots)
+        for dim, index in enumerate(batch):
+            epilogue.enter(dim, index)
         width = panel.width * lanes
 
-        def finish(i: Val, column: Val, mask: Val | None, count: int) -> None:
-            at = b.add(b.mul(i, width), column)
-            value = b.load(self.type, b.at(element, self.sums, at))
-            place = Position(b.add(row, i), b.add(panel.col, column), i64(0), mask, count)
-            self.epilogue(b, value, place)
+        def finish(i: Val, at: Val, mask: Val | None, used: int) -> None:
+            place = b.at(self.spec.element, memory, b.add(b.mul(i, width), at))
+            value = b.load(self.type, place)
+            position = Position(b.add(row, i), b.add(column, at), i64(0), mask, used)
+            epilogue.element(b, value, position)
 
         whole = panel.width - 1 if panel.tail else panel.width
         with b.loop(0, height) as rows:

@@ -1,7 +1,7 @@
 """Emission of contractions over axes: a tile of accumulators around loops over the inner axes.
 
-Every element is summed in the order of the inner axes (of dot products, lane by lane): the result
-depends on neither tiles nor threads.
+Every element is summed in the order of the inner axes (of dot products, lane by lane and block by
+block): the result depends on neither tiles nor threads.
 
 Reference: J. Zhang, F. Franchetti and T. M. Low, "High performance zero-memory overhead direct
 convolutions", 2018.
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 from lucid.codegen import costs, lowering, memory
@@ -19,6 +19,7 @@ from lucid.codegen.axes import unrolled
 from lucid.codegen.insts import InstEmitter
 from lucid.codegen.kernel import AxesKernel
 from lucid.codegen.llvm import FunctionBuilder, Val, const, const_lanes, i64, vector
+from lucid.ir.strides import contiguous_strides
 
 Pair = tuple[Val, Val]
 
@@ -36,6 +37,12 @@ class _Column:
     offset: int
     places: tuple[tuple[int, int], ...]
     mask: Val | None
+
+
+def _places(number: int, row: int, columns: Sequence[_Column]) -> tuple[tuple[int, int], ...]:
+    """Index within the tile of an accumulator along each loop that isn't at its first one."""
+    i, column = divmod(number, len(columns))
+    return (((row, i),) if i else ()) + columns[column].places
 
 
 def emit_axes(
@@ -65,6 +72,7 @@ class AxesEmitter(InstEmitter):
         self.element = lowering.MEMORY[self.dtype]
         self.type = vector(self.element, kernel.lanes)
         self.dots = kernel.vector < 0 and kernel.lanes > 1
+        self.inner = kernel.inner
         self.cut: tuple[int, Val, Val] | None = None  # a loop, and the part of it to go through
         work = sum(costs.cost_of(inst.op) for inst in kernel.body.insts[1:] if not inst.has_address)
         self.sums: Val | None = None
@@ -77,7 +85,20 @@ class AxesEmitter(InstEmitter):
             self.b.at(self.element, self.args[number], offset)
             for number, offset in zip(self.product.operands, self.product.offsets, strict=True)
         ]
-        self._loops(0, (pointers[0], pointers[1]), ())
+        self._blocks((pointers[0], pointers[1]))
+
+    def _blocks(self, pointers: Pair) -> None:
+        """All tiles, for one block of the first inner axis after the other."""
+        block = self.product.block
+        if not block:
+            self._loops(0, pointers, ())
+            return
+        axis = self.inner[0]
+        self.inner = (replace(axis, size=block), *self.inner[1:])
+        with self.b.loop(0, axis.size, block) as loop:
+            self.is_first = self.b.eq(loop.index, 0)
+            self.is_last = self.b.eq(loop.index, axis.size - block)
+            self._loops(0, self._step_from(pointers, loop.index, (axis.a, axis.b)), ())
 
     def _prepare(self) -> None:
         """Emit what is the same for all elements."""
@@ -151,15 +172,30 @@ class AxesEmitter(InstEmitter):
         rows = [i * loops[row].a if i else 0 for i in range(height)]
         columns = self._columns([n for n in tiled if n != row], extents)
         sums = [const(self.type, 0)] * (height * len(columns))
-        self.unrolled = unrolled(self.product.inner, len(sums))
+        self.unrolled = unrolled(self.inner, len(sums))
         sums = self._sum(0, sums, pointers, (rows, columns))
-        if self.sums is None:
-            for number, value in enumerate(sums):
-                i, column = number // len(columns), columns[number % len(columns)]
-                places = (((row, i),) if i else ()) + column.places
-                self._finish(value, [(n, i64(at)) for n, at in places], column.mask)
+        if self.product.block:
+            sums = self._added_up(sums, row, columns)
+            with self.b.if_(self.is_last):
+                self._finish_all(sums, row, columns)
         else:
-            self._finish_from_memory(sums, row, columns)
+            self._finish_all(sums, row, columns)
+
+    def _added_up(self, sums: Sequence[Val], row: int, columns: Sequence[_Column]) -> list[Val]:
+        """Dot products folded, and added to those of earlier blocks, which wait in memory."""
+        b, strides = self.b, contiguous_strides(self.kernel.sizes)
+        start = self.args[-1]
+        for level, stride in enumerate(strides):
+            start = b.at(self.element, start, self._times(self.index[level], stride))
+        result = []
+        for number, value in enumerate(sums):
+            offset = sum(at * strides[n] for n, at in _places(number, row, columns))
+            pointer = b.at(self.element, start, offset)
+            before = b.load(self.element, pointer)
+            before = b.select(self.is_first, const(self.element, 0), before)
+            result.append(b.add(before, b.reduce(value, b.add)))
+            b.store(result[-1], pointer)
+        return result
 
     def _columns(self, tiled: Sequence[int], extents: tuple[int, ...]) -> list[_Column]:
         """All columns of a tile, along the lanes vector by vector."""
@@ -193,7 +229,7 @@ class AxesEmitter(InstEmitter):
         tile: tuple[Sequence[int], Sequence[_Column]],
     ) -> list[Val]:
         """The sums after the inner axes from `level` on."""
-        inner = self.product.inner
+        inner = self.inner
         if level == len(inner):
             return self._round(sums, pointers, tile, None)
         axis = inner[level]
@@ -230,13 +266,13 @@ class AxesEmitter(InstEmitter):
         def left(i: int) -> Val:
             pointer = self.b.at(self.element, pointers[0], rows[i])
             if self.dots:
-                return self._vector(pointer, self.product.inner[-1].a, mask)
+                return self._vector(pointer, self.inner[-1].a, mask)
             return self.b.splat(self.b.load(self.element, pointer), self.product.lanes)
 
         def right(j: int) -> Val:
             pointer = self.b.at(self.element, pointers[1], columns[j].offset)
             if self.dots:
-                return self._vector(pointer, self.product.inner[-1].b, mask)
+                return self._vector(pointer, self.inner[-1].b, mask)
             if self.product.vector < 0:
                 return self.b.load(self.element, pointer)
             stride = self.product.loops[self.product.vector].b
@@ -259,12 +295,21 @@ class AxesEmitter(InstEmitter):
 
     # Results ------------------------------------------------------------------------------
 
+    def _finish_all(self, sums: Sequence[Val], row: int, columns: Sequence[_Column]) -> None:
+        if self.sums is not None:
+            self._finish_from_memory(sums, row, columns)
+            return
+        for number, value in enumerate(sums):
+            places = _places(number, row, columns)
+            mask = columns[number % len(columns)].mask
+            self._finish(value, [(n, i64(at)) for n, at in places], mask)
+
     def _finish(self, value: Val, places: Sequence[tuple[int, Val]], mask: Val | None) -> None:
         """Everything that follows for the lanes of `value`, `places` further than the tile."""
         saved = dict(self.env), dict(self.wide), dict(self.places), dict(self.index)
         for dim, index in places:
             self.enter(dim, index)
-        if self.dots:
+        if self.dots and value.lanes > 1:
             value = self.b.reduce(value, self.b.add)
         self.mask, self.lanes = mask, value.lanes
         self.env[0] = value
@@ -278,14 +323,14 @@ class AxesEmitter(InstEmitter):
     ) -> None:
         """Finish in a loop over the rows: what is long and emitted for each takes too long."""
         assert self.sums is not None
-        b, lanes = self.b, self.product.lanes
+        b, lanes = self.b, sums[0].lanes
         for number, value in enumerate(sums):
             b.store(value, b.at(self.element, self.sums, number * lanes))
         with b.loop(0, len(sums) // len(columns)) as rows:
             first = b.mul(rows.index, len(columns))
             for number, column in enumerate(columns):
                 at = b.mul(b.add(first, number), lanes)
-                value = b.load(self.type, b.at(self.element, self.sums, at))
+                value = b.load(sums[0].type, b.at(self.element, self.sums, at))
                 places = [(n, i64(index)) for n, index in column.places]
                 if row >= 0:
                     places.append((row, rows.index))

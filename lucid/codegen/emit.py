@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from lucid.codegen import lowering
 from lucid.codegen.hosts import HostCalls
-from lucid.codegen.items import Buffer
 from lucid.codegen.kernel import CheckKernel, HostKernel
 from lucid.codegen.llvm import FunctionBuilder, Module, Val, const
+from lucid.codegen.regions import Buffer
 from lucid.codegen.schedule import Program
 from lucid.codegen.target import Target
 from lucid.codegen.tasks import Caller, define_kernel, parts_of
@@ -84,7 +84,7 @@ def emit_program(program: Program, target: Target) -> Emitted:
             if isinstance(step.kernel, CheckKernel):
                 checks += 1
                 args = [slots.record, const("i64", checks), *args]
-            caller.call(name, step.kernel, args, ahead >= WAKE_SECONDS)
+            caller.call(name, step.kernel, args, cost, ahead >= WAKE_SECONDS)
             ahead -= cost if several else 0.0
             if isinstance(step.kernel, CheckKernel):
                 with b.if_(b.ne(b.load("i64", slots.record), 0)):

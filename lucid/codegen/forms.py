@@ -217,3 +217,16 @@ def radix(index: Form, sizes: Mapping[int, int]) -> list[int] | None:
         result.append(dim)
         expected *= sizes[dim]
     return result
+
+
+def slabs(shape: Shape, low: Shape, inner: Shape) -> list[tuple[Shape, Shape]]:
+    """The border of a padded array as disjoint boxes: starts and shapes."""
+    found: list[tuple[Shape, Shape]] = []
+    for axis, size in enumerate(shape):
+        before, after = low[:axis], shape[axis + 1 :]
+        stop = low[axis] + inner[axis]
+        for start, count in ((0, low[axis]), (stop, size - stop)):
+            if count:
+                starts = (*before, start, *(0 for _ in after))
+                found.append((starts, (*inner[:axis], count, *after)))
+    return found

@@ -18,6 +18,7 @@ from lucid.codegen.forms import (
     PartialForms,
     SplitNeeded,
     broadcast_forms,
+    dot,
     form,
     fresh_dim,
     pull,
@@ -28,6 +29,7 @@ from lucid.codegen.forms import (
 from lucid.codegen.groups import Group, bits_of, kind_of, match_radix, reduced_axes
 from lucid.codegen.items import Item, ItemList, is_reduction
 from lucid.ir.graph import Node, Value
+from lucid.ir.strides import contiguous_strides
 from lucid.ir.types import Shape
 
 # Ops that read their operands at other places than that of the element that they compute.
@@ -182,7 +184,7 @@ class Fusion:
             try:
                 return self._join_reduction(item, group) if reduces else self._join(item, group)
             except SplitNeeded as needed:
-                if group.kind == "contract":
+                if not group.can_split:
                     return False
                 group.split(needed.dim, needed.inner)
 
@@ -305,6 +307,18 @@ class Fusion:
             read = self.operand_forms_of(operand, forms, group)
             if read != group.forms[producer]:
                 return False
+        return not group.cuts or self._walks_without_gaps(item, forms, group)
+
+    def _walks_without_gaps(self, item: Item, forms: Forms, group: Group) -> bool:
+        """Whether all that an item may access keeps the parts of a product's dims together."""
+        strides = contiguous_strides(item.shape) if item.region is None else item.region.strides
+        if len(forms) == len(strides) and group.has_gaps(dot(forms, strides)):
+            return False
+        for operand in item.operands:
+            read = self.operand_forms_of(operand, forms, group)
+            strides = self.source.layout(self.source.base(operand)).strides
+            if read is None or group.has_gaps(dot(read, strides)):
+                return False
         return True
 
     def operand_forms_of(self, operand: Value, forms: Forms, group: Group) -> Forms | None:
@@ -330,7 +344,7 @@ class Fusion:
                 return self._merge(item, group, other)
             except SplitNeeded as needed:
                 owner = group if needed.dim in group.sizes else other
-                if owner.kind == "contract":
+                if not owner.can_split:
                     return False
                 owner.split(needed.dim, needed.inner)
 

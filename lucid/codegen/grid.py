@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from math import ceil
 
 from lucid.codegen import lowering
-from lucid.codegen.contract import EpilogueEmitter, TileEmitter, emit_product
+from lucid.codegen.contract import EpilogueEmitter, TileEmitter, emit_product, follow
 from lucid.codegen.contraction import Contraction, plan, scratch_bytes
 from lucid.codegen.gemm import Emitter, Epilogue
 from lucid.codegen.kernel import ContractKernel, Grid
@@ -35,9 +35,10 @@ def emit_grid(b: FunctionBuilder, kernel: ContractKernel, args: Sequence[Val], p
     row, column = _split(b, rest, columns)
     _enter_batch(b, kernel, epilogue, batch)
     emitter = _grid_emitter(b, kernel, args, epilogue, batch)
-    emitter.run_part(
-        _range(b, row, grid.size[1], kernel.rows), _range(b, column, grid.size[2], kernel.columns)
-    )
+    own = _range(b, column, grid.size[2], kernel.columns)
+    if emitter.plan.pack_b and not grid.packs[1]:
+        emitter.pack_columns(*own)
+    emitter.run_part(_range(b, row, grid.size[1], kernel.rows), own)
 
 
 def emit_packing(
@@ -146,11 +147,10 @@ def _grid_emitter(
     if kernel.has_scratch:
         own = product_scratch(plan(spec, b.target))
         scratch = b.at("i8", args[-1], b.mul(batch, own))
-    operands = pointers[0], pointers[1]
-    if epilogue.sums is None:
-        return GridEmitter(b, spec, operands, scratch, epilogue.element)
-    emitter = GridTileEmitter(b, spec, operands, scratch, epilogue.element)
-    emitter.sums = epilogue.sums
+    emitter = (GridEmitter if epilogue.sums is None else GridTileEmitter)(
+        b, spec, (pointers[0], pointers[1]), scratch, epilogue.element
+    )
+    follow(emitter, epilogue)
     return emitter
 
 
@@ -236,7 +236,11 @@ class GridEmitter(Emitter):
         """Copy some panels of columns of B."""
         b, p, spec = self.b, self.plan, self.spec
         size = ceil(ceil(spec.n / p.panel) / pieces) * p.panel
-        low, high = _range(b, piece, size, spec.n)
+        self.pack_columns(*_range(b, piece, size, spec.n))
+
+    def pack_columns(self, low: Val, high: Val) -> None:
+        """Copy panels of columns of B."""
+        b, p, spec = self.b, self.plan, self.spec
         full = spec.n - spec.n % p.panel
         if full:
             with b.loop(low, high if full == spec.n else smaller(b, high, full), p.panel) as loop:

@@ -19,6 +19,7 @@ class Group:
         reduced: the dims over which the group's reductions go.
         forms: for each item the indices of its element; for reductions those of the result.
         stages: how many reductions, one waiting for the other, come before an item's value.
+        cuts: pairs of dims, an outer and an inner one, that were one dim of a product.
         closed: nothing may join.
     """
 
@@ -31,6 +32,7 @@ class Group:
         self.forms: dict[Item, Forms] = {}
         self.operand_forms: dict[Item, Forms] = {}
         self.stages: dict[Item, int] = {}
+        self.cuts: list[tuple[int, int]] = []
         self.closed = kind == "opaque"
         self.cost = 0
 
@@ -43,6 +45,9 @@ class Group:
             sizes.update({outer: count, low: inner} if name == dim else {name: size})
         self.sizes = {name: size for name, size in sizes.items() if size != 1}
         single = [name for name, size in sizes.items() if size == 1]
+        if self.kind == "contract":
+            self.cuts = [(low if a == dim else a, outer if b == dim else b) for a, b in self.cuts]
+            self.cuts.append((outer, low))
 
         def cut(forms: Forms) -> Forms:
             done = (f.split(dim, outer, low, inner) for f in forms)
@@ -52,6 +57,18 @@ class Group:
         self.operand_forms = {item: cut(forms) for item, forms in self.operand_forms.items()}
         if dim in self.reduced:
             self.reduced = self.reduced - {dim} | ({outer, low} & set(self.sizes))
+
+    @property
+    def can_split(self) -> bool:
+        """Whether dims may be cut: those of a matrix product may, if they can be joined again."""
+        return self.kind != "contract" or self.items[0].op == "matmul"
+
+    def has_gaps(self, address: Form) -> bool:
+        """Whether an access doesn't walk through the parts of a cut dim as through one dim."""
+        return any(
+            address.coefficient(outer) != address.coefficient(inner) * self.sizes[inner]
+            for outer, inner in self.cuts
+        )
 
     def rename(self, names: dict[int, int]) -> None:
         def renamed(table: dict[Item, Forms]) -> dict[Item, Forms]:

@@ -29,8 +29,8 @@ class HostCalls:
             args: what the call reads, then what it fills.
         """
         b = self._b
-        for number, arg in enumerate(args):
-            b.store(arg, b.at("ptr", self._places, number))
+        for place, arg in enumerate(args):
+            b.store(arg, b.at("ptr", self._places, place))
         function = b.load("ptr", slot)
         number = const("i64", self._count)
         self._count += 1

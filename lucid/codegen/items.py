@@ -13,7 +13,9 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 from lucid.codegen import costs
+from lucid.codegen.forms import slabs
 from lucid.codegen.lowering import RULES
+from lucid.codegen.regions import Buffer, Layout, Region
 from lucid.ir.graph import Graph, Node, Value
 from lucid.ir.strides import (
     Strides,
@@ -23,34 +25,6 @@ from lucid.ir.strides import (
     window_strides,
 )
 from lucid.ir.types import DType, Shape
-
-
-@dataclass(eq=False, slots=True)
-class Buffer:
-    """Memory of one dtype.
-
-    Attributes:
-        kind: "input", "output" (a slot of the table) or "temp" (in the arena).
-        index: number of the input or output; of a temp its serial number.
-        size: elements; for inputs as many as their strides span.
-    """
-
-    kind: str
-    index: int
-    dtype: DType
-    size: int
-
-    def __str__(self) -> str:
-        return f"{self.kind}{self.index}"
-
-
-@dataclass(frozen=True, slots=True)
-class Region:
-    """A strided part of a buffer; offset and strides in elements."""
-
-    buffer: Buffer
-    offset: int
-    strides: Strides
 
 
 @dataclass(eq=False, slots=True)
@@ -84,15 +58,6 @@ class Item:
     def __str__(self) -> str:
         name = self.op if self.region is None else f"{self.op} -> {self.region.buffer}"
         return f"{name}{list(self.shape)}"
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """How a value is read: strides over its axes, in the home of `base`."""
-
-    base: Value
-    offset: int
-    strides: Strides
 
 
 INLINE = ("constant", "iota")
@@ -516,16 +481,3 @@ _ASSEMBLED = {
     "pad": ItemList._add_pad,
     "update_slice": ItemList._add_update_slice,
 }
-
-
-def slabs(shape: Shape, low: Shape, inner: Shape) -> list[tuple[Shape, Shape]]:
-    """The border of a padded array as disjoint boxes: starts and shapes."""
-    found: list[tuple[Shape, Shape]] = []
-    for axis, size in enumerate(shape):
-        before, after = low[:axis], shape[axis + 1 :]
-        stop = low[axis] + inner[axis]
-        for start, count in ((0, low[axis]), (stop, size - stop)):
-            if count:
-                starts = (*before, start, *(0 for _ in after))
-                found.append((starts, (*inner[:axis], count, *after)))
-    return found

@@ -194,7 +194,7 @@ class Grid:
             batch indices are together.
         counts: parts along batch, rows, columns.
         packs: parts of the copying of the operands that comes first, of each product; 0 for an
-            operand that is read where it lies. (0, 0) too where each part copies for itself.
+            operand that is read where it lies, or of which each part copies what it needs alone.
     """
 
     size: tuple[int, int, int]
@@ -281,6 +281,8 @@ class AxesKernel:
         inner: axes that are summed over, outermost first.
         vector: position in `loops` of the axis of the lanes; -1 when it is the last inner one.
         operands: numbers of the arguments that a and b are. `offsets`: where they begin.
+        block: elements of the first inner axis that all tiles go through before the next ones,
+            while sums wait in the last argument; 0 for all of them at once.
         parts: what threads share; None if the product is too small.
     """
 
@@ -292,6 +294,7 @@ class AxesKernel:
     lanes: int
     operands: tuple[int, int]
     offsets: tuple[int, int]
+    block: int = 0
     parts: Parts | None = None
 
     def __str__(self) -> str:
@@ -301,7 +304,8 @@ class AxesKernel:
             tile = f" step {step}" if step > 1 else ""
             lines.append(f"  {axis.kind} i{number} in {axis.size}{tile}{lanes}")
         for number, axis in enumerate(self.inner):
-            lines.append(f"  inner k{number} in {axis.size}")
+            block = f" in blocks of {self.block}" if self.block and not number else ""
+            lines.append(f"  inner k{number} in {axis.size}{block}")
         for operand, offset, name in zip(self.operands, self.offsets, "ab", strict=True):
             terms = [f"i{n}*{getattr(axis, name)}" for n, axis in enumerate(self.loops)]
             terms += [f"k{n}*{getattr(axis, name)}" for n, axis in enumerate(self.inner)]

@@ -14,8 +14,8 @@ from lucid.codegen import costs
 from lucid.codegen.build import Builder
 from lucid.codegen.fuse import Fusion
 from lucid.codegen.groups import Group
-from lucid.codegen.items import Buffer, Region
 from lucid.codegen.kernel import Inst
+from lucid.codegen.regions import Buffer, Region
 from lucid.codegen.target import Target
 from lucid.ir.graph import Value
 from lucid.ir.strides import Strides, contiguous_strides, is_contiguous
@@ -193,13 +193,13 @@ class _Layouts:
             if inst.op == "write":
                 serial |= varies[inst.operands[0]]
         work = prod(group.sizes.values())
-        costs = [
+        times = [
             sum(access_cost(inst, dim, varies) for inst in insts)
             * max(1.0, costs.LINES / group.sizes[dim])
             for dim in group.sizes
             if dim not in serial
         ]
-        return work * min(costs, default=costs.LINES * costs.ADJACENT)
+        return work * min(times, default=costs.LINES * costs.ADJACENT)
 
 
 def access_cost(inst: Inst, dim: int, varies: Sequence[frozenset[int]]) -> float:

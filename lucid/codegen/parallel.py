@@ -15,8 +15,6 @@ from math import ceil, prod
 
 from lucid.codegen.blocks import blocked
 from lucid.codegen.contraction import Plan, aligned_bytes, plan, scratch_bytes
-from lucid.codegen.timing import axes_seconds, contract_seconds, loop_seconds
-from lucid.codegen.items import Buffer
 from lucid.codegen.kernel import (
     EFFECTS,
     AxesKernel,
@@ -28,17 +26,22 @@ from lucid.codegen.kernel import (
     Parts,
 )
 from lucid.codegen.products import contraction
+from lucid.codegen.regions import Buffer
 from lucid.codegen.sweep import ROWS, is_swept
 from lucid.codegen.target import ELEMENT_BYTES, Target
+from lucid.codegen.timing import axes_seconds, contract_seconds, loop_seconds
 from lucid.ir.types import DType
 
-# Handing work over and waiting for it takes about a microsecond.
-WORTH_SECONDS = 8e-6
+# Handing work over takes less than a microsecond, but what one processor wrote comes to another at
+# some 40 GB/s, and both must have time.
+WORTH_SECONDS = 15e-6
 PART_SECONDS = 8e-6
 LEAST_PARTS, MOST_PARTS = 4, 64
 # Large products stream their operands for each part: parts of them should not be small.
 PRODUCT_PART_SECONDS = 150e-6
 SMALL_OPERAND_BYTES = 256 * 1024
+# In longer products a packed B is made by parts of their own, and read by all.
+PACK_APART_SECONDS = 60e-6
 _PACK_PART_BYTES = 64 * 1024
 # A sweep over rows wants this many vectors of columns at once.
 _SWEPT_VECTORS = 16
@@ -143,11 +146,15 @@ def grid_of(kernel: ContractKernel, target: Target) -> Grid | None:
     p = plan_of(kernel, target)
     if _is_large(p):
         wanted = min(wanted, max(LEAST_PARTS, round(cost / PRODUCT_PART_SECONDS)))
-    rows, columns = _cut_matrix(p, ceil(wanted / batch))
+    rows, columns = _cut_matrix(
+        p, ceil(wanted / batch), by_columns=_is_large(p) or (p.pack_b and cost < PACK_APART_SECONDS)
+    )
     counts = batch, ceil(kernel.rows / rows), ceil(kernel.columns / columns)
     if prod(counts) < 2:
         return None
     packs = (0, 0) if counts[1:] == (1, 1) else _packs(p)
+    if counts[1] == 1:
+        packs = packs[0], 0
     return Grid((1, rows, columns), counts, packs)
 
 
@@ -184,12 +191,16 @@ def _is_large(p: Plan) -> bool:
     return p.spec.k * p.spec.n * ELEMENT_BYTES[p.spec.element] > SMALL_OPERAND_BYTES
 
 
-def _cut_matrix(p: Plan, wanted: int) -> tuple[int, int]:
-    """Rows and columns of a part; multiples of the tile's."""
+def _cut_matrix(p: Plan, wanted: int, *, by_columns: bool) -> tuple[int, int]:
+    """Rows and columns of a part; multiples of the tile's.
+
+    Args:
+        by_columns: cut columns first. What must be packed of B then belongs to one part.
+    """
     spec = p.spec
     height, width = (4, 4) if p.dots else (p.height, p.panel)
     tiles = [ceil(spec.m / height), ceil(spec.n / width)]
-    first = int(_is_large(p) or tiles[0] < tiles[1] < wanted or tiles[0] == 1)
+    first = int((by_columns and tiles[1] > 1) or tiles[0] < tiles[1] < wanted or tiles[0] == 1)
     counts = [1, 1]
     counts[first] = min(tiles[first], wanted)
     counts[1 - first] = min(tiles[1 - first], ceil(wanted / counts[first]))

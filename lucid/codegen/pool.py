@@ -5,7 +5,8 @@ The state is one block of memory, a cache line or two for each thing that is wri
     0    word: chunks << 40 | claimed from the back << 20 | claimed from the front
     8    function of the region, void (frame, chunk);  16  its frame
     128  chunks that are done
-    256  1 while a region runs;  264  worker threads
+    256  1 while a region runs;  264  worker threads;  272  how many of the next regions the caller
+         shall run alone;  280  how many it will be after the next stall
     384  1 when the workers shall leave
     512  for each worker, 128 bytes apart: 1 while it is parked, and its lock
 
@@ -14,6 +15,9 @@ thread wrote in one region it mostly finds in its own cache in the next one. Eve
 every chunk, so a thread that loses its processor holds up no more than the chunk that it is at.
 A claim is valid only with the number of chunks that was in the same word: a late worker does no
 harm. Workers spin for a while after a region, then park in a lock of CPython, which needs no GIL.
+
+A caller that waits for a chunk much longer than the chunk can take has lost a worker to another
+process: a stall. It then runs some regions alone, the more the more often that happens.
 """
 
 from __future__ import annotations
@@ -25,8 +29,7 @@ LINE = 128
 FUNCTION, FRAME, DONE, BUSY, WORKERS, STOP, FIRST_WORKER = 8, 16, 128, 256, 264, 384, 512
 PARKED, LOCK = 0, 8
 MOST_CHUNKS = 1 << 18
-# Rounds of waiting after which the caller offers its processor to the worker that it waits for.
-_PATIENCE = 10_000
+LEAST_ALONE, MOST_ALONE = 64, 4096
 
 
 def state_bytes(workers: int) -> int:
@@ -37,14 +40,16 @@ def state_bytes(workers: int) -> int:
 def pool_text(target: Target) -> str:
     """IR of the pool.
 
-    `lucid_run(pool, function, frame, chunks, wake)` runs a region and returns when it is done; all
-    of it in the calling thread where another region runs already. `lucid_work(pool, number, spins)`
-    is the life of a worker, `lucid_wake(pool)` wakes the parked ones.
+    `lucid_run(pool, function, frame, chunks, wake, patience)` runs a region and returns when it is
+    done; all of it in the calling thread where another region runs already. After `patience` rounds
+    of waiting it offers its processor to others. `lucid_work(pool, number, spins)` is the life of a
+    worker, `lucid_wake(pool)` wakes the parked ones.
     """
     arm = target.triple.startswith(("aarch64", "arm64"))
     hint = "llvm.aarch64.hint(i32 1)" if arm else "llvm.x86.sse2.pause()"
     declared = "llvm.aarch64.hint(i32)" if arm else "llvm.x86.sse2.pause()"
-    text = _TEXT.replace("PAUSE", f"call void @{hint}").replace("PATIENCE", str(_PATIENCE))
+    text = _TEXT.replace("PAUSE", f"call void @{hint}")
+    text = text.replace("MOST_ALONE", str(MOST_ALONE)).replace("LEAST_ALONE", str(LEAST_ALONE))
     return f'target triple = "{target.triple}"\ndeclare void @{declared}\n{text}'
 
 
@@ -122,7 +127,8 @@ out:
   ret void
 }
 
-define void @lucid_run(ptr %pool, ptr %function, ptr %frame, i64 %chunks, i64 %wake) nounwind {
+define void @lucid_run(ptr %pool, ptr %function, ptr %frame, i64 %chunks, i64 %wake,
+                       i64 %patience) nounwind {
 entry:
   %pb = getelementptr i8, ptr %pool, i64 256
   %pw = getelementptr i8, ptr %pool, i64 264
@@ -130,12 +136,23 @@ entry:
   %pr = getelementptr i8, ptr %pool, i64 16
   %pd = getelementptr i8, ptr %pool, i64 128
   %workers = load atomic i64, ptr %pw monotonic, align 8
+  %ph = getelementptr i8, ptr %pool, i64 272
+  %pn = getelementptr i8, ptr %pool, i64 280
   %alone = icmp eq i64 %workers, 0
   br i1 %alone, label %serial, label %enter
 enter:
   %swap = cmpxchg ptr %pb, i64 0, i64 1 acquire monotonic
   %mine = extractvalue {i64, i1} %swap, 1
-  br i1 %mine, label %publish, label %serial
+  br i1 %mine, label %entered, label %serial
+entered:
+  %held = load i64, ptr %ph, align 8
+  %is.held = icmp ne i64 %held, 0
+  br i1 %is.held, label %keep, label %publish
+keep:
+  %held1 = sub i64 %held, 1
+  store i64 %held1, ptr %ph, align 8
+  store atomic i64 0, ptr %pb release, align 8
+  br label %serial
 publish:
   store ptr %function, ptr %pf, align 8
   store ptr %frame, ptr %pr, align 8
@@ -152,21 +169,34 @@ join:
   call void @claim(ptr %pool, i64 1, i1 false)
   br label %wait
 wait:
-  %c = phi i64 [0, %join], [%c1, %spin], [0, %offer]
+  %c = phi i64 [0, %join], [%c1, %spin], [%c2, %offer]
   %done = load atomic i64, ptr %pd acquire, align 64
   %all = icmp eq i64 %done, %chunks
   br i1 %all, label %leave, label %spin0
 spin0:
-  %far = icmp ugt i64 %c, PATIENCE
+  %far = icmp ugt i64 %c, %patience
   br i1 %far, label %offer, label %spin
 spin:
   PAUSE
   %c1 = add i64 %c, 1
   br label %wait
 offer:
+  %c2 = add i64 %patience, 1
   %ignored = call i32 @lucid_yield()
   br label %wait
 leave:
+  %stalled = icmp ugt i64 %c, %patience
+  %next = load i64, ptr %pn, align 8
+  %held.new = select i1 %stalled, i64 %next, i64 0
+  store i64 %held.new, ptr %ph, align 8
+  %more.alone = shl i64 %next, 2
+  %less.alone = sub i64 %next, 1
+  %next1 = select i1 %stalled, i64 %more.alone, i64 %less.alone
+  %high = icmp ugt i64 %next1, MOST_ALONE
+  %next2 = select i1 %high, i64 MOST_ALONE, i64 %next1
+  %low = icmp slt i64 %next2, LEAST_ALONE
+  %next3 = select i1 %low, i64 LEAST_ALONE, i64 %next2
+  store i64 %next3, ptr %pn, align 8
   store atomic i64 0, ptr %pb release, align 8
   ret void
 serial:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lucid.codegen.axes import choose_blocking
+from lucid.codegen.axes import choose_blocking, inner_block
 from lucid.codegen.forms import Form, Forms, form
 from lucid.codegen.gemm import Contraction
-from lucid.codegen.items import Item, Layout
+from lucid.codegen.items import Item
 from lucid.codegen.kernel import AxesKernel, Axis, ContractKernel, Inst, LoopKernel
 from lucid.codegen.lowering import ELEMENTS
 from lucid.codegen.nest import analyze, dropped, forms_of, renamed, without_dim
+from lucid.codegen.regions import Layout
 from lucid.codegen.target import Target
 from lucid.ir.ops.contraction import split_indices
 from lucid.ir.types import DType
@@ -102,6 +103,25 @@ class Product:
         )
 
 
+def join_parts(
+    index: Form, insts: list[Inst], sizes: dict[int, int]
+) -> tuple[int, tuple[tuple[int, int], ...], list[Inst]]:
+    """Make the parts of a dim one again, as far as all instructions walk through them as one.
+
+    Returns the dim, -1 for one element; the terms of the parts outside of it; the instructions.
+    """
+    if not index.terms:
+        return -1, (), insts
+    (*outer, (dim, _)) = index.terms
+    while outer and all(
+        f.coefficient(outer[-1][0]) == f.coefficient(dim) * sizes[dim] for f in forms_of(insts)
+    ):
+        part, _ = outer.pop()
+        sizes[dim] *= sizes.pop(part)
+        insts = [without_dim(inst, part) for inst in insts]
+    return dim, tuple(outer), insts
+
+
 def contraction(
     dtype: DType, sizes: tuple[int, int, int], strides: tuple[int, int, int, int]
 ) -> Contraction:
@@ -179,4 +199,5 @@ def axes_kernel(
         blocking.lanes,
         (1, 0) if blocking.swapped else (0, 1),
         offsets[::-1] if blocking.swapped else offsets,
+        inner_block(blocking, args[0].itemsize),
     )

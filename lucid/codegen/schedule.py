@@ -10,18 +10,13 @@ from lucid.codegen.build import Builder
 from lucid.codegen.forms import dot
 from lucid.codegen.fuse import Fusion
 from lucid.codegen.groups import Group
-from lucid.codegen.items import (
-    Buffer,
-    Item,
-    ItemList,
-    Region,
-    is_reduction,
-)
+from lucid.codegen.items import Item, ItemList, is_reduction
 from lucid.codegen.kernel import CheckKernel, HostKernel, Kernel
 from lucid.codegen.layouts import choose_layouts
 from lucid.codegen.legalize import legalize
 from lucid.codegen.lowering import RULES
 from lucid.codegen.parallel import shared
+from lucid.codegen.regions import Buffer, Region
 from lucid.codegen.target import Target
 from lucid.ir.clone import copy_graph
 from lucid.ir.graph import Graph, Node, Value

@@ -26,6 +26,11 @@ from lucid.codegen.loops import LoopEmitter
 from lucid.codegen.lowering import MEMORY
 from lucid.codegen.sweep import SweepEmitter, is_swept
 
+# How long the caller waits for others before it takes their processors for lost: so many times the
+# estimated time of a part, and some more. A round of waiting takes about 25 ns.
+_PATIENCE, _LEAST_PATIENCE = 4.0, 100e-6
+_PAUSE_SECONDS = 25e-9
+
 
 def parts_of(kernel: Kernel) -> Parts | Grid | None:
     """How threads share a kernel's work; None if they don't."""
@@ -117,8 +122,10 @@ class Caller:
         self._pool = pool
         self._frame = b.alloca("ptr", most_args) if most_args else None
 
-    def call(self, name: str, kernel: Kernel, args: Sequence[Val], wake: bool) -> None:
-        """Run a kernel; a region for threads wakes them if told so."""
+    def call(
+        self, name: str, kernel: Kernel, args: Sequence[Val], seconds: float, wake: bool
+    ) -> None:
+        """Run a kernel, which takes about so long; a region for threads wakes them if told so."""
         parts = parts_of(kernel)
         if parts is None:
             self._b.call(name, "void", *args)
@@ -127,15 +134,17 @@ class Caller:
         for number, arg in enumerate(args):
             self._b.store(arg, self._b.at("ptr", self._frame, number))
         if packing_parts(kernel):
-            self._region(_packing(name), packing_parts(kernel), wake)
-        self._region(name, parts.count, wake)
+            self._region(_packing(name), packing_parts(kernel), seconds, wake)
+        self._region(name, parts.count, seconds, wake)
 
-    def _region(self, name: str, parts: int, wake: bool) -> None:
+    def _region(self, name: str, parts: int, seconds: float, wake: bool) -> None:
         b, frame = self._b, self._frame
         assert frame is not None
         if parts == 1:
             b.call(name, "void", frame, const("i64", 0))
             return
         values = (self._pool, Val("ptr", f"@{name}"), frame, const("i64", parts))
-        arguments = ", ".join(map(str, (*values, const("i64", int(wake)))))
+        patience = (_LEAST_PATIENCE + _PATIENCE * seconds / parts) / _PAUSE_SECONDS
+        hints = const("i64", int(wake)), const("i64", int(patience))
+        arguments = ", ".join(map(str, (*values, *hints)))
         b.statement(f"call void {self._entry.name}({arguments})")

@@ -23,7 +23,7 @@ from lucid.ir.types import DType
 
 # Measured on one core of a current server processor; others differ by less than the model errs.
 VECTOR_INSTRUCTIONS = 4.5e9  # per second, of full width
-FLOPS_PER_VECTOR_BYTE = 1.6e9  # of matrix products: per second and byte of the vector width
+FLOPS_PER_VECTOR_BYTE = 2.8e9  # of matrix products: per second and byte of the vector width
 SMALL_TILE_FLOPS = 0.5  # fraction of that where a vector or a tile isn't filled
 CACHE_BYTES = 1 << 20
 CACHE_RATE = 60e9  # bytes per second, up to that size

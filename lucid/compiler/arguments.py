@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from lucid.autograd.hooks import take_hooks
 from lucid.compiler.recorder import Recorder
 from lucid.compiler.scalars import LiveSource
 from lucid.compiler.signature import Call, argument_names, same_view
@@ -122,4 +123,5 @@ class StandIns:
         handle._counter = self._counters.setdefault(tensor._counter, handle._counter)
         handle._requires_grad = tensor.requires_grad
         handle._grad = tensor._grad
+        take_hooks(handle, tensor)
         return handle

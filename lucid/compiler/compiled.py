@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lucid.compiler.plain import LONG_WAY
 from lucid.compiler.signature import Call, changes, describe
 from lucid.compiler.stance import eager_is_forced
 from lucid.ir.errors import ArgumentError, EagerOnlyError, LucidError, OptionError
@@ -72,9 +73,14 @@ class Compiled:
         self.stats = Stats()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        latest = self._latest
+        if latest is not None and not kwargs:
+            result = latest.call_plain(args)
+            if result is not LONG_WAY:
+                self.stats.calls += 1
+                return result
         if self._mode == "eager" or context.recorder is not None or _eager_is_needed():
             return self.__wrapped__(*_as_tensors(args), **_as_tensors(kwargs))
-        latest = self._latest
         if latest is not None and not kwargs and latest.accepts(args):
             call = Call.of_tensors(args)
             if latest.failed_guard(call) is None:

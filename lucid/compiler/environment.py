@@ -59,12 +59,18 @@ class Environment:
         library_objects: objects of the library's own classes, such as optimizers.
     """
 
-    def __init__(self, function: Callable[..., Any], arguments: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        arguments: dict[str, Any],
+        skipped: frozenset[object] = frozenset(),
+    ) -> None:
         self.watches: list[AnyWatch] = []
         self._owners: set[int] = set()  # of the memory of NumPy arrays
         self.library_objects: list[tuple[str, Any]] = []
         self._grown: list[tuple[dict[str, Any], frozenset[str]]] = []
         self._names: dict[int, str] = {}
+        self._skipped = skipped  # code objects that run at every call, and read it anew
         self._keep: list[Any] = []
         self._seen: set[Any] = set()
         self._queue: deque[tuple[str, Any, bool]] = deque()
@@ -292,6 +298,8 @@ class Environment:
 
     def _visit_function(self, function: types.FunctionType) -> None:
         code = function.__code__
+        if code in self._skipped:
+            return
         for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=False):
             try:
                 self._watch(name, cell, None, cell.cell_contents, False, None, code)

@@ -39,7 +39,6 @@ class Gradients:
                 self.others.append((leaf, outcome))
         self.are_promised = bool(self._promised)
         self._executable = executable
-        self._leaves = [leaf for leaf, _ in self._promised]
         self._slots = {outcome.slot for _, outcome in self._promised}
         size = sum(outcome.type.nbytes for _, outcome in self._promised)
         self._is_kept = size <= KEPT_BYTES
@@ -54,16 +53,16 @@ class Gradients:
             pass
         outputs = self._executable.reusable(self._slots)
         batch = Batch(outputs)
-        for _, outcome in self._promised:
+        for leaf, outcome in self._promised:
             array = outputs.arrays[outcome.slot]
             assert array is not None
-            batch.promises.append(Promise(batch, array, outcome.on))
+            batch.promises.append((leaf, Promise(batch, array, outcome.on)))
         return batch
 
     def leave(self, batch: Batch) -> None:
         """Promise the gradients to the leaves; the memory of those before is spare now."""
         with lock:
-            for leaf, promise in zip(self._leaves, batch.promises, strict=True):
+            for leaf, promise in batch.promises:
                 leaf._gradient = promise
             if self._is_kept:
                 before, self._latest = self._latest, batch

@@ -22,20 +22,22 @@ from lucid.compiler.outcomes import (
     storage_of,
     with_copies,
 )
+from lucid.compiler.plain import LONG_WAY, PlainCalls
 from lucid.compiler.results import CompiledBackward, flat_tensors
 from lucid.compiler.scalars import LiveSource
 from lucid.compiler.sharing import Sharing
 from lucid.compiler.signature import Call, Description
+from lucid.compiler.stance import eager_is_forced
 from lucid.compiler.trace import Trace
 from lucid.compiler.tree import map_tree
 from lucid.dtypes import get_default_dtype
 from lucid.ir.errors import LucidError
 from lucid.ir.passes.pipeline import optimize
 from lucid.ir.passes.regions import inline_calls, outline_regions
-from lucid.ir.types import DType, Shape
+from lucid.ir.types import Shape, TensorType
 from lucid.runtime.executable import Executable, compile_graph
 from lucid.tensor.context import context, epoch
-from lucid.tensor.core import TensorCore, of_array
+from lucid.tensor.core import of_array
 from lucid.tensor.storage import Storage
 from lucid.tensor.tensor import Tensor
 
@@ -64,7 +66,8 @@ class Program:
         self.executable = self._compile(trace)
         self.compile_seconds = trace.seconds + self.executable.compile_seconds
         self._epoch = epoch.count
-        self._plain: list[tuple[DType, Shape, Shape]] | None = None
+        self._calls: PlainCalls | None = None
+        self._plain: list[tuple[TensorType, Shape]] | None = None
         self._in_grad_mode = context.grad_enabled
         self._default_dtype = get_default_dtype()
         self._take_guards(trace)
@@ -168,6 +171,55 @@ class Program:
         """Note that calls with plain tensors of the same types are calls of this program."""
         if self._differentiable is None:
             self._plain = call.plain_types(args)
+            if self._plain is not None and self._is_simple():
+                self._calls = self._plain_calls(self._plain)
+
+    def _is_simple(self) -> bool:
+        """Whether a call has nothing to do with gradients or effects but to leave gradients."""
+        rare = (
+            self._pinned,
+            self._found,
+            self._floats,
+            self._guarded,
+            self._grads_read,
+            self._early,
+            self._outer_grads,
+            self._has_effects,
+            self._sharing.writes_arguments,
+        )
+        return not any(rare) and not any(type(target) is int for target, _ in self._counters)
+
+    def _plain_calls(self, types: list[tuple[TensorType, Shape]]) -> PlainCalls:
+        places = {position: number for number, position in self._arguments}
+        return PlainCalls(
+            executable=self.executable,
+            guard=self._guard,
+            values=self._values,
+            arguments=[(*type, places.get(position)) for position, type in enumerate(types)],
+            state=self._state,
+            readers=self._readers,
+            sharing=self._sharing,
+            gradients=self._gradients,
+            counters=self._counters,
+            result=self._result,
+            output_count=self._output_count,
+        )
+
+    def call_plain(self, args: tuple[Any, ...]) -> Any:
+        """The result of a call, or `LONG_WAY` for one that isn't plain."""
+        here = vars(context)  # of this thread; one look instead of four
+        if (
+            self._calls is None
+            or epoch.count != self._epoch
+            or here["grad_enabled"] is not self._in_grad_mode
+            or here["recorder"] is not None
+            or here["levels"]
+            or here["anomaly"] is not None
+            or get_default_dtype() is not self._default_dtype
+            or eager_is_forced()
+        ):
+            return LONG_WAY
+        return self._calls.call(args)
 
     def accepts(self, args: tuple[Any, ...]) -> bool:
         """Whether the arguments are plain tensors that this program was made for: a quick look."""
@@ -176,11 +228,10 @@ class Program:
             return False
         if get_default_dtype() is not self._default_dtype:
             return False
-        for tensor, (dtype, shape, strides) in zip(args, plain, strict=True):
+        for tensor, (type, strides) in zip(args, plain, strict=True):
             if tensor.__class__ is not Tensor:
                 return False
-            type = tensor._type
-            if type.dtype is not dtype or type.shape != shape or tensor._requires_grad:
+            if tensor._type != type or tensor._requires_grad:
                 return False
             array = tensor._array
             if array is None or array.strides != strides:

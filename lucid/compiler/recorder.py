@@ -12,6 +12,7 @@ import numpy as np
 from lucid.autograd.node import AccumulateGrad, Node, sequence_numbers
 from lucid.compiler.cells import ArgumentIsState, Cell, GradUse, ValueGuard, look_of
 from lucid.compiler.environment import Environment, owner_of
+from lucid.compiler.host_recording import HostRecording
 from lucid.compiler.known import known_array
 from lucid.compiler.scalars import LiveScalar, LiveSource, is_live
 from lucid.ir import ops
@@ -34,6 +35,7 @@ class Recorder:
 
     Attributes:
         graph: the nodes so far.
+        hosts: the calls of custom Functions that run in Python.
         cells: buffers met, by storage.
         live: live scalars by source text.
         guards: Python values that the trace looked at.
@@ -45,8 +47,9 @@ class Recorder:
         refusal: the error that the user's code was given, and may have caught.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, leaving: frozenset[object] = frozenset()) -> None:
         self.graph = Graph(name)
+        self.hosts = HostRecording(self, leaving)
         self.cells: dict[Storage, Cell] = {}
         self.live: dict[str, tuple[LiveScalar, LiveSource]] = {}
         self.guards: dict[str, ValueGuard] = {}
@@ -283,6 +286,7 @@ class Recorder:
             found = known_array(self.value_of(tensor), self._constants())
             if found is not None:
                 return found
+        self.hosts.leave()
         self.refuse(
             f"{what} of a traced tensor, {tensor._describe()}",
             "the value is known only when the compiled step runs: use lucid.where or arithmetic "
@@ -305,6 +309,13 @@ class Recorder:
         if self.refusal is None:
             self.refusal = error
         raise error
+
+    def raise_caught(self) -> None:
+        """Raise what the user's code was given while tracing, and may have caught."""
+        if self.hosts.left is not None:
+            raise self.hosts.left
+        if self.refusal is not None:
+            raise self.refusal
 
     def refuse_release(self, node: Node) -> None:
         """Raise when a backward in the trace frees history from outside: it could run only once."""

@@ -19,6 +19,9 @@ class Sharing:
 
     Shared storages of tensors are one input; what is left is memory that NumPy or another library
     shares behind our back. Raises `LucidError` when the state itself overlaps.
+
+    Attributes:
+        writes_arguments: whether an input is written that is not bound once.
     """
 
     def __init__(
@@ -33,7 +36,7 @@ class Sharing:
         self._spans = spans
         self._written_spans = [entry for entry in spans if entry[2] in self._written]
         self._starts = [low for low, _, _ in self._written_spans]
-        self._writes_arguments = any(arrays[i] is None for i in self._written)
+        self.writes_arguments = any(arrays[i] is None for i in self._written)
         self._check_state()
 
     def _check_state(self) -> None:
@@ -54,7 +57,7 @@ class Sharing:
                 self._refuse(known, number)
             if array.base is not None or not self._are_owners:
                 self._check_one(number, array)
-        if self._writes_arguments and len(given) > 1:
+        if self.writes_arguments and len(given) > 1:
             self._check_pairs(given)
 
     def _check_one(self, number: int, array: np.ndarray) -> None:

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from lucid.compiler.tree import is_record, map_tree
+from lucid.compiler.watches import hooks_of
 from lucid.dtypes import get_default_dtype
 from lucid.ir.graph import freeze_attributes
 from lucid.ir.strides import is_contiguous
-from lucid.ir.types import DType, Shape
+from lucid.ir.types import Shape, TensorType
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, ViewChain, of_array
 from lucid.tensor.storage import Storage
@@ -55,15 +56,15 @@ class Call:
         call.floats = call.objects = _NOTHING
         return call
 
-    def plain_types(self, args: tuple[Any, ...]) -> list[tuple[DType, Shape, Shape]] | None:
-        """Dtype, shape and strides in bytes of each argument; None if some is no plain tensor."""
+    def plain_types(self, args: tuple[Any, ...]) -> list[tuple[TensorType, Shape]] | None:
+        """Type and strides in bytes of each argument; None if some is no plain tensor."""
         if len(args) != len(self.tensors) or len(self._storages) != len(args):
             return None
         found = []
         for value, tensor in zip(args, self.tensors, strict=True):
             if value is not tensor or tensor.requires_grad or tensor._array is None:
                 return None
-            found.append((tensor._type.dtype, tensor._type.shape, tensor._array.strides))
+            found.append((tensor._type, tensor._array.strides))
         return found
 
     @property
@@ -112,6 +113,8 @@ class Call:
             None if is_contiguous(tensor.type.shape, strides) else strides,
             tensor.requires_grad,
         )
+        if tensor._requires_grad and (hooks := hooks_of(tensor)):
+            self._parts.append(("hooks", *hooks))
         first = self._storages.setdefault(tensor._storage, number)
         if first != number:
             self._parts.append(self._sharing(tensor, self.tensors[first]))
@@ -155,10 +158,12 @@ def argument_names(function: Callable[..., Any], args: tuple[Any, ...]) -> list[
 def objects_by_name(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The leaves of the arguments that are no tensors or arrays, by the user's names."""
+    """The leaves of the arguments that are no tensors or arrays, and the hooks of tensors."""
     found: dict[str, Any] = {}
 
     def note(leaf: Any, path: str) -> None:
+        if isinstance(leaf, TensorCore):
+            found.update({f"hook {n} of {path}": hook for n, hook in hooks_of(leaf).items()})
         if not isinstance(leaf, (TensorCore, np.ndarray, float, *_BY_VALUE)):
             found[path] = leaf
 
@@ -202,6 +207,9 @@ def _described(leaf: Any, path: str, seen: dict[int, str]) -> str:
             text += f" of strides {strides}"
         if leaf.requires_grad:
             text += " that requires grad"
+            hooks = len(hooks_of(leaf))
+            if hooks:
+                text += f" and has {hooks} hook{'s'[: hooks - 1]}"
         first = seen.setdefault(id(leaf._storage), path)
         return text if first == path else f"{text} on the memory of {first}"
     if type(leaf) is float or isinstance(leaf, np.floating):

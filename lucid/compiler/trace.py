@@ -18,6 +18,7 @@ from lucid.compiler.arguments import StandIns
 from lucid.compiler.cells import ArgumentIsState, Cell, GradUse, ValueGuard
 from lucid.compiler.environment import Environment, executed_codes
 from lucid.compiler.finishing import Finisher, GradOutcome, refuse_growing_histories
+from lucid.compiler.host_recording import LeavesTrace
 from lucid.compiler.names import name_inputs
 from lucid.compiler.recorder import Recorder, recording
 from lucid.compiler.results import Differentiable
@@ -76,13 +77,16 @@ def trace(
     """
     start = time.perf_counter()
     state: set[Storage] = set()
+    leaving: set[object] = set()
     with one_at_a_time:
         while True:
             try:
-                found = _record(function, call, args, kwargs, state)
+                found = _record(function, call, args, kwargs, state, frozenset(leaving))
                 break
             except ArgumentIsState as error:
                 state.add(error.storage)
+            except LeavesTrace as error:
+                leaving |= error.codes
     found.seconds = time.perf_counter() - start
     return found
 
@@ -108,13 +112,14 @@ def _record(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     state: set[Storage],
+    leaving: frozenset[object],
 ) -> Trace:
-    recorder = Recorder(getattr(function, "__name__", type(function).__name__))
+    recorder = Recorder(getattr(function, "__name__", type(function).__name__), leaving)
     code = getattr(inspect.unwrap(function), "__code__", None)
     if code is not None:
         recorder.graph.location = Location(code.co_filename, code.co_firstlineno)
     objects = objects_by_name(function, args, kwargs)
-    environment = recorder.environment = Environment(function, objects)
+    environment = recorder.environment = Environment(function, objects, leaving)
     ran = _run(recorder, environment, function, call, args, kwargs, state)
     try:
         _refuse_escaped(recorder, ran.handles)
@@ -160,8 +165,7 @@ def _run(
         with recording(recorder), executed_codes() as executed:
             result = function(*stand_ins.args, **stand_ins.kwargs)
         left = None if context.grad_enabled == grad_enabled else context.grad_enabled
-        if recorder.refusal is not None:
-            raise recorder.refusal
+        recorder.raise_caught()
         refuse_growing_histories(recorder)
         environment.keep_read(executed.codes, recorder.live_arrays)
         training = environment.settle_training()

@@ -138,14 +138,14 @@ def _scattered(op: Any, input: Tensor, dim: int, index: Tensor, src: Any) -> Ten
             raise DTypeError(
                 f"{op.name}: Expected self.dtype to be equal to src.dtype{describe(x, src)}"
             )
-        source = _corner(_lifted(src), shape, op.name)
+        source = corner(_lifted(src), shape, op.name)
     else:
         source = broadcast(operand(src, x._type.dtype, op.name), shape)
     result = emit(op, (_lifted(x), at, source), axis=axis)
     return result if x.ndim else reshaped(result, ())
 
 
-def _corner(source: Tensor, shape: Shape, op: str) -> Tensor:
+def corner(source: Tensor, shape: Shape, op: str) -> Tensor:
     """The part of the source that the index refers to."""
     have = source._type.shape
     if have == shape:

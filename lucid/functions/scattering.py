@@ -9,13 +9,14 @@ import numpy as np
 from lucid.functions.arguments import axis_of, describe, integer, tensor_of
 from lucid.functions.conversion import cast
 from lucid.functions.elementwise import choose, floor
-from lucid.functions.gathering import scatter_add
+from lucid.functions.gathering import corner, scatter_add
+from lucid.functions.joining import pad
 from lucid.functions.promotion import Number, operand
 from lucid.functions.shape import broadcast, movedim, reshaped, unsqueeze
 from lucid.functions.tensors import Tensor
 from lucid.ir import ops
 from lucid.ir.errors import DTypeError, OptionError, ShapeError
-from lucid.ir.types import f64, i64
+from lucid.ir.types import f32, f64, i64
 from lucid.tensor.core import constant, emit
 
 _NEUTRAL = {"prod": 1, "amax": -np.inf, "amin": np.inf}
@@ -56,18 +57,15 @@ def _compared(
     x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, include_self: bool, hits: Tensor
 ) -> Tensor:
     axis = axis_of(dim, x.ndim, "scatter_reduce")
-    at, source = movedim(index, axis, -1), movedim(src, axis, -1)
-    if (
-        at._type.shape != source._type.shape
-        or at._type.shape[:-1] != movedim(x, axis, -1).shape[:-1]
-    ):
-        raise ShapeError(
-            f"scatter_reduce: reduce={reduce!r} takes an index of the shape of src, which is that "
-            f"of input but along dim{describe(x, index, src)}"
-        )
+    neutral = _neutral(reduce, x)
+    at = movedim(index, axis, -1)
+    source = movedim(corner(src, index._type.shape, "scatter_reduce"), axis, -1)
+    short = [b - a for a, b in zip(at.shape[:-1], movedim(x, axis, -1).shape[:-1], strict=True)]
+    if any(short):  # rows that the index leaves out are written nowhere
+        widths = [0, 0, *(width for rest in reversed(short) for width in (0, rest))]
+        at, source = pad(at, widths, value=-1), pad(source, widths, value=neutral)
     size = x._type.shape[axis]
     places = emit(ops.iota, (), shape=(size, 1), axis=0, dtype=i64)
-    neutral = _neutral(reduce, x)
     spread = choose(unsqueeze(at, -2) == places, unsqueeze(source, -2), neutral)
     reduced: Any = getattr(spread, reduce)(dim=-1)
     found = movedim(reduced, -1, axis)
@@ -115,7 +113,7 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
     count = max(integer(minlength, "bincount", "minlength"), int(array.max(initial=-1)) + 1)
     if weights is None:
         weights = broadcast(constant(1, i64), x._type.shape)
-    elif weights.dtype.kind != "float" or weights.dtype.name != "float32":
+    elif weights.dtype is not f32:
         weights = cast(weights, f64)
     zeros = broadcast(constant(0, weights._type.dtype), (count,))
     return emit(ops.index_add, (zeros, x, weights), axis=0)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import prod
 from typing import NoReturn
 
@@ -141,4 +141,10 @@ class TensorType:
 
 def type_of_array(array: np.ndarray) -> TensorType:
     """The type of an array's elements and shape. Raises `DTypeError`."""
-    return TensorType(dtype_of_numpy(array.dtype), tuple(map(int, array.shape)))
+    return _shared_type(dtype_of_numpy(array.dtype), array.shape)
+
+
+@lru_cache(maxsize=4096)
+def _shared_type(dtype: DType, shape: Shape) -> TensorType:
+    """One object for equal types, so that most comparisons end at once."""
+    return TensorType(dtype, tuple(map(int, shape)))

@@ -133,7 +133,6 @@ class _Verifier:
         if [result.type for result in node.results] != given:
             raise self._error(node, f"{name} returns ({', '.join(map(str, given))})")
 
-
     def _host(self, node: Node) -> None:
         if list(node.attributes) != ["function"] or type(node.attributes["function"]) is not str:
             raise self._error(node, "a host call has the name of a function, and nothing else")

@@ -88,7 +88,8 @@ class Context:
 
     Attributes:
         bound: the arrays whose addresses are in the table; kept alive, so that these stay right.
-        hosts: the calls of Python.
+        hosts: the calls of Python; `has_hosts`: whether there are any.
+        is_ready: whether all inputs are bound, and none is a copy.
     """
 
     def __init__(
@@ -97,6 +98,7 @@ class Context:
         inputs = len(expected)
         self.expected = expected
         self.hosts = hosts
+        self.has_hosts = bool(hosts)
         self.table = (ctypes.c_uint64 * (inputs + outputs + 5))()
         self.doubles = (ctypes.c_double * inputs).from_buffer(self.table)
         self.record = (ctypes.c_int64 * _RECORD_WORDS)()
@@ -113,6 +115,7 @@ class Context:
         self.bound: list[object] = [_NOTHING] * inputs
         self._addresses = [0] * inputs
         self._copies: dict[int, np.ndarray] = {}
+        self.is_ready = False
         self._written: list[tuple[int, int, int]] = []
 
     def bind(self, inputs: Sequence[np.ndarray | float]) -> None:
@@ -134,7 +137,14 @@ class Context:
             bound[number] = array
             changed.append(number)
         if changed:
+            self.is_ready = False
             self._separate(changed)
+        self.is_ready = not self._copies
+
+    def replace(self, number: int, array: np.ndarray) -> None:
+        """Enter another array for an input that is only read, known to fit and to share nothing."""
+        self._addresses[number] = self.table[number] = address_of(array)
+        self.bound[number] = array
 
     def _number(self, expected: Expected, given: object) -> float:
         if isinstance(given, (int, float, np.number)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import time
 from collections.abc import Collection, Mapping, Sequence
+from typing import cast
 
 import numpy as np
 
@@ -52,7 +53,7 @@ class Executable:
         self._outputs = [
             (value.type.shape, value.type.dtype.numpy) for value in program.graph.outputs
         ]
-        self._nothing: list[np.ndarray | None] = [None] * len(self._outputs)
+        self._nothing = Reusable([None] * len(self._outputs))
         self._checks = [step for step in program.steps if isinstance(step.kernel, CheckKernel)]
         kind = ctypes.PYFUNCTYPE if emitted.seconds < SHORT_SECONDS else ctypes.CFUNCTYPE
         self._step = kind(ctypes.c_int32, ctypes.c_void_p)(library.addresses[STEP])
@@ -91,24 +92,43 @@ class Executable:
             ArgumentError, DTypeError, ShapeError: an input isn't what the code was made for.
             IndexOutOfRangeError, and what a call of Python raises: nothing was written then.
         """
-        if self._is_shared and not pool.awake:
-            pool.start()
         try:
             context = self._free.pop()
         except IndexError:
             context = self._new_context()
+        context.bind(inputs)
+        return self.run(context, reused)
+
+    __call__ = call
+
+    def ready(self) -> Context | None:
+        """Take a context that an earlier call has bound all inputs to, for `run`; None: none."""
         try:
-            context.bind(inputs)
+            context = self._free.pop()
+        except IndexError:
+            return None
+        if context.is_ready:
+            return context
+        self._free.append(context)
+        return None
+
+    def put_back(self, context: Context) -> None:
+        """Give back a context that was not used."""
+        self._free.append(context)
+
+    def run(self, context: Context, reused: Reusable | None) -> list[np.ndarray]:
+        """Run the step on what is bound to a context, which is free again afterwards."""
+        if self._is_shared and not pool.awake:
+            pool.start()
+        try:
             results = self._new_outputs(context, reused)
             if self._step(context.address):
                 raise context.hosts.error or self._index_error(context)
         finally:
-            if context.hosts:
+            if context.has_hosts:
                 context.hosts.finish()
             self._free.append(context)
         return results
-
-    __call__ = call
 
     def _new_context(self) -> Context:
         program = self._program
@@ -123,20 +143,16 @@ class Executable:
         )
 
     def _new_outputs(self, context: Context, reused: Reusable | None) -> list[np.ndarray]:
-        table, position = context.table, len(self._expected)
-        results = []
-        given = self._nothing if reused is None else reused.arrays
-        for (shape, dtype), array in zip(self._outputs, given, strict=True):
-            if array is None:
-                array = np.empty(shape, dtype)
-                table[position] = address_of(array)
-            position += 1
-            results.append(array)
-        if reused is not None:
-            position = len(self._expected)
-            for number, address in reused.addresses:
-                table[position + number] = address
-        return results
+        table, first = context.table, len(self._expected)
+        given = reused or self._nothing
+        results = given.arrays.copy()
+        for number, address in given.addresses:
+            table[first + number] = address
+        for number in given.missing:
+            array: np.ndarray = np.empty(*self._outputs[number])
+            table[first + number] = address_of(array)
+            results[number] = array
+        return cast("list[np.ndarray]", results)
 
     def _index_error(self, context: Context) -> IndexOutOfRangeError:
         """Make the error that the record describes, and clear it."""

@@ -62,4 +62,4 @@ def _array_at(address: int, type: TensorType) -> np.ndarray:
     if not type.size:
         return np.empty(type.shape, dtype)
     memory = (ctypes.c_char * (type.size * dtype.itemsize)).from_address(address)
-    return np.frombuffer(memory, dtype).reshape(type.shape)
+    return np.ndarray(type.shape, dtype, memoryview(memory).cast("B"))

@@ -15,11 +15,13 @@ class Reusable:
     Attributes:
         arrays: by number of the output; None where each call makes a new array.
         addresses: (number of the output, address of its array).
+        missing: numbers of the outputs without an array.
     """
 
-    __slots__ = ("addresses", "arrays")
+    __slots__ = ("addresses", "arrays", "missing")
 
     def __init__(self, arrays: Iterable[np.ndarray | None]) -> None:
         self.arrays = list(arrays)
         pairs = enumerate(self.arrays)
         self.addresses = [(number, address_of(a)) for number, a in pairs if a is not None]
+        self.missing = [number for number, a in enumerate(self.arrays) if a is None]

@@ -169,23 +169,12 @@ if hasattr(os, "register_at_fork"):
 
 
 def set_num_threads(count: int) -> None:
-    """Set how many threads compute a compiled step. Results don't depend on it.
-
-    Raises `OptionError` for a number below 1.
-    """
+    """What `lucid.set_num_threads` does."""
     if isinstance(count, bool) or not isinstance(count, int):
         raise OptionError(f"set_num_threads: an int is expected, not {count!r}")
     if not 1 <= count <= MOST_THREADS:
         raise OptionError(f"set_num_threads: 1 to {MOST_THREADS} threads are possible, not {count}")
     pool.num_threads = count
-
-
-def get_num_threads() -> int:
-    """How many threads compute a compiled step.
-
-    By default `LUCID_NUM_THREADS`, or as many as the process has processors.
-    """
-    return pool.num_threads
 
 
 def default_num_threads() -> int:

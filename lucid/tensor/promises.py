@@ -26,7 +26,7 @@ class Batch:
 
     Attributes:
         outputs: the memory that they are in.
-        promises: in the order of the leaves.
+        promises: with the leaf that each is for.
         was_seen: whether somebody has read one of them.
     """
 
@@ -34,7 +34,7 @@ class Batch:
 
     def __init__(self, outputs: Reusable) -> None:
         self.outputs = outputs
-        self.promises: list[Promise] = []
+        self.promises: list[tuple[WithGradient, Promise]] = []
         self.was_seen = False
 
 

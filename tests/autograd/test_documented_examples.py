@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from custom_functions import Square, define, first_line, leaf, numbers
+from custom_functions import Square, first_line, leaf, numbers
 
 import lucid
 from lucid.autograd import Function, forward_ad, gradcheck, gradgradcheck
@@ -216,20 +216,47 @@ def test_inplace_on_what_another_op_saved_raises(run):
     )
 
 
-def test_inplace_by_numpy():
+class InplaceByNumPy(Function):
+    @staticmethod
     def forward(ctx, x):
-        array = x.numpy()
-        array += 1
+        x_npy = x.numpy()  # x_npy shares storage with x
+        x_npy += 1
         ctx.mark_dirty(x)
         return x
 
-    fn = define(forward)
-    a = leaf(1.0).clone()
-    b = a * a
-    fn.apply(a)
-    assert a.item() == 2.0
-    with pytest.raises(RuntimeError, match="is at version 1; expected version 0 instead"):
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_output):
+        return grad_output
+
+
+def test_inplace_by_numpy(run):
+    def body(x):
+        a = x.clone()
+        y = InplaceByNumPy.apply(a)
+        (y * 3).sum().backward()
+        return y is a, a
+
+    x = leaf([1.0, 2.0])
+    same, a = run(body, x)
+    assert same
+    assert numbers([a, x.grad]) == [[2.0, 3.0], [3.0, 3.0]]
+
+
+def test_inplace_by_numpy_on_what_another_op_saved_raises(run):
+    def body(x):
+        a = x.clone()
+        b = a * a
+        InplaceByNumPy.apply(a)
         b.backward()
+
+    with pytest.raises(RuntimeError) as caught:
+        run(body, leaf(1.0))
+    assert first_line(caught) == (
+        "one of the variables needed for gradient computation has been modified by an inplace "
+        "operation: [DoubleTensor []], which is output 0 of InplaceByNumPy, is at version 1; "
+        "expected version 0 instead."
+    )
 
 
 def test_sort_with_indices(run):

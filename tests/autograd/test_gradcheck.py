@@ -188,3 +188,62 @@ def test_something_must_be_checked():
     assert str(caught.value) == (
         "Expected at least one of check_forward_ad or check_backward_ad to be True"
     )
+
+
+def two_modes(tangents, cotangents, **attributes):
+    """x * 2 with a jvp and a backward of the given factors."""
+    return define(
+        lambda ctx, x: x * 2,
+        lambda ctx, g: g * cotangents,
+        jvp=staticmethod(lambda ctx, t: t * tangents),
+        **attributes,
+    )
+
+
+def test_only_what_is_asked_for_is_checked():
+    x = leaf([1.0, 2.0])
+    only = {"check_forward_ad": True, "check_backward_ad": False}
+    assert gradcheck(two_modes(2.0, 3.0).apply, (x,), **only)
+    assert gradcheck(two_modes(3.0, 2.0).apply, (x,))
+    assert not gradcheck(two_modes(3.0, 2.0).apply, (x,), **only, raise_exception=False)
+
+
+def test_batched_gradients_and_tangents_are_checked():
+    def rule(factor):
+        return staticmethod(lambda info, in_dims, x: (x * factor, 0))
+
+    x = leaf([1.0, 2.0])
+    batched = {"check_batched_grad": True, "check_batched_forward_grad": True}
+    assert gradcheck(Square.apply, (x,), **batched, check_forward_ad=True)
+
+    wrong_only_in_batches = define(lambda ctx, x: x * 2, lambda ctx, g: g, vmap=rule(5.0))
+    fn = define(lambda ctx, x: x * 2, lambda ctx, g: wrong_only_in_batches.apply(g))
+    assert gradcheck(fn.apply, (x,))
+    with pytest.raises(RuntimeError) as caught:
+        gradcheck(fn.apply, (x,), check_batched_grad=True)
+    assert first_line(caught) == (
+        "While computing batched gradients, got: Jacobian mismatch for output 0 with respect to "
+        "input 0,"
+    )
+    fn = define(
+        lambda ctx, x: x * 2, jvp=staticmethod(lambda ctx, t: wrong_only_in_batches.apply(t))
+    )
+    only = {"check_forward_ad": True, "check_backward_ad": False}
+    assert gradcheck(fn.apply, (x,), **only)
+    with pytest.raises(RuntimeError) as caught:
+        gradcheck(fn.apply, (x,), **only, check_batched_forward_grad=True)
+    assert first_line(caught) == (
+        "While computing batched forward gradients, got: Jacobian mismatch for output 0 with "
+        "respect to input 0"
+    )
+
+
+def test_gradgradcheck_looks_forward_over_reverse():
+    x = leaf([1.0, 2.0])
+    assert gradgradcheck(Square.apply, (x,), check_fwd_over_rev=True)
+    inner = two_modes(5.0, 2.0)
+    fn = define(lambda ctx, x: x * 2, lambda ctx, g: inner.apply(g))
+    assert gradgradcheck(fn.apply, (x,))
+    assert not gradgradcheck(fn.apply, (x,), check_fwd_over_rev=True, raise_exception=False)
+    with pytest.raises(ValueError, match="at least one of check_forward_ad"):
+        gradgradcheck(fn.apply, (x,), check_rev_over_rev=False)

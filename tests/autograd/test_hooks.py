@@ -113,6 +113,45 @@ def test_a_hook_needs_a_tensor_that_requires_grad(run):
     assert str(caught.value) == ("cannot register a hook on a tensor that doesn't require gradient")
 
 
+def test_hooks_registered_before_are_those_of_now():
+    def scenario(wrap):
+        scale, found = [10.0], []
+        x = leaf([1.0])
+        step = wrap(lambda x: Square.apply(x).sum().backward())
+
+        def after_step():
+            x.grad = None
+            step(x)
+            found.append(numbers(x.grad))
+
+        after_step()
+        handle = x.register_hook(lambda g: g * scale[0])
+        after_step()
+        scale[0] = 5.0
+        after_step()
+        with x.register_post_accumulate_grad_hook(lambda leaf: leaf.grad.add_(1)):
+            after_step()
+        handle.remove()
+        after_step()
+        return found
+
+    assert scenario(lambda step: step) == [[2.0], [20.0], [10.0], [11.0], [2.0]]
+    assert scenario(lucid.compile) == [[2.0], [20.0], [10.0], [11.0], [2.0]]
+
+
+def test_a_hook_on_an_argument_is_a_reason_to_trace_again():
+    step = lucid.compile(lambda x: Square.apply(x).sum().backward())
+    x, y = leaf([1.0]), leaf([1.0])
+    step(x)
+    y.register_hook(lambda g: g * 3)
+    step(y)
+    step(leaf([1.0]))
+    assert numbers([x.grad, y.grad]) == [[2.0], [6.0]]
+    assert step.stats.retrace_reasons == [
+        "x: f64[1] that requires grad -> f64[1] that requires grad and has 1 hook"
+    ]
+
+
 def test_a_handle_removes_its_hook_and_ends_with_its_block(run):
     def body(x):
         seen = []

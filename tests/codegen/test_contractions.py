@@ -21,6 +21,7 @@ from lucid.runtime import Executable, compile_graph
 CONTRACTIONS = {
     "oij,nxyij->noxy": {"o": 19, "i": 3, "j": 3, "n": 2, "x": 5, "y": 21},
     "nxyij,oij->noxy": {"o": 9, "i": 2, "j": 3, "n": 3, "x": 4, "y": 14},
+    "noy,ncy->oc": {"n": 4, "o": 5, "y": 700, "c": 3},
     "noxy,ncxyij->ocij": {"n": 3, "o": 11, "x": 5, "y": 18, "c": 2, "i": 3, "j": 2},
     "gocij,ngcxyij->ngoxy": {"g": 3, "o": 2, "c": 2, "i": 2, "j": 2, "n": 2, "x": 3, "y": 7},
     "gij,ngxyij->ngxy": {"g": 5, "i": 3, "j": 3, "n": 2, "x": 3, "y": 17},
@@ -58,7 +59,7 @@ def test_a_contraction_is_the_sum_of_products(
 
 
 @pytest.mark.parametrize("cost", ["cheap", "dear"])
-@pytest.mark.parametrize("indices", list(CONTRACTIONS)[:7])
+@pytest.mark.parametrize("indices", list(CONTRACTIONS)[:8])
 def test_what_follows_is_computed_in_the_same_kernel(
     indices: str, cost: str, rng: np.random.Generator
 ) -> None:
@@ -76,6 +77,17 @@ def test_what_follows_is_computed_in_the_same_kernel(
     assert executable.stages["kernels"].count("call k") == 1
     expected = interpret(graph, given)[0][0]
     np.testing.assert_allclose(executable.call(given)[0], expected, rtol=2e-6, atol=1e-6)
+
+
+def test_long_dot_products_go_block_by_block() -> None:
+    """Each tile sees a part of the operands that stays in the cache, then comes the next part."""
+    graph = Graph()
+    a = graph.add_input(TensorType(f32, (8, 16, 4096)))
+    b = graph.add_input(TensorType(f32, (8, 32, 4096)))
+    graph.outputs = [ops.contract(a, b, indices="noy,ncy->oc")]
+    executable = compile_graph(graph)
+    assert "inner k0 in 8 in blocks of 1\n" in executable.stages["kernels"]
+    assert arena_bytes(executable) == 16 * 32 * 4
 
 
 # Strided lanes --------------------------------------------------------------------------------

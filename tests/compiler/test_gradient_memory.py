@@ -210,7 +210,7 @@ def test_any_order_of_uses_leaves_what_eager_leaves(seed: int) -> None:
     ]
     kept: list[list[Any]] = [[], []]
     for _ in range(60):
-        action, which, value = rng.integers(9), int(rng.integers(2)), int(rng.integers(1, 9))
+        action, which, value = (int(rng.integers(n)) for n in (9, 2, 9))
         for twin, parameters in enumerate(twins):
             leaf = parameters[which]
             if action <= 3:

@@ -314,3 +314,38 @@ def test_a_gradient_that_is_returned_is_the_one_of_now(agree):
         return found
 
     agree(scenario, traces=1)
+
+
+def test_a_leaf_that_the_step_made_has_its_gradient(agree):
+    def scenario(compile):
+        w = nn.Parameter(lucid.tensor([2.0, 3.0]))
+
+        @compile
+        def step(x):
+            made = (x * 2).detach().requires_grad_()
+            (made * made * w).sum().backward()
+            return made, made.grad, made.detach(), lucid.ones(2, requires_grad=True)
+
+        found = step(lucid.tensor([1.0, 2.0]))
+        assert found[0].grad is found[1]
+        (found[0] * 3 + found[3]).sum().backward()
+        return [found, w]
+
+    agree(scenario, traces=1)
+
+
+def test_a_detached_argument_may_be_differentiated_in_each_call(agree):
+    def scenario(compile):
+        w = nn.Parameter(lucid.tensor([2.0, 3.0]))
+
+        @compile
+        def step(x):
+            w.grad = None
+            x = x.detach().requires_grad_()
+            (x * x * w).sum().backward()
+            return x.grad
+
+        given = lucid.tensor([1.0, 2.0])
+        return [[step(given) for _ in range(3)], given, w]
+
+    agree(scenario, traces=1)

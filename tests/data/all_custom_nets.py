@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import custom_nets_ctx  # registers
+import custom_nets_ctx
+import custom_nets_host
 import custom_nets_layers
-import custom_nets_outputs  # noqa: F401
-from custom_nets import OPTIMIZERS, Net, nets
+import custom_nets_outputs
+from custom_nets import OPTIMIZERS, Net
 from parity_cases import DTYPES
+
+MODULES = (custom_nets_ctx, custom_nets_layers, custom_nets_outputs, custom_nets_host)
+NETS = [net for module in MODULES for net in module.nets.by_name.values()]
 
 
 @dataclass(frozen=True)
@@ -23,6 +27,6 @@ class NetCase:
 
 CASES = [
     NetCase(net, optimizer, DTYPES[(i + j) % 2])
-    for i, net in enumerate(nets.by_name.values())
+    for i, net in enumerate(NETS)
     for j, optimizer in enumerate(OPTIMIZERS)
 ]

@@ -72,7 +72,7 @@ class Net:
 
 @dataclass
 class Nets:
-    """The nets by name: what the modules custom_nets_*.py register."""
+    """Nets by name: each module custom_nets_*.py registers its own."""
 
     by_name: dict[str, Net] = field(default_factory=dict)
 
@@ -113,6 +113,3 @@ def classification(i: int) -> tuple[np.ndarray, np.ndarray]:
 def mse(L: Module, y: Tensor, t: Tensor) -> Tensor:
     """The mean squared error."""
     return L.nn.functional.mse_loss(y, t)
-
-
-nets = Nets()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from custom_nets import PERCEPTRON, mse, nets
+from custom_nets import PERCEPTRON, Nets, mse
+
+nets = Nets()
 
 
 @nets.layer
@@ -203,9 +205,7 @@ def needs_input_grad(L):
                 grads[2] = g.sum(0)
             return tuple(grads)
 
-    return lambda P, x, t: mse(
-        L, Linear.apply(Linear.apply(x, P["w"], P["b"]).tanh(), P["v"]), t
-    )
+    return lambda P, x, t: mse(L, Linear.apply(Linear.apply(x, P["w"], P["b"]).tanh(), P["v"]), t)
 
 
 @nets.loss(**PERCEPTRON)

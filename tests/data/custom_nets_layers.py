@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from custom_nets import PERCEPTRON, classification, mse, nets
+from custom_nets import PERCEPTRON, Nets, classification, mse
 from parity_cases import integers, numbers, tensor
+
+nets = Nets()
 
 
 @nets.layer

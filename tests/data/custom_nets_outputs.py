@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
-from custom_nets import PERCEPTRON, classification, mse, nets
+from custom_nets import PERCEPTRON, Nets, classification, mse
+
+nets = Nets()
 
 
 @nets.layer
@@ -313,24 +314,3 @@ def clamp_of_the_gradient(L):
             return g.clamp(-ctx.limit, ctx.limit), None
 
     return lambda h: ClampGradient.apply(h, 0.02).tanh()
-
-
-def numpy_tanh(L, backward_on_host):
-    """The host Functions: NumPy computes them."""
-
-    class Tanh(L.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            y = L.from_numpy(np.tanh(x.detach().numpy()))
-            ctx.save_for_backward(y)
-            return y
-
-        @staticmethod
-        @L.autograd.function.once_differentiable
-        def backward(ctx, g):
-            (y,) = ctx.saved_tensors
-            if backward_on_host:
-                return L.from_numpy(g.numpy() * (1 - y.numpy() ** 2))
-            return g * (1 - y * y)
-
-    return Tanh.apply

@@ -9,8 +9,8 @@ def eliminate_common_subexpressions(graph: Graph) -> bool:
     """Keep the first of several nodes that compute the same value (local value numbering).
 
     Ops are pure, so equal op, operands and attributes mean equal results; random ops have their
-    state as an operand. Only calls of Python are not, and stay. The operands of a commutative op may stand in either order. A name goes on
-    to the value that is kept, if that has none.
+    state as an operand. Only calls of Python are not, and stay. The operands of a commutative op
+    may stand in either order. A name goes on to the value that is kept, if that has none.
 
     Reference: Cocke, "Global common subexpression elimination", 1970.
     """

@@ -1,0 +1,180 @@
+"""What a host forward did, said again with the tensors of the trace."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from lucid.autograd.function import BackwardCFunction
+from lucid.autograd.host_calls import Entry, Evaluated
+from lucid.autograd.node import Node as HistoryNode
+from lucid.autograd.private import note
+from lucid.ir.errors import LucidError
+from lucid.ir.op import Operand
+from lucid.tensor.context import context
+from lucid.tensor.core import TensorCore, of_value
+from lucid.tensor.size import Size
+from lucid.tensor.writing import replay
+
+if TYPE_CHECKING:
+    from lucid.compiler.recorder import Recorder
+    from lucid.ir.graph import Node, Value
+    from lucid.ir.types import TensorType
+
+_OWN = frozenset(vars(BackwardCFunction())) | {
+    *BackwardCFunction.__annotations__,
+    *BackwardCFunction.__mro__[1].__annotations__,
+    "_metadata",
+}
+_SHARED = (bool, int, str, bytes, type(None), tuple, frozenset)
+
+
+def attributes_of(ctx: BackwardCFunction) -> dict[str, Any]:
+    """What the user set on a ctx."""
+    return {name: value for name, value in vars(ctx).items() if name not in _OWN}
+
+
+def known_attributes(found: Evaluated, inputs: Sequence[Any]) -> dict[str, Any] | None:
+    """What a host forward set on its ctx, for a backward that is traced: an argument, or its shape.
+
+    None when something else was set: it may be another one at each call. Numbers and strings that
+    are equal are often one object, so only other arguments can be recognized.
+    """
+    known: dict[str, Any] = {}
+    shapes = {tuple(x.shape) for x in found.tensors if isinstance(x, TensorCore)}
+    for name, value in attributes_of(found.ctx).items():
+        places = [i for i, given in enumerate(found.inputs) if given is value]
+        if isinstance(value, Size) and tuple(value) in shapes:
+            known[name] = value
+        elif places and not isinstance(value, _SHARED):
+            known[name] = inputs[places[0]]
+        else:
+            return None
+    return known
+
+
+def tensors_of(recorder: Recorder, values: Sequence[Value]) -> list[TensorCore]:
+    """Tensors of the trace for the results of a node."""
+    import weakref
+
+    tensors: list[TensorCore] = []
+    for value in values:
+        tensor = of_value(value)
+        place = None if value.producer is None else value.producer.location
+        tensor._line = None if place is None else (place.file, place.line)
+        recorder.made.append(weakref.ref(tensor))
+        tensors.append(tensor)
+    return tensors
+
+
+class Traced:
+    """The tensors of the trace that stand for those of one evaluation.
+
+    Args:
+        tensors: the operands; inputs: the arguments of `apply`.
+    """
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        node: Node,
+        found: Evaluated,
+        tensors: Sequence[Any],
+        inputs: Sequence[Any],
+    ) -> None:
+        self._recorder = recorder
+        self._found = found
+        self._tensors = tensors
+        self._inputs = inputs
+        self._results = tensors_of(recorder, node.results)
+
+    def finish(self, ctx: BackwardCFunction) -> Any:
+        """Write what was written, fill in the ctx, and give what forward returned."""
+        plan = self._found.plan
+        assert plan is not None
+        for operand, result in plan.written:
+            self._write(operand, self._results[result])
+        if self._results and ctx.origin is None:
+            ctx.origin = self._results[0]._storage.value
+        for number in self._found.derived:
+            if context.forward is not None:
+                note(self._results[number], (HostIntermediate(ctx, plan.types[number]), 0))
+        name = ctx._forward_cls.__name__
+        outputs = tuple(self._output(entry, i, name) for i, entry in enumerate(plan.outputs))
+        ctx.materialize_grads = plan.materialize_grads
+        ctx.dirty_tensors = self._all(plan.dirty)
+        ctx.non_differentiable = self._all(plan.non_differentiable)
+        ctx.to_save = None if plan.saved is None else self._all(plan.saved)
+        if plan.saved_for_forward is not None:
+            ctx.saved_for_forward = self._all(plan.saved_for_forward)
+        return outputs if plan.is_tuple else outputs[0]
+
+    def _write(self, operand: int, content: TensorCore) -> None:
+        target = self._tensors[operand]
+        if context.mutation_guard is not None:
+            context.mutation_guard.before_write(target)
+        if context.forward is not None:
+            context.forward.guard.before_write(target)
+        self._recorder.write(target, content)
+        target._counter.value += self._found.tensors[operand]._counter.value
+
+    def _all(self, entries: Sequence[Entry]) -> tuple[Any, ...]:
+        return tuple(map(self._tensor, entries))
+
+    def _tensor(self, entry: Entry) -> Any:
+        kind = entry[0]
+        if kind == "none":
+            return None
+        if kind == "input":
+            return self._tensors[entry[1]]
+        if kind == "result":
+            return self._results[entry[1]]
+        if kind in ("view", "alias"):
+            base = self._tensors[entry[1]]
+            return self._view(base if kind == "view" else base.detach(), entry[2])
+        return self._inputs[entry[1]] if kind == "argument" else entry[1]
+
+    def _view(self, base: TensorCore, chain: Any) -> Any:
+        before = context.grad_enabled
+        context.grad_enabled = False
+        try:
+            return replay(base, chain)
+        finally:
+            context.grad_enabled = before
+
+    def _output(self, entry: Entry, position: int, name: str) -> Any:
+        value = self._tensor(entry)
+        if entry[0] == "other" and not _holds_tensors(value):
+            self._refuse(value, position, name)
+        return value
+
+    def _refuse(self, value: Any, position: int, name: str) -> NoReturn:
+        self._recorder.refuse(
+            f"{name}.forward, a host call, that returns a value of type {type(value).__name__} at "
+            f"position {position}",
+            "it would be the same at every call; return it as a tensor, lucid.tensor(value)",
+        )
+
+
+def _holds_tensors(value: Any) -> bool:
+    """Whether it is a container that no Function may return; that error is a better one."""
+    if not isinstance(value, (list, dict)):
+        return False
+    values = value.values() if isinstance(value, dict) else value
+    return any(isinstance(item, Operand) for item in values)
+
+
+class HostIntermediate(HistoryNode):
+    """Stands behind a tensor that a host forward computed from its inputs, and saved."""
+
+    def __init__(self, ctx: BackwardCFunction, type: TensorType) -> None:
+        super().__init__((), (type,))
+        self.of = ctx._forward_cls.__name__
+        self.line = ctx.line
+
+    def apply(self, gradients: Any) -> Any:
+        raise LucidError(
+            f"trying to differentiate through a tensor that {self.of}.forward, a host call, "
+            f"computed and saved{self.place()}\n"
+            "hint: save inputs and outputs, and compute the rest again in backward"
+        )

@@ -1,0 +1,293 @@
+"""Host calls in a trace: custom Functions whose forward or backward leaves lucid.
+
+A method that asks for the data of a traced tensor ends the trace. The next trace knows it, and
+doesn't run it on traced tensors: it is evaluated once on the present values, which types its
+results, and recorded as a `host` node. What the evaluation changes in Python is put back.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lucid.autograd.function import BackwardCFunction, Function, backward_of
+from lucid.autograd.host_calls import HostBackward, HostForward
+from lucid.autograd.host_world import Captured, Slot
+from lucid.autograd.outputs import TwiceDifferentiated, refuse_second_derivative
+from lucid.compiler.host_plans import Traced, attributes_of, known_attributes, tensors_of
+from lucid.compiler.host_state import Surroundings
+from lucid.compiler.present import PresentValues
+from lucid.compiler.scalars import is_live
+from lucid.compiler.tree import map_tree
+from lucid.ir.errors import LucidError
+from lucid.ir.hosts import Frame, HostFunction
+from lucid.ir.location import Location
+from lucid.ir.types import TensorType, type_of_array
+from lucid.tensor.batched import Batched
+from lucid.tensor.context import context
+from lucid.tensor.core import TensorCore
+from lucid.tensor.size import Size
+
+if TYPE_CHECKING:
+    from lucid.compiler.recorder import Recorder
+    from lucid.ir.graph import Node, Value
+
+Method = Callable[..., Any]
+
+
+class LeavesTrace(BaseException):
+    """A method of a custom Function asked for data: the trace starts again, with it on the host.
+
+    No `Exception`, so that a program that is being traced doesn't catch it.
+    """
+
+    def __init__(self, codes: set[object]) -> None:
+        self.codes = codes
+
+
+def code_of(method: Method) -> object:
+    """What stays the same when a class is defined anew by each trace."""
+    function = inspect.unwrap(method)
+    return getattr(function, "__code__", function)
+
+
+class HostRecording:
+    """The host calls of one trace.
+
+    Attributes:
+        left: the signal that the user's code was given, and may have caught.
+    """
+
+    def __init__(self, recorder: Recorder, known: frozenset[object]) -> None:
+        self._recorder = recorder
+        self._known = known
+        self._attempts: list[tuple[Method, ...]] = []
+        self._present = PresentValues(recorder)
+        self._frame: Frame = {}
+        self.left: LeavesTrace | None = None
+
+    # ---------------------------------------------------------------- which methods
+
+    @contextmanager
+    def attempt(self, *methods: Method) -> Iterator[None]:
+        """Trace methods of the user's; if they leave the trace, they are to be a host call."""
+        if not methods or (methods[0].__module__ or "").startswith("lucid."):
+            yield
+            return
+        self._attempts.append(methods)
+        try:
+            yield
+        finally:
+            self._attempts.pop()
+
+    def leave(self) -> None:
+        """Start again with the innermost method that is being traced on the host, if one is."""
+        if self._attempts:
+            self.left = LeavesTrace(set(map(code_of, self._attempts[-1])))
+            raise self.left
+
+    def takes_forward(self, function: type[Function]) -> bool:
+        return bool(self._known) and code_of(function.forward) in self._known
+
+    def takes_backward(self, ctx: BackwardCFunction) -> bool:
+        if ctx.host_forward is not None:
+            return True
+        return bool(self._known) and code_of(backward_of(ctx._forward_cls)) in self._known
+
+    # ---------------------------------------------------------------- forward
+
+    def forward(
+        self,
+        ctx: BackwardCFunction,
+        inputs: tuple[Any, ...],
+        keywords: dict[str, Any],
+        is_differentiable: bool,
+    ) -> Any:
+        """What `forward` returns, as tensors of the trace; ctx gets what it saved and marked."""
+        function = ctx._forward_cls
+        operands = Operands(self._recorder, f"{function.__name__}.forward")
+        host = HostForward(
+            function,
+            tuple(map(operands.capture, inputs)),
+            {name: operands.capture(value) for name, value in keywords.items()},
+            tuple(operands.slots),
+            ctx.line,
+            ctx.needs_input_grad,
+            ctx._input_types,
+            tuple(flag for x, flag in _flags(ctx) if x is not None),
+        )
+        methods = (function.forward, function.setup_context)
+        around = Surroundings(self._recorder, methods, (*inputs, *keywords.values()))
+        host.states = around.states(len(operands.values))
+        values = [*operands.values, *around.values]
+        host.saves = is_differentiable or bool(context.levels)
+        with around.untouched():
+            found = host.evaluate(self._present.of(values), is_differentiable)
+        known = known_attributes(found, inputs)
+        if is_differentiable and (known is None or self._leaves_backward(function, found.ctx)):
+            host.saves, host.keeps_ctx = False, True
+            ctx.host_forward = host
+        elif is_differentiable:
+            host.sizes = {key: x for key, x in (known or {}).items() if isinstance(x, Size)}
+        changed = around.settle(found.changes, found.lent)
+        host.read(found)
+        host.plan = found.plan
+        if host.keeps_ctx:
+            host.keep(self._frame, found)
+        node = self._record(function.__name__, host, values, found.arrays)
+        vars(ctx).update(known or {})
+        output = Traced(self._recorder, node, found, operands.tensors, inputs).finish(ctx)
+        around.note_changes(node, changed, found.changes)
+        return output
+
+    def _leaves_backward(self, function: type[Function], ctx: BackwardCFunction) -> bool:
+        """Whether backward is known to leave as well, or needs what only the host has."""
+        if any(getattr(x, "is_sparse", False) for x in ctx.to_save or ()):
+            return True
+        return code_of(backward_of(function)) in self._known
+
+    # ---------------------------------------------------------------- backward
+
+    def backward(self, ctx: BackwardCFunction, gradients: Sequence[Any]) -> tuple[Any, ...]:
+        """One gradient per tensor argument, or None: what `backward` returns, checked."""
+        function, name = ctx._forward_cls, f"{ctx._forward_cls.__name__}.backward"
+        operands = Operands(self._recorder, name)
+        given = tuple(operands.number(gradient) for gradient in gradients)
+        saved = ctx.saved_tensors  # raises for what was written since, as in eager mode
+        is_recorded = ctx.host_forward is None
+        attributes = attributes_of(ctx) if is_recorded else {}
+        host = HostBackward(
+            function,
+            ctx.host_forward,
+            {key: operands.capture(value) for key, value in attributes.items()},
+            tuple(map(operands.number, saved)) if is_recorded else (),
+            given,
+            tuple(operands.slots),
+            ctx.line,
+            ctx.needs_input_grad,
+            ctx._input_types,
+            tuple(edge is not None for edge in ctx.edges),
+            context.grad_enabled,
+        )
+        around = Surroundings(self._recorder, (backward_of(function),), tuple(attributes.values()))
+        host.states = around.states(len(operands.values))
+        values = [*operands.values, *around.values]
+        lent = self._present.of(values)
+        with around.untouched():
+            parts, changes = host.evaluate(self._frame, lent)
+        host.present = tuple(part is not None for part in parts)
+        changed = around.settle(changes, lent)
+        node = self._record(name, host, values, host.arrays(parts, changes))
+        around.note_changes(node, changed, changes)
+        results = iter(tensors_of(self._recorder, node.results))
+        found = tuple(next(results) if present else None for present in host.present)
+        return _without_derivative(ctx, [*gradients, *saved], found, host.is_once)
+
+    # ---------------------------------------------------------------- recording
+
+    def _record(
+        self,
+        name: str,
+        function: HostFunction,
+        values: Sequence[Value],
+        results: Sequence[np.ndarray],
+    ) -> Node:
+        """Append the call, with the results of its first evaluation."""
+        graph = self._recorder.graph
+        unique, count = name, 0
+        while unique in graph.hosts:
+            count += 1
+            unique = f"{name}_{count}"
+        graph.hosts[unique] = function
+        types: list[TensorType] = [type_of_array(array) for array in results]
+        node = graph.append_host(unique, values, types)
+        line = getattr(function, "line", None)
+        self._recorder._annotate(node, None if line is None else Location(*line))
+        for value in node.results if name.endswith(".backward") else ():
+            value.name = "grad"
+        self._present.note(node, results)
+        return node
+
+
+class Operands:
+    """What a host call gets from the graph: each tensor once, and floats that are live."""
+
+    def __init__(self, recorder: Recorder, name: str) -> None:
+        self._recorder = recorder
+        self._name = name
+        self._numbers: dict[int, Slot] = {}
+        self.values: list[Value] = []
+        self.tensors: list[Any] = []
+        self.slots: list[Slot] = []
+
+    def number(self, tensor: TensorCore | None) -> int | None:
+        return None if tensor is None else self._slot(tensor).number
+
+    def capture(self, value: Any) -> Captured:
+        """A Python value with slots for the tensors and live floats in it."""
+        found: list[Slot] = []
+
+        def captured(leaf: Any, _: str) -> Any:
+            if isinstance(leaf, TensorCore) or is_live(leaf):
+                found.append(self._slot(leaf))
+                return found[-1]
+            if getattr(leaf, "is_sparse", False):
+                self._recorder.refuse(
+                    f"{self._name}, a host call, of a sparse tensor",
+                    "pass its indices and values instead",
+                )
+            return leaf
+
+        tree = map_tree(captured, value)
+        return Captured(tree if found else value, bool(found))
+
+    def _slot(self, leaf: Any) -> Slot:
+        if isinstance(leaf, Batched):
+            self._recorder.refuse(
+                f"vmap over {self._name}, a host call,",
+                "give the Function a vmap staticmethod, or loop over the examples",
+            )
+        slot = self._numbers.get(id(leaf))
+        if slot is None:
+            number = len(self.values)
+            if is_live(leaf):
+                slot, value = Slot(number, True, False), leaf.value
+            else:
+                slot = Slot(number, False, leaf.requires_grad)
+                value = self._recorder.value_of(leaf)
+            self._numbers[id(leaf)] = slot
+            self.values.append(value)
+            self.tensors.append(leaf)
+            self.slots.append(slot)
+        return slot
+
+
+def _flags(ctx: BackwardCFunction) -> Iterator[tuple[TensorType | None, bool]]:
+    return zip(ctx._input_types, ctx.needs_input_grad, strict=True)
+
+
+class _OnHost(TwiceDifferentiated):
+    """Stands behind the gradients that a host call returned."""
+
+    def apply(self, gradients: Any) -> Any:
+        raise LucidError(
+            f"trying to differentiate twice a function whose backward is a host call"
+            f"\n  in the backward of {self.of}{self.place()}\n"
+            "hint: a backward that leaves lucid has no derivative; write it with tensor operations"
+        )
+
+
+def _without_derivative(
+    ctx: BackwardCFunction, sources: Sequence[Any], found: tuple[Any, ...], is_once: bool
+) -> tuple[Any, ...]:
+    """The gradients, with a history that raises when it is differentiated."""
+    tensors = [x for x in sources if isinstance(x, TensorCore)]
+    if not context.grad_enabled or not any(x.requires_grad for x in tensors):
+        return found
+    kind = TwiceDifferentiated if is_once else _OnHost
+    guarded: tuple[Any, ...] = refuse_second_derivative(ctx, tensors, found, kind)
+    return guarded

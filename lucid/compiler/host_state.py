@@ -1,0 +1,111 @@
+"""What host code can reach besides its arguments: Python state, and tensors from outside."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lucid.autograd.host_world import Changes, State
+from lucid.compiler.environment import Environment
+from lucid.tensor.core import TensorCore
+
+if TYPE_CHECKING:
+    from lucid.compiler.recorder import Recorder
+    from lucid.ir.graph import Node, Value
+
+
+class Surroundings:
+    """The surroundings of one host call, while it is recorded.
+
+    Attributes:
+        values: what the trace has written to tensors from outside by now, to be lent to the call.
+    """
+
+    def __init__(
+        self, recorder: Recorder, methods: Sequence[Callable[..., Any]], objects: Sequence[Any]
+    ) -> None:
+        self._recorder = recorder
+        named = {f"argument {i}": x for i, x in enumerate(objects) if not isinstance(x, TensorCore)}
+        self._environments = [Environment(method, named) for method in methods]
+        self._tensors: list[TensorCore] = []
+        self._states: list[State] = []
+        self.values: list[Value] = []
+
+    def states(self, first: int) -> list[State]:
+        """The tensors within reach; `first` is the number of the first operand that is one."""
+        for path, tensor in self._reached():
+            storage = tensor._storage
+            array = storage.array
+            known = any(state.storage is storage for state in self._states)
+            if array is None or known or not array.flags.writeable:
+                continue
+            state = State(storage, tensor._counter, path)
+            cell = self._recorder.cells.get(storage)
+            if cell is not None and (cell.kind == "replaced" or storage.value is not cell.value):
+                assert storage.value is not None
+                state.given = first + len(self.values)
+                self.values.append(storage.value)
+            state.result = len(self._states)  # until it is known what the call changes
+            self._states.append(state)
+            self._tensors.append(tensor)
+        return self._states
+
+    def _reached(self) -> Iterator[tuple[str, TensorCore]]:
+        from lucid.random import Generator, default_generator
+
+        yield "the state of lucid's random generator", default_generator.state
+        for environment in self._environments:
+            yield from environment.tensors()
+            for path, value in environment.library_objects:
+                if isinstance(value, Generator):
+                    yield f"{path}.state", value.state
+
+    @contextmanager
+    def untouched(self) -> Iterator[None]:
+        """Put back what the block changes in Python: it is an evaluation more than eager has."""
+        profile = sys.getprofile()
+        python, numpy = random.getstate(), np.random.get_state()
+        sys.setprofile(None)
+        try:
+            yield
+        finally:
+            sys.setprofile(profile)
+            for environment in self._environments:
+                environment.put_back()
+            random.setstate(python)
+            np.random.set_state(numpy)
+
+    def settle(self, changes: Changes, lent: Sequence[np.ndarray]) -> list[int]:
+        """Find which tensors the call changed: only their contents are results of it.
+
+        lent: the operands of the call.
+        """
+        changed = []
+        for number, state in enumerate(self._states):
+            before = state.storage.array if state.given is None else lent[state.given]
+            assert before is not None
+            after = changes.contents[number]
+            is_same = after.tobytes() == before.tobytes()
+            state.result = None if is_same else number
+            if is_same:
+                del changes.contents[number]
+            else:
+                changed.append(number)
+        return changed
+
+    def note_changes(self, node: Node, changed: Sequence[int], changes: Changes) -> None:
+        """Let the trace know what the call, which has been recorded, left in tensors."""
+        recorder = self._recorder
+        results = node.results[len(node.results) - len(changed) :]
+        for number, value in zip(changed, results, strict=True):
+            tensor = self._tensors[number]
+            recorder.value_of(tensor)  # makes it a cell
+            tensor._storage.value = value
+            tensor._storage.generation += 1
+            recorder.note_counter(tensor._counter)
+            tensor._counter.value += changes.moved[number]

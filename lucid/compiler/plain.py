@@ -1,0 +1,129 @@
+"""The short way through a call whose arguments are plain tensors of the types that were traced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lucid.compiler.gradients import Gradients
+from lucid.compiler.outcomes import FromProgram, Outcome, Run
+from lucid.compiler.sharing import Sharing
+from lucid.compiler.signature import Call
+from lucid.compiler.tree import map_tree
+from lucid.compiler.watches import Guard
+from lucid.ir.types import Shape, TensorType
+from lucid.runtime.executable import Executable
+from lucid.tensor.core import TensorCore
+from lucid.tensor.storage import Storage, VersionCounter
+from lucid.tensor.tensor import Tensor
+
+if TYPE_CHECKING:
+    from lucid.compiler.cells import ValueGuard
+
+LONG_WAY = object()  # what a call gives that can't go the short way
+
+
+@dataclass(slots=True, eq=False)
+class PlainCalls:
+    """Runs a program for arguments that are plain tensors, with as little Python as possible.
+
+    It does what `Program.failed_guard` and `Program.run_plain` do, for programs that need none of
+    their rarer parts. Arrays that the context of an earlier call still holds are not looked at
+    again.
+
+    Attributes:
+        arguments: of each one type, strides in bytes, and the number of the step's input that it
+            is; None for one that isn't used.
+        state: memory that no argument may be on.
+        readers: live numbers, by the number of their input.
+        counters: version counters, or numbers of arguments, and how far they move.
+    """
+
+    executable: Executable
+    guard: Guard
+    values: list[ValueGuard]
+    arguments: list[tuple[TensorType, Shape, int | None]]
+    state: set[Storage]
+    readers: list[tuple[int, Callable[[], Any]]]
+    sharing: Sharing
+    gradients: Gradients
+    counters: list[tuple[VersionCounter, int]]
+    result: Any
+    output_count: int
+
+    def call(self, args: Sequence[Any]) -> Any:
+        """The result, or `LONG_WAY`: then nothing has happened yet."""
+        storages = {tensor._storage for tensor in args if tensor.__class__ is Tensor}
+        if len(args) != len(self.arguments) or len(storages) != len(args):
+            return LONG_WAY
+        if self.guard.failure() is not None or not storages.isdisjoint(self.state):
+            return LONG_WAY
+        for guard in self.values:
+            if guard.failure() is not None:
+                return LONG_WAY
+        native = self.executable.ready()
+        if native is None:
+            return LONG_WAY
+        changed = self._changed(native.bound, args)
+        if changed is None or (self.readers and not self._read(native.doubles)):
+            self.executable.put_back(native)
+            return LONG_WAY
+        if changed:
+            self.sharing.check(changed)
+            for place, array in changed:
+                native.replace(place, array)
+        return self._run(native, args)
+
+    def _read(self, doubles: Any) -> bool:
+        """Enter the live numbers; whether all are floats."""
+        for place, read in self.readers:
+            number = read()
+            if number.__class__ is not float:
+                return False
+            doubles[place] = number
+        return True
+
+    def _changed(
+        self, bound: Sequence[object], args: Sequence[Tensor]
+    ) -> list[tuple[int, np.ndarray]] | None:
+        """The arguments that are not bound yet; None if one is not what was traced."""
+        changed = []
+        for tensor, (type, strides, place) in zip(args, self.arguments, strict=True):
+            found = tensor._type
+            if (found is not type and found != type) or tensor._requires_grad:
+                return None
+            if tensor._base is not None and tensor.requires_grad:
+                return None
+            array = tensor._array
+            if place is None or array is not bound[place]:
+                if array is None or array.strides != strides:
+                    return None
+                if place is not None:
+                    changed.append((place, array))
+        return changed
+
+    def _run(self, native: Any, args: Sequence[TensorCore]) -> Any:
+        gradients = self.gradients
+        if gradients.are_promised:
+            batch = gradients.begin()
+            outputs = self.executable.run(native, batch.outputs)
+            gradients.leave(batch)
+        else:
+            outputs = self.executable.run(native, None)
+        for counter, delta in self.counters:
+            counter.value += delta
+        if type(self.result) is FromProgram and not gradients.others:
+            return self.result.on(outputs[self.result.slot])
+        return self._outcomes(outputs, args)
+
+    def _outcomes(self, outputs: list[np.ndarray], args: Sequence[TensorCore]) -> Any:
+        run = Run(Call.of_tensors(args), self.output_count)
+        run.outputs = outputs
+        for leaf, outcome in self.gradients.others:
+            leaf._grad = None if outcome is None else outcome.of(run)
+        if isinstance(self.result, Outcome):
+            return self.result.of(run)
+        return map_tree(lambda leaf, _: leaf.of(run), self.result)

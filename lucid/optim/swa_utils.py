@@ -1,0 +1,163 @@
+"""Averages of a model's weights over training, and the learning rate that goes with them.
+
+Reference: Izmailov et al., "Averaging Weights Leads to Wider Optima and Better Generalization",
+2018.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import lucid
+from lucid.autograd.modes import no_grad
+from lucid.ir.errors import OptionError
+from lucid.nn.module import Module
+from lucid.nn.modules.normalization import BatchNorm1d
+from lucid.optim.lr_scheduler.base import LRScheduler, rate_of
+from lucid.optim.optimizer import Optimizer
+from lucid.tensor.tensor import Tensor
+
+Average = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+def get_swa_avg_fn() -> Average:
+    """The running mean: `average + (model - average) / (count + 1)`."""
+
+    def mean(average: Tensor, model: Tensor, count: Tensor) -> Tensor:
+        return average + (model - average) / (count + 1)
+
+    return mean
+
+
+def get_ema_avg_fn(decay: float = 0.999) -> Average:
+    """The exponential mean: `decay * average + (1 - decay) * model`."""
+    if not 0.0 <= decay <= 1.0:
+        raise OptionError(f"Invalid decay value {decay} provided. Please provide a value in [0, 1]")
+
+    def mean(average: Tensor, model: Tensor, count: Tensor) -> Tensor:
+        return decay * average + (1 - decay) * model
+
+    return mean
+
+
+class AveragedModel(Module):
+    """A copy of a model with the average of its weights; calls go to the copy.
+
+    avg_fn: `(average, model's, count) -> new average` of a parameter; the running mean by default.
+    use_buffers: average the buffers too (integers without their fractions), else copy them.
+
+    Attributes:
+        n_averaged: how often `update_parameters` was called, i64; it may be called in a step.
+    """
+
+    n_averaged: Tensor
+
+    def __init__(
+        self,
+        model: Module,
+        device: object = None,
+        avg_fn: Average | None = None,
+        multi_avg_fn: None = None,
+        use_buffers: bool = False,
+    ) -> None:
+        super().__init__()
+        if multi_avg_fn is not None:
+            raise OptionError("AveragedModel: multi_avg_fn doesn't exist here\nhint: give avg_fn")
+        self.module = copy.deepcopy(model).to(device)
+        self.register_buffer("n_averaged", lucid.tensor(0, dtype=lucid.int64))
+        self.avg_fn = get_swa_avg_fn() if avg_fn is None else avg_fn
+        self.use_buffers = use_buffers
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.module(*args, **kwargs)
+
+    @no_grad()
+    def update_parameters(self, model: Module) -> None:
+        """Let the weights of now take part in the average; the first ones are copied."""
+        pairs: list[tuple[Tensor, Tensor]] = []
+        pairs += zip(self.module.parameters(), model.parameters(), strict=True)
+        buffers = list(zip(self.module.buffers(), model.buffers(), strict=True))
+        if self.use_buffers:
+            pairs += buffers
+        first = self.n_averaged == 0
+        for average, tensor in pairs:
+            mean = self.avg_fn(average.detach(), tensor.detach(), self.n_averaged)
+            average.copy_(lucid.where(first, tensor.detach(), mean))
+        if not self.use_buffers:
+            for kept, buffer in buffers:
+                kept.copy_(buffer)
+        self.n_averaged.add_(1)
+
+
+@no_grad()
+def update_bn(loader: Iterable[Any], model: Module, device: object = None) -> None:
+    """Compute the running statistics of batch norms anew, over the batches of a loader.
+
+    A batch that is a list or tuple is read for its first element.
+    """
+    layers = [module for module in model.modules() if isinstance(module, BatchNorm1d)]
+    if not layers:
+        return
+    was_training, momenta = model.training, [layer.momentum for layer in layers]
+    model.train()
+    for layer in layers:
+        layer.reset_running_stats()
+        layer.momentum = None
+    try:
+        for batch in loader:
+            model(batch[0] if isinstance(batch, (list, tuple)) else batch)
+    finally:
+        for layer, momentum in zip(layers, momenta, strict=True):
+            layer.momentum = momentum
+        model.train(was_training)
+
+
+class SWALR(LRScheduler):
+    """Go to `swa_lr` within `anneal_epochs`, along a cosine or a line, and stay there."""
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        swa_lr: float | list[float],
+        anneal_epochs: int = 10,
+        anneal_strategy: str = "cos",
+        last_epoch: int = -1,
+    ) -> None:
+        if anneal_strategy not in ("cos", "linear"):
+            raise OptionError(
+                f"anneal_strategy must be one of 'cos' or 'linear', instead got {anneal_strategy}"
+            )
+        if anneal_epochs < 0:
+            raise OptionError(f"anneal_epochs must be equal or greater than 0, got {anneal_epochs}")
+        rates = swa_lr if isinstance(swa_lr, (list, tuple)) else [swa_lr]
+        groups = optimizer.param_groups
+        if len(rates) not in (1, len(groups)):
+            raise OptionError(
+                f"swa_lr must have the same length as optimizer.param_groups: swa_lr has "
+                f"{len(rates)}, optimizer.param_groups has {len(groups)}"
+            )
+        for i, group in enumerate(groups):
+            group["swa_lr"] = rates[i % len(rates)]
+        self.anneal_epochs = anneal_epochs
+        self.anneal_strategy = anneal_strategy
+        super().__init__(optimizer, last_epoch)
+
+    def _share(self, step: int) -> float:
+        """How far the rate has gone to `swa_lr`, from 0 to 1."""
+        t = max(0.0, min(1.0, step / max(1, self.anneal_epochs)))
+        return (1 - math.cos(math.pi * t)) / 2 if self.anneal_strategy == "cos" else t
+
+    def get_lr(self) -> list[Any]:
+        step = self._step_count - 1
+        if self.anneal_epochs == 0:
+            step = max(1, step)
+        before, now = self._share(step - 1), self._share(step)
+        found = []
+        for group in self.optimizer.param_groups:
+            rate, target = rate_of(group), group.raw("swa_lr")
+            start = target if before == 1 else (rate - before * target) / (1 - before)
+            found.append(target * now + start * (1 - now))
+        return found

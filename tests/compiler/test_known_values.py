@@ -1,0 +1,56 @@
+"""Values that constants alone decide are known while a step is traced."""
+
+from __future__ import annotations
+
+import pytest
+
+import lucid
+
+
+def test_a_mask_of_constants_can_be_indexed_with() -> None:
+    @lucid.compile
+    def others(x: lucid.Tensor) -> lucid.Tensor:
+        same = lucid.eye(len(x), dtype=lucid.bool)
+        return x[~same].view(len(x), -1)
+
+    x = lucid.arange(9.0).view(3, 3)
+    assert others(x).tolist() == [[1, 2], [3, 5], [6, 7]]
+    assert others(x * 2).tolist() == [[2, 4], [6, 10], [12, 14]]
+    assert others.stats.traces == 1
+
+
+def test_python_may_branch_on_a_constant() -> None:
+    @lucid.compile
+    def f(x: lucid.Tensor) -> lucid.Tensor:
+        steps = lucid.zeros(3)
+        steps[1:] += 2
+        if steps.sum() > 3 and float(steps[0]) == 0.0:
+            return x * int(steps.max())
+        return x
+
+    assert f(lucid.ones(2)).tolist() == [2.0, 2.0]
+
+
+def test_what_an_input_has_a_part_in_is_not_known() -> None:
+    offset = lucid.zeros(3)
+
+    @lucid.compile
+    def f(x: lucid.Tensor) -> lucid.Tensor:
+        return x[lucid.arange(3) + offset > 1]
+
+    with pytest.raises(lucid.TraceError, match="indexing with a bool mask"):
+        f(lucid.ones(3))
+
+    @lucid.compile
+    def g(rate: float) -> lucid.Tensor:
+        return lucid.ones(2) if lucid.zeros(2).sum() < rate else lucid.zeros(2)
+
+    with pytest.raises(lucid.TraceError):
+        g(0.5)
+
+    @lucid.compile
+    def h() -> bool:
+        return bool(lucid.rand(1) > 0.5)
+
+    with pytest.raises(lucid.TraceError):
+        h()

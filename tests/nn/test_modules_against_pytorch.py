@@ -1,0 +1,107 @@
+"""Layers and losses give PyTorch's numbers, eager and compiled: see data/module_cases.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import module_cases
+import numpy as np
+import pytest
+from module_cases import CONSTRUCTED
+from recording import load
+
+import lucid
+from lucid import nn
+
+RECORDED = load(Path(module_cases.__file__).with_name("modules.npz"))
+
+
+@pytest.mark.parametrize("mode", ["eager", "compiled"])
+@pytest.mark.parametrize("number", range(len(CONSTRUCTED)), ids=lambda i: CONSTRUCTED[i][0])
+def test_numbers_are_those_of_pytorch(number: int, mode: str) -> None:
+    expression, inputs = CONSTRUCTED[number]
+    prefix = f"{number} {expression}/"
+    expected = {k.removeprefix(prefix): v for k, v in RECORDED.items() if k.startswith(prefix)}
+    assert expected, "not recorded: run tests/data/record_modules.py"
+    decorator: Any = lucid.compile if mode == "compiled" else lambda step: step
+    found = module_cases.run(lucid, expression, inputs, decorator)
+    assert found.keys() == expected.keys()
+    for key, wanted in expected.items():
+        assert found[key].shape == wanted.shape
+        scale = max(1.0, np.abs(wanted).max())
+        np.testing.assert_allclose(found[key], wanted, 1e-5, 2e-6 * scale, err_msg=key)
+
+
+def test_nothing_recorded_is_left_out() -> None:
+    names = {f"{i} {expression}" for i, (expression, _) in enumerate(CONSTRUCTED)}
+    assert {key.partition("/")[0] for key in RECORDED} == names
+
+
+def test_a_recurrent_layer_says_what_it_takes() -> None:
+    with pytest.raises(lucid.ShapeError, match=r"LSTM: input must be of 2 or 3 axes, the last one"):
+        nn.LSTM(3, 4)(lucid.ones(5, 2, 4))
+    with pytest.raises(lucid.ShapeError, match=r"GRUCell: input has to be \(n, 3\) or \(3,\), not"):
+        nn.GRUCell(3, 4)(lucid.ones(5, 2, 3))
+    with pytest.raises(lucid.OptionError, match="Unknown nonlinearity: sine"):
+        nn.RNN(3, 4, nonlinearity="sine")
+
+
+def test_masks_of_attention() -> None:
+    lucid.manual_seed(0)
+    attention = nn.MultiheadAttention(4, 2, batch_first=True)
+    x = lucid.randn(2, 3, 4)
+    causal = nn.Transformer.generate_square_subsequent_mask(3)
+    _, weights = attention(x, x, x, attn_mask=causal)
+    assert weights.triu(1).abs().sum().item() == 0.0
+    same, _ = attention(x, x, x, attn_mask=causal < 0, need_weights=False)
+    np.testing.assert_allclose(
+        same.detach(), attention(x, x, x, attn_mask=causal)[0].detach(), rtol=1e-6, atol=1e-7
+    )
+    padding = lucid.tensor([[False, False, True]] * 2)
+    _, weights = attention(x, x, x, key_padding_mask=padding, average_attn_weights=False)
+    assert weights.shape == (2, 2, 3, 3)
+    assert weights[..., 2].abs().sum().item() == 0.0
+
+
+def test_dropout_between_recurrent_layers_while_training() -> None:
+    layer = nn.LSTM(3, 4, num_layers=2, dropout=0.5)
+    x = lucid.ones(5, 2, 3)
+    assert (layer(x)[0] != layer(x)[0]).any()
+    layer.eval()
+    assert (layer(x)[0] == layer(x)[0]).all()
+
+
+def test_buffers_by_assignment() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.kept = nn.Buffer(lucid.ones(2))
+            self.transient = nn.Buffer(lucid.zeros(3), persistent=False)
+
+    net = Net()
+    assert [name for name, _ in net.named_buffers()] == ["kept", "transient"]
+    assert list(net.state_dict()) == ["kept"]
+    assert not net.kept.requires_grad
+    assert isinstance(net.kept, nn.Buffer)
+
+
+def test_a_dict_of_parameters() -> None:
+    held = nn.ParameterDict({"a": lucid.ones(2), "b": nn.Parameter(lucid.zeros(1))})
+    held["c"] = lucid.ones(3)
+    del held["a"]
+    assert list(held) == ["b", "c"]
+    assert "c" in held
+    assert all(isinstance(value, nn.Parameter) for value in held.values())
+    assert list(held.state_dict()) == ["b", "c"]
+
+
+def test_gumbel_softmax_draws_one_hot_with_a_soft_gradient() -> None:
+    lucid.manual_seed(0)
+    logits = lucid.zeros(50, 3, requires_grad=True)
+    y = nn.functional.gumbel_softmax(logits, tau=0.5, hard=True)
+    assert y.detach().sum(-1).allclose(lucid.ones(50))
+    assert ((y.detach() - y.detach().round()).abs() < 1e-6).all()
+    (y * lucid.tensor([1.0, 2.0, 3.0])).sum().backward()
+    assert logits.grad is not None
+    assert logits.grad.abs().sum() > 0

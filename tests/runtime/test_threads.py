@@ -1,0 +1,360 @@
+"""Several threads share a step: the same bits for any number of them, and nothing ever hangs."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import hypothesis
+import numpy as np
+import pytest
+from random_graphs import Case, cases
+
+from lucid.codegen import parallel
+from lucid.codegen import pool as code
+from lucid.ir import ops
+from lucid.ir.errors import IndexOutOfRangeError, OptionError
+from lucid.ir.graph import Graph, Value
+from lucid.ir.interpret import interpret
+from lucid.ir.location import Location
+from lucid.ir.types import DType, TensorType, f32, f64, i64
+from lucid.runtime import Executable, compile_graph
+from lucid.runtime.threads import (
+    default_num_threads,
+    pool,
+    processor_quota,
+    set_num_threads,
+)
+
+COUNTS = (1, 2, 5)
+Build = Callable[..., Sequence[Value]]
+
+
+@pytest.fixture(autouse=True)
+def as_before() -> Iterator[None]:
+    count = pool.num_threads
+    yield
+    set_num_threads(count)
+
+
+@pytest.fixture
+def eager_to_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cut even the smallest kernels into parts."""
+    monkeypatch.setattr(parallel, "WORTH_SECONDS", 0.0)
+
+
+def graph_of(build: Build, *shapes: tuple[int, ...], dtype: DType = f32) -> Graph:
+    graph = Graph("shared")
+    values = [graph.add_input(TensorType(dtype, shape)) for shape in shapes]
+    graph.outputs = list(build(*values))
+    return graph
+
+
+def drawn(graph: Graph, rng: np.random.Generator) -> list[np.ndarray]:
+    return [
+        rng.normal(size=entry.value.shape).astype(entry.value.dtype.numpy) for entry in graph.inputs
+    ]
+
+
+def results_of(executable: Executable, inputs: Sequence[np.ndarray]) -> list[bytes]:
+    """All that a step leaves: its results, and the inputs after it."""
+    given = [np.array(array) for array in inputs]
+    return [array.tobytes() for array in (*executable.call(given), *given)]
+
+
+def assert_same_bits(executable: Executable, inputs: Sequence[np.ndarray]) -> None:
+    set_num_threads(1)
+    want = results_of(executable, inputs)
+    for count in COUNTS[1:]:
+        set_num_threads(count)
+        for _ in range(3):
+            assert results_of(executable, inputs) == want, f"{count} threads"
+
+
+def softmax(x: Value) -> Value:
+    e = ops.exp(ops.sub(x, ops.amax(x, axes=(0,))))
+    return ops.div(e, ops.sum(e, axes=(0,)))
+
+
+def transposed_product(a: Value, b: Value) -> Value:
+    return ops.matmul(a, ops.transpose(b, perm=(1, 0)))
+
+
+LARGE: dict[str, tuple[Build, tuple[tuple[int, ...], ...]]] = {
+    "a map": (lambda x: [ops.tanh(x)], ((1003, 211),)),
+    "rows": (lambda x: [ops.sum(ops.exp(x), axes=(1,))], ((1003, 211),)),
+    "columns": (lambda x: [ops.sum(ops.exp(x), axes=(0,))], ((503, 2011),)),
+    "few columns": (lambda x: [ops.sum(ops.exp(x), axes=(0,))], ((60003, 7),)),
+    "some columns": (lambda x: [ops.amax(ops.exp(x), axes=(0,))], ((20003, 40),)),
+    "everything": (
+        lambda x: [ops.sum(ops.exp(x), axes=(0, 1)), ops.amin(x, axes=(0, 1)), ops.exp(x)],
+        ((1003, 211),),
+    ),
+    "a norm": (lambda x: [x / ops.sqrt(ops.sum(x * x, axes=(0, 1)))], ((1003, 211),)),
+    "one long softmax": (lambda x: [softmax(x)], ((200_001,),)),
+    "a small product": (lambda a, b: [ops.tanh(ops.matmul(a, b))], ((301, 77), (77, 203))),
+    "a packed product": (lambda a, b: [ops.tanh(ops.matmul(a, b))], ((301, 500), (500, 403))),
+    "a transposed product": (lambda a, b: [transposed_product(a, b)], ((150, 128), (130, 128))),
+    "one row": (lambda a, b: [ops.matmul(a, b)], ((1, 300), (300, 20_000))),
+    "dot products": (lambda a, b: [ops.matmul(a, b)], ((20_000, 300), (300, 1))),
+    "two rows of dot products": (lambda a, b: [transposed_product(a, b)], ((2, 900), (5001, 900))),
+    "many products": (lambda a, b: [ops.matmul(a, b)], ((16, 4, 65, 33), (16, 4, 33, 70))),
+    "three products": (lambda a, b: [ops.matmul(a, b)], ((3, 200, 300), (3, 300, 250))),
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_large_kernels_are_shared_and_give_the_same_bits(
+    name: str, rng: np.random.Generator
+) -> None:
+    build, shapes = LARGE[name]
+    graph = graph_of(build, *shapes)
+    executable, inputs = compile_graph(graph), drawn(graph, rng)
+    assert executable.shared_count > 0
+    assert_same_bits(executable, inputs)
+    set_num_threads(2)
+    for got, want in zip(executable.call(inputs), interpret(graph, inputs)[0], strict=True):
+        np.testing.assert_allclose(got, want, rtol=2e-4, atol=2e-4)
+
+
+def test_f64_products_are_shared_too(rng: np.random.Generator) -> None:
+    graph = graph_of(lambda a, b: [ops.matmul(a, b)], (150, 301), (301, 250), dtype=f64)
+    executable, inputs = compile_graph(graph), drawn(graph, rng)
+    assert executable.shared_count == 1
+    assert_same_bits(executable, inputs)
+    np.testing.assert_allclose(executable.call(inputs)[0], inputs[0] @ inputs[1], rtol=1e-10)
+
+
+def test_state_is_updated_in_place_by_all_threads(rng: np.random.Generator) -> None:
+    graph = Graph()
+    w = graph.add_input(TensorType(f32, (400, 300)), "state")
+    x = graph.add_input(TensorType(f32, (64, 400)))
+    y = graph.add_input(TensorType(f32, (64, 300)))
+    error = ops.sub(ops.matmul(x, w), y)
+    gradient = ops.matmul(ops.transpose(x, perm=(1, 0)), error)
+    graph.writes = [(w, w - gradient * 0.01)]
+    graph.outputs = [ops.sum(ops.mul(error, error), axes=(0, 1))]
+    executable = compile_graph(graph)
+    assert executable.shared_count >= 2
+    assert_same_bits(executable, drawn(graph, rng))
+
+
+@hypothesis.settings(max_examples=60)
+@hypothesis.given(case=cases())
+def test_random_programs_give_the_same_bits(case: Case) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parallel, "WORTH_SECONDS", 0.0)
+        executable = compile_graph(case.graph)
+    try:
+        assert_same_bits(executable, case.inputs)
+    except IndexOutOfRangeError:
+        hypothesis.reject()
+
+
+def test_random_programs_are_right_when_cut_into_parts(eager_to_share: None) -> None:
+    """Cutting everything changes no more than the order of sums."""
+    rng = np.random.default_rng(5)
+    for rows, columns in ((40, 70), (7, 300), (300, 7), (33, 33)):
+        graph = Graph()
+        x = graph.add_input(TensorType(f32, (rows, columns)))
+        w = graph.add_input(TensorType(f32, (columns, 19)))
+        y = ops.matmul(x, w)
+        means = ops.sum(ops.tanh(x), axes=(1,))
+        sums = ops.sum(ops.mul(y, y), axes=(0,))
+        graph.outputs = [ops.sigmoid(y), means, sums, ops.amax(x, axes=(0, 1))]
+        inputs = drawn(graph, rng)
+        executable = compile_graph(graph)
+        assert executable.shared_count
+        assert_same_bits(executable, inputs)
+        for got, want in zip(executable.call(inputs), interpret(graph, inputs)[0], strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+
+# Errors ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_the_first_wrong_index_is_named(count: int) -> None:
+    graph = Graph()
+    x = graph.add_input(TensorType(f32, (50, 64)))
+    index = graph.add_input(TensorType(i64, (40_000,)))
+    taken = ops.take(x, index, axis=0)
+    assert taken.producer is not None
+    taken.producer.location = Location("train.py", 3)
+    graph.outputs = [taken]
+    executable = compile_graph(graph)
+    indices = np.zeros(40_000, np.int64)
+    indices[[17_003, 20_000, 39_999]] = 77, -51, 1000
+    set_num_threads(count)
+    message = "take: index 77 is out of range for axis 0 with size 50\n  in train.py:3"
+    for _ in range(5):
+        with pytest.raises(IndexOutOfRangeError) as caught:
+            executable.call([np.ones((50, 64), np.float32), indices])
+        assert str(caught.value) == message
+
+
+# The pool -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def busy_step() -> tuple[Executable, list[np.ndarray], bytes]:
+    """A step of several regions, its inputs and its result."""
+    graph = graph_of(lambda x: [ops.sum(ops.tanh(ops.exp(x)), axes=(1,))], (600, 300))
+    executable = compile_graph(graph)
+    inputs = drawn(graph, np.random.default_rng(0))
+    return executable, inputs, executable.call(inputs)[0].tobytes()
+
+
+def test_many_regions_follow_one_another(
+    busy_step: tuple[Executable, list[np.ndarray], bytes],
+) -> None:
+    executable, inputs, want = busy_step
+    for count in (2, 3, 7, 1, 2):
+        set_num_threads(count)
+        for _ in range(200):
+            assert executable.call(inputs)[0].tobytes() == want
+
+
+def test_threads_may_call_at_once(busy_step: tuple[Executable, list[np.ndarray], bytes]) -> None:
+    executable, inputs, want = busy_step
+    set_num_threads(2)
+    wrong: list[int] = []
+
+    def call() -> None:
+        for number in range(100):
+            if executable.call(inputs)[0].tobytes() != want:
+                wrong.append(number)
+
+    callers = [threading.Thread(target=call) for _ in range(4)]
+    for caller in callers:
+        caller.start()
+    for _ in range(20):  # in the middle of it
+        set_num_threads(3)
+        set_num_threads(2)
+    for caller in callers:
+        caller.join()
+    assert not wrong
+
+
+def wait_until_parked(worker: int) -> None:
+    place = pool.address + code.FIRST_WORKER + code.LINE * worker + code.PARKED
+    parked = ctypes.c_int64.from_address(place)
+    for _ in range(10_000):
+        if parked.value:
+            return
+        time.sleep(0.001)
+    pytest.fail("a worker without work goes on spinning")
+
+
+def test_parked_workers_come_back(busy_step: tuple[Executable, list[np.ndarray], bytes]) -> None:
+    executable, inputs, want = busy_step
+    set_num_threads(2)
+    for _ in range(5):
+        assert executable.call(inputs)[0].tobytes() == want
+        wait_until_parked(0)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_forked_child_has_a_pool_of_its_own(
+    busy_step: tuple[Executable, list[np.ndarray], bytes],
+) -> None:
+    executable, inputs, want = busy_step
+    set_num_threads(3)
+    executable.call(inputs)
+    child = os.fork()
+    if child == 0:
+        right = all(executable.call(inputs)[0].tobytes() == want for _ in range(20))
+        os._exit(0 if right and pool.awake else 1)
+    assert executable.call(inputs)[0].tobytes() == want
+    assert os.waitpid(child, 0)[1] == 0
+    assert executable.call(inputs)[0].tobytes() == want
+
+
+SCRIPT = """
+import numpy as np, sys
+from lucid.ir import ops
+from lucid.ir.graph import Graph
+from lucid.ir.types import TensorType, f32
+from lucid.runtime import compile_graph
+from lucid.runtime.threads import pool, set_num_threads
+
+graph = Graph()
+x = graph.add_input(TensorType(f32, (1000, 300)))
+graph.outputs = [ops.tanh(x)]
+executable = compile_graph(graph)
+assert executable.shared_count
+executable.call([np.zeros((1000, 300), np.float32)])
+print(pool.num_threads, pool.awake)
+"""
+
+
+def run_script(script: str = SCRIPT, **environment: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert not done.stderr
+    return done.stdout.strip()
+
+
+def test_the_interpreter_ends_while_workers_spin() -> None:
+    assert run_script(LUCID_NUM_THREADS="4") == "4 True"
+
+
+# How many -------------------------------------------------------------------------------------
+
+
+def test_the_environment_sets_the_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LUCID_NUM_THREADS", "3")
+    assert default_num_threads() == 3
+    monkeypatch.setenv("LUCID_NUM_THREADS", "many")
+    with pytest.raises(OptionError) as caught:
+        default_num_threads()
+    assert str(caught.value) == "LUCID_NUM_THREADS: 1 to 256 expected, not 'many'"
+    monkeypatch.delenv("LUCID_NUM_THREADS")
+    assert 1 <= default_num_threads() <= (os.cpu_count() or 1)
+
+
+@pytest.mark.parametrize("count", [0, -1, 257])
+def test_an_impossible_number_of_threads_is_refused(count: int) -> None:
+    with pytest.raises(OptionError) as caught:
+        set_num_threads(count)
+    assert str(caught.value) == f"set_num_threads: 1 to 256 threads are possible, not {count}"
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def test_the_tightest_control_group_counts(tmp_path: Path) -> None:
+    write(tmp_path / "proc/self/cgroup", "0::/app/worker\n")
+    groups = tmp_path / "sys/fs/cgroup"
+    write(groups / "app/worker/cpu.max", "max 100000\n")
+    assert processor_quota(tmp_path) is None
+    write(groups / "app/cpu.max", "150000 100000\n")
+    assert processor_quota(tmp_path) == 1.5
+
+
+def test_control_groups_of_the_first_version_count(tmp_path: Path) -> None:
+    write(tmp_path / "proc/self/cgroup", "4:cpu,cpuacct:/job\n3:memory:/job\n")
+    group = tmp_path / "sys/fs/cgroup/cpu/job"
+    write(group / "cpu.cfs_quota_us", "-1\n")
+    write(group / "cpu.cfs_period_us", "100000\n")
+    assert processor_quota(tmp_path) is None
+    write(group / "cpu.cfs_quota_us", "400000\n")
+    assert processor_quota(tmp_path) == 4.0
+
+
+def test_no_control_group_is_no_limit(tmp_path: Path) -> None:
+    assert processor_quota(tmp_path) is None

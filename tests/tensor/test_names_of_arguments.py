@@ -1,0 +1,49 @@
+"""NumPy's and older PyTorch's names for arguments and functions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import lucid
+
+X = lucid.tensor([[3.0, 1.0, 2.0], [0.0, 5.0, 4.0]])
+
+
+def test_axis_is_dim() -> None:
+    assert X.sum(axis=1).tolist() == [6.0, 9.0]
+    assert X.mean(axis=(0, 1), keepdims=True).shape == (1, 1)
+    assert lucid.cat([X, X], axis=1).shape == (2, 6)
+    assert lucid.stack([X, X], axis=-1).shape == (2, 3, 2)
+    assert X.sort(axis=0).values.tolist() == [[0, 1, 2], [3, 5, 4]]
+    with pytest.raises(lucid.ArgumentError, match="sum: got dim= and axis=, which mean the same"):
+        X.sum(dim=0, axis=0)
+
+
+def test_another_librarys_tensor_is_called_so() -> None:
+    class Tensor:
+        __module__ = "torch"
+
+    with pytest.raises(lucid.ArgumentError, match=r"must be a Tensor, not torch\.Tensor"):
+        X.copy_(Tensor())
+
+
+def test_the_method_type_points_at_to() -> None:
+    with pytest.raises(lucid.ArgumentError, match=r"hint: tensor.to\(dtype\) converts it"):
+        X.type(lucid.float64)
+
+
+def test_a_variable_is_a_leaf_on_the_same_memory() -> None:
+    variable = lucid.autograd.Variable(X, requires_grad=True)
+    assert variable.is_leaf
+    assert variable.data_ptr() == X.data_ptr()
+    assert not X.requires_grad
+
+
+def test_constructors_by_class() -> None:
+    assert lucid.FloatTensor([[1, 2]]).dtype is lucid.float32
+    assert lucid.LongTensor([1.7]).tolist() == [1]
+    assert lucid.IntTensor(np.array([1, 2])).dtype is lucid.int32
+    assert lucid.BoolTensor([0, 2]).tolist() == [False, True]
+    assert lucid.Tensor(2, 3).shape == (2, 3)
+    assert lucid.DoubleTensor(4).tolist() == [0.0] * 4

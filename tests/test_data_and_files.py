@@ -1,0 +1,180 @@
+"""Datasets and loaders, saving and loading, and PyTorch's global switches."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lucid
+from lucid import nn
+from lucid.utils.data import (
+    ConcatDataset,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    Subset,
+    TensorDataset,
+    random_split,
+)
+
+X = lucid.arange(10)
+
+
+def rows(loader: Any) -> list[list[int]]:
+    return [batch[0].tolist() for batch in loader]
+
+
+def test_a_loader_cuts_batches() -> None:
+    assert rows(DataLoader(TensorDataset(X), batch_size=4)) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    assert len(DataLoader(TensorDataset(X), batch_size=4)) == 3
+    whole = DataLoader(TensorDataset(X), batch_size=4, drop_last=True)
+    assert rows(whole) == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert len(whole) == 2
+
+
+def test_a_shuffled_loader_follows_the_seed() -> None:
+    loader = DataLoader(TensorDataset(X), batch_size=10, shuffle=True)
+    lucid.manual_seed(3)
+    first, second = rows(loader), rows(loader)
+    lucid.manual_seed(3)
+    assert rows(loader) == first
+    assert first != second
+    assert sorted(first[0]) == list(range(10))
+
+
+class Pairs(Dataset):
+    """Samples of many kinds."""
+
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, index: int) -> Any:
+        if not 0 <= index < 3:
+            raise IndexError(index)
+        return {"x": lucid.ones(2) * index, "y": np.float32(index), "n": index, "s": str(index)}
+
+
+def test_samples_are_collated_by_kind() -> None:
+    (batch,) = DataLoader(Pairs(), batch_size=3)
+    assert batch["x"].tolist() == [[0, 0], [1, 1], [2, 2]]
+    assert batch["y"].dtype is lucid.float32
+    assert batch["n"].tolist() == [0, 1, 2]
+    assert batch["s"] == ["0", "1", "2"]
+    (listed,) = DataLoader([(1, 2.5), (3, 4.5)], batch_size=2)
+    assert [part.dtype for part in listed] == [lucid.int64, lucid.float64]
+    with pytest.raises(lucid.ArgumentError, match="found object"):
+        list(DataLoader([object()], batch_size=1))
+
+
+def test_parts_of_datasets() -> None:
+    data = TensorDataset(X, X * 2)
+    parts = random_split(data, [0.6, 0.4])
+    assert [len(part) for part in parts] == [6, 4]
+    assert sorted(int(row[0]) for part in parts for row in part) == list(range(10))
+    both = ConcatDataset([Subset(data, [3, 4]), data])
+    assert (len(both), both[1][0].item(), both[2][0].item(), both[-1][1].item()) == (12, 4, 0, 18)
+    with pytest.raises(lucid.OptionError, match="Sum of input lengths"):
+        random_split(data, [3, 3])
+    with pytest.raises(lucid.ShapeError, match="Size mismatch"):
+        TensorDataset(X, X[:3])
+
+
+def test_an_endless_dataset() -> None:
+    class Count(IterableDataset):
+        def __iter__(self) -> Any:
+            return iter(range(5))
+
+    assert [b.tolist() for b in DataLoader(Count(), batch_size=2)] == [[0, 1], [2, 3], [4]]
+
+
+def test_a_training_loop_over_a_loader_is_traced_once() -> None:
+    layer = nn.Linear(1, 1)
+    opt = lucid.optim.SGD(layer.parameters(), lr=0.01)
+
+    @lucid.compile
+    def step(x: lucid.Tensor, y: lucid.Tensor) -> lucid.Tensor:
+        opt.zero_grad()
+        loss = nn.functional.mse_loss(layer(x), y)
+        loss.backward()
+        opt.step()
+        return loss
+
+    x = lucid.linspace(0, 1, 10).view(-1, 1)
+    loader = DataLoader(TensorDataset(x, 3 * x), batch_size=5, shuffle=True)
+    for _ in range(3):
+        for a, b in loader:
+            step(a, b)
+    assert step.stats.traces == 1
+
+
+def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
+    net = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
+    opt = lucid.optim.Adam(net.parameters())
+    net(lucid.ones(4, 2)).sum().backward()
+    opt.step()
+    state = {
+        "net": OrderedDict(net.state_dict()),
+        "opt": opt.state_dict(),
+        "best": 0.5,
+        "seen": {1, 2},
+        "dtype": lucid.float64,
+        "shape": lucid.zeros(2, 3).shape,
+        "parameter": net[0].weight,
+        "array": np.arange(3),
+    }
+    path = tmp_path / "state.pt"
+    lucid.save(state, path)
+    loaded = lucid.load(path, map_location="cpu")
+    for key, value in net.state_dict().items():
+        np.testing.assert_array_equal(loaded["net"][key], value)
+    assert loaded["opt"]["param_groups"] == opt.state_dict()["param_groups"]
+    assert (loaded["best"], loaded["seen"], loaded["shape"]) == (0.5, {1, 2}, (2, 3))
+    assert loaded["dtype"] is lucid.float64
+    assert isinstance(loaded["parameter"], nn.Parameter)
+    net.load_state_dict(loaded["net"])
+    opt.load_state_dict(loaded["opt"])
+
+
+class Trap:
+    """What runs code when it is unpickled."""
+
+    def __reduce__(self) -> Any:
+        return print, ("boo",)
+
+
+def test_a_file_that_could_run_code_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    file = io.BytesIO(pickle.dumps({"x": Trap()}))
+    with pytest.raises(lucid.OptionError, match=r"holds a builtins\.print, which"):
+        lucid.load(file)
+    assert capsys.readouterr().out == ""
+    file.seek(0)
+    lucid.load(file, weights_only=False)
+    assert capsys.readouterr().out == "boo\n"
+
+
+def test_a_failed_save_leaves_the_older_file(tmp_path: Path) -> None:
+    path = tmp_path / "x.pt"
+    lucid.save(lucid.ones(1), path)
+    with pytest.raises(lucid.LucidError):
+        lucid.save(lucid.ones(1, requires_grad=True) * 2, path)
+    assert lucid.load(path).tolist() == [1.0]
+
+
+def test_programs_that_ask_for_a_gpu_get_the_cpu() -> None:
+    device = lucid.device("cuda" if lucid.cuda.is_available() else "cpu")
+    assert lucid.zeros(2).to(device).device == "cpu"
+    assert not lucid.backends.mps.is_available()
+    assert lucid.cuda.device_count() == 0
+    lucid.cuda.manual_seed_all(0)
+    lucid.backends.cudnn.deterministic = True
+    lucid.use_deterministic_algorithms(True)
+    lucid.set_float32_matmul_precision("high")
+    lucid.set_num_threads(lucid.get_num_threads())
+    with pytest.raises(lucid.OptionError):
+        lucid.set_num_threads(0)
