@@ -98,9 +98,13 @@ class FromProgram(Outcome):
     def of(self, run: Run) -> Tensor:
         result = run.roots[self.slot]
         if result is None:
-            result = self.root(run)
-            if self.freed is not None:
-                result._grad_fn, result._requires_grad = self.freed, True
+            result = self.with_history(self.root(run))
+        return result
+
+    def with_history(self, result: Tensor) -> Tensor:
+        """The result with the graph that was freed, if it has one."""
+        if self.freed is not None:
+            result._grad_fn, result._requires_grad = self.freed, True
         return result
 
     def root(self, run: Run) -> Tensor:

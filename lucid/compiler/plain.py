@@ -116,7 +116,7 @@ class PlainCalls:
         for counter, delta in self.counters:
             counter.value += delta
         if type(self.result) is FromProgram and not gradients.others:
-            return self.result.on(outputs[self.result.slot])
+            return self.result.with_history(self.result.on(outputs[self.result.slot]))
         return self._outcomes(outputs, args)
 
     def _outcomes(self, outputs: list[np.ndarray], args: Sequence[TensorCore]) -> Any:

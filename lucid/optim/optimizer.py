@@ -26,6 +26,9 @@ Maker = Callable[[Tensor], Tensor]
 class Optimizer:
     """Holds groups of parameters and updates them by their gradients; subclasses say how.
 
+    A subclass with a `step` of its own may make its state at the first update, as PyTorch's do: a
+    compiled step that meets this runs eagerly for that one call, and is traced at the next.
+
     Attributes:
         param_groups: one dict per group: "params" and the hyper-parameters. A compiled step reads
             their floats at each call; everything else in them it is specialized on.

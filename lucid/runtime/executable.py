@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import time
 from collections.abc import Collection, Mapping, Sequence
-from typing import cast
+from typing import Any
 
 import numpy as np
 
@@ -145,14 +145,14 @@ class Executable:
     def _new_outputs(self, context: Context, reused: Reusable | None) -> list[np.ndarray]:
         table, first = context.table, len(self._expected)
         given = reused or self._nothing
-        results = given.arrays.copy()
+        results: list[Any] = given.arrays.copy()
         for number, address in given.addresses:
             table[first + number] = address
         for number in given.missing:
             array: np.ndarray = np.empty(*self._outputs[number])
             table[first + number] = address_of(array)
             results[number] = array
-        return cast("list[np.ndarray]", results)
+        return results
 
     def _index_error(self, context: Context) -> IndexOutOfRangeError:
         """Make the error that the record describes, and clear it."""

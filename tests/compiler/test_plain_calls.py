@@ -13,6 +13,7 @@ import lucid
 from lucid.compiler.plain import LONG_WAY
 
 Args = tuple[Any, ...]
+WEIGHT = lucid.ones(1, requires_grad=True)
 
 
 def tensor(*shape: int, start: float = 0.0) -> lucid.Tensor:
@@ -60,14 +61,18 @@ def views_of_one() -> Args:
     return x[0], x[1]
 
 
-def with_gradient() -> Args:
+def leaf() -> Args:
     return tensor(2, 3).requires_grad_(), tensor(2, 3)
+
+
+def with_history() -> Args:
+    return tensor(2, 3) * WEIGHT, tensor(2, 3)
 
 
 def view_that_got_a_history() -> Args:
     x = tensor(2, 2, 3)
     part = x[0]
-    x.mul_(lucid.ones(1, requires_grad=True))
+    x.mul_(WEIGHT)
     return part, tensor(2, 3)
 
 
@@ -76,7 +81,8 @@ def view_that_got_a_history() -> Args:
     [
         same_twice,
         views_of_one,
-        with_gradient,
+        leaf,
+        with_history,
         view_that_got_a_history,
         lambda: (tensor(3, 2).T, tensor(2, 3)),
         lambda: (tensor(2, 6)[:, ::2], tensor(2, 3)),
@@ -128,9 +134,26 @@ def test_modes_of_the_thread_are_respected() -> None:
             assert not takes_the_short_way(step, (x,))
         mapped = lucid.func.vmap(step)(tensor(2, 3))
         assert mapped.tolist() == tensor(2, 3).tolist()
+        _, tangent = lucid.func.jvp(step, (x,), (lucid.ones(3),))
+        assert tangent.tolist() == [1, 1, 1]
         outer = lucid.compile(lambda x: step(x) + 1)
-        assert outer(x).tolist() == [1, 2, 3]
+        for start in (0.0, 1.0, 5.0):
+            assert outer(tensor(3, start=start)).tolist() == [start + i for i in (1, 2, 3)]
         assert takes_the_short_way(step, (x,))
+
+
+def test_an_argument_that_is_state_is_written_like_state() -> None:
+    state = tensor(3)
+
+    @lucid.compile
+    def step(x: lucid.Tensor) -> lucid.Tensor:
+        state.add_(1)
+        return x * 2
+
+    for _ in range(3):
+        step(tensor(3))
+    assert step(state).tolist() == [8, 10, 12]
+    assert step(state.view(3)).tolist() == [10, 12, 14]
 
 
 def test_what_the_step_read_is_looked_at() -> None:

@@ -44,7 +44,9 @@ def run(module: ModuleType, decorator: Callable[[Any], Any]) -> tuple[Arrays, An
         if callable(event):
             event()
         else:
-            _collect(f"call{calls}", step(*event), found)
+            result = step(*event)
+            _collect(f"call{calls}", result, found)
+            found[f"call{calls} has history"] = np.array(_histories(result))
             calls += 1
     _collect("state", state, found)
     return found, step
@@ -67,6 +69,15 @@ def _collect(prefix: str, value: Any, found: Arrays) -> None:
     elif isinstance(value, (list, tuple)):
         for i, item in enumerate(value):
             _collect(f"{prefix}.{i}", item, found)
+
+
+def _histories(result: Any) -> list[bool]:
+    """Whether each tensor of a result requires grad and has a graph behind it."""
+    if isinstance(result, dict):
+        result = list(result.values())
+    if isinstance(result, (list, tuple)):
+        return [has for item in result for has in _histories(item)]
+    return [result.requires_grad, result.grad_fn is not None]
 
 
 def _collect_grad(prefix: str, leaf: Any, found: Arrays) -> None:

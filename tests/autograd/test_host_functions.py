@@ -1,0 +1,941 @@
+"""Custom Functions that leave lucid: NumPy, SciPy, Python's own numbers, in the middle of a step."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from custom_functions import Square, define, leaf, numbers
+
+import lucid
+from lucid import nn
+from lucid.autograd import Function
+from lucid.autograd.function import once_differentiable
+
+
+@pytest.fixture(params=["eager", "compiled"])
+def prepared(request: pytest.FixtureRequest) -> Callable[..., Any]:
+    """The body as it is, or compiled: to be called several times."""
+    return lucid.compile if request.param == "compiled" else lambda body: body
+
+
+class Sine(Function):
+    """NumPy in forward, recorded ops in backward."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return lucid.from_numpy(np.sin(x.numpy()))
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * x.cos()
+
+
+class Cube(Function):
+    """NumPy in both, with an array on ctx."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.array = x.numpy().copy()
+        return lucid.from_numpy(ctx.array**3)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return lucid.from_numpy(3 * ctx.array**2 * grad.numpy())
+
+
+class Double(Function):
+    """Recorded ops in forward, NumPy in backward."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        ctx.factor = 2
+        return x * ctx.factor
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return lucid.from_numpy(grad.numpy() * ctx.factor + 0 * x.numpy())
+
+
+class PlusOne(Function):
+    """In place by NumPy; its backward multiplies by 10, so that it shows."""
+
+    @staticmethod
+    def forward(ctx, x):
+        x_npy = x.numpy()
+        x_npy += 1
+        ctx.mark_dirty(x)
+        return x
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * 10
+
+
+def place_of(function: Callable[..., Any], text: str) -> str:
+    """How messages name the line of a function that holds a text."""
+    lines, first = inspect.getsourcelines(function)
+    offset, line = next((i, line) for i, line in enumerate(lines) if text in line)
+    return f"test_host_functions.py:{first + offset}   {line.strip()}"
+
+
+# What works -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("function", [Sine, Cube, Double])
+def test_forward_and_backward_may_use_numpy(prepared, function):
+    w = leaf([0.5, 1.5, -2.0])
+
+    def body(x):
+        y = function.apply(w * x).sum()
+        y.backward()
+        return y
+
+    step = prepared(body)
+    formula = {
+        Sine: (np.sin, np.cos),
+        Cube: (lambda z: z**3, lambda z: 3 * z**2),
+        Double: (lambda z: 2 * z, lambda z: 2 + 0 * z),
+    }
+    value, derivative = formula[function]
+    for k in range(3):
+        x = np.array([1.0, 2.0, 3.0]) + k
+        w.grad = None
+        y = step(lucid.tensor(x))
+        z = w.detach().numpy() * x
+        np.testing.assert_allclose(y.item(), value(z).sum(), rtol=1e-12)
+        np.testing.assert_allclose(w.grad.numpy(), derivative(z) * x, rtol=1e-12)
+
+
+def test_a_branch_on_data_is_taken_anew_at_every_call(prepared):
+    def forward(ctx, x):
+        if x.sum() > 0:
+            return x * 2
+        return lucid.full_like(x, float(x[0]))
+
+    step = prepared(lambda x: define(forward).apply(x) + 1)
+    assert numbers(step(lucid.tensor([1.0, 2.0]))) == [3.0, 5.0]
+    assert numbers(step(lucid.tensor([-1.0, -2.0]))) == [0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    "look", [lambda x: x.item(), float, lambda x: x.tolist(), lambda x: np.asarray(x).item()]
+)
+def test_every_way_to_the_numbers_works(prepared, look):
+    fn = define(lambda ctx, x: lucid.tensor(look(x) * 3))
+    step = prepared(lambda x: fn.apply(x * 2))
+    assert [step(lucid.tensor(v)).item() for v in (1.0, 2.0)] == [6.0, 12.0]
+
+
+def test_a_body_by_scipy(prepared):
+    special = pytest.importorskip("scipy.special")
+
+    class Gamma(Function):
+        @staticmethod
+        def forward(ctx, x):
+            y = lucid.tensor(special.gammaln(x.numpy()))
+            ctx.save_for_backward(x)
+            return y
+
+        @staticmethod
+        def backward(ctx, grad):
+            (x,) = ctx.saved_tensors
+            return grad * lucid.tensor(special.digamma(x.numpy()))
+
+    x = leaf([0.5, 2.5])
+
+    def body():
+        Gamma.apply(x * 2).sum().backward()
+
+    prepared(body)()
+    np.testing.assert_allclose(x.grad.numpy(), 2 * special.digamma([1.0, 5.0]), rtol=1e-12)
+
+
+def test_in_place_by_numpy(prepared):
+    x = leaf([1.0, 2.0])
+
+    def body(scale):
+        a = x * scale
+        y = PlusOne.apply(a)
+        y.sum().backward()
+        return y is a, a._version, a.grad_fn.name(), a.detach()
+
+    step = prepared(body)
+    for scale in (1.0, 3.0):
+        x.grad = None
+        same, version, name, a = step(scale)
+        assert (same, version, name) == (True, 1, "PlusOneBackward")
+        assert numbers([a, x.grad]) == [[scale + 1, 2 * scale + 1], [10 * scale, 10 * scale]]
+
+
+def test_in_place_by_numpy_on_a_view_writes_its_base(prepared):
+    x = leaf([1.0, 2.0, 3.0])
+
+    def body():
+        a = x * 1
+        PlusOne.apply(a[1:])
+        a.sum().backward()
+        return a.detach()
+
+    assert numbers(prepared(body)()) == [1.0, 3.0, 4.0]
+    assert numbers(x.grad) == [1.0, 10.0, 10.0]
+
+
+def test_what_was_saved_before_a_write_by_numpy_is_missed(run):
+    class Inplace(Function):
+        @staticmethod
+        def forward(ctx, x):
+            x_npy = x.numpy()
+            x_npy += 1
+            ctx.mark_dirty(x)
+            return x
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad
+
+    def body(x):
+        a = x.clone()
+        b = a * a
+        Inplace.apply(a)
+        b.backward()
+
+    with pytest.raises(RuntimeError, match="modified by an inplace operation") as caught:
+        run(body, leaf(1.0))
+    assert "[DoubleTensor []], which is output 0 of Inplace, is at version 1; expected version 0" in (
+        str(caught.value)
+    )
+
+
+def test_an_argument_can_be_written_by_numpy(run):
+    x = lucid.tensor([1.0, 2.0])
+    run(lambda x: PlusOne.apply(x) * 1, x)
+    assert numbers(x) == [2.0, 3.0]
+    assert x._version == 1
+
+
+def test_a_write_without_mark_dirty_is_seen_too(run):
+    def forward(ctx, x):
+        x.numpy()[0] = 5.0
+        return x * 2
+
+    x = lucid.tensor([1.0, 2.0])
+    assert numbers(run(lambda x: define(forward).apply(x), x)) == [10.0, 4.0]
+    assert numbers(x) == [5.0, 2.0] and x._version == 0
+
+
+def test_attributes_of_ctx_belong_to_one_call(prepared):
+    def forward(ctx, x, k):
+        ctx.largest = int(np.argmax(x.numpy()))
+        ctx.k = k
+        return x * k
+
+    def backward(ctx, grad):
+        g = lucid.zeros_like(grad)
+        g[ctx.largest] = ctx.k
+        return g, None
+
+    w = leaf([1.0, 1.0, 1.0])
+    fn = define(forward, backward)
+
+    def body(x):
+        (fn.apply(w * x, 2) + fn.apply(-w * x, 3)).sum().backward()
+
+    step = prepared(body)
+    for values, expected in (([1.0, 3.0, 2.0], [-3.0, 6.0, 0.0]), ([5.0, 3.0, 2.0], [10, 0, -6])):
+        w.grad = None
+        step(lucid.tensor(values))
+        assert numbers(w.grad) == expected
+
+
+def test_saved_intermediates_reach_a_recorded_backward(prepared):
+    def forward(ctx, x):
+        root = lucid.from_numpy(np.sqrt(x.numpy()))
+        ctx.save_for_backward(None, root)
+        return root * x
+
+    def backward(ctx, grad):
+        nothing, root = ctx.saved_tensors
+        assert nothing is None
+        return grad * 1.5 * root
+
+    x = leaf([4.0, 9.0])
+
+    def body():
+        define(forward, backward).apply(x).sum().backward()
+
+    prepared(body)()
+    assert numbers(x.grad) == [3.0, 4.5]
+
+
+def test_several_outputs_some_without_gradient(prepared):
+    def forward(ctx, x):
+        order = np.argsort(x.numpy())
+        index = lucid.from_numpy(order)
+        ctx.save_for_backward(index)
+        ctx.mark_non_differentiable(index)
+        return lucid.from_numpy(x.numpy()[order]), index
+
+    def backward(ctx, grad, grad_of_index):
+        (index,) = ctx.saved_tensors
+        assert numbers(grad_of_index.sum()) == 0
+        return lucid.zeros_like(grad).index_add_(0, index, grad)
+
+    x = leaf([3.0, 1.0, 2.0])
+
+    def body():
+        values, index = define(forward, backward).apply(x)
+        (values * lucid.tensor([1.0, 10.0, 100.0])).sum().backward()
+        return values.detach(), index, values.requires_grad, index.requires_grad
+
+    values, index, *flags = prepared(body)()
+    assert numbers([values, index]) == [[1.0, 2.0, 3.0], [1, 2, 0]] and flags == [True, False]
+    assert numbers(x.grad) == [100.0, 1.0, 10.0]
+
+
+@pytest.mark.parametrize("materialize", [True, False])
+def test_gradients_that_nobody_sent(prepared, materialize):
+    seen = []
+
+    def forward(ctx, x):
+        ctx.set_materialize_grads(materialize)
+        ctx.array = x.numpy().copy()
+        return x * 2, x * 3
+
+    def backward(ctx, first, second):
+        seen.append(numbers(second))
+        return first * 2
+
+    x = leaf([1.0])
+
+    def body():
+        define(forward, backward).apply(x)[0].sum().backward()
+
+    prepared(body)()
+    assert seen == [[0.0] if materialize else None] and numbers(x.grad) == [2.0]
+
+
+def test_an_input_or_a_view_of_it_may_be_returned(prepared):
+    def forward(ctx, x):
+        x.numpy()
+        return x, x[1:]
+
+    x = leaf([1.0, 2.0])
+
+    def body():
+        whole, part = define(forward, lambda ctx, g, h: g + h.sum()).apply(x)
+        (whole.sum() + 5 * part.sum()).backward()
+        return whole is x, numbers(part.detach()) if not part.is_traced else part.detach()
+
+    same, part = prepared(body)()
+    assert same is False
+    assert part == [2.0] or numbers(part) == [2.0]
+    assert numbers(x.grad) == [6.0, 6.0]
+
+
+def test_one_tensor_in_two_places_is_one_object(run):
+    def forward(ctx, a, b):
+        return lucid.tensor(float(a is b) + a.numpy() - b.numpy())
+
+    assert numbers(run(lambda x: define(forward).apply(x, x), lucid.ones(2))) == [1.0, 1.0]
+
+
+def test_arguments_in_containers_and_by_keyword(prepared):
+    def forward(ctx, x, parts, *, scale):
+        return lucid.tensor(x.numpy() + parts["a"].numpy() * parts["n"] + scale)
+
+    def body(x, y, scale):
+        return define(forward).apply(x, {"a": y * 2, "n": 3}, scale=scale)
+
+    step = prepared(body)
+    assert numbers(step(lucid.ones(1), lucid.ones(1), 0.5)) == [7.5]
+    assert numbers(step(lucid.ones(1), lucid.ones(1), 1.5)) == [8.5]
+
+
+def test_a_float_that_changes_does_not_retrace():
+    fn = define(lambda ctx, x, k: lucid.tensor(x.numpy() * k))
+    step = lucid.compile(lambda x, k: fn.apply(x, k * 2))
+    assert [numbers(step(lucid.ones(1), k)) for k in (1.0, 2.5)] == [[2.0], [5.0]]
+    assert step.stats.traces == 1
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (2, 0), (2, 3)])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64", "bool"])
+def test_every_shape_and_dtype_goes_through(shape, dtype):
+    fn = define(lambda ctx, x: lucid.tensor(x.numpy().copy()))
+    x = lucid.tensor(np.arange(np.prod(shape, dtype=int)).reshape(shape).astype(dtype))
+    y = lucid.compile(lambda x: fn.apply(x))(x)
+    assert y.dtype is x.dtype and y.shape == x.shape and numbers(y) == numbers(x)
+
+
+def test_strided_operands_arrive_in_order(run):
+    fn = define(lambda ctx, x: lucid.tensor(x.numpy().copy()))
+    x = lucid.tensor(np.arange(6.0).reshape(2, 3))
+    body = lambda x: fn.apply(x.T) + fn.apply(x[:, ::2]).sum()  # noqa: E731
+    assert numbers(run(body, x)) == [[10.0, 13.0], [11.0, 14.0], [12.0, 15.0]]
+
+
+def test_results_and_what_the_user_keeps_stay_as_they_are():
+    kept = []
+
+    def forward(ctx, x):
+        kept.append(x)
+        return x * 1 if x.sum().item() < 1e9 else x
+
+    fn = define(forward)
+    step = lucid.compile(lambda x: fn.apply(x + 1))
+    first = step(lucid.tensor([1.0]))
+    step(lucid.tensor([5.0]))
+    assert numbers(first) == [2.0] and [numbers(x) for x in kept] == [[2.0], [6.0]]
+
+
+# Order, and how often ---------------------------------------------------------------------------
+
+
+def test_calls_run_once_and_in_their_order(prepared):
+    log = []
+
+    def logging(name):
+        def forward(ctx, x):
+            log.append((f"{name} forward", x.tolist()))
+            return x * 2
+
+        def backward(ctx, grad):
+            log.append((f"{name} backward", grad.tolist()))
+            return grad * 2
+
+        return define(forward, backward, name)
+
+    a, b = logging("A"), logging("B")
+    x = leaf([1.0])
+
+    def body(k):
+        y = a.apply(x)
+        a.apply(x * 10)
+        (b.apply(y) * k).sum().backward()
+
+    step = prepared(body)
+    once = [
+        ("A forward", [1.0]),
+        ("A forward", [10.0]),
+        ("B forward", [2.0]),
+        ("B backward", [1.0]),
+        ("A backward", [2.0]),
+    ]
+    for _ in range(2):
+        log.clear()
+        step(lucid.ones(1))
+        assert log == once
+
+
+def test_a_function_without_results_is_called_as_well(prepared):
+    log = []
+
+    def forward(ctx, x):
+        log.append(x.item())
+
+    def body(x):
+        assert define(forward, name="Log").apply(x.sum()) is None
+        return x * 2
+
+    step = prepared(body)
+    for k in (1.0, 2.0):
+        assert numbers(step(lucid.tensor([k]))) == [2 * k]
+    assert log == [1.0, 2.0]
+
+
+def test_log_lists_do_not_retrace():
+    log = []
+    fn = define(lambda ctx, x: log.append(x.item()) or x * 1)
+    step = lucid.compile(lambda x: fn.apply(x))
+    for k in range(4):
+        step(lucid.tensor(float(k)))
+    assert log == [0.0, 1.0, 2.0, 3.0] and step.stats.traces == 1
+
+
+def test_host_in_recorded_and_recorded_in_host(prepared):
+    outer = define(lambda ctx, x: Sine.apply(x * 2) + 1, lambda ctx, g: g, "Outer")
+    compiled = lucid.compile(lambda x: x * x)
+    inner = define(
+        lambda ctx, x: compiled(Square.apply(x)) + float(x.numpy().sum() * 0), name="Inner"
+    )
+
+    x = np.array([1.0, 2.0])
+    y = prepared(lambda x: outer.apply(x) + inner.apply(x))(lucid.tensor(x))
+    np.testing.assert_allclose(y.numpy(), np.sin(2 * x) + 1 + x**4, rtol=1e-6)
+
+
+def test_a_signal_is_not_caught_by_the_user(run):
+    def forward(ctx, x):
+        try:
+            return lucid.tensor(x.numpy() * 2)
+        except Exception:
+            return x * 0
+
+    def bare(ctx, x):
+        try:
+            return lucid.tensor(x.numpy() * 2)
+        except:  # noqa: E722
+            return x * 0
+
+    assert numbers(run(lambda x: define(forward).apply(x), lucid.ones(1))) == [2.0]
+    assert numbers(run(lambda x: define(bare).apply(x), lucid.ones(1))) == [2.0]
+
+
+# State ------------------------------------------------------------------------------------------
+
+
+def test_host_code_sees_what_the_step_has_written_by_then(prepared):
+    total = lucid.zeros(2)
+    fn = define(lambda ctx, x: lucid.tensor(x.numpy() + total.numpy()))
+
+    def body(x):
+        total.add_(x)
+        y = fn.apply(x)
+        total.mul_(2)
+        return y
+
+    step = prepared(body)
+    found = [numbers(step(lucid.tensor([k, 2 * k]))) for k in (1.0, 10.0)]
+    assert found == [[2.0, 4.0], [22.0, 44.0]]
+    assert numbers(total) == [24.0, 48.0]
+
+
+def test_host_code_may_write_tensors_from_outside(prepared):
+    count = lucid.zeros(())
+    running = lucid.zeros(2)
+
+    def forward(ctx, x):
+        count.add_(1)
+        running.numpy()[:] = 0.5 * running.numpy() + x.numpy()
+        return x * count.item()
+
+    fn = define(forward)
+
+    def body(x):
+        y = fn.apply(x)
+        return y + running, count * 1
+
+    step = prepared(body)
+    found = [numbers(list(step(lucid.tensor([k, 2 * k])))) for k in (1.0, 10.0)]
+    assert found == [[[2.0, 4.0], 1.0], [[30.5, 61.0], 2.0]]
+    assert numbers([count, running]) == [2.0, [10.5, 21.0]] and count._version == 2
+
+
+def test_random_numbers_drawn_on_the_host_continue_the_stream(prepared):
+    def forward(ctx, x):
+        return x * lucid.rand(2) + float(x.numpy()[0]) * 0
+
+    fn = define(forward)
+
+    def body(x):
+        return lucid.rand(2), fn.apply(x), lucid.rand(2)
+
+    def draws(step):
+        lucid.manual_seed(7)
+        return [numbers(list(step(lucid.ones(2)))) for _ in range(3)]
+
+    assert draws(prepared(body)) == draws(body)
+    lucid.manual_seed(7)
+    assert numbers(lucid.rand(6).reshape(3, 2)) == draws(body)[0]
+
+
+def test_numpys_random_numbers_are_drawn_at_every_call(prepared):
+    fn = define(lambda ctx, x: lucid.tensor(x.numpy() + np.random.rand(2)))
+    step = prepared(lambda x: fn.apply(x))
+    np.random.seed(3)
+    found = [numbers(step(lucid.tensor([0.0, 0.0], dtype=lucid.float64))) for _ in range(2)]
+    np.random.seed(3)
+    assert found == [np.random.rand(2).tolist() for _ in range(2)]
+
+
+# Errors -----------------------------------------------------------------------------------------
+
+
+class Unlucky(Exception):
+    pass
+
+
+def unlucky(where):
+    """A Function that raises, in its forward or backward, for a negative first element."""
+
+    def look(what, x):
+        if what == where and x.numpy()[0] < 0:
+            raise Unlucky(what, x.tolist())
+
+    def forward(ctx, x):
+        ctx.array = x.numpy().copy()
+        look("forward", x)
+        return x * 2
+
+    def backward(ctx, grad):
+        look("backward", lucid.tensor(ctx.array))
+        return grad * 2
+
+    return define(forward, backward, "Unlucky")
+
+
+@pytest.mark.parametrize("where", ["forward", "backward"])
+def test_an_exception_comes_out_as_it_is_and_nothing_was_written(prepared, where):
+    model = nn.Linear(2, 2)
+    optimizer = lucid.optim.Adam(model.parameters(), lr=0.1)
+    seen = lucid.zeros(())
+    fn = unlucky(where)
+
+    def body(x):
+        seen.add_(1)
+        fn.apply(model(x) * 0 + x).square().sum().backward()
+        optimizer.step()
+
+    step = prepared(body)
+    step(lucid.tensor([[1.0, 2.0]]).reshape(2))
+
+    def state():
+        parameters = list(model.parameters())
+        moments = [optimizer.state[p][key] for p in parameters for key in ("exp_avg", "step")]
+        return [numbers(t) if isinstance(t, lucid.Tensor) else t for t in parameters + moments]
+
+    before, count = state(), seen.item()
+    with pytest.raises(Unlucky) as caught:
+        step(lucid.tensor([-1.0, 2.0]))
+    assert caught.value.args == (where, [-1.0, 2.0])
+    lines = [frame.line for frame in traceback.extract_tb(caught.value.__traceback__)]
+    assert "raise Unlucky(what, x.tolist())" in lines
+    assert state() == before
+    if step is not body:
+        assert seen.item() == count  # eager has written by then what comes before
+    step(lucid.tensor([1.0, 2.0]))
+    assert state() != before
+
+
+def test_another_shape_than_when_traced_is_an_error():
+    def forward(ctx, x):
+        return lucid.tensor(x.numpy()[x.numpy() > 0])
+
+    fn = define(forward, name="Positive")
+
+    def body(x):
+        return fn.apply(x) * 2
+
+    step = lucid.compile(body)
+    assert numbers(step(lucid.tensor([1.0, -1.0, 3.0]))) == [2.0, 6.0]
+    with pytest.raises(lucid.ShapeError) as caught:
+        step(lucid.tensor([1.0, 2.0, 3.0]))
+    assert str(caught.value) == (
+        "Positive.forward: output 0 is f32[3], and was f32[2] when the step was traced\n"
+        f"  in {place_of(body, 'fn.apply')}\n"
+        "hint: in a compiled step each value has one shape and dtype: pad it to a fixed size, or "
+        'run with lucid.compiler.set_stance("force_eager")'
+    )
+    assert numbers(step(lucid.tensor([5.0, -1.0, 3.0]))) == [10.0, 6.0]
+
+
+def test_another_dtype_than_when_traced_is_an_error():
+    fn = define(lambda ctx, x: lucid.tensor(x.item() if x.item() > 0 else int(x.item())))
+    step = lucid.compile(lambda x: fn.apply(x))
+    step(lucid.tensor(1.0))
+    with pytest.raises(lucid.DTypeError, match="output 0 is i64\\[\\], and was f32\\[\\]"):
+        step(lucid.tensor(-1.0))
+
+
+def test_doing_something_else_than_when_traced_is_an_error():
+    def forward(ctx, x):
+        if x.item() > 0:
+            return x * 1
+        ctx.mark_dirty(x)
+        return x
+
+    fn = define(forward)
+
+    def body(x):
+        return fn.apply(x * 1)
+
+    step = lucid.compile(body)
+    step(lucid.tensor(1.0))
+    with pytest.raises(lucid.LucidError) as caught:
+        step(lucid.tensor(-1.0))
+    assert str(caught.value) == (
+        "Fn.forward did something else than when the step was traced: it wrote its tensor "
+        f"arguments [0] in place, not []\n  in {place_of(body, 'fn.apply')}\n"
+        "hint: return, save and mark the same tensors at every call"
+    )
+
+
+def test_a_gradient_that_is_none_only_at_times_is_an_error():
+    fn = define(
+        lambda ctx, x: x * 1, lambda ctx, g: None if g.sum().item() < 0 else g, name="Picky"
+    )
+    x = leaf([1.0])
+
+    def body(k):
+        return lucid.autograd.grad((fn.apply(x) * k).sum(), x)
+
+    step = lucid.compile(body)
+    step(lucid.tensor(2.0))
+    with pytest.raises(lucid.LucidError) as caught:
+        step(lucid.tensor(-2.0))
+    assert str(caught.value) == (
+        "Picky.backward returned None for tensor argument 0, and a tensor when the step was "
+        f"traced\n  in {place_of(body, 'fn.apply')}\n"
+        "hint: return zeros where there is no gradient"
+    )
+
+
+def test_a_tensor_from_outside_that_is_written_only_at_times_is_an_error():
+    count = lucid.zeros(())
+    fn = define(lambda ctx, x: count.add_(1) * x if x.item() < 0 else x * 1, name="Counts")
+    step = lucid.compile(lambda x: fn.apply(x))
+    step(lucid.tensor(1.0))
+    with pytest.raises(lucid.LucidError, match="^Counts.forward wrote count in place, which it di"):
+        step(lucid.tensor(-1.0))
+
+
+def test_values_that_are_no_tensors_can_not_be_returned():
+    fn = define(lambda ctx, x: (x * 1, int(x.numpy()[0])), name="Counted")
+
+    def body(x):
+        return fn.apply(x)
+
+    with pytest.raises(lucid.TraceError) as caught:
+        lucid.compile(body)(lucid.ones(1))
+    assert str(caught.value) == (
+        "Counted.forward, a host call, that returns a value of type int at position 1 can't be "
+        f"compiled\n  at {place_of(body, 'fn.apply')}\n"
+        "hint: it would be the same at every call; return it as a tensor, lucid.tensor(value)"
+    )
+
+
+def test_what_needs_no_tensor_stays_the_same_error(run):
+    fn = define(lambda ctx, x: [x * float(x.numpy()[0])])
+    with pytest.raises(TypeError, match="Fn.forward returned a list"):
+        run(lambda x: fn.apply(x), lucid.ones(1))
+    fn = define(lambda ctx, x: x * x.numpy()[0], lambda ctx, g: (lucid.tensor(g.numpy()), g, g))
+    with pytest.raises(RuntimeError, match="returned an incorrect number of gradients"):
+        run(lambda x: fn.apply(x).sum().backward(), leaf([1.0]))
+
+
+def test_outside_of_a_function_nothing_leaves_the_trace():
+    with pytest.raises(lucid.TraceError, match=r"^numpy\(\) of a traced tensor"):
+        lucid.compile(lambda x: lucid.tensor((x * 1).numpy()))(lucid.ones(1))
+
+    def hook(x):
+        y = Sine.apply(x)
+        return y.item()
+
+    with pytest.raises(lucid.TraceError, match=r"^item\(\) of a traced tensor"):
+        lucid.compile(hook)(lucid.ones(1))
+
+
+# Higher order, and transformations ----------------------------------------------------------------
+
+
+def test_a_recorded_backward_can_be_differentiated_again(prepared):
+    def body(x):
+        (g,) = lucid.autograd.grad(Sine.apply(x).sum(), x, create_graph=True)
+        (h,) = lucid.autograd.grad(g.sum(), x)
+        return g.detach(), h
+
+    x = leaf([0.3, 1.2])
+    g, h = prepared(body)(x)
+    np.testing.assert_allclose(g.numpy(), np.cos(x.detach().numpy()), rtol=1e-12)
+    np.testing.assert_allclose(h.numpy(), -np.sin(x.detach().numpy()), rtol=1e-12)
+
+
+def test_a_host_backward_can_not_be_differentiated_again():
+    fn = define(
+        lambda ctx, x: x * 1, lambda ctx, g: lucid.tensor(g.detach().numpy() * 2), name="Opaque"
+    )
+
+    def body(x):
+        y = fn.apply(x * x).sum()
+        (g,) = lucid.autograd.grad(y, x, create_graph=True)
+        (g * g).sum().backward()
+
+    fn_of_gradient = define(
+        lambda ctx, x: x * 1, lambda ctx, g: g * lucid.tensor(g.detach().numpy()), name="Opaque"
+    )
+
+    def twice(x):
+        y = (fn_of_gradient.apply(x) ** 2).sum()
+        (g,) = lucid.autograd.grad(y, x, create_graph=True)
+        g.sum().backward()
+
+    with pytest.raises(lucid.LucidError) as caught:
+        lucid.compile(twice)(leaf([1.0]))
+    assert str(caught.value) == (
+        "trying to differentiate twice a function whose backward is a host call\n"
+        f"  in the backward of Opaque, recorded at {place_of(twice, 'fn_of_gradient')}\n"
+        "hint: a backward that leaves lucid has no derivative; write it with tensor operations"
+    )
+    lucid.compile(body)(leaf([1.0]))
+
+
+def test_once_differentiable_says_so(run):
+    backward = once_differentiable(lambda ctx, g: g * float(g.numpy()[0]))
+    fn = define(lambda ctx, x: x * 1, backward)
+
+    def body(x):
+        (g,) = lucid.autograd.grad((fn.apply(x) ** 2).sum(), x, create_graph=True)
+        g.sum().backward()
+
+    with pytest.raises(RuntimeError, match="marked with @once_differentiable"):
+        run(body, leaf([1.0]))
+
+
+def test_an_intermediate_of_the_host_is_no_silent_constant():
+    def forward(ctx, x):
+        ctx.save_for_backward(x * 2)
+        return lucid.tensor(x.numpy() ** 2)
+
+    fn = define(forward, lambda ctx, g: g * ctx.saved_tensors[0], name="Squared")
+
+    def body(x):
+        (g,) = lucid.autograd.grad(fn.apply(x).sum(), x, create_graph=True)
+        g.sum().backward()
+
+    with pytest.raises(lucid.LucidError, match="^trying to differentiate through a tensor that Sq"):
+        lucid.compile(body)(leaf([1.0]))
+
+
+def test_forward_mode_uses_a_recorded_jvp(prepared):
+    fn = define(
+        lambda ctx, x: (ctx.save_for_forward(x), lucid.tensor(np.sin(x.numpy())))[1],
+        jvp=staticmethod(lambda ctx, t: t * ctx.saved_tensors[0].cos()),
+    )
+
+    def body(x, t):
+        return lucid.func.jvp(lambda x: fn.apply(x), (x,), (t,))
+
+    x, t = leaf([0.3], False), leaf([2.0], False)
+    y, dy = prepared(body)(x, t)
+    np.testing.assert_allclose([y.item(), dy.item()], [np.sin(0.3), 2 * np.cos(0.3)], rtol=1e-12)
+
+
+def test_results_can_be_differentiated_outside():
+    step = lucid.compile(lambda x: Cube.apply(x * 2))
+    for values in ([1.0], [2.0]):
+        x = leaf(values)
+        step(x).sum().backward()
+        assert numbers(x.grad) == [24 * values[0] ** 2]
+
+
+# Dumps ------------------------------------------------------------------------------------------
+
+
+def test_the_dump_names_the_call():
+    def body(x):
+        y = Cube.apply(x.exp())
+        y.sum().backward()
+        return y.detach()
+
+    step = lucid.compile(body)
+    step(leaf([1.0, 2.0]))
+    text = step.dump_ir()
+    assert "  %y = host Cube(%exp) : f64[2] " in text
+    line = next(line for line in text.splitlines() if "host Cube.backward(" in line)
+    assert "grad of %y" in line and line.index("@") == 66
+    assert "loc @2 test_host_functions.py:" in text and "Cube.apply(x.exp())" in text
+    assert "= host Cube(a0: f64[2]) -> (a1: f64[2])" in step.stages["kernels"]
+
+
+# Training ---------------------------------------------------------------------------------------
+
+
+class Noise(Function):
+    """A piecewise function by NumPy, with a mask on ctx."""
+
+    @staticmethod
+    def forward(ctx, x, slope):
+        array = x.numpy()
+        ctx.mask = array > 0
+        ctx.slope = slope
+        return lucid.from_numpy(np.where(ctx.mask, array, slope * array).astype(array.dtype))
+
+    @staticmethod
+    def backward(ctx, grad):
+        factor = np.where(ctx.mask, 1.0, ctx.slope).astype(np.float32)
+        return grad * lucid.from_numpy(factor), None
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda p: lucid.optim.SGD(p, lr=0.01, momentum=0.5),
+        lambda p: lucid.optim.Adam(p, lr=0.01),
+    ],
+    ids=["SGD", "Adam"],
+)
+@pytest.mark.parametrize("function", [Sine, Cube, Double, Noise])
+def test_twenty_steps_of_training(make, function):
+    def train(prepare):
+        lucid.manual_seed(0)
+        model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 1))
+        optimizer = make(model.parameters())
+
+        def body(x, y):
+            optimizer.zero_grad()
+            z = model[0](x)
+            z = function.apply(z, 0.1) if function is Noise else function.apply(z)
+            loss = ((model[1](z) - y) ** 2).mean()
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        step = prepare(body)
+        draw = np.random.default_rng(0)
+        losses = []
+        for _ in range(20):
+            x = draw.normal(size=(5, 3)).astype(np.float32)
+            losses.append(step(lucid.tensor(x), lucid.tensor(x.sum(1, keepdims=True))).item())
+        return losses, [p.detach().numpy() for p in model.parameters()]
+
+    (eager, expected), (compiled, found) = train(lambda body: body), train(lucid.compile)
+    np.testing.assert_allclose(compiled, eager, rtol=2e-5)
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-4, atol=1e-6)
+
+
+def test_threads_do_not_share_a_ctx():
+    barrier = threading.Barrier(4, timeout=30)
+
+    def forward(ctx, x):
+        ctx.mine = x.numpy().copy()
+        barrier.wait()
+        return x * 1
+
+    def backward(ctx, grad):
+        barrier.wait()
+        return lucid.tensor(ctx.mine) * grad
+
+    fn = define(forward, backward)
+
+    def body(x):
+        x = x.detach().requires_grad_()
+        return lucid.autograd.grad(fn.apply(x).sum(), x)[0]
+
+    step = lucid.compile(body)
+    barrier_of_trace, barrier = barrier, threading.Barrier(1)
+    step(lucid.tensor([0.0]))
+    barrier = barrier_of_trace
+    found: dict[float, Any] = {}
+
+    def run(k: float) -> None:
+        for _ in range(5):
+            found[k] = numbers(step(lucid.tensor([k])))
+
+    threads = [threading.Thread(target=run, args=(float(k),)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == {float(k): [float(k)] for k in range(4)}
+    assert step.stats.traces == 1
