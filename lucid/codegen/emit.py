@@ -75,7 +75,7 @@ def emit_program(program: Program, target: Target) -> Emitted:
             if isinstance(step.kernel, HostKernel):
                 hosts.emit(slots.python, [slots.address(buffer) for buffer in step.args])
                 continue
-            text = str(step.kernel)
+            text = step.text
             name = names.get(text)
             if name is None:
                 name = names[text] = f"k{len(names)}"

@@ -53,6 +53,7 @@ class Fusion:
         self.groups: dict[int, Group] = {}
         self.group_of: dict[Item, Group] = {}
         self.before: dict[int, int] = {}
+        self.nearest: dict[int, int] = {}  # the part of it that a group waits for by itself
         self.computed: dict[Value, Item] = {
             item.value: item for item in items.items if item.value is not None
         }
@@ -103,7 +104,7 @@ class Fusion:
                 group.sizes[dim] = size
                 forms.append(Form(0, ((dim, 1),)))
         self.groups[number] = group
-        self.before[number] = 0
+        self.before[number] = self.nearest[number] = 0
         if kind == "reduce":
             self._enter_reduction(item, group, tuple(forms))
         else:
@@ -147,6 +148,7 @@ class Fusion:
         """Add dependences of a group, and of all that wait for it."""
         bits = needed | self._closure(needed)
         own = 1 << group.number
+        self.nearest[group.number] |= needed
         if bits & ~self.before[group.number]:
             self.before[group.number] |= bits
             for number in self.groups:
@@ -351,7 +353,9 @@ class Fusion:
     def _path_between(self, a: Group, b: Group) -> bool:
         """Whether one of the groups waits for the other through a third."""
         for first, second in ((a, b), (b, a)):
-            between = self.before[second.number] & ~(1 << first.number)
+            between = self.nearest[second.number] & ~(1 << first.number)
+            if not self.before[second.number] >> first.number & 1:
+                continue
             for number in bits_of(between):
                 if number in self.groups and self.before[number] >> first.number & 1:
                     return True
@@ -429,6 +433,10 @@ class Fusion:
         mine, gone = 1 << new.number, 1 << old.number
         bits = (self.before[new.number] | self.before[old.number]) & ~mine & ~gone
         self.before[new.number] = bits
+        near = self.nearest[new.number] | self.nearest[old.number]
+        self.nearest[new.number] = near & ~mine & ~gone
         for number in self.groups:
             if number != new.number and self.before[number] & (mine | gone):
                 self.before[number] = self.before[number] & ~gone | mine | bits
+                if self.nearest[number] & gone:
+                    self.nearest[number] = self.nearest[number] & ~gone | mine

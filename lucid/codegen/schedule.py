@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lucid.codegen.build import Builder
 from lucid.codegen.forms import dot
@@ -16,13 +16,13 @@ from lucid.codegen.layouts import choose_layouts
 from lucid.codegen.legalize import legalize
 from lucid.codegen.lowering import RULES
 from lucid.codegen.parallel import shared
+from lucid.codegen.placement import place
 from lucid.codegen.regions import Buffer, Region
 from lucid.codegen.target import Target
 from lucid.ir.clone import copy_graph
 from lucid.ir.graph import Graph, Node, Value
 from lucid.ir.strides import Strides, contiguous_strides
 
-ALIGNMENT = 64
 
 
 @dataclass(slots=True)
@@ -36,6 +36,14 @@ class Step:
     kernel: Kernel
     args: list[Buffer]
     node: Node | None = None
+    _text: str = field(default="", repr=False)
+
+    @property
+    def text(self) -> str:
+        """The kernel's text; steps of equal texts share their code."""
+        if not self._text:
+            self._text = str(self.kernel)
+        return self._text
 
 
 @dataclass(slots=True)
@@ -62,7 +70,7 @@ class Program:
         seen: dict[str, int] = {}
         lines: list[str] = []
         for step in self.steps:
-            text = str(step.kernel)
+            text = step.text
             number = seen.get(text)
             if number is None:
                 number = seen[text] = len(seen)
@@ -106,7 +114,7 @@ def make_program(
         node = group.items[0].node if isinstance(kernel, (CheckKernel, HostKernel)) else None
         for part, given in shared(kernel, args, items.new_temp, target):
             steps.append(Step(part, given, node))
-    offsets, size = place_temps(steps)
+    offsets, size = place(lifetimes(steps))
     cells = [cell for cell, _ in graph.writes]
     numbers = {entry.value: number for number, entry in enumerate(graph.inputs)}
     written = [numbers[cell] for cell in cells]
@@ -286,28 +294,3 @@ def lifetimes(steps: list[Step]) -> dict[Buffer, tuple[int, int]]:
             if buffer.kind == "temp":
                 spans[buffer] = (spans.get(buffer, (number, 0))[0], number)
     return spans
-
-
-def place_temps(steps: list[Step]) -> tuple[dict[Buffer, int], int]:
-    """Offsets in one arena: the largest first, each at the lowest place free for its life."""
-    spans = lifetimes(steps)
-
-    def size_of(buffer: Buffer) -> int:
-        return -(-buffer.size * buffer.dtype.itemsize // ALIGNMENT) * ALIGNMENT
-
-    placed: list[tuple[int, int, Buffer]] = []
-    offsets: dict[Buffer, int] = {}
-    for buffer in sorted(spans, key=lambda entry: (-size_of(entry), entry.index)):
-        first, last = spans[buffer]
-        size, offset = size_of(buffer), 0
-        for start, stop, other in placed:  # by rising start
-            lives = spans[other]
-            if lives[0] > last or lives[1] < first:
-                continue
-            if start - offset >= size:
-                break
-            offset = max(offset, stop)
-        offsets[buffer] = offset
-        placed.append((offset, offset + size, buffer))
-        placed.sort(key=lambda entry: (entry[0], entry[1]))
-    return offsets, max((stop for _, stop, _ in placed), default=0)

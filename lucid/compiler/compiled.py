@@ -10,7 +10,7 @@ import sys
 import threading
 import types
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -41,12 +41,14 @@ class Stats:
         calls: calls that ran natively.
         retrace_reasons: for each trace after the first, the guard that failed: old -> new.
         compile_seconds: tracing and compiling, in all.
+        eager_reasons: for each call that had to run op by op, why; it is logged as a warning too.
     """
 
     traces: int = 0
     calls: int = 0
     retrace_reasons: list[str] = field(default_factory=list)
     compile_seconds: float = 0.0
+    eager_reasons: list[str] = field(default_factory=list)
 
     @property
     def compiles(self) -> int:
@@ -89,7 +91,9 @@ class Compiled:
         call = Call(args, kwargs)
         try:
             program = self._program(call, args, kwargs)
-        except EagerOnlyError:
+        except EagerOnlyError as reason:
+            self.stats.eager_reasons.append(str(reason))
+            logger.warning("%s: this call runs op by op: %s", self.__name__, reason)
             return self.__wrapped__(*_as_tensors(args), **_as_tensors(kwargs))
         self._latest = program
         self.stats.calls += 1
@@ -198,12 +202,12 @@ class Compiled:
         return self._latest
 
     @property
-    def stages(self) -> dict[str, str]:
+    def stages(self) -> Mapping[str, str]:
         return self._latest_program().stages
 
     def dump_ir(self) -> str:
         """The graph of the program used last, with custom Functions as regions of their own."""
-        return self._latest_program().structured
+        return self._latest_program().stages["trace"]
 
     def dump_llvm(self) -> str:
         """The LLVM IR of the program used last."""

@@ -173,7 +173,9 @@ class Environment:
             watch = FlagWatch(path, value, value._requires_grad, value._storage, hooks_of(value))
             self.watches.append(watch)
             self._queue += [("", hook, False) for hook in watch.hooks.values()]
-        elif _is_librarys(type(value)) and not isinstance(value, type):  # custom Functions are types
+        elif _is_librarys(type(value)) and not isinstance(
+            value, type
+        ):  # custom Functions are types
             self._visit_object(path, value, in_module)
         elif isinstance(value, (list, tuple, dict, deque)):
             self._visit_container(path, value, in_module)

@@ -31,11 +31,14 @@ from lucid.compiler.stance import eager_is_forced
 from lucid.compiler.trace import Trace
 from lucid.compiler.tree import map_tree
 from lucid.dtypes import get_default_dtype
+from lucid.ir.clone import copy_graph
 from lucid.ir.errors import LucidError
+from lucid.ir.graph import Graph
 from lucid.ir.passes.pipeline import optimize
 from lucid.ir.passes.regions import inline_calls, outline_regions
 from lucid.ir.types import Shape, TensorType
 from lucid.runtime.executable import Executable, compile_graph
+from lucid.runtime.stages import Stages
 from lucid.tensor.context import context, epoch
 from lucid.tensor.core import of_array
 from lucid.tensor.storage import Storage
@@ -47,8 +50,8 @@ class Program:
 
     Attributes:
         description: the call that it was traced for, in the user's words.
-        stages: text of each stage of the compiler, by name, in order.
-        structured: the graph as recorded, with custom Functions as regions of their own.
+        stages: text of each stage of the compiler, by name, in order: first the graph as recorded,
+            with custom Functions as regions of their own.
         executable: the native program.
         compile_seconds: tracing and compiling together.
         used_inputs: state, and numbers of arguments, that the step computes with.
@@ -62,7 +65,6 @@ class Program:
             for effect in (trace.graph.writes, trace.grads, trace.counters, trace.effects):
                 effect.clear()
         self.description = description
-        self.stages: dict[str, str] = {}
         self.executable = self._compile(trace)
         self.compile_seconds = trace.seconds + self.executable.compile_seconds
         self._epoch = epoch.count
@@ -82,13 +84,16 @@ class Program:
         graph.drop_dead_nodes()
         outline_regions(graph)
         name_values(graph)
-        self.stages["trace"] = self.structured = str(graph)
+        recorded = copy_graph(graph)
         inline_calls(graph)
-        self.stages["inline"] = str(graph)
         optimize(graph)
-        self.stages["optimize"] = str(graph)
         executable = compile_graph(graph, strides=strides)
-        self.stages.update(executable.stages)
+        graphs = {
+            "trace": lambda: str(recorded),
+            "inline": lambda: _inlined_text(recorded),
+            "optimize": lambda: str(graph),
+        }
+        self.stages = Stages(graphs).then(executable.stages)
         return executable
 
     def _take_guards(self, trace: Trace) -> None:
@@ -401,6 +406,12 @@ class Program:
             epoch.count += 1
         if self._grad_enabled is not None:
             context.grad_enabled = self._grad_enabled
+
+
+def _inlined_text(recorded: Graph) -> str:
+    graph = copy_graph(recorded)
+    inline_calls(graph)
+    return str(graph)
 
 
 def _grad_failure(use: GradUse, call: Call) -> str | None:

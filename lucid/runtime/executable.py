@@ -22,6 +22,7 @@ from lucid.runtime.cache import compiled
 from lucid.runtime.context import Context, Expected, expected_input
 from lucid.runtime.hosts import HostCalls
 from lucid.runtime.reuse import Reusable
+from lucid.runtime.stages import Stages
 from lucid.runtime.threads import pool
 
 # Releasing and taking back the interpreter's lock takes 30 ns, and others may take it meanwhile.
@@ -65,13 +66,16 @@ class Executable:
         self.shared_count = emitted.shared
 
     @property
-    def stages(self) -> Mapping[str, str]:
+    def stages(self) -> Stages:
         """The program's text by the name of each stage: "kernels", "buffers", "llvm"."""
-        return {
-            "kernels": self._program.kernel_text(),
-            "buffers": self._program.buffer_text(),
-            "llvm": self._emitted.text,
-        }
+        program, emitted = self._program, self._emitted
+        return Stages(
+            {
+                "kernels": program.kernel_text,
+                "buffers": program.buffer_text,
+                "llvm": lambda: emitted.text,
+            }
+        )
 
     @property
     def llvm(self) -> str:

@@ -1,0 +1,34 @@
+"""The program's text at each stage of the compiler, made when somebody looks at it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+
+class Stages(Mapping[str, str]):
+    """Texts by name, in the order of the stages; printing takes long, so each waits to be read."""
+
+    def __init__(self, printers: Mapping[str, Callable[[], str]]) -> None:
+        self._printers = dict(printers)
+        self._texts: dict[str, str] = {}
+
+    def __getitem__(self, name: str) -> str:
+        if name not in self._texts:
+            self._texts[name] = self._printers[name]()
+        return self._texts[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._printers)
+
+    def __len__(self) -> int:
+        return len(self._printers)
+
+    def then(self, later: Stages) -> Stages:
+        """These stages, and those of what follows."""
+        return Stages(self._readers() | later._readers())
+
+    def _readers(self) -> dict[str, Callable[[], str]]:
+        return {name: self._reader(name) for name in self}
+
+    def _reader(self, name: str) -> Callable[[], str]:
+        return lambda: self[name]
