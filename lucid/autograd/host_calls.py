@@ -24,17 +24,21 @@ from lucid.autograd.host_world import (
 from lucid.autograd.outputs import TwiceDifferentiated
 from lucid.autograd.private import custom_forward, noted_edge
 from lucid.autograd.returned import checked_gradients
+from lucid.ir import ops
 from lucid.ir.errors import DTypeError, LucidError, ShapeError
 from lucid.ir.hosts import Frame
 from lucid.ir.types import TensorType, type_of_array
+from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore
 
 if TYPE_CHECKING:
     from lucid.autograd.function import BackwardCFunction
+    from lucid.autograd.hooks import SavedTensorHooks
 
 Entry = tuple[Any, ...]
-"""Which tensor is meant: ("input", operand), ("view" or "alias", operand, chain), ("result",
-number); or ("none",), ("argument", position), ("other", value)."""
+"""Which tensor is meant: ("input", operand), ("view" or "alias", operand, chain), ("shared",
+operand) for one on a part of its memory, ("result", number); or ("none",), ("argument", position),
+("other", value)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +116,24 @@ class _Reader:
             base = value._base
             kind = "view" if base is not None and base is self._tensors[number] else "alias"
             return kind, number, value._view_chain if kind == "view" else value._chain
+        shared = self._on_memory_of_input(np.asarray(value._array))
+        if shared is not None:
+            return shared
         if id(value) not in self._known:
             self._known[id(value)] = self.add(np.asarray(value._array), label)
         return "result", self._known[id(value)]
+
+    def _on_memory_of_input(self, array: np.ndarray) -> Entry | None:
+        """What a tensor is that was made by NumPy on the memory of an input."""
+        for number, tensor in enumerate(self._tensors):
+            given = tensor._array if isinstance(tensor, TensorCore) else None
+            if given is None or not np.may_share_memory(given, array):
+                continue
+            is_whole = array.size == given.size and array.flags.c_contiguous
+            if is_whole and given.flags.c_contiguous and array.dtype == given.dtype:
+                return "alias", number, ((ops.reshape, {"shape": array.shape}),)
+            return "shared", number
+        return None
 
     def _no_tensor(self, value: Any) -> Entry:
         for position, given in enumerate(self._inputs):
@@ -158,6 +177,7 @@ class HostForward:
         states: tensors from outside that it can reach.
         saves: whether what it saves goes on into the graph.
         keeps_ctx: whether its ctx is kept for the backward, which is a host call as well.
+        saved_hooks: the hooks for what is kept so.
         sizes: attributes of ctx that hold the shape of an operand, which a traced backward reads.
         plan: what it did while tracing.
     """
@@ -173,6 +193,7 @@ class HostForward:
     states: list[State] = field(default_factory=list)
     saves: bool = False
     keeps_ctx: bool = False
+    saved_hooks: tuple[SavedTensorHooks, ...] = ()
     sizes: dict[str, Any] = field(default_factory=dict)
     plan: Plan | None = None
 
@@ -247,6 +268,7 @@ class HostForward:
             if isinstance(value, TensorCore) and id(value) not in inputs
         }
         with eager_thread(False):
+            context.saved_hooks = list(self.saved_hooks)
             found.ctx.seal(numbers)
         found.ctx.dirty_tensors = found.ctx.non_differentiable = ()
         frame[self] = found.ctx

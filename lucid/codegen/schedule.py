@@ -24,7 +24,6 @@ from lucid.ir.graph import Graph, Node, Value
 from lucid.ir.strides import Strides, contiguous_strides
 
 
-
 @dataclass(slots=True)
 class Step:
     """One call of a kernel.

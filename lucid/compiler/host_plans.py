@@ -143,6 +143,12 @@ class Traced:
             context.grad_enabled = before
 
     def _output(self, entry: Entry, position: int, name: str) -> Any:
+        if entry[0] == "shared":
+            self._recorder.refuse(
+                f"{name}.forward, a host call, that returns a part of an argument's memory at "
+                f"position {position}",
+                "return a copy, or make the view with tensor operations",
+            )
         value = self._tensor(entry)
         if entry[0] == "other" and not _holds_tensors(value):
             self._refuse(value, position, name)

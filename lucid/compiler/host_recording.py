@@ -137,6 +137,7 @@ class HostRecording:
         host.read(found)
         host.plan = found.plan
         if host.keeps_ctx:
+            host.saved_hooks = tuple(context.saved_hooks)
             host.keep(self._frame, found)
         node = self._record(function.__name__, host, values, found.arrays)
         vars(ctx).update(known or {})

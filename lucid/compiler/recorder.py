@@ -276,16 +276,23 @@ class Recorder:
     # ------------------------------------------------------------------ what Python looks at
 
     def refuse_concrete(self, tensor: TensorCore, what: str) -> np.ndarray:
-        """The data of a constant; for all others an error that names the line."""
+        """The data of a constant; for all others an error that names the line.
+
+        Memory that is given to NumPy can't be written: no trace would see it. A custom Function
+        that asks for memory, which it may write, or for what no constant is, runs on the host.
+        """
+        gives_memory = what in ("numpy()", "data_ptr()", "__dlpack__()")
+        if gives_memory:
+            self.hosts.leave()
         cell = self.cells.get(tensor._storage)
         untouched = cell is not None and cell.value is tensor._storage.value
         is_constant = untouched and cell is not None and cell.kind == "constant"
         if is_constant and tensor._array is not None:
-            return tensor._array
+            return _read_only(tensor._array)
         if tensor._storage.recorder is self:
             found = known_array(self.value_of(tensor), self._constants())
             if found is not None:
-                return found
+                return _read_only(found)
         self.hosts.leave()
         self.refuse(
             f"{what} of a traced tensor, {tensor._describe()}",
@@ -415,6 +422,12 @@ class Recorder:
                 use.leaf = None
         self.grad_leaf_of.clear()
         self._array_tensors.clear()
+
+
+def _read_only(array: np.ndarray) -> np.ndarray:
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 @contextmanager

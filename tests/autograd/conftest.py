@@ -21,3 +21,9 @@ def run(request: pytest.FixtureRequest) -> Run:
         return step(*args)
 
     return call
+
+
+@pytest.fixture(params=["eager", "compiled"])
+def prepared(request: pytest.FixtureRequest) -> Callable[..., Any]:
+    """The body as it is, or compiled: to be called several times."""
+    return lucid.compile if request.param == "compiled" else lambda body: body

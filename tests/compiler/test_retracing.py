@@ -324,3 +324,29 @@ def test_arguments_of_ones_own_class_are_not_confused_with_later_ones():
     step = lucid.compile(lambda x, box: x * box.n)
     for n in range(20):
         assert step(lucid.ones(1), Box(n)).item() == n
+
+
+FACTOR = 2.0
+
+
+class Scaled(lucid.autograd.Function):
+    offset = 1.0
+
+    @staticmethod
+    def forward(ctx, x):
+        return x * FACTOR + Scaled.offset
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * FACTOR
+
+
+def test_what_a_custom_function_reads_is_watched(monkeypatch):
+    step = lucid.compile(lambda x: Scaled.apply(x))
+    reasons = reasons_after(
+        step,
+        lambda: monkeypatch.setitem(globals(), "FACTOR", 3.0),
+        lambda: monkeypatch.setattr(Scaled, "offset", 4.0),
+    )
+    assert reasons == ["FACTOR: 2.0 -> 3.0", "Scaled.offset: 1.0 -> 4.0"]
+    assert step(lucid.ones(2)).tolist() == [7.0, 7.0]

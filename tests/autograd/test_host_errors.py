@@ -1,0 +1,283 @@
+"""What a host call can't do says so; and exceptions in it leave everything as it was."""
+
+from __future__ import annotations
+
+import traceback
+
+import numpy as np
+import pytest
+from custom_functions import define, leaf, numbers
+from host_functions import Cube, Sine, place_of
+
+import lucid
+from lucid import nn
+from lucid.autograd.function import once_differentiable
+
+
+class UnluckyError(Exception):
+    pass
+
+
+def unlucky(where):
+    """A Function that raises, in its forward or backward, for a negative first element."""
+
+    def look(what, x):
+        if what == where and x.numpy()[0] < 0:
+            raise UnluckyError(what, x.tolist())
+
+    def forward(ctx, x):
+        ctx.array = x.numpy().copy()
+        look("forward", x)
+        return x * 2
+
+    def backward(ctx, grad):
+        look("backward", lucid.tensor(ctx.array))
+        return grad * 2
+
+    return define(forward, backward, "Unlucky")
+
+
+@pytest.mark.parametrize("where", ["forward", "backward"])
+def test_an_exception_comes_out_as_it_is_and_nothing_was_written(prepared, where):
+    model = nn.Linear(2, 2)
+    optimizer = lucid.optim.Adam(model.parameters(), lr=0.1)
+    seen = lucid.zeros(())
+    fn = unlucky(where)
+
+    def body(x):
+        seen.add_(1)
+        fn.apply(model(x) * 0 + x).square().sum().backward()
+        optimizer.step()
+
+    step = prepared(body)
+    step(lucid.tensor([[1.0, 2.0]]).reshape(2))
+
+    def state():
+        parameters = list(model.parameters())
+        moments = [optimizer.state[p][key] for p in parameters for key in ("exp_avg", "step")]
+        return [numbers(t) if isinstance(t, lucid.Tensor) else t for t in parameters + moments]
+
+    before, count = state(), seen.item()
+    with pytest.raises(UnluckyError) as caught:
+        step(lucid.tensor([-1.0, 2.0]))
+    assert caught.value.args == (where, [-1.0, 2.0])
+    lines = [frame.line for frame in traceback.extract_tb(caught.value.__traceback__)]
+    assert "raise UnluckyError(what, x.tolist())" in lines
+    assert state() == before
+    if step is not body:
+        assert seen.item() == count  # eager has written by then what comes before
+    step(lucid.tensor([1.0, 2.0]))
+    assert state() != before
+
+
+def test_another_shape_than_when_traced_is_an_error():
+    def forward(ctx, x):
+        return lucid.tensor(x.numpy()[x.numpy() > 0])
+
+    fn = define(forward, name="Positive")
+
+    def body(x):
+        return fn.apply(x) * 2
+
+    step = lucid.compile(body)
+    assert numbers(step(lucid.tensor([1.0, -1.0, 3.0]))) == [2.0, 6.0]
+    with pytest.raises(lucid.ShapeError) as caught:
+        step(lucid.tensor([1.0, 2.0, 3.0]))
+    assert str(caught.value) == (
+        "Positive.forward: output 0 is f32[3], and was f32[2] when the step was traced\n"
+        f"  in {place_of(body, 'fn.apply')}\n"
+        "hint: in a compiled step each value has one shape and dtype: pad it to a fixed size, or "
+        'run with lucid.compiler.set_stance("force_eager")'
+    )
+    assert numbers(step(lucid.tensor([5.0, -1.0, 3.0]))) == [10.0, 6.0]
+
+
+def test_another_dtype_than_when_traced_is_an_error():
+    fn = define(lambda ctx, x: lucid.tensor(x.item() if x.item() > 0 else int(x.item())))
+    step = lucid.compile(lambda x: fn.apply(x))
+    step(lucid.tensor(1.0))
+    with pytest.raises(lucid.DTypeError, match="output 0 is i64\\[\\], and was f32\\[\\]"):
+        step(lucid.tensor(-1.0))
+
+
+def test_doing_something_else_than_when_traced_is_an_error():
+    def forward(ctx, x):
+        if x.item() > 0:
+            return x * 1
+        ctx.mark_dirty(x)
+        return x
+
+    fn = define(forward)
+
+    def body(x):
+        return fn.apply(x * 1)
+
+    step = lucid.compile(body)
+    step(lucid.tensor(1.0))
+    with pytest.raises(lucid.LucidError) as caught:
+        step(lucid.tensor(-1.0))
+    assert str(caught.value) == (
+        "Fn.forward did something else than when the step was traced: it wrote its tensor "
+        f"arguments [0] in place, not []\n  in {place_of(body, 'fn.apply')}\n"
+        "hint: return, save and mark the same tensors at every call"
+    )
+
+
+def test_a_gradient_that_is_none_only_at_times_is_an_error():
+    fn = define(
+        lambda ctx, x: x * 1, lambda ctx, g: None if g.sum().item() < 0 else g, name="Picky"
+    )
+    x = leaf([1.0])
+
+    def body(k):
+        return lucid.autograd.grad((fn.apply(x) * k).sum(), x)
+
+    step = lucid.compile(body)
+    step(lucid.tensor(2.0))
+    with pytest.raises(lucid.LucidError) as caught:
+        step(lucid.tensor(-2.0))
+    assert str(caught.value) == (
+        "Picky.backward returned None for tensor argument 0, and a tensor when the step was "
+        f"traced\n  in {place_of(body, 'fn.apply')}\n"
+        "hint: return zeros where there is no gradient"
+    )
+
+
+def test_a_tensor_from_outside_that_is_written_only_at_times_is_an_error():
+    count = lucid.zeros(())
+    fn = define(lambda ctx, x: count.add_(1) * x if x.item() < 0 else x * 1, name="Counts")
+    step = lucid.compile(lambda x: fn.apply(x))
+    step(lucid.tensor(1.0))
+    with pytest.raises(lucid.LucidError, match=r"^Counts.forward wrote count in place, "):
+        step(lucid.tensor(-1.0))
+
+
+def test_values_that_are_no_tensors_can_not_be_returned():
+    fn = define(lambda ctx, x: (x * 1, int(x.numpy()[0])), name="Counted")
+
+    def body(x):
+        return fn.apply(x)
+
+    with pytest.raises(lucid.TraceError) as caught:
+        lucid.compile(body)(lucid.ones(1))
+    assert str(caught.value) == (
+        "Counted.forward, a host call, that returns a value of type int at position 1 can't be "
+        f"compiled\n  at {place_of(body, 'fn.apply')}\n"
+        "hint: it would be the same at every call; return it as a tensor, lucid.tensor(value)"
+    )
+
+
+def test_what_needs_no_tensor_stays_the_same_error(run):
+    fn = define(lambda ctx, x: [x * float(x.numpy()[0])])
+    with pytest.raises(TypeError, match=r"^Fn.forward returned a list"):
+        run(lambda x: fn.apply(x), lucid.ones(1))
+    fn = define(lambda ctx, x: x * x.numpy()[0], lambda ctx, g: (lucid.tensor(g.numpy()), g, g))
+    with pytest.raises(RuntimeError, match="returned an incorrect number of gradients"):
+        run(lambda x: fn.apply(x).sum().backward(), leaf([1.0]))
+
+
+def test_outside_of_a_function_nothing_leaves_the_trace():
+    with pytest.raises(lucid.TraceError, match=r"^numpy\(\) of a traced tensor"):
+        lucid.compile(lambda x: lucid.tensor((x * 1).numpy()))(lucid.ones(1))
+
+    def hook(x):
+        y = Sine.apply(x)
+        return y.item()
+
+    with pytest.raises(lucid.TraceError, match=r"^item\(\) of a traced tensor"):
+        lucid.compile(hook)(lucid.ones(1))
+
+
+# Higher order, and transformations ----------------------------------------------------------------
+
+
+def test_a_recorded_backward_can_be_differentiated_again(prepared):
+    def body(x):
+        (g,) = lucid.autograd.grad(Sine.apply(x).sum(), x, create_graph=True)
+        (h,) = lucid.autograd.grad(g.sum(), x)
+        return g.detach(), h
+
+    x = leaf([0.3, 1.2])
+    g, h = prepared(body)(x)
+    np.testing.assert_allclose(g.numpy(), np.cos(x.detach().numpy()), rtol=1e-12)
+    np.testing.assert_allclose(h.numpy(), -np.sin(x.detach().numpy()), rtol=1e-12)
+
+
+def test_a_host_backward_can_not_be_differentiated_again():
+    fn = define(
+        lambda ctx, x: x * 1, lambda ctx, g: lucid.tensor(g.detach().numpy() * 2), name="Opaque"
+    )
+
+    def body(x):
+        y = fn.apply(x * x).sum()
+        (g,) = lucid.autograd.grad(y, x, create_graph=True)
+        (g * g).sum().backward()
+
+    fn_of_gradient = define(
+        lambda ctx, x: x * 1, lambda ctx, g: g * lucid.tensor(g.detach().numpy()), name="Opaque"
+    )
+
+    def twice(x):
+        y = (fn_of_gradient.apply(x) ** 2).sum()
+        (g,) = lucid.autograd.grad(y, x, create_graph=True)
+        g.sum().backward()
+
+    with pytest.raises(lucid.LucidError) as caught:
+        lucid.compile(twice)(leaf([1.0]))
+    assert str(caught.value) == (
+        "trying to differentiate twice a function whose backward is a host call\n"
+        f"  in the backward of Opaque, recorded at {place_of(twice, 'fn_of_gradient')}\n"
+        "hint: a backward that leaves lucid has no derivative; write it with tensor operations"
+    )
+    lucid.compile(body)(leaf([1.0]))
+
+
+def test_once_differentiable_says_so(run):
+    backward = once_differentiable(lambda ctx, g: g * float(g.numpy()[0]))
+    fn = define(lambda ctx, x: x * 1, backward)
+
+    def body(x):
+        (g,) = lucid.autograd.grad((fn.apply(x) ** 2).sum(), x, create_graph=True)
+        g.sum().backward()
+
+    with pytest.raises(RuntimeError, match="marked with @once_differentiable"):
+        run(body, leaf([1.0]))
+
+
+def test_an_intermediate_of_the_host_is_no_silent_constant():
+    def forward(ctx, x):
+        ctx.save_for_backward(x * 2)
+        return lucid.tensor(x.numpy() ** 2)
+
+    fn = define(forward, lambda ctx, g: g * ctx.saved_tensors[0], name="Squared")
+
+    def body(x):
+        (g,) = lucid.autograd.grad(fn.apply(x).sum(), x, create_graph=True)
+        g.sum().backward()
+
+    with pytest.raises(
+        lucid.LucidError, match=r"^trying to differentiate through a tensor that Sq"
+    ):
+        lucid.compile(body)(leaf([1.0]))
+
+
+def test_forward_mode_uses_a_recorded_jvp(prepared):
+    fn = define(
+        lambda ctx, x: (ctx.save_for_forward(x), lucid.tensor(np.sin(x.numpy())))[1],
+        jvp=staticmethod(lambda ctx, t: t * ctx.saved_tensors[0].cos()),
+    )
+
+    def body(x, t):
+        return lucid.func.jvp(lambda x: fn.apply(x), (x,), (t,))
+
+    x, t = leaf([0.3], False), leaf([2.0], False)
+    y, dy = prepared(body)(x, t)
+    np.testing.assert_allclose([y.item(), dy.item()], [np.sin(0.3), 2 * np.cos(0.3)], rtol=1e-12)
+
+
+def test_results_can_be_differentiated_outside():
+    step = lucid.compile(lambda x: Cube.apply(x * 2))
+    for values in ([1.0], [2.0]):
+        x = leaf(values)
+        step(x).sum().backward()
+        assert numbers(x.grad) == [24 * values[0] ** 2]
