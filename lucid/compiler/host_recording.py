@@ -236,11 +236,6 @@ class Operands:
             if isinstance(leaf, TensorCore) or is_live(leaf):
                 found.append(self._slot(leaf))
                 return found[-1]
-            if getattr(leaf, "is_sparse", False):
-                self._recorder.refuse(
-                    f"{self._name}, a host call, of a sparse tensor",
-                    "pass its indices and values instead",
-                )
             return leaf
 
         tree = map_tree(captured, value)

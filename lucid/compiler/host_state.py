@@ -67,14 +67,23 @@ class Surroundings:
 
     @contextmanager
     def untouched(self) -> Iterator[None]:
-        """Put back what the block changes in Python: it is an evaluation more than eager has."""
+        """Put back what the block changes in Python: it is an evaluation more than eager has.
+
+        The trace is suspended: another one may run inside, on the same tensors.
+        """
         profile = sys.getprofile()
+        suspended = [(s, s.value, s.generation) for s in self._recorder.cells]
+        for storage, _, _ in suspended:
+            storage.value = storage.recorder = None
         python, numpy = random.getstate(), np.random.get_state()
         sys.setprofile(None)
         try:
             yield
         finally:
             sys.setprofile(profile)
+            for storage, value, generation in suspended:
+                storage.value, storage.generation = value, generation
+                storage.recorder = self._recorder
             for environment in self._environments:
                 environment.put_back()
             random.setstate(python)

@@ -167,6 +167,37 @@ def test_values_that_are_no_tensors_can_not_be_returned():
     )
 
 
+def test_a_part_of_an_arguments_memory_can_not_be_returned():
+    fn = define(lambda ctx, x: lucid.from_numpy(x.numpy()[1:]), name="Tail")
+
+    def body(x):
+        return fn.apply(x)
+
+    with pytest.raises(lucid.TraceError) as caught:
+        lucid.compile(body)(lucid.ones(3))
+    assert str(caught.value) == (
+        "Tail.forward, a host call, that returns a part of an argument's memory at position 0 "
+        f"can't be compiled\n  at {place_of(body, 'fn.apply')}\n"
+        "hint: return a copy, or make the view with tensor operations"
+    )
+
+
+def test_a_constant_outside_of_a_function_can_be_read_but_not_written():
+    def body(x):
+        y = lucid.zeros(2)
+        assert y.numpy().tolist() == [0.0, 0.0]
+        y.numpy()[0] = 1.0
+        return x + y
+
+    with pytest.raises(ValueError, match="read-only"):
+        lucid.compile(body)(lucid.ones(2))
+
+
+def test_numpy_under_vmap_is_the_same_error(run):
+    with pytest.raises(lucid.LucidError, match=r"^vmap: numpy\(\) needs the data of one example"):
+        run(lambda x: lucid.vmap(Sine.apply)(x), lucid.ones(2, 3))
+
+
 def test_what_needs_no_tensor_stays_the_same_error(run):
     fn = define(lambda ctx, x: [x * float(x.numpy()[0])])
     with pytest.raises(TypeError, match=r"^Fn.forward returned a list"):

@@ -264,6 +264,49 @@ def test_an_input_or_a_view_of_it_may_be_returned(prepared):
     assert numbers(x.grad) == [6.0, 6.0]
 
 
+def test_memory_of_an_input_that_numpy_gives_back_is_shared(run):
+    fn = define(lambda ctx, x: lucid.from_numpy(x.numpy().reshape(3, 1)))
+
+    def body(x):
+        y = x * 1
+        z = fn.apply(y)
+        y.add_(1)
+        return z * 1
+
+    assert numbers(run(body, lucid.tensor([1.0, 2.0, 3.0]))) == [[2.0], [3.0], [4.0]]
+
+
+def test_a_constant_of_the_step_can_be_written_by_numpy(prepared):
+    def body(x):
+        y = lucid.zeros(2)
+        PlusOne.apply(y)
+        return x + y
+
+    step = prepared(body)
+    for _ in range(2):
+        assert numbers(step(lucid.tensor([1.0, 2.0]))) == [2.0, 3.0]
+
+
+def test_hooks_on_saved_tensors_run_at_every_call(prepared):
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * 1
+
+    def backward(ctx, grad):
+        return lucid.tensor(grad.numpy() * ctx.saved_tensors[0].numpy())
+
+    fn, x = define(forward, backward), leaf([1.0, 2.0])
+
+    def body():
+        with lucid.autograd.graph.saved_tensors_hooks(lambda t: t * 2, lambda t: t + 1):
+            y = fn.apply(x)
+        return lucid.autograd.grad(y.sum(), x)[0]
+
+    step = prepared(body)
+    for _ in range(2):
+        assert numbers(step()) == [3.0, 5.0]
+
+
 def test_one_tensor_in_two_places_is_one_object(run):
     def forward(ctx, a, b):
         return lucid.tensor(float(a is b) + a.numpy() - b.numpy())
@@ -281,6 +324,26 @@ def test_arguments_in_containers_and_by_keyword(prepared):
     step = prepared(body)
     assert numbers(step(lucid.ones(1), lucid.ones(1), 0.5)) == [7.5]
     assert numbers(step(lucid.ones(1), lucid.ones(1), 1.5)) == [8.5]
+
+
+def test_sparse_arguments_may_be_saved(prepared):
+    def forward(ctx, matrix, x):
+        ctx.save_for_backward(matrix, x)
+        return lucid.tensor(matrix.to_dense().numpy() @ x.numpy())
+
+    def backward(ctx, grad):
+        matrix, _ = ctx.saved_tensors
+        return None, lucid.tensor(matrix.to_dense().numpy().T @ grad.numpy())
+
+    fn, x = define(forward, backward), leaf([1.0, 2.0])
+
+    def body(values):
+        matrix = lucid.sparse_coo_tensor([[0, 1], [1, 0]], values, (2, 2))
+        return lucid.autograd.grad(fn.apply(matrix, x).sum(), x)[0]
+
+    step = prepared(body)
+    for k in (1.0, 2.0):
+        assert numbers(step(leaf([k, 3 * k], False))) == [3 * k, k]
 
 
 def test_a_float_that_changes_does_not_retrace():

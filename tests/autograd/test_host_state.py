@@ -6,7 +6,7 @@ import threading
 from typing import Any
 
 import numpy as np
-from custom_functions import define, numbers
+from custom_functions import define, leaf, numbers
 
 import lucid
 
@@ -46,6 +46,29 @@ def test_host_code_may_write_tensors_from_outside(prepared):
     found = [numbers(list(step(lucid.tensor([k, 2 * k])))) for k in (1.0, 10.0)]
     assert found == [[[2.0, 4.0], 1.0], [[30.5, 61.0], 2.0]]
     assert numbers([count, running]) == [2.0, [10.5, 21.0]] and count._version == 2
+
+
+def test_a_compiled_function_inside_may_use_the_same_tensors(prepared):
+    w, count = leaf([2.0, 3.0]), lucid.zeros(())
+
+    @lucid.compile
+    def inner(x):
+        count.add_(1)
+        return (w * x).sum()
+
+    fn = define(lambda ctx, x: lucid.tensor(x.numpy() * inner(x).item()), lambda ctx, g: g)
+
+    def body(x):
+        count.mul_(2)
+        (fn.apply(w * x) + w).sum().backward()
+        return count + 0
+
+    step = prepared(body)
+    for k in range(1, 4):
+        w.grad = None
+        assert step(leaf([1.0, 1.0], False)).item() == 2**k - 1
+        assert numbers(w.grad) == [2.0, 2.0]
+    assert count.item() == 7.0
 
 
 def test_random_numbers_drawn_on_the_host_continue_the_stream(prepared):
