@@ -77,9 +77,7 @@ def _run(graph: Graph, inputs: Sequence[np.ndarray], tables: _Tables) -> list[np
     return [known[value] for value in graph.results()]
 
 
-def _results(
-    node: Node, operands: Sequence[np.ndarray], tables: _Tables
-) -> Sequence[np.ndarray]:
+def _results(node: Node, operands: Sequence[np.ndarray], tables: _Tables) -> Sequence[np.ndarray]:
     if node.op.kind == "call":
         return _run(tables.functions[node.attributes["function"]], operands, tables)
     if node.op.kind == "host":
