@@ -12,7 +12,7 @@ from lucid.codegen.forms import ZERO, Form, Forms, dot, form, unbroadcast
 from lucid.codegen.fuse import Fusion
 from lucid.codegen.gemm import scratch_bytes
 from lucid.codegen.groups import Group
-from lucid.codegen.items import Item, is_reduction
+from lucid.codegen.item import Item, is_reduction
 from lucid.codegen.kernel import (
     EFFECTS,
     AxesKernel,

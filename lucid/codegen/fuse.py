@@ -27,7 +27,9 @@ from lucid.codegen.forms import (
     unbroadcast,
 )
 from lucid.codegen.groups import Group, bits_of, kind_of, match_radix, reduced_axes
-from lucid.codegen.items import Item, ItemList, is_reduction
+from lucid.codegen.item import Item, is_reduction
+from lucid.codegen.items import ItemList
+from lucid.codegen.siblings import merge_siblings
 from lucid.ir.graph import Node, Value
 from lucid.ir.strides import contiguous_strides
 from lucid.ir.types import Shape
@@ -59,6 +61,27 @@ class Fusion:
         }
         for item in items.items:
             self._place(item)
+        if fuse:
+            merge_siblings(self)
+            self._drop_unread_copies()
+
+    def _drop_unread_copies(self) -> None:
+        """Drop stores of copies that nobody reads after all."""
+        read = {
+            region.buffer
+            for item in self.group_of
+            for value in item.operands
+            if (region := self.source.homes.get(self.source.base(value))) is not None
+        }
+        for item in self.source.stores_of_copies():
+            assert item.region is not None
+            group = self.group_of[item]
+            if item.region.buffer.kind == "temp" and item.region.buffer not in read:
+                group.items.remove(item)
+                del group.forms[item], group.stages[item], self.group_of[item]
+                self.source.items.remove(item)
+                if not group.items:
+                    del self.groups[group.number]
 
     def add_last(self, item: Item) -> Group:
         """Place an item of the end in a group of its own."""
@@ -69,7 +92,10 @@ class Fusion:
 
     def _place(self, item: Item) -> None:
         kind = kind_of(item)
-        candidates = self._candidates(item) if self.fuse and kind in ("map", "reduce") else []
+        fuses = self.fuse and kind in ("map", "reduce")
+        if fuses and any(self._sees_through(item, n) for n in range(len(item.operands))):
+            return
+        candidates = self._candidates(item) if fuses else []
         for group in candidates:
             if self._try(item, group):
                 for other in candidates:
@@ -77,6 +103,22 @@ class Fusion:
                         self._try_merge(item, other)
                 return
         self._start(item, kind)
+
+    def _sees_through(self, item: Item, position: int) -> bool:
+        """Place an item where an operand is computed that it would read from a copy.
+
+        A copy gives a view strides that it can't have otherwise; as loop indices it needs none.
+        """
+        seen = self.source.without_copies(item.operands[position])
+        producer = None if seen is None else self.computed.get(self.source.base(seen))
+        if seen is None or producer is None or self.group_of[producer].closed:
+            return False
+        given = item.operands
+        item.operands = (*given[:position], seen, *given[position + 1 :])
+        if self._try(item, self.group_of[producer]):
+            return True
+        item.operands = given
+        return False
 
     def _candidates(self, item: Item) -> list[Group]:
         """The open groups that compute an operand, the latest first; products before loops."""
@@ -367,7 +409,7 @@ class Fusion:
         here = group.operand_forms.get(item, group.forms[item])
         if there is None:
             return False
-        names = self._unify(here, there, group, other)
+        names = self.unify(here, there, group, other)
         if names is None:
             return False
         reduced = frozenset(names.get(dim, dim) for dim in other.reduced)
@@ -378,11 +420,9 @@ class Fusion:
             return False
         if group.kind == "contract" and (reduced or len(other.sizes) != len(group.sizes)):
             return False
-        return self._absorb(item, group, other, names)
+        return self.absorb(group, other, names)
 
-    def _unify(
-        self, here: Forms, there: Forms, group: Group, other: Group
-    ) -> dict[int, int] | None:
+    def unify(self, here: Forms, there: Forms, group: Group, other: Group) -> dict[int, int] | None:
         """Names that make the dims of another group those of this one."""
         names: dict[int, int] = {}
         for f, g in zip(here, there, strict=True):
@@ -395,7 +435,7 @@ class Fusion:
             return None
         return names
 
-    def _absorb(self, item: Item, group: Group, other: Group, names: dict[int, int]) -> bool:
+    def absorb(self, group: Group, other: Group, names: dict[int, int]) -> bool:
         """Move everything of a group into another one, unless a row would be gone over again."""
         other.rename(names)
         reduced, sizes = group.reduced, group.sizes
@@ -408,7 +448,7 @@ class Fusion:
         operand_forms = {**other.operand_forms, **group.operand_forms}
         trial = Group(group.kind, group.number)
         trial.sizes, trial.reduced = group.sizes, group.reduced
-        trial.forms, trial.operand_forms = forms, operand_forms
+        trial.forms, trial.operand_forms, trial.cuts = forms, operand_forms, group.cuts
         if not all(self._fits(entry, trial) for entry in items):
             group.reduced, group.sizes = reduced, sizes
             return False

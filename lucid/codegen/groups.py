@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from math import prod
 
 from lucid.codegen.forms import Form, Forms, SplitNeeded, form, fresh_dim
-from lucid.codegen.items import Item
+from lucid.codegen.item import Item
 from lucid.ir.op import OPS
 
 

@@ -7,13 +7,12 @@ that each part can be computed in place by the kernel that makes it.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from math import prod
 
 from lucid.codegen import costs
-from lucid.codegen.forms import slabs
+from lucid.codegen.assembled import ASSEMBLED, Assembler
+from lucid.codegen.item import Item, is_reduction, reads_elements
 from lucid.codegen.lowering import RULES
 from lucid.codegen.regions import Buffer, Layout, Region
 from lucid.ir.graph import Graph, Node, Value
@@ -22,47 +21,11 @@ from lucid.ir.strides import (
     contiguous_strides,
     is_contiguous,
     view_strides,
-    window_strides,
 )
 from lucid.ir.types import DType, Shape
 
-
-@dataclass(eq=False, slots=True)
-class Item:
-    """One thing to do.
-
-    Attributes:
-        op: name of the op that computes `value`; or "store" (operand 0 into `region`), "check"
-            (that the indices in operand 0 lie in an axis of `limit` elements), "write_at", "add_to"
-            (overlapping windows), "host" (a call of Python, whose operands are what it reads and
-            then what it fills).
-        operands: what is read; may be views.
-        shape: the iteration shape of a store; otherwise that of the value.
-        after: items that must have run, besides the producers of the operands.
-        cell: the graph input that a store of the step's new state goes to.
-        overwritten: a later item writes over parts of what this store leaves.
-    """
-
-    op: str
-    node: Node | None
-    operands: tuple[Value, ...]
-    shape: Shape
-    value: Value | None = None
-    region: Region | None = None
-    after: list[Item] = field(default_factory=list)
-    limit: int = 0
-    cell: Value | None = None
-    overwritten: bool = False
-    index: int = -1
-
-    def __str__(self) -> str:
-        name = self.op if self.region is None else f"{self.op} -> {self.region.buffer}"
-        return f"{name}{list(self.shape)}"
-
-
 INLINE = ("constant", "iota")
 _INDEXED_READS = ("take", "gather")
-_INDEXED_WRITES = ("index_add", "index_set", "scatter_add", "scatter")
 
 
 class ItemList:
@@ -73,6 +36,7 @@ class ItemList:
             values, copies; later all values that must be stored.
         producers: the items after which a value's home is complete.
         made_by: the item that computes a value.
+        in_place: state that is written over in parts, and the items that do.
         copied_arguments: copies of inputs that are only worth it in another order of axes.
     """
 
@@ -89,9 +53,9 @@ class ItemList:
         self.made_by: dict[Value, Item] = {}
         self._short: dict[int, int] = {}
         self._held: dict[Value, Value] = {}
+        self._assembler = Assembler(self, graph)
+        self.in_place = self._assembler.in_place
         self._written = {cell for cell, _ in graph.writes}
-        self._uses = Counter(value for node in graph.nodes for value in node.operands)
-        self._uses.update([*graph.outputs, *(value for _, value in graph.writes)])
         self.copied_arguments: dict[Value, Value] = {}
         self._copied: dict[Value, tuple[Region, Item | None]] = {}
         self._checks: dict[tuple[Value, int], Item] = {}
@@ -103,17 +67,18 @@ class ItemList:
         for node in graph.nodes:
             self._add_node(node)
         for node in checked:
-            self._check(node, node.operands[0].shape[node.attributes["axis"]])
+            self.check(node, node.operands[0].shape[node.attributes["axis"]])
         for number, value in enumerate(graph.outputs):
             buffer = Buffer("output", number, value.dtype, value.type.size)
             self.outputs.append(buffer)
             if not self.becomes_output(value, number):
-                self._store(value, Region(buffer, 0, contiguous_strides(value.shape)))
+                self.store(value, Region(buffer, 0, contiguous_strides(value.shape)))
         self._note_viewers()
         for cell, value in graph.writes:
-            store = self._store(value, self.homes[cell])
-            if store is not None:
-                store.cell = cell
+            if cell not in self.in_place:
+                store = self.store(value, self.homes[cell])
+                if store is not None:
+                    store.cell = cell
 
     def becomes_output(self, value: Value, number: int) -> bool:
         """Let the temp that a value fills be the output itself, so that nothing is copied."""
@@ -139,7 +104,7 @@ class ItemList:
         self.homes[value] = Region(buffer, 0, strides)
         self.producers[value] = []
 
-    def _append(self, item: Item) -> Item:
+    def append(self, item: Item) -> Item:
         item.index = len(self.items)
         self.items.append(item)
         return item
@@ -150,15 +115,13 @@ class ItemList:
             self._add_view(node)
         elif node.op.kind == "host":
             self._add_host(node)
-        elif name in _ASSEMBLED:
-            _ASSEMBLED[name](self, node)
-        elif name in _INDEXED_WRITES:
-            self._add_indexed_write(node)
+        elif name in ASSEMBLED:
+            self._assembler.add(node)
         elif name not in INLINE:
             after = []
             if name in _INDEXED_READS:
                 axis = node.attributes["axis"]
-                after = [self._check(node, node.operands[0].shape[axis])]
+                after = [self.check(node, node.operands[0].shape[axis])]
             operands = node.operands
             if name == "take":
                 count = operands[1].type.size
@@ -166,7 +129,7 @@ class ItemList:
             if node.op.kind in ("contract", "sort"):
                 operands = tuple(map(self._in_memory, operands))
             item = Item(name, node, operands, node.result.shape, node.result, after=after)
-            self.producers[node.result] = [self._append(item)]
+            self.producers[node.result] = [self.append(item)]
             self.made_by[node.result] = item
             self._note_short(item)
 
@@ -179,12 +142,27 @@ class ItemList:
         if view_strides(node.op, node.attributes, operand.shape, layout.strides) is not None:
             return
         if operand not in self._copied:
-            region = self._new_region(operand)
-            self._copied[operand] = region, self._store(operand, region)
+            region = self.new_region(operand)
+            self._copied[operand] = region, self.store(operand, region)
         region, store = self._copied[operand]
         view = Region(region.buffer, 0, contiguous_strides(node.result.shape))
-        self._assemble(node, [store], view)
+        self.assemble(node, [store], view)
         self._layouts.pop(node.result, None)
+
+    def without_copies(self, value: Value) -> Value | None:
+        """A view as if none before it were a copy, for loop indices only; None if none is."""
+        node = value.producer
+        if node is None or node.op.kind != "view":
+            return None
+        seen = self.without_copies(node.operands[0])
+        if seen is None and not self._is_copy(value):
+            return None
+        operands = (seen or node.operands[0],)
+        return Node(node.op, operands, node.attributes, [value.type], self.graph).result
+
+    def stores_of_copies(self) -> list[Item]:
+        """The stores that make copies of values for their views."""
+        return [store for _, store in self._copied.values() if store is not None]
 
     def base(self, value: Value) -> Value:
         """The value that a chain of views looks at."""
@@ -245,25 +223,25 @@ class ItemList:
 
     # Stores -----------------------------------------------------------------------------
 
-    def _new_region(self, value: Value) -> Region:
+    def new_region(self, value: Value) -> Region:
         buffer = self.new_temp(value.dtype, value.type.size)
         return Region(buffer, 0, contiguous_strides(value.shape))
 
-    def _store(
+    def store(
         self, value: Value, region: Region, after: Sequence[Item] = (), shape: Shape | None = None
     ) -> Item | None:
         """Append a store; of a part with no elements there is nothing to do."""
         shape = value.shape if shape is None else shape
         if not prod(shape):
             return None
-        return self._append(Item("store", None, (value,), shape, region=region, after=list(after)))
+        return self.append(Item("store", None, (value,), shape, region=region, after=list(after)))
 
-    def _check(self, node: Node, size: int) -> Item:
+    def check(self, node: Node, size: int) -> Item:
         index = self._in_memory(node.operands[1])
         key = (index, size)
         if key not in self._checks:
             item = Item("check", node, (index,), index.shape, limit=size)
-            self._checks[key] = self._append(item)
+            self._checks[key] = self.append(item)
         return self._checks[key]
 
     def _in_memory(self, value: Value) -> Value:
@@ -298,8 +276,8 @@ class ItemList:
         return self._held[value]
 
     def _stored_copy(self, value: Value) -> Value:
-        region = self._new_region(value)
-        store = self._store(value, region)
+        region = self.new_region(value)
+        store = self.store(value, region)
         held = Value(value.type, self.graph, None)
         self.homes[held] = region
         self.producers[held] = [] if store is None else [store]
@@ -309,10 +287,10 @@ class ItemList:
         """A call of Python, after the one before it."""
         operands = tuple(map(self._in_row_major_order, node.operands))
         after = self._host_calls[-1:]
-        item = self._append(Item("host", node, (*operands, *node.results), (), after=after))
+        item = self.append(Item("host", node, (*operands, *node.results), (), after=after))
         self._host_calls.append(item)
         for result in node.results:
-            self.homes[result] = self._new_region(result)
+            self.homes[result] = self.new_region(result)
             self.producers[result] = [item]
 
     def _in_row_major_order(self, value: Value) -> Value:
@@ -322,80 +300,9 @@ class ItemList:
             return value
         return self._stored_copy(value)
 
-    def _assemble(self, node: Node, parts: list[Item | None], region: Region) -> None:
+    def assemble(self, node: Node, parts: list[Item | None], region: Region) -> None:
         self.homes[node.result] = region
         self.producers[node.result] = [part for part in parts if part is not None]
-
-    def _add_concat(self, node: Node) -> None:
-        region = self._new_region(node.result)
-        axis, offset, parts = node.attributes["axis"], 0, []
-        for operand in node.operands:
-            start = offset * region.strides[axis]
-            parts.append(self._store(operand, Region(region.buffer, start, region.strides)))
-            offset += operand.shape[axis]
-        self._assemble(node, parts, region)
-
-    def _add_pad(self, node: Node) -> None:
-        x, fill = node.operands
-        region = self._new_region(node.result)
-        low, strides = node.attributes["low"], region.strides
-        inner = sum(start * stride for start, stride in zip(low, strides, strict=True))
-        parts = [self._store(x, Region(region.buffer, inner, strides))]
-        for starts, shape in slabs(node.result.shape, low, x.shape):
-            offset = sum(start * stride for start, stride in zip(starts, strides, strict=True))
-            parts.append(self._store(fill, Region(region.buffer, offset, strides), shape=shape))
-        self._assemble(node, parts, region)
-
-    def _add_update_slice(self, node: Node) -> None:
-        update = node.operands[1]
-        region, before = self._take_over(node)
-        steps, starts = node.attributes["steps"], node.attributes["starts"]
-        strides = tuple(s * k for s, k in zip(region.strides, steps, strict=True))
-        offset = sum(start * stride for start, stride in zip(starts, region.strides, strict=True))
-        part = Region(region.buffer, region.offset + offset, strides)
-        self._assemble(node, [*before, self._store(update, part, before)], region)
-
-    def _take_over(self, node: Node) -> tuple[Region, list[Item]]:
-        """Where a result is to be assembled that begins as its first operand.
-
-        That is the operand's own memory if nothing else reads it; otherwise it is copied.
-        """
-        base = node.operands[0]
-        region = self.homes.get(base)
-        if region is not None and region.buffer.kind == "temp" and self._uses[base] == 1:
-            before = self.producers[base]
-        else:
-            region = self._new_region(base)
-            first = self._store(base, region)
-            before = [] if first is None else [first]
-        for item in before:
-            item.overwritten = True
-        return region, before
-
-    def _add_overlap_add(self, node: Node) -> None:
-        """Store zeros, then add each window to its place."""
-        source = node.operands[0]
-        region = self._new_region(node.result)
-        first = self._store(source.constant(0, source.dtype), region, shape=node.result.shape)
-        place = {name: node.attributes[name] for name in ("axes", "steps", "dilations")}
-        windows = replace(region, strides=window_strides(region.strides, **place))
-        parts = [first]
-        if first is not None and source.type.size:
-            first.overwritten = True
-            add = Item("add_to", node, (source,), source.shape, None, windows, [first])
-            parts.append(self._append(add))
-        self._assemble(node, parts, region)
-
-    def _add_indexed_write(self, node: Node) -> None:
-        """Write the source over the base in the order of the indices."""
-        base, index, source = node.operands
-        region, before = self._take_over(node)
-        after = [self._check(node, base.shape[node.attributes["axis"]]), *before]
-        parts: list[Item | None] = [*before]
-        if source.type.size:
-            write = Item("write_at", node, (index, source), source.shape, None, region, after)
-            parts.append(self._append(write))
-        self._assemble(node, parts, region)
 
     # Dependence -------------------------------------------------------------------------
 
@@ -430,7 +337,7 @@ class ItemList:
         reader: the loops over these axes come inside of it, so that it costs nothing.
         """
         operand = item.operands[position]
-        if item.op not in RULES and item.op != "store" and not is_reduction(item):
+        if not reads_elements(item):
             return None
         base = self.base(operand)
         made = self.made_by.get(base)
@@ -468,16 +375,3 @@ class ItemList:
             total += self._short[made.index]
         if total <= costs.SHORT:
             self._short[item.index] = total
-
-
-def is_reduction(item: Item) -> bool:
-    """Whether the item folds axes of its operand."""
-    return item.node is not None and item.op == item.node.op.name and item.node.op.kind == "reduce"
-
-
-_ASSEMBLED = {
-    "overlap_add": ItemList._add_overlap_add,
-    "concat": ItemList._add_concat,
-    "pad": ItemList._add_pad,
-    "update_slice": ItemList._add_update_slice,
-}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from lucid.codegen import lowering
 from lucid.codegen.forms import Form
 from lucid.codegen.kernel import CheckKernel, SortKernel
-from lucid.codegen.llvm import FunctionBuilder, Module, Val, const, i64
+from lucid.codegen.llvm import FunctionBuilder, Module, Val, const, const_lanes, i64, vector
 from lucid.ir.types import DType
 
 
@@ -36,22 +36,48 @@ def over_lines(
 def emit_check(b: FunctionBuilder, kernel: CheckKernel, args: Sequence[Val]) -> None:
     """Write 1 + `code`, the index, into the record at the first one that is out of range.
 
-    Args: record, code (i64), indices. Later wrong indices leave the record as it is.
+    Args: record, code (i64), indices. Later wrong indices leave the record as it is. A line is
+    looked at by vectors, and only searched when there is a wrong index in it.
     """
     record, code, indices = args
     element = lowering.MEMORY[kernel.dtype]
+    step = kernel.form.coefficient(len(kernel.shape) - 1)
+    vectors = bool(kernel.shape) and step == 1
 
-    def inside(offsets: list[Val]) -> None:
-        index = b.cast("sext", b.load(element, b.at(element, indices, offsets[0])), "i64")
-        # -limit <= i < limit as one unsigned comparison
-        wrong = b.compare("uge", b.add(index, kernel.limit), 2 * kernel.limit)
-        with b.if_(wrong):
+    def search(place: Val) -> None:
+        index = b.cast("sext", b.load(element, place), "i64")
+        with b.if_(_is_outside(b, index, kernel.limit)):
             first = b.eq(b.load("i64", record), 0)
             with b.if_(first):
                 b.store(code, record)
                 b.store(index, b.at("i64", record, 1))
 
-    over_lines(b, kernel.shape, [kernel.form], inside)
+    def line(offsets: list[Val]) -> None:
+        start, size = b.at(element, indices, offsets[0]), kernel.shape[-1]
+        lanes = b.target.lanes(element)
+        main = size - size % lanes
+        wrong = const(vector("i1", lanes), 0)
+        if main:
+            with b.loop(0, main, lanes, [wrong]) as loop:
+                found = b.load(vector(element, lanes), b.at(element, start, loop.index))
+                loop.carry(b.or_(loop.carried[0], _is_outside(b, found, kernel.limit)))
+            wrong = loop.results[0]
+        if main < size:
+            mask = const_lanes("i1", [lane < size - main for lane in range(lanes)])
+            found = b.masked_load(vector(element, lanes), b.at(element, start, main), mask)
+            wrong = b.or_(wrong, _is_outside(b, found, kernel.limit))
+        with b.if_(b.any(wrong)), b.loop(0, size) as loop:
+            search(b.at(element, start, loop.index))
+
+    if vectors:
+        over_lines(b, kernel.shape[:-1], [kernel.form], line)
+    else:
+        over_lines(b, kernel.shape, [kernel.form], lambda at: search(b.at(element, indices, at[0])))
+
+
+def _is_outside(b: FunctionBuilder, index: Val, limit: int) -> Val:
+    """Whether -limit <= index < limit is wrong."""
+    return b.or_(b.ge(index, limit), b.lt(index, -limit))
 
 
 # Sorting --------------------------------------------------------------------------------------

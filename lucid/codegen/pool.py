@@ -5,8 +5,8 @@ The state is one block of memory, a cache line or two for each thing that is wri
     0    word: chunks << 40 | claimed from the back << 20 | claimed from the front
     8    function of the region, void (frame, chunk);  16  its frame
     128  chunks that are done
-    256  1 while a region runs;  264  worker threads;  272  how many of the next regions the caller
-         shall run alone;  280  how many it will be after the next stall
+    256  1 while a region runs;  264  worker threads;  272  for how many microseconds the caller
+         shall run regions alone;  280  for how many it will be after the next stall
     384  1 when the workers shall leave
     512  for each worker, 128 bytes apart: 1 while it is parked, and its lock
 
@@ -17,7 +17,7 @@ A claim is valid only with the number of chunks that was in the same word: a lat
 harm. Workers spin for a while after a region, then park in a lock of CPython, which needs no GIL.
 
 A caller that waits for a chunk much longer than the chunk can take has lost a worker to another
-process: a stall. It then runs some regions alone, the more the more often that happens.
+process: a stall. It then runs regions alone for a while, the longer the more often that happens.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LINE = 128
 FUNCTION, FRAME, DONE, BUSY, WORKERS, STOP, FIRST_WORKER = 8, 16, 128, 256, 264, 384, 512
 PARKED, LOCK = 0, 8
 MOST_CHUNKS = 1 << 18
-LEAST_ALONE, MOST_ALONE = 64, 4096
+LEAST_ALONE, MOST_ALONE = 3_000, 200_000  # microseconds
 
 
 def state_bytes(workers: int) -> int:
@@ -40,9 +40,10 @@ def state_bytes(workers: int) -> int:
 def pool_text(target: Target) -> str:
     """IR of the pool.
 
-    `lucid_run(pool, function, frame, chunks, wake, patience)` runs a region and returns when it is
-    done; all of it in the calling thread where another region runs already. After `patience` rounds
-    of waiting it offers its processor to others. `lucid_work(pool, number, spins)` is the life of a
+    `lucid_run(pool, function, frame, chunks, wake, patience, time)` runs a region and returns when
+    it is done; all of it in the calling thread where another region runs already. After `patience`
+    rounds of waiting it offers its processor to others. In one thread the region would take about
+    `time` microseconds. `lucid_work(pool, number, spins)` is the life of a
     worker, `lucid_wake(pool)` wakes the parked ones.
     """
     arm = target.triple.startswith(("aarch64", "arm64"))
@@ -128,7 +129,7 @@ out:
 }
 
 define void @lucid_run(ptr %pool, ptr %function, ptr %frame, i64 %chunks, i64 %wake,
-                       i64 %patience) nounwind {
+                       i64 %patience, i64 %time) nounwind {
 entry:
   %pb = getelementptr i8, ptr %pool, i64 256
   %pw = getelementptr i8, ptr %pool, i64 264
@@ -146,10 +147,10 @@ enter:
   br i1 %mine, label %entered, label %serial
 entered:
   %held = load i64, ptr %ph, align 8
-  %is.held = icmp ne i64 %held, 0
+  %is.held = icmp sgt i64 %held, 0
   br i1 %is.held, label %keep, label %publish
 keep:
-  %held1 = sub i64 %held, 1
+  %held1 = sub i64 %held, %time
   store i64 %held1, ptr %ph, align 8
   store atomic i64 0, ptr %pb release, align 8
   br label %serial
@@ -190,7 +191,8 @@ leave:
   %held.new = select i1 %stalled, i64 %next, i64 0
   store i64 %held.new, ptr %ph, align 8
   %more.alone = shl i64 %next, 2
-  %less.alone = sub i64 %next, 1
+  %half = lshr i64 %time, 1
+  %less.alone = sub i64 %next, %half
   %next1 = select i1 %stalled, i64 %more.alone, i64 %less.alone
   %high = icmp ugt i64 %next1, MOST_ALONE
   %next2 = select i1 %high, i64 MOST_ALONE, i64 %next1

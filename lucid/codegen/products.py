@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from lucid.codegen.axes import choose_blocking, inner_block
 from lucid.codegen.forms import Form, Forms, form
 from lucid.codegen.gemm import Contraction
-from lucid.codegen.items import Item
+from lucid.codegen.item import Item
 from lucid.codegen.kernel import AxesKernel, Axis, ContractKernel, Inst, LoopKernel
 from lucid.codegen.lowering import ELEMENTS
 from lucid.codegen.nest import analyze, dropped, forms_of, renamed, without_dim

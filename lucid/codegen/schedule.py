@@ -10,11 +10,11 @@ from lucid.codegen.build import Builder
 from lucid.codegen.forms import dot
 from lucid.codegen.fuse import Fusion
 from lucid.codegen.groups import Group
-from lucid.codegen.items import Item, ItemList, is_reduction
+from lucid.codegen.item import Item, reads_elements
+from lucid.codegen.items import ItemList
 from lucid.codegen.kernel import CheckKernel, HostKernel, Kernel
 from lucid.codegen.layouts import choose_layouts
 from lucid.codegen.legalize import legalize
-from lucid.codegen.lowering import RULES
 from lucid.codegen.parallel import shared
 from lucid.codegen.placement import place
 from lucid.codegen.regions import Buffer, Region
@@ -153,6 +153,10 @@ def _update_in_place(fusion: Fusion) -> None:
     for item in late:
         assert item.cell is not None
         _store_at_the_end(fusion, item, [*readers.get(item.cell, []), *checks])
+    for cell, items in fusion.source.in_place.items():
+        first = [*readers.get(cell, []), *checks]
+        if not all(_overwrites(fusion, cell, item, first) for item in items):
+            _overwrite_a_copy(fusion, cell, items, first)
 
 
 def _readers(fusion: Fusion) -> dict[Value, list[Group]]:
@@ -179,8 +183,7 @@ def _same_elements(fusion: Fusion, group: Group, store: Item) -> bool:
         for operand in read:
             if source.base(operand) is not store.cell:
                 continue
-            simple = item.op == "store" or item.op in RULES or is_reduction(item)
-            if not simple or max(group.stages.values()) > group.stages[store]:
+            if not reads_elements(item) or max(group.stages.values()) > group.stages[store]:
                 return False
             layout = source.layout(operand)
             lead = len(forms) - len(operand.shape)
@@ -191,6 +194,39 @@ def _same_elements(fusion: Fusion, group: Group, store: Item) -> bool:
             if dot(forms[lead:], strides, layout.offset) != target:
                 return False
     return True
+
+
+def _overwrites(fusion: Fusion, cell: Value, item: Item, first: list[Group]) -> bool:
+    """Whether parts of a state can be written in place, when all that must be first has run."""
+    group = fusion.group_of[item]
+    if any(cell in fusion.source.inputs_read(other) for other in group.items):
+        return False
+    return fusion.wait_for(group, first)
+
+
+def _overwrite_a_copy(fusion: Fusion, cell: Value, items: list[Item], first: list[Group]) -> None:
+    """Write over parts of a copy of the state, which replaces it when all else is done."""
+    source, home = fusion.source, fusion.source.homes[cell]
+    temp = source.new_temp(cell.dtype, cell.type.size)
+    whole = Region(temp, 0, home.strides)
+    made = [value for value, region in source.homes.items() if region is home and value is not cell]
+    for value in made:
+        source.set_home(value, whole)
+    begin = Item("store", None, (cell,), cell.shape, region=whole, overwritten=True)
+    for item in items:
+        assert item.region is not None
+        item.region = Region(temp, item.region.offset, item.region.strides)
+    held = Value(cell.type, source.graph, None)
+    source.homes[held], source.producers[held] = whole, [begin, *items]
+    end = Item("store", None, (held,), cell.shape, region=home)
+    for item in (begin, end):
+        item.index = len(source.items)
+        source.items.append(item)
+    copied = fusion.add_last(begin)
+    for item in items:
+        fusion.wait_for(fusion.group_of[item], [copied])
+    done = fusion.wait_for(fusion.add_last(end), first)
+    assert done, "nothing waits for a copy at the end"
 
 
 def _store_at_the_end(fusion: Fusion, store: Item, first: list[Group]) -> None:

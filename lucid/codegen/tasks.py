@@ -28,7 +28,7 @@ from lucid.codegen.sweep import SweepEmitter, is_swept
 
 # How long the caller waits for others before it takes their processors for lost: so many times the
 # estimated time of a part, and some more. A round of waiting takes about 25 ns.
-_PATIENCE, _LEAST_PATIENCE = 4.0, 100e-6
+_PATIENCE, _LEAST_PATIENCE = 4.0, 1e-3
 _PAUSE_SECONDS = 25e-9
 
 
@@ -145,6 +145,6 @@ class Caller:
             return
         values = (self._pool, Val("ptr", f"@{name}"), frame, const("i64", parts))
         patience = (_LEAST_PATIENCE + _PATIENCE * seconds / parts) / _PAUSE_SECONDS
-        hints = const("i64", int(wake)), const("i64", int(patience))
-        arguments = ", ".join(map(str, (*values, *hints)))
+        hints = int(wake), int(patience), max(1, round(seconds * 1e6))
+        arguments = ", ".join(map(str, (*values, *(const("i64", hint) for hint in hints))))
         b.statement(f"call void {self._entry.name}({arguments})")

@@ -104,12 +104,14 @@ class Pool:
             wake = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(self._library.addresses[code.WAKE])
             self._set(code.STOP, 1)
             wake(self.address)
-            for thread in self._threads:
-                thread.join()
-            self._threads.clear()
-            self._set(code.WORKERS, 0)
-            self._set(code.STOP, 0)
-            self.awake = False
+            try:
+                for thread in self._threads:
+                    thread.join()
+            finally:
+                self._threads.clear()
+                self._set(code.WORKERS, 0)
+                self._set(code.STOP, 0)
+                self.awake = False
 
     def forget(self) -> None:
         """Begin anew in a forked child: no other thread lives there, a region may be half run."""

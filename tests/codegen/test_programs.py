@@ -115,13 +115,16 @@ class Program:
     def indexed(self) -> Value | None:
         x = self.pick((self.rows, self.columns))
         assert x is not None
-        kind = self.draw(st.sampled_from(["gather", "scatter_add", "take", "index_add"]))
+        kind = self.draw(st.sampled_from(["gather", "scatter_add", "take", "index_add", "columns"]))
         if kind == "gather":
             return ops.gather(x, self.labels, axis=1)
         if kind == "scatter_add":
             source = self.pick((self.rows, 1))
             return None if source is None else ops.scatter_add(x, self.labels, source, axis=1)
         rows = ops.reshape(self.labels, shape=(self.rows,))
+        if kind == "columns":
+            chosen = ops.take(self.draw(st.sampled_from([x, ops.sin(x)])), rows, axis=1)
+            return ops.tanh(ops.index_add(x, rows, chosen * 0.1, axis=1))
         zero = ops.mul(rows, ops.zero(rows))
         if kind == "take":
             return ops.take(x, zero, axis=0)

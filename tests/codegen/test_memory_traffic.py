@@ -1,0 +1,237 @@
+"""What programs don't do: copy, fill, transpose or read memory more often than they must."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+
+from lucid.ir import ops
+from lucid.ir.graph import Graph, Value
+from lucid.ir.interpret import interpret
+from lucid.ir.types import TensorType, f32, i64
+from lucid.runtime import Executable, compile_graph
+
+Shape = tuple[int, ...]
+LINES, COLUMNS, CHOSEN = 32, 48, 80
+
+
+def inputs(graph: Graph, *shapes: Shape, kind: str = "arg") -> list[Value]:
+    return [graph.add_input(TensorType(f32, shape), kind) for shape in shapes]
+
+
+def indices(graph: Graph, count: int) -> Value:
+    return graph.add_input(TensorType(i64, (count,)))
+
+
+def run(graph: Graph, rng: np.random.Generator, limit: int = 2) -> Executable:
+    """Compile a graph, and hold its results and the state that it leaves against the interpreter's.
+
+    Args:
+        limit: indices are below it.
+    """
+    arrays = [
+        rng.integers(0, limit, entry.value.shape)
+        if entry.value.dtype is i64
+        else rng.normal(size=entry.value.shape).astype(np.float32)
+        for entry in graph.inputs
+    ]
+    outputs, written = interpret(graph, [array.copy() for array in arrays])
+    executable = compile_graph(graph)
+    given = [array.copy() for array in arrays]
+    for ours, theirs in zip(executable.call(given), outputs, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
+        same_zeros = (ours != 0) | (np.signbit(ours) == np.signbit(theirs))
+        assert np.all(same_zeros)
+    new = {cell: value for (cell, _), value in zip(graph.writes, written, strict=True)}
+    for entry, before, after in zip(graph.inputs, arrays, given, strict=True):
+        np.testing.assert_allclose(after, new.get(entry.value, before), rtol=1e-5, atol=1e-5)
+    return executable
+
+
+# Lines ----------------------------------------------------------------------------------------
+
+
+def test_columns_that_are_indexed_together_are_moved_as_lines(rng: np.random.Generator) -> None:
+    """Along the last axis of a temp: stored the other way round it needs no index per lane."""
+    graph = Graph()
+    (x,) = inputs(graph, (COLUMNS, LINES))
+    index = indices(graph, CHOSEN)
+    x = ops.exp(ops.transpose(x, perm=(1, 0)))
+    y = ops.take(x, index, axis=1) * 2.0
+    z = ops.index_add(ops.zeros_like(x), index, y, axis=1)
+    graph.outputs = [ops.sum(z, axes=(0,)), ops.sum(y, axes=(0,))]
+    executable = run(graph, rng, COLUMNS)
+    assert "masked.gather" not in executable.llvm
+    assert "masked.scatter" not in executable.llvm
+
+
+def test_an_argument_is_copied_only_for_another_order_of_axes(rng: np.random.Generator) -> None:
+    """Here the result is row-major, so that lines would have to be turned back."""
+    graph = Graph()
+    (x,) = inputs(graph, (LINES, COLUMNS))
+    graph.outputs = [ops.take(x, indices(graph, CHOSEN), axis=1)]
+    executable = run(graph, rng, COLUMNS)
+    assert executable.stages["buffers"].startswith("arena of 0 bytes")
+
+
+# Sums of parts --------------------------------------------------------------------------------
+
+
+def test_the_gradient_of_slices_is_put_together_without_filling(rng: np.random.Generator) -> None:
+    graph = Graph()
+    parts = inputs(graph, (6, 1), (6, 2), (6, 1))
+    first, second, third = (
+        ops.pad(ops.neg(part) * 0.0, ops.zero(part), low=(0, low), high=(0, high))
+        for part, low, high in zip(parts, (0, 1, 3), (3, 1, 0), strict=True)
+    )
+    graph.outputs = [ops.add(ops.add(first, second), third)]
+    assert run(graph, rng).kernel_count == len(parts)
+
+
+def test_gradients_of_two_gathers_fill_one_array(rng: np.random.Generator) -> None:
+    graph = Graph()
+    x, a, b = inputs(graph, (9, 40), (5, 40), (7, 40))
+    first, second = indices(graph, 5), indices(graph, 7)
+    zeros = ops.zeros_like(x)
+    sums = [
+        ops.index_add(zeros, first, a, axis=0),
+        ops.index_add(zeros, second, b, axis=0),
+    ]
+    graph.outputs = [ops.add(*sums)]
+    # Two checks, one filling, two sums.
+    assert run(graph, rng, 9).kernel_count == 5
+
+
+# Views ----------------------------------------------------------------------------------------
+
+
+def test_what_a_reshape_repeats_is_not_copied(rng: np.random.Generator) -> None:
+    graph = Graph()
+    x, y = inputs(graph, (6, 4, 1), (6, 40))
+    repeated = ops.reshape(ops.broadcast(x, shape=(6, 4, 10)), shape=(6, 40))
+    graph.outputs = [ops.mul(repeated, y)]
+    executable = run(graph, rng)
+    assert executable.kernel_count == 1
+    assert executable.stages["buffers"].startswith("arena of 0 bytes")
+
+
+def test_a_product_is_stored_in_the_order_that_is_read(rng: np.random.Generator) -> None:
+    """The heads of an attention, side by side: a reshape of a transposition."""
+    graph = Graph()
+    a, b = inputs(graph, (4, 6, 8), (4, 8, 5))
+    heads = ops.transpose(ops.matmul(a, b), perm=(1, 0, 2))
+    graph.outputs = [ops.exp(ops.reshape(heads, shape=(6, 20)))]
+    executable = run(graph, rng)
+    assert executable.kernel_count == 1
+    assert executable.stages["buffers"].startswith("arena of 0 bytes")
+
+
+@pytest.mark.parametrize("rows", [(6, 4), (1, 24), (2, 3, 4)], ids=str)
+def test_what_follows_a_product_of_flattened_rows_follows_at_once(
+    rows: Shape, rng: np.random.Generator
+) -> None:
+    """A linear layer over more than two axes."""
+    graph = Graph()
+    x, w, bias, residual = inputs(graph, (*rows, 8), (8, 40), (40,), (*rows, 40))
+    flat = ops.matmul(ops.reshape(x, shape=(24, 8)), w)
+    y = ops.add(ops.reshape(flat, shape=(*rows, 40)), bias)
+    graph.outputs = [ops.add(ops.tanh(y), residual)]
+    assert run(graph, rng).kernel_count == 1
+
+
+def test_a_product_keeps_its_rows_together(rng: np.random.Generator) -> None:
+    """What is added repeats along a part of the rows: a kernel of its own adds it."""
+    graph = Graph()
+    x, w, positions = inputs(graph, (6, 4, 8), (8, 40), (4, 40))
+    flat = ops.matmul(ops.reshape(x, shape=(24, 8)), w)
+    graph.outputs = [ops.add(ops.reshape(flat, shape=(6, 4, 40)), positions)]
+    executable = run(graph, rng)
+    assert executable.kernel_count == 2
+    assert "contract 24x8x40 batch []" in executable.stages["kernels"]
+
+
+def test_loops_over_the_same_array_are_one(rng: np.random.Generator) -> None:
+    graph = Graph()
+    x, y = inputs(graph, (6, 40), (6, 40))
+    graph.outputs = [ops.sum(ops.exp(x), axes=(1,)), ops.sum(ops.mul(x, y), axes=(1,)), ops.neg(y)]
+    assert run(graph, rng).kernel_count == 1
+
+
+# State ----------------------------------------------------------------------------------------
+
+PLACE = {"starts": (4, 0), "stops": (6, 8), "steps": (1, 1)}
+
+
+def update_of_rows(graph: Graph, cell: Value, rows: Value) -> Sequence[Value]:
+    graph.writes = [(cell, ops.update_slice(cell, ops.exp(rows), **PLACE))]
+    return []
+
+
+def sum_into_rows(graph: Graph, cell: Value, rows: Value) -> Sequence[Value]:
+    index = indices(graph, 2)
+    graph.writes = [(cell, ops.index_add(cell, index, ops.exp(rows), axis=0))]
+    return []
+
+
+def several_updates(graph: Graph, cell: Value, rows: Value) -> Sequence[Value]:
+    new = ops.index_add(cell, indices(graph, 2), rows, axis=0)
+    new = ops.update_slice(new, ops.neg(rows), **PLACE)
+    graph.writes = [(cell, new)]
+    return [ops.sum(new, axes=(0,)), ops.sum(cell, axes=(1,))]
+
+
+@pytest.mark.parametrize("update", [update_of_rows, sum_into_rows, several_updates])
+def test_parts_of_state_are_written_in_place(
+    update: Callable[[Graph, Value, Value], Sequence[Value]], rng: np.random.Generator
+) -> None:
+    graph = Graph()
+    (cell,) = inputs(graph, (500, 8), kind="state")
+    (rows,) = inputs(graph, (2, 8))
+    graph.outputs = list(update(graph, cell, rows))
+    executable = run(graph, rng, 500)
+    arena = int(executable.stages["buffers"].split()[2])
+    assert arena < 500 * 8 * 4
+
+
+def shift(graph: Graph, cell: Value, rows: Value) -> Sequence[Value]:
+    """The rows that are written are read a row further on."""
+    moved = {**PLACE, "starts": (5, 0), "stops": (7, 8)}
+    graph.writes = [(cell, ops.update_slice(cell, ops.slice(cell, **moved), **PLACE))]
+    return []
+
+
+def index_from_the_result(graph: Graph, cell: Value, rows: Value) -> Sequence[Value]:
+    """An index that could be wrong is known only when the new state is."""
+    new = ops.index_add(cell, indices(graph, 2), rows, axis=0)
+    first = ops.reshape(ops.slice(new, starts=(0, 0), stops=(2, 1), steps=(1, 1)), shape=(2,))
+    chosen = ops.cast(ops.gt(first, ops.zero(first)), dtype=i64)
+    graph.writes = [(cell, new)]
+    return [ops.take(rows, chosen, axis=0)]
+
+
+def two_cells(graph: Graph, cell: Value, rows: Value) -> Sequence[Value]:
+    (other,) = inputs(graph, (500, 8), kind="state")
+    new = ops.update_slice(cell, rows, **PLACE)
+    graph.writes = [(cell, new), (other, new)]
+    return []
+
+
+def old_and_new(graph: Graph, cell: Value, rows: Value) -> Sequence[Value]:
+    """The old state is needed after the new one."""
+    new = ops.update_slice(cell, rows, **PLACE)
+    total = ops.sum(new, axes=(0,))
+    graph.writes = [(cell, new)]
+    return [ops.mul(cell, total)]
+
+
+@pytest.mark.parametrize("update", [shift, index_from_the_result, two_cells, old_and_new])
+def test_state_that_is_still_needed_is_copied_first(
+    update: Callable[[Graph, Value, Value], Sequence[Value]], rng: np.random.Generator
+) -> None:
+    graph = Graph()
+    (cell,) = inputs(graph, (500, 8), kind="state")
+    (rows,) = inputs(graph, (2, 8))
+    graph.outputs = list(update(graph, cell, rows))
+    run(graph, rng, 500)
