@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lucid.codegen import costs, lowering
+from lucid.codegen import costs, lowering, memory
 from lucid.codegen.gemm import Emitter, Position, _Panel
 from lucid.codegen.insts import InstEmitter
 from lucid.codegen.kernel import ContractKernel
 from lucid.codegen.llvm import FunctionBuilder, Val, i64
 from lucid.codegen.products import contraction
+from lucid.codegen.target import ELEMENT_BYTES
 
 
 class EpilogueEmitter(InstEmitter):
@@ -54,6 +55,21 @@ class EpilogueEmitter(InstEmitter):
         for number, slot in zip(caller.slots, slots, strict=True):
             self.env[number] = self.b.load(caller.env[number].type, slot)
             self.widen(number)
+
+    def prefetch(self, row: Val, column: Val, count: int) -> None:
+        """Ask for what a row of a tile will need, so that it is there when the sums are done."""
+        b = self.b
+        for inst in self.kernel.insts:
+            if inst.op != "load" or inst.form is None:
+                continue
+            step = inst.form.coefficient(self.row_dim)
+            if not step or inst.form.coefficient(self.column_dim) != 1:
+                continue
+            element = lowering.MEMORY[self.kernel.args[inst.arg]]
+            at = b.add(b.mul(row, step), column)
+            place = b.at(element, self.places[inst.arg, inst.form], at)
+            for offset in range(0, count, 64 // ELEMENT_BYTES[element]):
+                memory.prefetch(b, b.at(element, place, offset))
 
     def element(self, b: FunctionBuilder, product: Val, place: Position) -> None:
         """Everything for the lanes of `product`."""
@@ -119,6 +135,7 @@ def emit_product(
 
 def follow(emitter: Emitter, epilogue: EpilogueEmitter) -> None:
     """Connect the loops of a product with what follows it."""
+    emitter.prepare = epilogue.prefetch
     if isinstance(emitter, TileEmitter):
         emitter.finishing = epilogue
 
@@ -134,12 +151,12 @@ class TileEmitter(Emitter):
 
     def _finish(self, sums: Sequence[Val], row: Val, height: int, panel: _Panel) -> None:
         b, lanes, element = self.b, self.plan.lanes, self.spec.element
-        memory, epilogue = self.finishing.sums, self.finishing
-        assert memory is not None
+        epilogue, kept = self.finishing, self.finishing.sums
+        assert kept is not None
         for number, value in enumerate(sums):
-            b.store(value, b.at(element, memory, number * lanes))
+            b.store(value, b.at(element, kept, number * lanes))
         batch = [epilogue.index[dim] for dim in range(len(epilogue.batch))]
-        passed = [*epilogue.args, *epilogue.slots.values(), memory, row, panel.col, *batch]
+        passed = [*epilogue.args, *epilogue.slots.values(), kept, row, panel.col, *batch]
         name = f"{b.name}_{height}x{panel.width}" + (f"_{panel.tail}" if panel.tail else "")
         if name not in b.module.functions:
             parameters = [(value.type, f"p{i}") for i, value in enumerate(passed)]
@@ -154,14 +171,14 @@ class TileEmitter(Emitter):
         count = len(caller.args)
         epilogue = EpilogueEmitter(b, caller.contract, b.args[:count])
         slots, rest = b.args[count:][: len(caller.slots)], b.args[count + len(caller.slots) :]
-        memory, row, column, *batch = rest
+        kept, row, column, *batch = rest
         epilogue.take_over(caller, slots)
         for dim, index in enumerate(batch):
             epilogue.enter(dim, index)
         width = panel.width * lanes
 
         def finish(i: Val, at: Val, mask: Val | None, used: int) -> None:
-            place = b.at(self.spec.element, memory, b.add(b.mul(i, width), at))
+            place = b.at(self.spec.element, kept, b.add(b.mul(i, width), at))
             value = b.load(self.type, place)
             position = Position(b.add(row, i), b.add(column, at), i64(0), mask, used)
             epilogue.element(b, value, position)

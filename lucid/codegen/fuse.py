@@ -75,13 +75,17 @@ class Fusion:
         }
         for item in self.source.stores_of_copies():
             assert item.region is not None
-            group = self.group_of[item]
             if item.region.buffer.kind == "temp" and item.region.buffer not in read:
-                group.items.remove(item)
-                del group.forms[item], group.stages[item], self.group_of[item]
-                self.source.items.remove(item)
-                if not group.items:
-                    del self.groups[group.number]
+                self.drop(item)
+
+    def drop(self, item: Item) -> None:
+        """Take out a store that nothing needs."""
+        group = self.group_of.pop(item)
+        group.items.remove(item)
+        del group.forms[item], group.stages[item]
+        self.source.items.remove(item)
+        if not group.items:
+            del self.groups[group.number]
 
     def add_last(self, item: Item) -> Group:
         """Place an item of the end in a group of its own."""

@@ -142,6 +142,7 @@ class Emitter:
         self.type = vector(spec.element, self.plan.lanes)
         if scratch is None and (self.plan.pack_a or self.plan.pack_b):
             raise ValueError("this contraction packs operands and needs scratch memory")
+        self.prepare: Callable[[Val, Val, int], None] | None = None
         self.packed_a = self.packed_b = scratch
         if scratch is not None and self.plan.pack_b:
             self.packed_b = b.at("i8", scratch, aligned_bytes(self.plan.a_elements, spec.element))
@@ -259,6 +260,9 @@ class Emitter:
             else:
                 tile = b.at(spec.element, self.a, b.mul(row, spec.a_strides[0]))
                 strides = spec.a_strides
+            if self.prepare is not None:
+                for i in range(height):
+                    self.prepare(b.add(row, i), panel.col, panel.width * self.plan.lanes)
             sums = self._tile(tile, strides, height, panel)
             self._finish(sums, row, height, panel)
 

@@ -180,7 +180,7 @@ class _Layouts:
                 home = self.source.homes[layout.base]
                 self.source.set_home(copy, Region(home.buffer, layout.offset, layout.strides))
                 for item in self.source.producers[copy]:
-                    del self.fusion.groups[self.fusion.group_of[item].number]
+                    self.fusion.drop(item)
 
     # Cost -------------------------------------------------------------------------------
 

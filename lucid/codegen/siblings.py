@@ -84,17 +84,18 @@ def _merge(fusion: Fusion, read: Read, other_read: Read) -> bool:
     if names is None or {names.get(dim, dim) for dim in other.sizes} != set(group.sizes):
         return False
     reduced = frozenset(names.get(dim, dim) for dim in other.reduced)
-    if group.reduced != reduced and not _is_innermost(fusion, read, group.reduced | reduced):
+    if group.reduced != reduced and not _runs_well(fusion, read, group.reduced | reduced):
         return False
     if group.reduced and reduced and group.reduced != reduced:
         return False
     return fusion.absorb(group, other, names)
 
 
-def _is_innermost(fusion: Fusion, read: Read, reduced: frozenset[int]) -> bool:
-    """Whether the lanes of the array run along the reduced dims: maps run that way too."""
+def _runs_well(fusion: Fusion, read: Read, reduced: frozenset[int]) -> bool:
+    """Whether a map may run along with a reduction: along lines, or with sums that stay near."""
     group = fusion.group_of[read[0]]
     forms = _forms(fusion, read, group)
     assert forms is not None
     address = dot(forms, fusion.source.layout(fusion.source.base(read[1])).strides)
-    return any(address.coefficient(dim) == 1 for dim in reduced)
+    adjacent = [dim for dim in group.sizes if address.coefficient(dim) == 1]
+    return any(dim in reduced or group.sizes[dim] <= costs.COLUMNS for dim in adjacent)

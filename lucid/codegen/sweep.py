@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from lucid.codegen import lowering, reductions
+from lucid.codegen import costs, lowering, reductions
 from lucid.codegen.kernel import LoopKernel
 from lucid.codegen.llvm import FunctionBuilder, Val, vector
 from lucid.codegen.loops import LoopEmitter
@@ -18,7 +18,6 @@ from lucid.ir.types import DType
 
 ROWS = 8
 _LEAST_BYTES = 1 << 17
-_MOST_COLUMNS = 1 << 13
 
 
 def is_swept(kernel: LoopKernel) -> bool:
@@ -38,7 +37,7 @@ def is_swept(kernel: LoopKernel) -> bool:
     return (
         large
         and kernel.reduced[-1] >= 2 * ROWS
-        and 4 * kernel.lanes <= columns <= _MOST_COLUMNS
+        and 4 * kernel.lanes <= columns <= costs.COLUMNS
         and any(kernel.insts[n].op == "reduce" for n in range(len(kernel.insts)))
     )
 
