@@ -11,7 +11,7 @@ from lucid.tensor.core import TensorCore
 from lucid.tensor.promises import Batch, Promise, lock
 
 LeafGrad = tuple[TensorCore, Outcome | None]
-KEPT_BYTES = 1 << 22  # more than this isn't kept for a later call
+KEPT_BYTES = 1 << 22  # more than this isn't kept for a later call: others can have the memory
 
 
 class Gradients:
@@ -64,10 +64,15 @@ class Gradients:
         with lock:
             for leaf, promise in batch.promises:
                 leaf._gradient = promise
+            ended: Batch | None = batch
             if self._is_kept:
-                before, self._latest = self._latest, batch
-                if before is not None and not before.was_seen and not self._spares:
-                    self._spares.append(before)
+                ended, self._latest = self._latest, batch
+            if ended is None:
+                return
+            if self._is_kept and not ended.was_seen and not self._spares:
+                self._spares.append(ended)
+            else:
+                ended.promises.clear()  # they refer to the batch: memory must not wait for gc
 
 
 def _slots(outcome: Outcome | None) -> Iterator[int]:

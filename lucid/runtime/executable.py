@@ -21,6 +21,7 @@ from lucid.runtime.addresses import address_of
 from lucid.runtime.cache import compiled
 from lucid.runtime.context import Context, Expected, expected_input
 from lucid.runtime.hosts import HostCalls
+from lucid.runtime.recycling import recycling
 from lucid.runtime.reuse import Reusable
 from lucid.runtime.stages import Stages
 from lucid.runtime.threads import pool
@@ -51,9 +52,8 @@ class Executable:
         self._emitted = emitted
         self._library = library
         self._expected = expected
-        self._outputs = [
-            (value.type.shape, value.type.dtype.numpy) for value in program.graph.outputs
-        ]
+        types = [value.type for value in program.graph.outputs]
+        self._outputs = [(type.shape, type.dtype.numpy, type.nbytes) for type in types]
         self._nothing = Reusable([None] * len(self._outputs))
         self._checks = [step for step in program.steps if isinstance(step.kernel, CheckKernel)]
         kind = ctypes.PYFUNCTYPE if emitted.seconds < SHORT_SECONDS else ctypes.CFUNCTYPE
@@ -142,8 +142,8 @@ class Executable:
     def reusable(self, outputs: Collection[int]) -> Reusable:
         """Make arrays for the outputs of these numbers."""
         return Reusable(
-            np.empty(shape, dtype) if number in outputs else None
-            for number, (shape, dtype) in enumerate(self._outputs)
+            recycling.empty(*output) if number in outputs else None
+            for number, output in enumerate(self._outputs)
         )
 
     def _new_outputs(self, context: Context, reused: Reusable | None) -> list[np.ndarray]:
@@ -153,7 +153,7 @@ class Executable:
         for number, address in given.addresses:
             table[first + number] = address
         for number in given.missing:
-            array: np.ndarray = np.empty(*self._outputs[number])
+            array = recycling.empty(*self._outputs[number])
             table[first + number] = address_of(array)
             results[number] = array
         return results
