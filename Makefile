@@ -25,7 +25,7 @@ format: .venv/test.stamp  ## rewrite the files as `make lint` wants them
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: .venv/examples.stamp  ## time the digits step against torch and jax (ARGS="--rounds 9")
+bench: .venv/examples.stamp  ## time training steps beside NumPy, torch and jax (ARGS="--rounds 9")
 	$(BIN)/python benchmarks/run.py $(ARGS)
 
 clean:           ## remove what the other targets made

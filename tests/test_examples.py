@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -44,3 +45,19 @@ def test_digits_fails_when_it_has_not_learned(tmp_path: Path) -> None:
 
 def test_custom_function_fits_the_curve(tmp_path: Path) -> None:
     assert "agrees with finite differences" in run(tmp_path, "examples/custom_function.py")
+
+
+def test_the_benchmark_compares_and_draws_what_it_measures(tmp_path: Path) -> None:
+    frameworks = ("lucid", "NumPy", "lucid eager")
+    printed = run(
+        tmp_path,
+        "benchmarks/run.py",
+        *("--steps", "mlp_tiny", "--rounds", "1", "--seconds", "0.05", "--frameworks"),
+        *frameworks,
+    )
+    assert "| µs per step | lucid | NumPy | lucid eager |" in printed
+    result = json.loads((tmp_path / "build/bench/steps.json").read_text(encoding="utf-8"))
+    measured = result["steps"]["mlp_tiny"]["frameworks"]
+    assert set(measured) == set(frameworks)
+    assert all(of["difference"]["state"] < 1e-4 for of in measured.values())
+    assert (tmp_path / "build/bench/steps.png").stat().st_size > 0
