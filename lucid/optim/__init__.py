@@ -1,10 +1,30 @@
 """Optimizers and learning-rate schedules."""
 
 from lucid.optim import lr_scheduler
+from lucid.optim.adadelta import Adadelta
 from lucid.optim.adagrad import Adagrad
 from lucid.optim.adam import Adam, AdamW
+from lucid.optim.adam_variants import Adamax, NAdam, RAdam
+from lucid.optim.asgd import ASGD
+from lucid.optim.lbfgs import LBFGS
 from lucid.optim.optimizer import Optimizer
 from lucid.optim.rmsprop import RMSprop
+from lucid.optim.rprop import Rprop
 from lucid.optim.sgd import SGD
 
-__all__ = ["SGD", "Adagrad", "Adam", "AdamW", "Optimizer", "RMSprop", "lr_scheduler"]
+__all__ = [
+    "ASGD",
+    "LBFGS",
+    "SGD",
+    "Adadelta",
+    "Adagrad",
+    "Adam",
+    "AdamW",
+    "Adamax",
+    "NAdam",
+    "Optimizer",
+    "RAdam",
+    "RMSprop",
+    "Rprop",
+    "lr_scheduler",
+]

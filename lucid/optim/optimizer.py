@@ -277,6 +277,11 @@ def step_count(parameter: Tensor) -> Tensor:
     return of_array(np.zeros((), f32.numpy))
 
 
+def ones(parameter: Tensor) -> Tensor:
+    """A concrete 0-d 1, f32: the start of a product of the updates."""
+    return of_array(np.ones((), f32.numpy))
+
+
 def check_nonnegative(name: str, value: Any) -> None:
     """Raise `OptionError` for a negative hyper-parameter; a tensor (a learning rate) passes."""
     if not isinstance(value, Tensor) and not value >= 0.0:

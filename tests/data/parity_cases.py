@@ -331,6 +331,20 @@ def optimizers() -> Iterator[Case]:
             dict(lr=0.01, centered=True),
             dict(lr=0.01, momentum=0.5, centered=True, weight_decay=0.1),
         ],
+        "Adadelta": [dict(), dict(lr=0.5, rho=0.8, eps=1e-4, weight_decay=0.1)],
+        "Adamax": [dict(lr=0.02), dict(lr=0.02, betas=(0.7, 0.95), weight_decay=0.1)],
+        "NAdam": [
+            dict(lr=0.02),
+            dict(lr=0.02, momentum_decay=0.1, weight_decay=0.1),
+            dict(lr=0.02, weight_decay=0.3, decoupled_weight_decay=True),
+        ],
+        "RAdam": [
+            dict(lr=0.02),
+            dict(lr=0.02, betas=(0.7, 0.95), weight_decay=0.1),
+            dict(lr=0.02, weight_decay=0.3, decoupled_weight_decay=True),
+        ],
+        "Rprop": [dict(lr=0.01), dict(lr=0.01, etas=(0.4, 1.5), step_sizes=(1e-4, 0.02))],
+        "ASGD": [dict(lr=0.1), dict(lr=0.1, lambd=0.01, alpha=0.5, t0=3.0, weight_decay=0.1)],
     }
     for cls, all_options in variants.items():
         for options in all_options:
@@ -359,6 +373,10 @@ def schedulers() -> Iterator[Case]:
         "CosineAnnealingLR": lambda S, opt: S.CosineAnnealingLR(opt, T_max=8),
         "CosineAnnealingLR eta_min": lambda S, opt: S.CosineAnnealingLR(opt, STEPS, eta_min=0.01),
         "LambdaLR": lambda S, opt: S.LambdaLR(opt, lambda epoch: 1 / (1 + epoch)),
+        "CyclicLR": lambda S, opt: S.CyclicLR(opt, 0.01, 0.1, 4, 3, "triangular2"),
+        "CyclicLR exp_range": lambda S, opt: S.CyclicLR(
+            opt, 0.01, 0.1, 4, mode="exp_range", gamma=0.9, cycle_momentum=False
+        ),
     }
     for name, make in schedules.items():
         yield training(

@@ -224,3 +224,48 @@ def test_a_copy_has_its_own_parameters_and_state() -> None:
     step(twin, other.weight)
     assert twin.state[other.weight]["step"].item() == 2.0
     assert optimizer.state[model.weight]["step"].item() == 1.0
+
+
+def test_a_search_without_line_search_takes_steps_of_the_learning_rate() -> None:
+    a = leaf(2)
+    optimizer = optim.LBFGS([a], lr=0.5, max_iter=1)
+
+    def closure() -> lucid.Tensor:
+        optimizer.zero_grad()
+        loss = (a * a).sum()
+        loss.backward()
+        return loss
+
+    assert optimizer.step(closure).item() == 2.0
+    assert a.tolist() == [0.75, 0.75]  # 1 - 0.5 * 2 / 4, the first step by the gradient's size
+    assert optimizer.state[a]["func_evals"] == 1
+
+
+def test_what_a_search_refuses() -> None:
+    a, b = leaf(1), leaf(1)
+    with pytest.raises(ValueError, match="LBFGS doesn't support per-parameter options"):
+        optim.LBFGS([{"params": a}, {"params": b}])
+    with pytest.raises(ValueError, match="only 'strong_wolfe' is supported, not 'armijo'"):
+        optim.LBFGS([a], line_search_fn="armijo")
+    with pytest.raises(TypeError, match=r"LBFGS.step: needs a closure"):
+        optim.LBFGS([a]).step()
+
+
+def test_a_compiled_step_with_a_search_runs_eagerly_and_says_so() -> None:
+    a = leaf(2)
+    optimizer = optim.LBFGS([a], line_search_fn="strong_wolfe")
+
+    @lucid.compile
+    def train() -> lucid.Tensor:
+        def closure() -> lucid.Tensor:
+            optimizer.zero_grad()
+            loss = ((a - 3) ** 4).sum()
+            loss.backward()
+            return loss
+
+        return optimizer.step(closure).detach()
+
+    losses = [train().item() for _ in range(3)]
+    assert losses[0] == 32.0
+    assert losses[2] < 1e-6
+    assert "LBFGS decides by the values" in train.stats.eager_reasons[0]

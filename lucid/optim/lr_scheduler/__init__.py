@@ -3,6 +3,7 @@
 from lucid.optim.lr_scheduler.base import LRScheduler
 from lucid.optim.lr_scheduler.composed import ChainedScheduler, SequentialLR
 from lucid.optim.lr_scheduler.cycles import CosineAnnealingWarmRestarts, OneCycleLR
+from lucid.optim.lr_scheduler.cyclic import CyclicLR
 from lucid.optim.lr_scheduler.decay import (
     ConstantLR,
     CosineAnnealingLR,
@@ -21,6 +22,7 @@ __all__ = [
     "ConstantLR",
     "CosineAnnealingLR",
     "CosineAnnealingWarmRestarts",
+    "CyclicLR",
     "ExponentialLR",
     "LRScheduler",
     "LambdaLR",

@@ -122,8 +122,8 @@ class OneCycleLR(LRScheduler):
     def _set_limits(self, what: str, high: Any, low: Any, divisor: float, final: float) -> None:
         """Enter into each group what its rate or momentum goes between."""
         groups = self.optimizer.param_groups
-        highs = _per_group(f"max_{what}", high, len(groups))
-        lows = highs if low is None else _per_group(f"base_{what}", low, len(groups))
+        highs = per_group(f"max_{what}", high, len(groups))
+        lows = highs if low is None else per_group(f"base_{what}", low, len(groups))
         for group, top, bottom in zip(groups, highs, lows, strict=True):
             group[f"max_{what}"] = top
             if what == "lr":
@@ -191,7 +191,8 @@ def _total_steps(total: int | None, epochs: int | None, per_epoch: int | None) -
     return total
 
 
-def _per_group(name: str, value: Any, count: int) -> list[Any]:
+def per_group(name: str, value: Any, count: int) -> list[Any]:
+    """One value for each of `count` groups: a list of them, or one for all."""
     if not isinstance(value, (list, tuple)):
         return [value] * count
     if len(value) != count:

@@ -1,0 +1,68 @@
+"""Adadelta."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lucid.ir.errors import OptionError
+from lucid.optim.groups import ParamGroup
+from lucid.optim.optimizer import (
+    Maker,
+    Optimizer,
+    Params,
+    check_nonnegative,
+    step_count,
+    zeros_like,
+)
+from lucid.tensor.tensor import Tensor
+from lucid.tensor.writing import write_
+
+
+class Adadelta(Optimizer):
+    """param -= lr * d, with d = g * rms(earlier d) / rms(g), both means running with rate `rho`.
+
+    weight_decay: param times this is added to the gradient. maximize: go up.
+    `foreach`, `capturable`, `differentiable` choose an implementation in PyTorch and nothing here.
+    Reference: Zeiler, "ADADELTA: An Adaptive Learning Rate Method", 2012.
+    """
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float | Tensor = 1.0,
+        rho: float = 0.9,
+        eps: float = 1e-6,
+        weight_decay: float = 0.0,
+        foreach: bool | None = None,
+        *,
+        capturable: bool = False,
+        maximize: bool = False,
+        differentiable: bool = False,
+    ) -> None:
+        check_nonnegative("learning rate", lr)
+        if not 0.0 <= rho <= 1.0:
+            raise OptionError(f"Invalid rho value: {rho}")
+        check_nonnegative("epsilon value", eps)
+        check_nonnegative("weight_decay value", weight_decay)
+        defaults: dict[str, Any] = {
+            "lr": lr,
+            "rho": rho,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "maximize": maximize,
+        }
+        super().__init__(params, defaults)
+
+    def _state_makers(self, group: ParamGroup, parameter: Tensor) -> dict[str, Maker]:
+        return {"step": step_count, "square_avg": zeros_like, "acc_delta": zeros_like}
+
+    def _update(self, group: ParamGroup, parameter: Tensor, gradient: Tensor) -> None:
+        state, rho, eps = self.state[parameter], group["rho"], group["eps"]
+        step, square, moved = state["step"], state["square_avg"], state["acc_delta"]
+        write_(step, step + 1)
+        if group.is_nonzero("weight_decay"):
+            gradient = gradient + parameter * group["weight_decay"]
+        write_(square, square * rho + gradient * (1 - rho) * gradient)
+        delta = (moved + eps).sqrt() / (square + eps).sqrt() * gradient
+        write_(moved, moved * rho + delta * (1 - rho) * delta)
+        write_(parameter, parameter - delta * group["lr"])

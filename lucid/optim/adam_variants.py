@@ -1,0 +1,191 @@
+"""Adamax, NAdam and RAdam: Adam with other second moments, momenta, or a rectified start."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import lucid
+from lucid.ir.errors import OptionError
+from lucid.ir.types import f64
+from lucid.optim.groups import ParamGroup
+from lucid.optim.optimizer import (
+    Maker,
+    Optimizer,
+    Params,
+    check_nonnegative,
+    ones,
+    step_count,
+    zeros_like,
+)
+from lucid.tensor.tensor import Tensor
+from lucid.tensor.writing import write_
+
+
+def _defaults(
+    lr: float | Tensor, betas: tuple[float, float], eps: float, weight_decay: float, maximize: bool
+) -> dict[str, Any]:
+    """The hyper-parameters that the variants share, checked."""
+    check_nonnegative("learning rate", lr)
+    check_nonnegative("epsilon value", eps)
+    for position, beta in enumerate(betas):
+        if not 0.0 <= beta < 1.0:
+            raise OptionError(f"Invalid beta parameter at index {position}: {beta}")
+    check_nonnegative("weight_decay value", weight_decay)
+    return {
+        "lr": lr,
+        "betas": tuple(betas),
+        "eps": eps,
+        "weight_decay": weight_decay,
+        "maximize": maximize,
+    }
+
+
+def _decayed(
+    group: ParamGroup, parameter: Tensor, gradient: Tensor, decoupled: bool
+) -> tuple[Tensor, Tensor]:
+    """Parameter and gradient after the weight decay, which goes into one of them."""
+    if not group.is_nonzero("weight_decay"):
+        return parameter, gradient
+    if decoupled:
+        return parameter * (1 - group["lr"] * group["weight_decay"]), gradient
+    return parameter, gradient + parameter * group["weight_decay"]
+
+
+class Adamax(Optimizer):
+    """Adam whose second moment is a decaying maximum of |gradient|.
+
+    `foreach`, `capturable`, `differentiable` choose an implementation in PyTorch and nothing here.
+    Reference: Kingma and Ba, "Adam: A Method for Stochastic Optimization", 2015, section 7.
+    """
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float | Tensor = 2e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        foreach: bool | None = None,
+        *,
+        maximize: bool = False,
+        differentiable: bool = False,
+        capturable: bool = False,
+    ) -> None:
+        super().__init__(params, _defaults(lr, betas, eps, weight_decay, maximize))
+
+    def _state_makers(self, group: ParamGroup, parameter: Tensor) -> dict[str, Maker]:
+        return {"step": step_count, "exp_avg": zeros_like, "exp_inf": zeros_like}
+
+    def _update(self, group: ParamGroup, parameter: Tensor, gradient: Tensor) -> None:
+        state, (beta1, beta2) = self.state[parameter], group["betas"]
+        step, mean, largest = state["step"], state["exp_avg"], state["exp_inf"]
+        write_(step, step + 1)
+        value, gradient = _decayed(group, parameter, gradient, False)
+        write_(mean, mean * beta1 + gradient * (1 - beta1))
+        write_(largest, lucid.maximum(largest * beta2, gradient.abs() + group["eps"]))
+        rate = (group["lr"] / (1 - beta1 ** step.to(f64))).to(parameter.dtype)
+        write_(parameter, value - mean * rate / largest)
+
+
+class NAdam(Optimizer):
+    """Adam with Nesterov momentum, whose rate rises by the schedule of `momentum_decay`.
+
+    `foreach`, `capturable`, `differentiable` choose an implementation in PyTorch and nothing here.
+    Reference: Dozat, "Incorporating Nesterov Momentum into Adam", 2016.
+    """
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float | Tensor = 2e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        momentum_decay: float = 4e-3,
+        decoupled_weight_decay: bool = False,
+        *,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        capturable: bool = False,
+        differentiable: bool = False,
+    ) -> None:
+        check_nonnegative("momentum_decay value", momentum_decay)
+        defaults = _defaults(lr, betas, eps, weight_decay, maximize)
+        defaults["momentum_decay"] = momentum_decay
+        defaults["decoupled_weight_decay"] = decoupled_weight_decay
+        super().__init__(params, defaults)
+
+    def _state_makers(self, group: ParamGroup, parameter: Tensor) -> dict[str, Maker]:
+        return {
+            "step": step_count,
+            "mu_product": ones,
+            "exp_avg": zeros_like,
+            "exp_avg_sq": zeros_like,
+        }
+
+    def _update(self, group: ParamGroup, parameter: Tensor, gradient: Tensor) -> None:
+        state, (beta1, beta2), lr = self.state[parameter], group["betas"], group["lr"]
+        step, product = state["step"], state["mu_product"]
+        mean, square = state["exp_avg"], state["exp_avg_sq"]
+        write_(step, step + 1)
+        decoupled = group["decoupled_weight_decay"]
+        value, gradient = _decayed(group, parameter, gradient, decoupled)
+        count, fall = step.to(f64), group["momentum_decay"]
+        now = beta1 * (1 - 0.5 * 0.96 ** (count * fall))
+        later = beta1 * (1 - 0.5 * 0.96 ** ((count + 1) * fall))
+        write_(product, product * now.to(product.dtype))
+        write_(mean, mean * beta1 + gradient * (1 - beta1))
+        write_(square, square * beta2 + gradient * (1 - beta2) * gradient)
+        dtype, total = parameter.dtype, product.to(f64)
+        size = (square / (1 - beta2**count).to(dtype)).sqrt() + group["eps"]
+        from_gradient = (lr * (1 - now) / (1 - total)).to(dtype)
+        from_mean = (lr * later / (1 - total * later)).to(dtype)
+        write_(parameter, value - (gradient * from_gradient + mean * from_mean) / size)
+
+
+class RAdam(Optimizer):
+    """Adam that leaves its second moment out until its variance is bounded, and rectifies it then.
+
+    `foreach`, `capturable`, `differentiable` choose an implementation in PyTorch and nothing here.
+    Reference: Liu et al., "On the Variance of the Adaptive Learning Rate and Beyond", 2020.
+    """
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float | Tensor = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        decoupled_weight_decay: bool = False,
+        *,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        capturable: bool = False,
+        differentiable: bool = False,
+    ) -> None:
+        defaults = _defaults(lr, betas, eps, weight_decay, maximize)
+        defaults["decoupled_weight_decay"] = decoupled_weight_decay
+        super().__init__(params, defaults)
+
+    def _state_makers(self, group: ParamGroup, parameter: Tensor) -> dict[str, Maker]:
+        return {"step": step_count, "exp_avg": zeros_like, "exp_avg_sq": zeros_like}
+
+    def _update(self, group: ParamGroup, parameter: Tensor, gradient: Tensor) -> None:
+        state, (beta1, beta2) = self.state[parameter], group["betas"]
+        step, mean, square = state["step"], state["exp_avg"], state["exp_avg_sq"]
+        write_(step, step + 1)
+        decoupled = group["decoupled_weight_decay"]
+        value, gradient = _decayed(group, parameter, gradient, decoupled)
+        write_(mean, mean * beta1 + gradient * (1 - beta1))
+        write_(square, square * beta2 + gradient * (1 - beta2) * gradient)
+        count, dtype = step.to(f64), parameter.dtype
+        known, decay = 1 - beta2**count, beta2**count
+        longest = 2 / (1 - beta2) - 1
+        length = longest - 2 * count * decay / known
+        bounded = length > 5
+        ratio = (length - 4) * (length - 2) / ((longest - 4) * (longest - 2))
+        rectifier = lucid.where(bounded, ratio * longest / length, 1.0).sqrt()
+        adapted = (rectifier * known.sqrt()).to(dtype) / (square.sqrt() + group["eps"])
+        rate = (group["lr"] / (1 - beta1**count)).to(dtype)
+        write_(parameter, value - mean * rate * lucid.where(bounded, adapted, 1.0))

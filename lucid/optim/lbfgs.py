@@ -1,0 +1,183 @@
+"""L-BFGS."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import lucid
+from lucid.autograd.modes import enable_grad, no_grad
+from lucid.compiler import hooks
+from lucid.ir.errors import ArgumentError, EagerOnlyError, OptionError
+from lucid.optim.line_search import Point, strong_wolfe
+from lucid.optim.optimizer import Closure, Optimizer, Params, check_nonnegative
+from lucid.tensor.tensor import Tensor
+from lucid.tensor.writing import write_
+
+_LEAST_CURVATURE = 1e-10
+
+
+class LBFGS(Optimizer):
+    """Quasi-Newton steps from the last `history_size` changes of the gradient; one group only.
+
+    `step` takes a closure that computes the loss and the gradients, and calls it many times.
+    line_search_fn: None (steps of length `lr`) or "strong_wolfe". What happens depends on values,
+    so a compiled step with it runs eagerly; the closure itself may be compiled.
+    Reference: Liu and Nocedal, "On the Limited Memory BFGS Method", 1989.
+    """
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float | Tensor = 1.0,
+        max_iter: int = 20,
+        max_eval: int | None = None,
+        tolerance_grad: float = 1e-7,
+        tolerance_change: float = 1e-9,
+        history_size: int = 100,
+        line_search_fn: str | None = None,
+    ) -> None:
+        check_nonnegative("learning rate", lr)
+        if line_search_fn not in (None, "strong_wolfe"):
+            raise OptionError(f"LBFGS: only 'strong_wolfe' is supported, not {line_search_fn!r}")
+        defaults: dict[str, Any] = {
+            "lr": lr,
+            "max_iter": max_iter,
+            "max_eval": max_iter * 5 // 4 if max_eval is None else max_eval,
+            "tolerance_grad": tolerance_grad,
+            "tolerance_change": tolerance_change,
+            "history_size": history_size,
+            "line_search_fn": line_search_fn,
+        }
+        super().__init__(params, defaults)
+        if len(self.param_groups) != 1:
+            raise OptionError(
+                "LBFGS doesn't support per-parameter options (parameter groups)\n"
+                "hint: pass one list of parameters"
+            )
+
+    def step(self, closure: Closure | None = None) -> Any:
+        """Iterate until a tolerance or a limit is reached; return the closure's first result."""
+        if closure is None:
+            raise ArgumentError("LBFGS.step: needs a closure that computes the loss")
+        if hooks.is_tracing():
+            raise EagerOnlyError("LBFGS decides by the values of losses and gradients")
+        with enable_grad():
+            result = closure()
+        with no_grad():
+            _Search(self, closure).run(float(result))
+        return result
+
+
+class _Search:
+    """One call of `LBFGS.step`: what it knows of the loss, and the state it leaves behind."""
+
+    def __init__(self, optimizer: LBFGS, closure: Closure) -> None:
+        self.group = optimizer.param_groups[0]
+        self.params: list[Tensor] = self.group["params"]
+        self.closure = closure
+        self.state = optimizer.state[self.params[0]]
+        for key in ("func_evals", "n_iter"):
+            self.state.setdefault(key, 0)
+        self.evaluations = 1
+
+    def run(self, loss: float) -> None:
+        state, group = self.state, self.group
+        state["func_evals"] += 1
+        gradient = self._gradient()
+        if self._is_flat(gradient):
+            return
+        for iteration in range(1, group["max_iter"] + 1):
+            state["n_iter"] += 1
+            direction = self._direction(gradient)
+            state["prev_flat_grad"], state["prev_loss"] = gradient.clone(), loss
+            slope = float(gradient.dot(direction))
+            rate = float(group["lr"])
+            if state["n_iter"] == 1:
+                rate *= min(1.0, 1.0 / float(gradient.abs().sum()))
+            state["d"], state["t"] = direction, rate
+            if slope > -group["tolerance_change"]:
+                return
+            before, is_last = loss, iteration == group["max_iter"]
+            start = Point(0.0, loss, gradient, slope)
+            loss, gradient = self._move(start, direction, rate, is_last)
+            if is_last or self.evaluations >= group["max_eval"] or self._is_flat(gradient):
+                return
+            if float((direction * state["t"]).abs().max()) <= group["tolerance_change"]:
+                return
+            if abs(loss - before) < group["tolerance_change"]:
+                return
+
+    def _move(
+        self, start: Point, direction: Tensor, rate: float, is_last: bool
+    ) -> tuple[float, Tensor]:
+        """Take a step along the direction; return loss and gradient where it ends."""
+        if self.group["line_search_fn"] is None:
+            self._add(direction, rate)
+            if is_last:
+                return start.loss, start.gradient
+            return self._evaluate()
+        origin = [parameter.clone() for parameter in self.params]
+
+        def probe(t: float) -> Point:
+            self._add(direction, t)
+            loss, gradient = self._evaluate()
+            for parameter, value in zip(self.params, origin, strict=True):
+                write_(parameter, value)
+            return Point(t, loss, gradient, float(gradient.dot(direction)))
+
+        longest = float(direction.abs().max())
+        limit = self.group["max_eval"] - self.evaluations
+        found = strong_wolfe(probe, start, rate, longest, limit)
+        self._add(direction, found.t)
+        self.state["t"] = found.t
+        return found.loss, found.gradient
+
+    def _direction(self, gradient: Tensor) -> Tensor:
+        """The quasi-Newton direction, after the newest change was taken into the history."""
+        state = self.state
+        if state["n_iter"] == 1:
+            state.update({"old_dirs": [], "old_stps": [], "ro": [], "H_diag": 1.0})
+            return -gradient
+        self._remember(gradient - state["prev_flat_grad"], state["d"] * state["t"])
+        pairs = list(zip(state["old_dirs"], state["old_stps"], state["ro"], strict=True))
+        rest: Tensor = -gradient
+        parts: list[Tensor] = []
+        for change, step, inverse in reversed(pairs):
+            parts.append(step.dot(rest) * inverse)
+            rest = rest - change * parts[-1]
+        direction: Tensor = rest * state["H_diag"]
+        for (change, step, inverse), part in zip(pairs, reversed(parts), strict=True):
+            direction = direction + step * (part - change.dot(direction) * inverse)
+        return direction
+
+    def _remember(self, change: Tensor, step: Tensor) -> None:
+        state, curvature = self.state, change.dot(step)
+        if not float(curvature) > _LEAST_CURVATURE:
+            return
+        entries = (("old_dirs", change), ("old_stps", step), ("ro", 1.0 / curvature))
+        for key, value in entries:
+            state[key] = [*state[key], value][-self.group["history_size"] :]
+        state["H_diag"] = curvature / change.dot(change)
+
+    def _evaluate(self) -> tuple[float, Tensor]:
+        with enable_grad():
+            loss = float(self.closure())
+        self.evaluations += 1
+        self.state["func_evals"] += 1
+        return loss, self._gradient()
+
+    def _gradient(self) -> Tensor:
+        parts = [
+            lucid.zeros_like(p) if p.grad is None else p.grad.detach().clone() for p in self.params
+        ]
+        return lucid.cat([part.reshape(-1) for part in parts])
+
+    def _add(self, direction: Tensor, t: float) -> None:
+        offset = 0
+        for parameter in self.params:
+            part = direction[offset : offset + parameter.numel()]
+            write_(parameter, parameter + part.reshape(parameter.shape) * t)
+            offset += parameter.numel()
+
+    def _is_flat(self, gradient: Tensor) -> bool:
+        return float(gradient.abs().max()) <= float(self.group["tolerance_grad"])

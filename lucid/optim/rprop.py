@@ -1,0 +1,76 @@
+"""Rprop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import lucid
+from lucid.ir.errors import OptionError
+from lucid.optim.groups import ParamGroup
+from lucid.optim.optimizer import (
+    Maker,
+    Optimizer,
+    Params,
+    check_nonnegative,
+    step_count,
+    zeros_like,
+)
+from lucid.tensor.core import of_array
+from lucid.tensor.tensor import Tensor
+from lucid.tensor.writing import write_
+
+
+class Rprop(Optimizer):
+    """Each element moves against its gradient's sign by a step of its own.
+
+    etas: what the step is multiplied with when the sign has changed, and when it hasn't; after a
+    change the element waits once. step_sizes: the limits of a step, which starts as `lr`.
+    `foreach`, `capturable`, `differentiable` choose an implementation in PyTorch and nothing here.
+    Reference: Riedmiller and Braun, "A Direct Adaptive Method for Faster Backpropagation Learning:
+    The RPROP Algorithm", 1993.
+    """
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float | Tensor = 1e-2,
+        etas: tuple[float, float] = (0.5, 1.2),
+        step_sizes: tuple[float, float] = (1e-6, 50.0),
+        *,
+        capturable: bool = False,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        differentiable: bool = False,
+    ) -> None:
+        check_nonnegative("learning rate", lr)
+        if not 0.0 < etas[0] < 1.0 < etas[1]:
+            raise OptionError(f"Invalid eta values: {etas[0]}, {etas[1]}")
+        defaults: dict[str, Any] = {
+            "lr": lr,
+            "etas": tuple(map(float, etas)),
+            "step_sizes": tuple(map(float, step_sizes)),
+            "maximize": maximize,
+        }
+        super().__init__(params, defaults)
+
+    def _state_makers(self, group: ParamGroup, parameter: Tensor) -> dict[str, Maker]:
+        rate = float(group.raw("lr"))
+        return {
+            "step": step_count,
+            "prev": zeros_like,
+            "step_size": lambda p: of_array(np.full(tuple(p.shape), rate, p.dtype.numpy)),
+        }
+
+    def _update(self, group: ParamGroup, parameter: Tensor, gradient: Tensor) -> None:
+        state, (down, up), (least, most) = self.state[parameter], group["etas"], group["step_sizes"]
+        step, before, size = state["step"], state["prev"], state["step_size"]
+        write_(step, step + 1)
+        agreement = gradient * before
+        one = lucid.ones_like(size)
+        factor = lucid.where(agreement > 0, one * up, lucid.where(agreement < 0, one * down, one))
+        write_(size, (size * factor).clamp(least, most))
+        gradient = lucid.where(agreement < 0, 0.0, gradient)
+        write_(parameter, parameter - gradient.sign() * size)
+        write_(before, gradient)
