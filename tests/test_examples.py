@@ -32,6 +32,8 @@ def test_digits_learns_in_one_trace(tmp_path: Path) -> None:
     assert "traces              1 " in printed
     assert (tmp_path / "build/digits/loss.png").stat().st_size > 0
     assert "Swish" in (tmp_path / "build/digits/train_step.lir").read_text(encoding="utf-8")
+    profile = (tmp_path / "build/digits/profile.txt").read_text(encoding="utf-8")
+    assert profile.startswith("train_step: ") and "digits.py:" in profile
 
 
 def test_digits_learns_eagerly(tmp_path: Path) -> None:

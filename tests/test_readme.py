@@ -11,6 +11,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import lucid
+
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 EXAMPLE = re.compile(r"```python\n(.*?)```", re.DOTALL)
@@ -41,3 +43,14 @@ def test_links_lead_somewhere() -> None:
     for name in ("README.md", "CONTRIBUTING.md", "ARCHITECTURE.md"):
         for target in re.findall(r"\]\(([^)#:]+)\)", (ROOT / name).read_text(encoding="utf-8")):
             assert (ROOT / target).exists(), f"{name} links to {target}"
+
+
+def test_the_profile_has_the_columns_that_are_printed() -> None:
+    text = README.read_text(encoding="utf-8")
+    (shown,) = re.findall(r"<!-- profile -->\n```text\n(.*?)```", text, re.DOTALL)
+    head, _, titles, *rows = shown.splitlines()
+    profile = lucid.compile(lucid.exp).profile(lucid.ones(3), calls=1)
+    printed_head, _, printed_titles, _ = str(profile).splitlines()
+    numbers = re.compile(r"[\d.]+")
+    assert numbers.sub("#", head) == numbers.sub("#", printed_head).replace("exp", "train_step")
+    assert titles.split() == printed_titles.split() and len(rows) > 3

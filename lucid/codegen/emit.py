@@ -4,7 +4,7 @@
 the error record, a function which calls Python, the function that runs a region on several threads,
 and its pool; a live scalar's slot is the f64 itself. The result is 0; or 1 when an index was out of
 range: the record then has 1 + the number of the check and the index; or 2 when Python raised an
-exception.
+exception. A timed step, `i32 step(ptr table, ptr ticks)`, also notes when each kernel was over.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lucid.codegen import lowering
+from lucid.codegen.clock import Clock, define_now
 from lucid.codegen.hosts import HostCalls
 from lucid.codegen.kernel import CheckKernel, HostKernel
 from lucid.codegen.llvm import FunctionBuilder, Module, Val, const
@@ -58,15 +59,20 @@ def require_rules(graph: Graph) -> None:
 _KINDS = ("map", "create", "view", "move", "scan", "sort", "reduce", "contract", "random", "host")
 
 
-def emit_program(program: Program, target: Target) -> Emitted:
+def emit_program(program: Program, target: Target, *, timed: bool = False) -> Emitted:
     """Write all kernels and the step that calls them; equal kernels are one function."""
     module = Module(target)
+    parameters = [("ptr", "table")]
+    if timed:
+        define_now(module)
+        parameters.append(("ptr", "ticks"))
     names: dict[str, str] = {}
     costs = [seconds(step.kernel, target) for step in program.steps]
     shared = [parts_of(step.kernel) is not None for step in program.steps]
     ahead = sum(cost for cost, several in zip(costs, shared, strict=True) if several)
-    with FunctionBuilder(module, STEP, [("ptr", "table")], "i32") as b:
+    with FunctionBuilder(module, STEP, parameters, "i32") as b:
         slots = Slots(b, program)
+        clock = Clock(b, b.args[1] if timed else None)
         sizes = [len(s.args) for s, several in zip(program.steps, shared, strict=True) if several]
         caller = Caller(b, slots.entry, slots.pool, max(sizes, default=0))
         checks = 0
@@ -74,6 +80,7 @@ def emit_program(program: Program, target: Target) -> Emitted:
         for step, cost, several in zip(program.steps, costs, shared, strict=True):
             if isinstance(step.kernel, HostKernel):
                 hosts.emit(slots.python, [slots.address(buffer) for buffer in step.args])
+                clock.note()
                 continue
             text = step.text
             name = names.get(text)
@@ -85,6 +92,7 @@ def emit_program(program: Program, target: Target) -> Emitted:
                 checks += 1
                 args = [slots.record, const("i64", checks), *args]
             caller.call(name, step.kernel, args, cost, ahead >= WAKE_SECONDS)
+            clock.note()
             ahead -= cost if several else 0.0
             if isinstance(step.kernel, CheckKernel):
                 with b.if_(b.ne(b.load("i64", slots.record), 0)):

@@ -30,11 +30,13 @@ class Step:
 
     Attributes:
         node: of a check the node whose index operand it looks at; of a call of Python its node.
+        nodes: what is computed; none of a copy.
     """
 
     kernel: Kernel
     args: list[Buffer]
     node: Node | None = None
+    nodes: tuple[Node, ...] = ()
     _text: str = field(default="", repr=False)
 
     @property
@@ -111,8 +113,9 @@ def make_program(
             continue
         kernel, args = Builder(fusion, group, stored, target).build()
         node = group.items[0].node if isinstance(kernel, (CheckKernel, HostKernel)) else None
+        nodes = tuple(dict.fromkeys(item.node for item in group.items if item.node is not None))
         for part, given in shared(kernel, args, items.new_temp, target):
-            steps.append(Step(part, given, node))
+            steps.append(Step(part, given, node, nodes))
     offsets, size = place(lifetimes(steps))
     cells = [cell for cell, _ in graph.writes]
     numbers = {entry.value: number for number, entry in enumerate(graph.inputs)}

@@ -24,6 +24,7 @@ from lucid.tensor.context import context
 from lucid.tensor.core import of_array
 
 if TYPE_CHECKING:
+    from lucid.compiler.profiling import Profile
     from lucid.compiler.program import Program
 
 logger = logging.getLogger("lucid.retrace")
@@ -93,7 +94,7 @@ class Compiled:
             program = self._program(call, args, kwargs)
         except EagerOnlyError as reason:
             self.stats.eager_reasons.append(str(reason))
-            logger.warning("%s: this call runs op by op: %s", self.__name__, reason)
+            logger.warning("%s: this call runs op by op: %s", _name_of(self.__wrapped__), reason)
             return self.__wrapped__(*_as_tensors(args), **_as_tensors(kwargs))
         self._latest = program
         self.stats.calls += 1
@@ -158,7 +159,7 @@ class Compiled:
         if self.stats.traces == MANY:
             logger.warning(
                 "%s was traced %d times, the last time because of: %s",
-                self.__name__,
+                _name_of(self.__wrapped__),
                 MANY,
                 self.stats.retrace_reasons[-1] if self.stats.retrace_reasons else "",
             )
@@ -179,7 +180,7 @@ class Compiled:
         if earlier:
             reason = reason or changes(description, earlier)
             if "retrace" in os.environ.get("LUCID_LOG", "").split(","):
-                sys.stderr.write(f"lucid: retrace of {self.__name__}: {reason}\n")
+                sys.stderr.write(f"lucid: retrace of {_name_of(self.__wrapped__)}: {reason}\n")
         recorded = trace(self.__wrapped__, call, args, kwargs)
         try:
             program = Program(recorded, description, call.objects, self._is_pure)
@@ -189,7 +190,7 @@ class Compiled:
         if earlier:
             assert reason is not None
             self.stats.retrace_reasons.append(reason)
-            logger.info("retrace of %s: %s", self.__name__, reason)
+            logger.info("retrace of %s: %s", _name_of(self.__wrapped__), reason)
         self.stats.traces += 1
         self.stats.compile_seconds += program.compile_seconds
         return program
@@ -198,7 +199,8 @@ class Compiled:
 
     def _latest_program(self) -> Program:
         if self._latest is None:
-            raise LucidError(f"{self.__name__} has not been called yet, so nothing is compiled")
+            name = _name_of(self.__wrapped__)
+            raise LucidError(f"{name} has not been called yet, so nothing is compiled")
         return self._latest
 
     @property
@@ -209,6 +211,26 @@ class Compiled:
         """The graph of the program used last, with custom Functions as regions of their own."""
         return self._latest_program().stages["trace"]
 
+    def profile(self, *args: Any, calls: int = 20, **kwargs: Any) -> Profile:
+        """Call the step with these arguments, `calls` times and once more: what took how long.
+
+        The calls are real ones: each of them trains. `print` shows a table of the native kernels,
+        with the lines that they come from; `rows` has the same.
+
+        Raises: what a call raises, and `LucidError` where nothing runs natively.
+        """
+        from lucid.compiler.profiling import profile
+
+        name = _name_of(self.__wrapped__)
+        if self._mode == "eager" or context.recorder is not None or _eager_is_needed():
+            raise LucidError(f"profile: {name} runs op by op here, so nothing is native")
+        return profile(
+            name,
+            lambda: self(*args, **kwargs),
+            lambda: self._latest_program().executable,
+            calls,
+        )
+
     def dump_llvm(self) -> str:
         """The LLVM IR of the program used last."""
         return self._latest_program().executable.llvm
@@ -217,6 +239,11 @@ class Compiled:
 def _eager_is_needed() -> bool:
     """Whether the user asked for op by op: by a stance, or by looking for anomalies."""
     return eager_is_forced() or context.anomaly is not None or bool(context.levels)
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    """What messages call it; a Module, or another object that can be called, by its class."""
+    return getattr(function, "__name__", type(function).__name__)
 
 
 def _as_tensors(tree: Any) -> Any:

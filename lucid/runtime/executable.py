@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,7 @@ import numpy as np
 from lucid.codegen.emit import STEP, Emitted, emit_program, require_rules
 from lucid.codegen.jit import Library
 from lucid.codegen.kernel import CheckKernel
-from lucid.codegen.schedule import Program, make_program
+from lucid.codegen.schedule import Program, Step, make_program
 from lucid.codegen.target import Target, host_target
 from lucid.ir.errors import IndexOutOfRangeError
 from lucid.ir.graph import Graph
@@ -25,6 +27,7 @@ from lucid.runtime.recycling import recycling
 from lucid.runtime.reuse import Reusable
 from lucid.runtime.stages import Stages
 from lucid.runtime.threads import pool
+from lucid.runtime.timed import TimedStep
 
 # Releasing and taking back the interpreter's lock takes 30 ns, and others may take it meanwhile.
 SHORT_SECONDS = 20e-6
@@ -46,9 +49,11 @@ class Executable:
         emitted: Emitted,
         library: Library,
         expected: Sequence[Expected],
+        target: Target,
         compile_seconds: float,
     ) -> None:
         self._program = program
+        self._target = target
         self._emitted = emitted
         self._library = library
         self._expected = expected
@@ -56,10 +61,12 @@ class Executable:
         self._outputs = [(type.shape, type.dtype.numpy, type.nbytes) for type in types]
         self._nothing = Reusable([None] * len(self._outputs))
         self._checks = [step for step in program.steps if isinstance(step.kernel, CheckKernel)]
-        kind = ctypes.PYFUNCTYPE if emitted.seconds < SHORT_SECONDS else ctypes.CFUNCTYPE
-        self._step = kind(ctypes.c_int32, ctypes.c_void_p)(library.addresses[STEP])
+        self._kind = ctypes.PYFUNCTYPE if emitted.seconds < SHORT_SECONDS else ctypes.CFUNCTYPE
+        native = self._kind(ctypes.c_int32, ctypes.c_void_p)
+        self._step: Callable[[int], int] = native(library.addresses[STEP])
         self._is_shared = emitted.shared > 0
         self._free: list[Context] = []
+        self._timing = threading.RLock()
         self.compile_seconds = compile_seconds
         self.kernel_count = emitted.calls
         self.function_count = emitted.kernels
@@ -80,6 +87,22 @@ class Executable:
     @property
     def llvm(self) -> str:
         return self._emitted.text
+
+    @property
+    def steps(self) -> Sequence[Step]:
+        """The calls of kernels, in order."""
+        return self._program.steps
+
+    @contextmanager
+    def timed(self) -> Iterator[TimedStep]:
+        """In the block this thread's calls note how long each kernel takes."""
+        with self._timing:
+            plain = self._step
+            self._step = step = TimedStep(self._program, self._target, plain, self._kind)
+            try:
+                yield step
+            finally:
+                self._step = plain
 
     def call(
         self, inputs: Sequence[np.ndarray | float], reused: Reusable | None = None
@@ -215,4 +238,4 @@ def compile_graph(
     if emitted.shared:
         pool.load()
     library = compiled(emitted.text, target, [STEP])
-    return Executable(program, emitted, library, expected, time.perf_counter() - begin)
+    return Executable(program, emitted, library, expected, target, time.perf_counter() - begin)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import os
 import pickle
 import subprocess
@@ -176,6 +177,21 @@ def test_a_compiled_module_can_be_copied():
         twin.weight.add_(1)
     assert compiled(x).item() == before != twin(x).item()
     assert pickle.loads(pickle.dumps(compiled))(x).item() == before
+
+
+def test_what_has_no_name_of_its_own_can_be_traced_again():
+    calls = [nn.Linear(2, 1), functools.partial(lucid.add, lucid.ones(2))]
+    for function in calls:
+        compiled = lucid.compile(function)
+        for shape in ((1, 2), (3, 2)):
+            np.testing.assert_allclose(
+                compiled(lucid.ones(*shape)).detach().numpy(),
+                function(lucid.ones(*shape)).detach().numpy(),
+                rtol=1e-6,
+            )
+        assert compiled.stats.traces == 2
+    with pytest.raises(lucid.LucidError, match=r"^Linear has not been called yet"):
+        lucid.compile(nn.Linear(2, 1)).dump_ir()
 
 
 # ---------------------------------------------------------------------- threads
