@@ -20,6 +20,7 @@ from lucid.autograd.node import (
     AccumulateGrad,
     CustomNode,
     Edge,
+    GradientEdge,
     Gradients,
     Node,
     edge_of,
@@ -30,6 +31,7 @@ from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, LucidError, OptionError, ShapeError
 from lucid.ir.types import TensorType
 from lucid.tensor.context import context
+from lucid.tensor.size import Size
 
 if TYPE_CHECKING:
     from lucid.tensor.core import TensorCore
@@ -44,14 +46,20 @@ class BackwardRun:
     Attributes:
         wanted: edges whose gradient is asked for; None: all leaves accumulate.
         captured: the gradients of `wanted`, as they become complete.
+        is_part: another walk goes on from the wanted edges, and runs their hooks.
     """
 
     def __init__(
-        self, retain_graph: bool, create_graph: bool, wanted: Sequence[Edge] | None
+        self,
+        retain_graph: bool,
+        create_graph: bool,
+        wanted: Sequence[Edge] | None,
+        is_part: bool = False,
     ) -> None:
         self.retain_graph = retain_graph
         self.create_graph = create_graph
         self.wanted = None if wanted is None else set(wanted)
+        self.is_part = is_part
         self.captured: dict[Edge, TensorCore] = {}
         self.arrived: dict[Node, list[TensorCore | None]] = {}
         self.queue: list[tuple[int, int, Node]] = []
@@ -151,6 +159,10 @@ class BackwardRun:
         for index, gradient in enumerate(slots):
             if gradient is None:
                 continue
+            is_wanted = self.wanted is not None and (node, index) in self.wanted
+            if is_wanted and self.is_part:
+                self.captured[node, index] = gradient
+                continue
             hooks = None
             if isinstance(node, AccumulateGrad):
                 hooks = node.variable._hooks
@@ -162,7 +174,7 @@ class BackwardRun:
                 tensor = node.retained[index]()
                 if tensor is not None:
                     accumulate(tensor, gradient)
-            if self.wanted is not None and (node, index) in self.wanted:
+            if is_wanted:
                 self.captured[node, index] = gradient
 
 
@@ -235,8 +247,9 @@ def backward(
 ) -> None:
     """Accumulate the gradients of `tensors` into the `.grad` of leaves (only `inputs`, if given).
 
-    Shapes: `grad_tensors` as `tensors`; None for tensors with one element. Raises: `LucidError`
-    for a tensor without history, and when the graph was freed by an earlier backward.
+    Each tensor may be given as its `GradientEdge`. Shapes: `grad_tensors` as `tensors`; None for
+    tensors with one element. Raises: `LucidError` for a tensor without history, and when the graph
+    was freed by an earlier backward.
     """
     roots = _roots(_listed(tensors), _listed(grad_tensors), create_graph)
     retain = create_graph if retain_graph is None else retain_graph
@@ -246,23 +259,30 @@ def backward(
     targets = _listed(inputs)
     if not targets:
         raise LucidError("`inputs` argument to `backward()` cannot be empty.")
-    edges = [_input_edge(tensor, i) for i, tensor in enumerate(targets)]
+    edges = [_input_edge(tensor) for tensor in targets]
+    for i, (tensor, edge) in enumerate(zip(targets, edges, strict=True)):
+        if isinstance(tensor, GradientEdge) and not isinstance(edge[0], AccumulateGrad):
+            raise OptionError(
+                f"backward: input {i} is the GradientEdge of an intermediate, of {edge[0].name()}, "
+                "so there is no tensor for its .grad\nhint: autograd.grad returns its gradient"
+            )
     run = BackwardRun(retain, create_graph, edges)
     run.run(roots)
     before = context.grad_enabled
     context.grad_enabled = create_graph
     try:
-        for tensor, edge in dict(zip(targets, edges, strict=True)).items():
+        for edge, tensor in dict(zip(edges, targets, strict=True)).items():
             if edge in run.captured:
-                _accumulate_at(tensor, edge[0], run.captured[edge])
+                _accumulate_at(tensor, edge, run.captured[edge])
     finally:
         context.grad_enabled = before
 
 
-def _accumulate_at(tensor: TensorCore, node: Node, gradient: TensorCore) -> None:
+def _accumulate_at(tensor: TensorCore, edge: Edge, gradient: TensorCore) -> None:
+    node, index = edge
     if isinstance(node, AccumulateGrad):
         node.apply((gradient,))  # with its hooks
-    else:
+    elif node.retained is None or index not in node.retained:  # else the walk has kept it
         accumulate(tensor, gradient)
 
 
@@ -279,9 +299,10 @@ def grad(
 ) -> tuple[Tensor | None, ...]:
     """Gradients of the sum of `outputs` with respect to `inputs`, always as a tuple.
 
-    Shapes: `grad_outputs` as `outputs`; left out for outputs with one element. An input that
-    the outputs don't depend on is an error, None with `allow_unused`, zeros with
-    `materialize_grads`. `only_inputs` is ignored: no other leaf's `.grad` is ever touched.
+    Each tensor may be given as its `GradientEdge`. Shapes: `grad_outputs` as `outputs`; left out
+    for outputs with one element. An input that the outputs don't depend on is an error, None with
+    `allow_unused`, zeros with `materialize_grads`. `only_inputs` is ignored: no other leaf's
+    `.grad` is ever touched.
 
     >>> import lucid
     >>> x = lucid.tensor([1.0, 2.0], requires_grad=True)
@@ -306,15 +327,29 @@ def grad(
     targets = _listed(inputs)
     if not targets:
         raise LucidError("`inputs` argument to `grad()` cannot be empty.")
-    roots = _roots(_listed(outputs), _listed(grad_outputs), create_graph)
-    edges = [_input_edge(tensor, i) for i, tensor in enumerate(targets)]
     retain = create_graph if retain_graph is None else retain_graph
-    run = BackwardRun(retain, create_graph, edges)
-    run.run(roots)
+    found = find_gradients(outputs, targets, grad_outputs, retain, create_graph)
     return tuple(
-        _result(run, tensor, edge, i, bool(allow_unused), materialize_grads)
-        for i, (tensor, edge) in enumerate(zip(targets, edges, strict=True))
+        _result(gradient, tensor, i, bool(allow_unused), materialize_grads)
+        for i, (tensor, gradient) in enumerate(zip(targets, found, strict=True))
     )
+
+
+def find_gradients(
+    outputs: Any,
+    inputs: Sequence[TensorCore],
+    grad_outputs: Any,
+    retain_graph: bool,
+    create_graph: bool,
+    *,
+    is_part: bool = False,
+) -> list[TensorCore | None]:
+    """`grad`, with None for each input that the outputs don't depend on."""
+    roots = _roots(_listed(outputs), _listed(grad_outputs), create_graph)
+    edges = [_input_edge(tensor) for tensor in inputs]
+    run = BackwardRun(retain_graph, create_graph, edges, is_part)
+    run.run(roots)
+    return [run.captured.get(edge) for edge in edges]
 
 
 def _batched(
@@ -338,6 +373,8 @@ def _batched(
                 "as the batch dimension. The sizes of the remaining dimensions are expected to "
                 "match the shape of corresponding output, but a mismatch was detected: "
                 f"grad_output[{i}] has a shape of {shape} and output[{i}] has a shape of {y.shape}."
+                " If you only want some tensors in `grad_output` to be considered batched, "
+                "consider using vmap."
             )
     if not batches or any(len(batch) != len(batches[0]) for batch in batches):
         raise ShapeError(
@@ -355,12 +392,15 @@ def _batched(
 
 
 def _result(
-    run: BackwardRun, tensor: TensorCore, edge: Edge, i: int, allow_unused: bool, materialize: bool
+    found: TensorCore | None, tensor: Any, i: int, allow_unused: bool, materialize: bool
 ) -> Any:
-    found = run.captured.get(edge)
     if found is not None:
         return found
     if materialize:
+        if isinstance(tensor, GradientEdge):
+            raise LucidError(
+                "materialize_grads cannot be used when the given input is a GradientEdge"
+            )
         return ops.zeros_like(tensor)
     if allow_unused:
         return None
@@ -373,16 +413,21 @@ def _result(
 def _listed(tensors: Any) -> list[Any]:
     if tensors is None:
         return []
-    if isinstance(tensors, Iterable) and not hasattr(tensors, "requires_grad"):
+    is_single = isinstance(tensors, GradientEdge) or hasattr(tensors, "requires_grad")
+    if isinstance(tensors, Iterable) and not is_single:
         return list(tensors)  # a list, a tuple, a generator, the values of a dict
     return [tensors]
 
 
-def _input_edge(tensor: Any, i: int) -> Edge:
+def _input_edge(tensor: Any) -> Edge:
     from lucid.tensor.core import TensorCore
 
+    if isinstance(tensor, GradientEdge):
+        return tensor.node, tensor.output_nr
     if not isinstance(tensor, TensorCore):
-        raise ArgumentError(f"inputs must be Tensors, input {i} is a {type(tensor).__name__}")
+        raise ArgumentError(
+            f"all inputs have to be Tensors or GradientEdges, but got {type(tensor).__name__}"
+        )
     edge = edge_of(tensor)
     if edge is None:
         raise LucidError("One of the differentiated Tensors does not require grad")
@@ -397,8 +442,14 @@ def _roots(
 
     if gradients and len(gradients) != len(tensors):
         raise LucidError(f"got {len(tensors)} tensors and {len(gradients)} gradients")
-    roots = []
+    roots: list[tuple[Edge, TensorCore]] = []
     for i, tensor in enumerate(tensors):
+        gradient = gradients[i] if gradients else None
+        if isinstance(tensor, GradientEdge):
+            node, number = tensor
+            type_, text = node.output_types[number], f"output {number} of {node.name()}"
+            roots.append(((node, number), _root_gradient(type_, text, gradient, i)))
+            continue
         if not isinstance(tensor, TensorCore):
             raise ArgumentError(f"element {i} of tensors is a {type(tensor).__name__}, no Tensor")
         edge = edge_of(tensor)
@@ -406,39 +457,41 @@ def _roots(
             raise LucidError(
                 f"element {i} of tensors does not require grad and does not have a grad_fn"
             )
-        roots.append((edge, _root_gradient(tensor, gradients[i] if gradients else None, i)))
+        roots.append((edge, _root_gradient(tensor.type, tensor._describe(), gradient, i)))
     return roots
 
 
-def _root_gradient(tensor: TensorCore, gradient: Any, i: int) -> TensorCore:
+def _root_gradient(output: TensorType, text: str, gradient: Any, i: int) -> TensorCore:
     from lucid.tensor.core import TensorCore
 
     if gradient is None:
-        if tensor._type.size != 1:
+        if output.size != 1:
             raise LucidError(
-                "grad can be implicitly created only for scalar outputs\n"
-                f"  output {i}: {tensor._describe()}"
+                f"grad can be implicitly created only for scalar outputs\n  output {i}: {text}"
             )
-        ones: TensorCore = ops.full(tensor, 1.0, tensor._type.shape, tensor.dtype)
-        return ones
+        return _filled(output, 1)
     if not isinstance(gradient, TensorCore):
         raise ArgumentError(
             f"gradients can be either Tensors or None, but got {type(gradient).__name__}"
         )
-    if gradient._type.shape != tensor._type.shape:
+    if gradient._type.shape != output.shape:
         raise ShapeError(
             f"Mismatch in shape: grad_output[{i}] has a shape of {gradient.shape} and output[{i}] "
-            f"has a shape of {tensor.shape}."
+            f"has a shape of {Size(output.shape)}."
         )
     cast: TensorCore = gradient
-    if gradient.dtype is not tensor.dtype:
-        cast = ops.cast(gradient, dtype=tensor.dtype)
+    if gradient.dtype is not output.dtype:
+        cast = ops.cast(gradient, dtype=output.dtype)
     return cast
 
 
 def zeros_of(type: TensorType) -> Tensor:
     """Zeros, recorded when a trace runs."""
+    return _filled(type, 0)
+
+
+def _filled(type: TensorType, value: float) -> Tensor:
     from lucid.tensor.core import constant
 
-    zero = constant(0, type.dtype)
-    return ops.broadcast(zero, shape=type.shape) if type.shape else zero
+    number = constant(value, type.dtype)
+    return ops.broadcast(number, shape=type.shape) if type.shape else number

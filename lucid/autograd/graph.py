@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from lucid.autograd.hooks import (
     allow_mutation_on_saved_tensors,
@@ -12,7 +12,7 @@ from lucid.autograd.hooks import (
     save_on_cpu,
     saved_tensors_hooks,
 )
-from lucid.autograd.node import Node, edge_of
+from lucid.autograd.node import GradientEdge, Node, edge_of
 from lucid.ir.errors import LucidError
 
 if TYPE_CHECKING:
@@ -29,13 +29,6 @@ __all__ = [
     "save_on_cpu",
     "saved_tensors_hooks",
 ]
-
-
-class GradientEdge(NamedTuple):
-    """Where a tensor's gradient goes: an output of a node."""
-
-    node: Node
-    output_nr: int
 
 
 def get_gradient_edge(tensor: TensorCore) -> GradientEdge:

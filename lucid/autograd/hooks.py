@@ -75,10 +75,13 @@ def take_hooks(stand_in: TensorCore, leaf: TensorCore) -> None:
     """Give a leaf that stands for another one the same hooks."""
     if leaf._hooks:
         stand_in._hooks = dict(leaf._hooks)
-    node = leaf.__dict__.get("_kept_accumulator")
-    if node is not None and node.post_accumulate_hooks:
-        own = stand_in.__dict__["_kept_accumulator"] = accumulator_of(stand_in)
-        own.post_accumulate_hooks = dict(node.post_accumulate_hooks)
+    node = None if leaf._accumulator is None else leaf._accumulator()
+    if node is None or not (node.post_accumulate_hooks or node._pre_hooks or node._post_hooks):
+        return
+    own = stand_in.__dict__["_kept_accumulator"] = accumulator_of(stand_in)
+    own.post_accumulate_hooks = node.post_accumulate_hooks and dict(node.post_accumulate_hooks)
+    own._pre_hooks = node._pre_hooks and dict(node._pre_hooks)
+    own._post_hooks = node._post_hooks and dict(node._post_hooks)
 
 
 def retain_grad(tensor: TensorCore) -> None:
@@ -103,7 +106,8 @@ def run_tensor_hooks(hooks: dict[int, Callable[..., Any]], gradient: TensorCore)
         name = _name_of(hook)
         if not isinstance(replaced, Tensor):
             raise ArgumentError(
-                f"expected Variable, but hook '{name}' returned '{type(replaced).__name__}'"
+                f"expected Variable, but hook returned '{type(replaced).__name__}'\n"
+                f"  hook '{name}' of the gradient {gradient.type}"
             )
         if replaced.dtype is not gradient.dtype:
             raise LucidError(
@@ -120,10 +124,24 @@ def _name_of(hook: Callable[..., Any]) -> str:
     return getattr(hook, "__name__", repr(hook))
 
 
-def _replacement(hook: Callable[..., Any], replaced: Any, count: int) -> tuple[Any, ...]:
+def run_accumulate_hooks(hooks: dict[int, Callable[..., Any]], leaf: TensorCore) -> None:
+    """Run what was registered for when a leaf's gradient has been added."""
+    for hook in list(hooks.values()):
+        returned = hook(leaf)
+        if returned is not None:
+            raise LucidError(
+                "Tensor post accumulate grad hooks should return None.\n"
+                f"  hook '{_name_of(hook)}' returned '{type(returned).__name__}'"
+            )
+
+
+def _replacement(
+    node: Node, hook: Callable[..., Any], replaced: Any, count: int
+) -> tuple[Any, ...]:
     if not isinstance(replaced, tuple):
         raise ArgumentError(
-            f"expected tuple, but hook '{_name_of(hook)}' returned '{type(replaced).__name__}'"
+            f"expected tuple, but hook returned '{type(replaced).__name__}'\n"
+            f"  hook '{_name_of(hook)}' of {node.name()}"
         )
     if len(replaced) != count:
         raise LucidError(
@@ -138,7 +156,7 @@ def run_pre_hooks(node: Node, gradients: tuple[Any, ...]) -> tuple[Any, ...]:
     for hook in list((node._pre_hooks or {}).values()):
         replaced = hook(gradients)
         if replaced is not None:
-            gradients = _replacement(hook, replaced, len(gradients))
+            gradients = _replacement(node, hook, replaced, len(gradients))
     return gradients
 
 
@@ -149,7 +167,7 @@ def run_post_hooks(
     for hook in list((node._post_hooks or {}).values()):
         replaced = hook(inputs, outputs)
         if replaced is not None:
-            inputs = _replacement(hook, replaced, len(inputs))
+            inputs = _replacement(node, hook, replaced, len(inputs))
     return inputs
 
 
@@ -210,14 +228,18 @@ class save_on_cpu(AbstractContextManager[None]):  # noqa: N801 - the name PyTorc
 
 
 @contextmanager
-def allow_mutation_on_saved_tensors() -> Iterator[None]:
-    """Let saved tensors be written in place: they are copied before, so gradients stay right."""
-    before = context.mutation_guard
-    context.mutation_guard = MutationGuard()
+def allow_mutation_on_saved_tensors() -> Iterator[MutationGuard]:
+    """Let saved tensors be written in place: they are copied before, so gradients stay right.
+
+    Raises `LucidError` inside of another such block.
+    """
+    if context.mutation_guard is not None:
+        raise LucidError("allow_mutation_on_saved_tensors contexts cannot be nested")
+    context.mutation_guard = guard = MutationGuard()
     try:
-        yield
+        yield guard
     finally:
-        context.mutation_guard = before
+        context.mutation_guard = None
 
 
 def checked_unpack(unpack: Callable[[Any], Any], packed: Any) -> TensorCore:

@@ -6,7 +6,7 @@ import itertools
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lucid.autograd.saved import FREED, SavedTensor
 from lucid.ir import ops
@@ -24,6 +24,13 @@ Edge = tuple["Node", int]
 Gradients = tuple["TensorCore | None", ...]
 
 sequence_numbers = itertools.count()
+
+
+class GradientEdge(NamedTuple):
+    """Where a tensor's gradient goes: an output of a node."""
+
+    node: Node
+    output_nr: int
 
 
 class Missing(Operand):
@@ -178,11 +185,14 @@ class AccumulateGrad(Node):
 
     def apply(self, gradients: Gradients) -> Gradients:
         from lucid.autograd.engine import accumulate
+        from lucid.autograd.hooks import run_accumulate_hooks, run_post_hooks, run_pre_hooks
 
+        gradients = run_pre_hooks(self, gradients)
         if gradients[0] is not None:
             accumulate(self.variable, gradients[0])
-            for hook in list((self.post_accumulate_hooks or {}).values()):
-                hook(self.variable)
+            if self.post_accumulate_hooks:
+                run_accumulate_hooks(self.post_accumulate_hooks, self.variable)
+        run_post_hooks(self, (), gradients)
         return ()
 
 

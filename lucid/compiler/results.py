@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lucid.autograd.engine import grad
+from lucid.autograd.engine import find_gradients
 from lucid.autograd.modes import enable_grad
 from lucid.autograd.node import AccumulateGrad, Gradients, Node, edge_of, iterate_graph
 from lucid.autograd.saved import FREED
@@ -75,10 +75,10 @@ class Differentiable:
         from lucid.compiler.compiled import Compiled
 
         if self._backward is None:
-            self._backward = Compiled(self._gradients, "native", is_pure=True)
+            self._backward = Compiled(self.gradients, "native", is_pure=True)
         return self._backward
 
-    def _gradients(
+    def gradients(
         self,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
@@ -86,7 +86,10 @@ class Differentiable:
         before: tuple[TensorCore, ...],
         create_graph: bool,
     ) -> tuple[Any, ...]:
-        """Run the function again from the state `before`, and differentiate it."""
+        """Run the function again from the state `before`, and differentiate it.
+
+        Hooks of what it returns are left to the walk that asks: it goes on from here.
+        """
         recorder = context.recorder
         if recorder is not None:
             for storage, snapshot in zip(self.written, before, strict=True):
@@ -98,7 +101,9 @@ class Differentiable:
             given = [(results[i], g) for i, g in pairs if g is not None]
             wanted, seeds = [y for y, _ in given], [g for _, g in given]
             leaves = [handles[leaf] if isinstance(leaf, int) else leaf for leaf in self.leaves]
-            return grad(wanted, leaves, seeds, create_graph=create_graph, allow_unused=True)
+            return tuple(
+                find_gradients(wanted, leaves, seeds, create_graph, create_graph, is_part=True)
+            )
 
 
 def flat_tensors(tree: Any) -> list[TensorCore]:
@@ -152,6 +157,9 @@ class CompiledBackward(Node):
         if context.recorder is not None:
             _refuse_changed(changed, [entry[0] for entry in changed])
             found = backward(*given)
+        elif context.anomaly and not (self._rule.written or self._rule.written_args):
+            _refuse_changed(changed, [entry[0] for entry in changed])
+            found = self._rule.gradients(*given)  # op by op, to name the one that makes NaN
         else:
             call, program = backward.prepare(given)
             _refuse_changed(changed, program.used_inputs)

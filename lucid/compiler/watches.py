@@ -216,8 +216,10 @@ class FlagWatch:
 
 def _hook_dicts(tensor: TensorCore) -> list[dict[int, Any]]:
     """A leaf's hooks on its gradient, and those on its accumulation."""
-    node = tensor.__dict__.get("_kept_accumulator")
-    found = [tensor._hooks, None if node is None else node.post_accumulate_hooks]
+    found = [tensor._hooks]
+    node = None if tensor._accumulator is None else tensor._accumulator()
+    if node is not None:
+        found += [node.post_accumulate_hooks, node._pre_hooks, node._post_hooks]
     return [hooks for hooks in found if hooks]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from custom_functions import define, first_line, leaf, numbers, other_lines
+from custom_functions import Square, define, first_line, leaf, numbers, other_lines
 
 import lucid
 from lucid import autograd
@@ -41,6 +41,21 @@ def test_around_a_compiled_step_it_finds_the_same(run):
         run(lambda x: MakesNaN.apply(x).sum().backward(), x)
     assert first_line(caught) == MESSAGE
     assert x.grad is None
+
+
+def test_around_the_backward_of_a_compiled_result_it_finds_the_same(prepared):
+    x, seen = leaf([1.0]), []
+    a = x * 1
+    a.register_hook(seen.append)
+    y = prepared(lambda a: MakesNaN.apply(a))(a)
+    with pytest.raises(RuntimeError) as caught, autograd.detect_anomaly():
+        y.sum().backward()
+    assert first_line(caught) == MESSAGE
+    assert x.grad is None and seen == []
+    z = prepared(lambda a: Square.apply(a))(a)
+    with autograd.detect_anomaly():
+        z.sum().backward()
+    assert numbers([x.grad, seen]) == [[2.0], [[2.0]]]
 
 
 def test_numbers_pass(run):

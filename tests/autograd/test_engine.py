@@ -150,7 +150,8 @@ def test_batched_grads_have_one_more_axis(run):
         "If `is_grads_batched=True`, we interpret the first dimension of each grad_output as the "
         "batch dimension. The sizes of the remaining dimensions are expected to match the shape of "
         "corresponding output, but a mismatch was detected: grad_output[0] has a shape of "
-        "lucid.Size([]) and output[0] has a shape of lucid.Size([2])."
+        "lucid.Size([]) and output[0] has a shape of lucid.Size([2]). If you only want some "
+        "tensors in `grad_output` to be considered batched, consider using vmap."
     )
 
 

@@ -104,7 +104,9 @@ def test_a_hook_returns_a_tensor_or_none(run):
 
     with pytest.raises(TypeError) as caught:
         run(body, leaf([1.0]))
-    assert str(caught.value) == "expected Variable, but hook '<lambda>' returned 'int'"
+    assert str(caught.value) == (
+        "expected Variable, but hook returned 'int'\n  hook '<lambda>' of the gradient f64[1]"
+    )
 
 
 def test_a_hook_needs_a_tensor_that_requires_grad(run):
@@ -114,6 +116,9 @@ def test_a_hook_needs_a_tensor_that_requires_grad(run):
 
 
 def test_hooks_registered_before_are_those_of_now():
+    def add_one(leaf):
+        leaf.grad.add_(1)
+
     def scenario(wrap):
         scale, found = [10.0], []
         x = leaf([1.0])
@@ -129,7 +134,7 @@ def test_hooks_registered_before_are_those_of_now():
         after_step()
         scale[0] = 5.0
         after_step()
-        with x.register_post_accumulate_grad_hook(lambda leaf: leaf.grad.add_(1)):
+        with x.register_post_accumulate_grad_hook(add_one):
             after_step()
         handle.remove()
         after_step()
@@ -207,7 +212,9 @@ def test_a_node_hook_returns_a_tuple_of_as_many(run, kind):
     )
     with pytest.raises(TypeError) as caught:
         run(registered(lambda grads: grads[0]), leaf([1.0]))
-    assert str(caught.value) == "expected tuple, but hook '<lambda>' returned 'Tensor'"
+    assert str(caught.value) == (
+        "expected tuple, but hook returned 'Tensor'\n  hook '<lambda>' of SquareBackward"
+    )
 
 
 def test_accumulation_hooks_are_for_leaves(run):
@@ -242,6 +249,66 @@ def test_a_post_accumulate_hook_may_clear_the_gradient(run):
     assert x.grad is None
 
 
+def test_a_post_accumulate_hook_returns_nothing(run):
+    def body(x):
+        x.register_post_accumulate_grad_hook(lambda leaf: leaf.grad.mul_(2))
+        (x * 2).sum().backward()
+
+    x = leaf([1.0])
+    with pytest.raises(RuntimeError) as caught:
+        run(body, x)
+    assert str(caught.value) == (
+        "Tensor post accumulate grad hooks should return None.\n  hook '<lambda>' returned 'Tensor'"
+    )
+
+
+def test_hooks_around_an_accumulation_run_in_order(run):
+    def body(x):
+        seen = []
+        y = x * 2
+        node = y.grad_fn.next_functions[0][0]
+        node.register_prehook(lambda grads: seen.append(("before", len(grads))))
+        node.register_hook(lambda inputs, grads: seen.append(("after", inputs, len(grads))))
+        x.register_hook(lambda grad: seen.append("tensor hook"))
+        x.register_post_accumulate_grad_hook(lambda leaf: seen.append("accumulated"))
+        y.sum().backward()
+        return seen
+
+    expected = ["tensor hook", ("before", 1), "accumulated", ("after", (), 1)]
+    assert run(body, leaf([1.0])) == expected
+
+
+def test_a_prehook_of_the_accumulation_may_replace_the_gradient(run):
+    x = leaf([1.0])
+    node = graph.get_gradient_edge(x).node
+    node.register_prehook(lambda grads: (grads[0] * 5,))
+    run(lambda x: (x * 2).sum().backward(), x)
+    assert numbers(x.grad) == [10.0]
+
+
+def test_hooks_of_a_leaf_run_once_wherever_its_use_was_compiled(prepared):
+    """As an argument of a compiled function, and as a tensor that it closes over."""
+    x, w = leaf([1.0]), leaf([3.0])
+    x.register_hook(lambda grad: grad * 10)
+    w.register_hook(lambda grad: grad * 100)
+    times = prepared(lambda x: Square.apply(x) * w)
+    (given,) = lucid.autograd.grad(times(x).sum(), x)
+    assert numbers(given) == [60.0]
+    times(x).sum().backward()
+    assert numbers([x.grad, w.grad]) == [[60.0], [100.0]]
+
+
+def test_hooks_of_a_compiled_result_replace_its_gradient(prepared):
+    x = leaf([1.0])
+    y = prepared(lambda x: Square.apply(x))(x)
+    y.register_hook(lambda grad: grad * 2)
+    y.grad_fn.register_prehook(lambda grads: (grads[0] + 1,))
+    y.grad_fn.register_hook(lambda inputs, outputs: (inputs[0] * 10,))
+    x.register_hook(lambda grad: grad - 1)
+    y.sum().backward()
+    assert numbers(x.grad) == [59.0]
+
+
 # ---------------------------------------------------------------------- retain_grad
 
 
@@ -256,6 +323,17 @@ def test_retain_grad_keeps_the_gradient_of_an_intermediate(run):
     grad, retains, leaf_retains = run(body, leaf([1.0]))
     assert numbers(grad) == [3.0]
     assert (retains, leaf_retains) == (True, False)
+
+
+def test_retain_grad_of_an_asked_input_keeps_its_gradient_once(run):
+    def body(x):
+        y = x * 2
+        y.retain_grad()
+        (y * y).sum().backward(inputs=[y, x])
+        return y.grad
+
+    x = leaf([1.0])
+    assert numbers([run(body, x), x.grad]) == [[4.0], [8.0]]
 
 
 def test_retain_grad_sees_what_hooks_made_of_the_gradient(run):

@@ -207,6 +207,17 @@ def test_allow_mutation_keeps_what_was_saved(run):
     assert numbers(x.grad) == [1.0]
 
 
+def test_blocks_that_allow_mutation_do_not_nest(run):
+    def body():
+        with graph.allow_mutation_on_saved_tensors(), graph.allow_mutation_on_saved_tensors():
+            pass
+
+    for _ in range(2):  # the first error has ended the outer block
+        with pytest.raises(RuntimeError) as caught:
+            run(body)
+        assert str(caught.value) == ("allow_mutation_on_saved_tensors contexts cannot be nested")
+
+
 def test_allow_mutation_keeps_histories(run):
     def body(x):
         with graph.allow_mutation_on_saved_tensors():
