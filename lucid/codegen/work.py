@@ -30,10 +30,13 @@ class Work:
         bytes: of the elements that it reads and of those that it writes, each counted once.
         flops: operations on floats, one for each element of an op's result, exp or add alike; a
             product has a multiplication and an addition for each pair of factors.
+        reads, writes: numbers of the arguments that it reads, and writes.
     """
 
     bytes: int
     flops: int
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
 
 
 def work_of(kernel: Kernel, args: Sequence[Buffer]) -> Work:
@@ -64,7 +67,7 @@ def work_of(kernel: Kernel, args: Sequence[Buffer]) -> Work:
     elif isinstance(kernel, HostKernel):
         for number, type in enumerate((*kernel.operands, *kernel.results)):
             (traffic.read if number < len(kernel.operands) else traffic.write)(number, type.size)
-    return Work(traffic.bytes, flops)
+    return Work(traffic.bytes, flops, traffic.reads, traffic.writes)
 
 
 class _Traffic:
@@ -80,6 +83,14 @@ class _Traffic:
 
     def write(self, arg: int, elements: int) -> None:
         self._written[arg] = min(self._written[arg] + elements, self._args[arg].size)
+
+    @property
+    def reads(self) -> tuple[int, ...]:
+        return tuple(arg for arg, elements in self._read.items() if elements)
+
+    @property
+    def writes(self) -> tuple[int, ...]:
+        return tuple(arg for arg, elements in self._written.items() if elements)
 
     @property
     def bytes(self) -> int:

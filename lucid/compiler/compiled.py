@@ -24,6 +24,8 @@ from lucid.tensor.context import context
 from lucid.tensor.core import of_array
 
 if TYPE_CHECKING:
+    import networkx
+
     from lucid.compiler.profiling import Profile
     from lucid.compiler.program import Program
 
@@ -230,6 +232,16 @@ class Compiled:
             lambda: self._latest_program().executable,
             calls,
         )
+
+    def kernel_graph(self) -> networkx.DiGraph[int]:
+        """The native step of the program used last, as a networkx graph.
+
+        A node is a call of a kernel, with `label`, `name`, `kind`, `ops`, `lines`, `text`, `bytes`
+        and `flops`; an edge has its `dependence` ("flow", "anti", "output") and `buffers`.
+        """
+        from lucid.compiler.kernel_graph import kernel_graph
+
+        return kernel_graph(self._latest_program().executable.steps)
 
     def dump_llvm(self) -> str:
         """The LLVM IR of the program used last."""

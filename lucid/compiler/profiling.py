@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from lucid.codegen.kernel import (
-    AxesKernel,
-    CheckKernel,
-    ContractKernel,
-    HostKernel,
-    Kernel,
-    LoopKernel,
-    SortKernel,
-)
 from lucid.codegen.schedule import Step
 from lucid.codegen.tasks import parts_of
 from lucid.codegen.work import work_of
+from lucid.compiler.kernels import describe, in_short
 from lucid.ir.errors import ArgumentError, LucidError
-from lucid.ir.graph import Node
 from lucid.ir.location import Location
 from lucid.runtime.executable import Executable
 
@@ -68,9 +58,7 @@ class KernelTime:
     @property
     def place(self) -> str:
         """The lines, in short: `train.py:24,26, grad of train.py:24`."""
-        return ", ".join(
-            filter(None, (_listed(self.lines), _listed(self.gradient_lines, "grad of ")))
-        )
+        return in_short(self.lines, self.gradient_lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,56 +153,16 @@ def _measure(name: str, run: Callable[[], Any], native: Executable, calls: int) 
 
 
 def _rows(steps: Sequence[Step], seconds: Sequence[float], whole: float) -> Iterator[KernelTime]:
-    names: dict[str, str] = {}
-    for step, time_ in zip(steps, seconds, strict=True):
-        kernel, work = step.kernel, work_of(step.kernel, step.args)
-        if isinstance(kernel, HostKernel):
-            name = kernel.name
-        else:
-            name = names.setdefault(step.text, f"k{len(names)}")
-        ops = dict.fromkeys(n.op.name for n in step.nodes if n.op.kind not in ("view", "host"))
-        is_gradient = [node.gradient_of is not None for node in step.nodes]
-        parts = parts_of(kernel)
+    for step, described, time_ in zip(steps, describe(steps), seconds, strict=True):
+        work, parts = work_of(step.kernel, step.args), parts_of(step.kernel)
         yield KernelTime(
-            name,
-            kind_of(kernel),
-            tuple(ops),
-            _lines(n for n, grad in zip(step.nodes, is_gradient, strict=True) if not grad),
-            _lines(n for n, grad in zip(step.nodes, is_gradient, strict=True) if grad),
+            *described,
             time_,
             time_ / whole,
             work.bytes,
             work.flops,
             1 if parts is None else parts.count,
         )
-
-
-def kind_of(kernel: Kernel) -> str:
-    """What sort of loop a kernel is, in one word."""
-    if isinstance(kernel, LoopKernel):
-        ops = {inst.op for inst in kernel.insts}
-        if "write" in ops or "accumulate" in ops:
-            return "scatter"
-        if "scan" in ops:
-            return "scan"
-        if kernel.reduced:
-            return "reduce"
-        return "map" if ops - {"load", "store", "const", "index"} else "copy"
-    return _KINDS[type(kernel)]
-
-
-_KINDS: dict[type, str] = {
-    ContractKernel: "contract",
-    AxesKernel: "contract",
-    SortKernel: "sort",
-    CheckKernel: "check",
-    HostKernel: "host",
-}
-
-
-def _lines(nodes: Iterable[Node]) -> tuple[Location, ...]:
-    found = {node.location for node in nodes if node.location is not None}
-    return tuple(sorted(found, key=lambda place: (place.file, place.line)))
 
 
 # Printing -----------------------------------------------------------------------------------------
@@ -253,11 +201,3 @@ def _micro(seconds: float) -> str:
 
 def _cut(text: str) -> str:
     return text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…"
-
-
-def _listed(places: Iterable[Location], before: str = "") -> str:
-    """`train.py:24,26`, for each file."""
-    files: dict[str, list[str]] = {}
-    for place in places:
-        files.setdefault(os.path.basename(place.file), []).append(str(place.line))
-    return ", ".join(f"{before}{file}:{','.join(lines)}" for file, lines in files.items())

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import networkx
+
 import lucid
 import lucid.nn.functional as F
 from lucid import nn
@@ -68,6 +72,37 @@ def test_every_stage_of_the_graph_parses_back():
     assert "call Swish" in step.stages["trace"] and "call" not in step.stages["inline"]
     assert {"kernels", "buffers", "llvm"} <= set(step.stages)
     assert step.dump_llvm() == step.stages["llvm"] and step.dump_ir() == step.stages["trace"]
+
+
+def test_the_kernels_and_their_dependences_are_a_graph_of_networkx(tmp_path: Path) -> None:
+    step = trained()
+    graph = step.kernel_graph()
+    kinds = networkx.get_node_attributes(graph, "kind")
+    first = next(number for number, kind in kinds.items() if kind == "contract")
+    assert len(graph) == len(step.profile(lucid.ones(5, 4), lucid.zeros(5, 3), calls=1).rows)
+    assert all(before < after for before, after in graph.edges)
+    assert all(networkx.has_path(graph, first, n) for n in graph if graph.nodes[n]["ops"] == "sub")
+    assert {why for *_, why in graph.edges(data="dependence")} <= {"flow", "anti", "flow anti"}
+    assert graph.nodes[first]["label"].startswith("k0 contract: matmul, ")
+    networkx.write_graphml(graph, tmp_path / "step.graphml")
+    read = networkx.read_graphml(tmp_path / "step.graphml", node_type=int)
+    assert networkx.utils.edges_equal(read.edges(data=True), graph.edges(data=True))
+    assert networkx.utils.nodes_equal(read.nodes(data=True), graph.nodes(data=True))
+
+
+def test_the_new_state_waits_for_all_who_read_the_old_one() -> None:
+    weight = lucid.ones(64, 64, requires_grad=True)
+
+    @lucid.compile
+    def step(x):
+        y = x @ weight
+        weight.data.copy_(y.detach().exp())
+        return weight.sum(), (x @ weight.t()).sum()
+
+    step(lucid.ones(64, 64))
+    graph = step.kernel_graph()
+    copy = next(n for n, kind in graph.nodes(data="kind") if kind == "copy")
+    assert graph.edges[0, copy] == {"dependence": "flow anti", "buffers": "temp0 input1"}
 
 
 def test_what_a_line_assigns():

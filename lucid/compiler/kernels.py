@@ -1,0 +1,98 @@
+"""What the kernels of a native step are: their names, their sort, the user's lines behind them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from lucid.codegen.kernel import (
+    AxesKernel,
+    CheckKernel,
+    ContractKernel,
+    HostKernel,
+    Kernel,
+    LoopKernel,
+    SortKernel,
+)
+from lucid.codegen.schedule import Step
+from lucid.ir.graph import Node
+from lucid.ir.location import Location
+
+
+class Described(NamedTuple):
+    """A call of a kernel, or of Python.
+
+    Attributes:
+        name: of the native function, which kernels with the same code share; of a call of Python
+            the custom Function's, with ".backward" for its backward.
+        kind: "map", "reduce", "scan", "scatter", "contract", "sort", "check", "copy" or "host".
+        ops: what it computes, in order, each op once.
+        lines: the user's lines that it computes; `gradient_lines`: those whose gradients.
+    """
+
+    name: str
+    kind: str
+    ops: tuple[str, ...]
+    lines: tuple[Location, ...]
+    gradient_lines: tuple[Location, ...]
+
+
+def describe(steps: Sequence[Step]) -> Iterator[Described]:
+    """Say what each call of a native step is."""
+    names: dict[str, str] = {}
+    for step in steps:
+        if isinstance(step.kernel, HostKernel):
+            name = step.kernel.name
+        else:
+            name = names.setdefault(step.text, f"k{len(names)}")
+        ops = dict.fromkeys(n.op.name for n in step.nodes if n.op.kind not in ("view", "host"))
+        is_gradient = [node.gradient_of is not None for node in step.nodes]
+        yield Described(
+            name,
+            kind_of(step.kernel),
+            tuple(ops),
+            _lines(n for n, grad in zip(step.nodes, is_gradient, strict=True) if not grad),
+            _lines(n for n, grad in zip(step.nodes, is_gradient, strict=True) if grad),
+        )
+
+
+def kind_of(kernel: Kernel) -> str:
+    """What sort of loop a kernel is, in one word."""
+    if isinstance(kernel, LoopKernel):
+        ops = {inst.op for inst in kernel.insts}
+        if "write" in ops or "accumulate" in ops:
+            return "scatter"
+        if "scan" in ops:
+            return "scan"
+        if kernel.reduced:
+            return "reduce"
+        return "map" if ops - {"load", "store", "const", "index"} else "copy"
+    return _KINDS[type(kernel)]
+
+
+_KINDS: dict[type, str] = {
+    ContractKernel: "contract",
+    AxesKernel: "contract",
+    SortKernel: "sort",
+    CheckKernel: "check",
+    HostKernel: "host",
+}
+
+
+def _lines(nodes: Iterable[Node]) -> tuple[Location, ...]:
+    found = {node.location for node in nodes if node.location is not None}
+    return tuple(sorted(found, key=lambda place: (place.file, place.line)))
+
+
+def in_short(lines: Iterable[Location], gradient_lines: Iterable[Location]) -> str:
+    """Name lines as in `train.py:24,26, grad of train.py:24`."""
+    return ", ".join(filter(None, (_listed(lines), _listed(gradient_lines, "grad of "))))
+
+
+def _listed(places: Iterable[Location], before: str = "") -> str:
+    """`train.py:24,26`, for each file."""
+    files: dict[str, list[str]] = {}
+    for place in places:
+        files.setdefault(os.path.basename(place.file), []).append(str(place.line))
+    return ", ".join(f"{before}{file}:{','.join(lines)}" for file, lines in files.items())
