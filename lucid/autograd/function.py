@@ -280,6 +280,7 @@ class Function(metaclass=FunctionMeta):
     """
 
     generate_vmap_rule = False
+    is_host = False  # forward is known to leave lucid: a compiled step calls Python for it
     clear_saved_tensors_on_access = False  # they are read once, and dropped then
     boxed_grads_call = False  # backward gets one list that it may empty
 

@@ -91,7 +91,7 @@ class HostRecording:
             raise self.left
 
     def takes_forward(self, function: type[Function]) -> bool:
-        return bool(self._known) and code_of(function.forward) in self._known
+        return function.is_host or (bool(self._known) and code_of(function.forward) in self._known)
 
     def takes_backward(self, ctx: BackwardCFunction) -> bool:
         if ctx.host_forward is not None:

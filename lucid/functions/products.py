@@ -13,8 +13,9 @@ from lucid.functions.linalg import dot, matmul, outer, tensordot
 from lucid.functions.promotion import Number
 from lucid.functions.reduction import norm
 from lucid.functions.shape import reshaped, unsqueeze
+from lucid.functions.solving import Inverse
 from lucid.functions.tensors import Tensor
-from lucid.ir.errors import OptionError, ShapeError
+from lucid.ir.errors import ShapeError
 
 
 def kron(input: Tensor, other: Tensor) -> Tensor:
@@ -60,10 +61,10 @@ def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
 
 
 def matrix_power(input: Tensor, n: int) -> Tensor:
-    """Return the product of n copies of a square matrix, or of each in a batch; n >= 0."""
+    """Return the product of n copies of square matrices, of their inverses for a negative n."""
     x, power = tensor_of(input, "matrix_power"), integer(n, "matrix_power", "n")
     if power < 0:
-        raise OptionError("matrix_power: there is no inverse yet, so n must be >= 0")
+        return matrix_power(Inverse.apply(x), -power)
     if power == 0:
         return eye(x._type.shape[-1], dtype=x.dtype).expand(x._type.shape).clone()
     result: Tensor | None = None

@@ -18,6 +18,7 @@ from lucid.functions import (
     inplace,
     joining,
     linalg,
+    matrices,
     products,
     protocols,
     quantiles,
@@ -335,6 +336,18 @@ class Tensor(TensorCore):
     kron = products.kron
     matrix_power = products.matrix_power
     vdot = products.vdot
+    inverse = matrices.inverse
+    pinverse = matrices.pinverse
+    det = matrices.det
+    slogdet = matrices.slogdet
+    logdet = matrices.logdet
+    cholesky = matrices.cholesky
+    cholesky_solve = matrices.cholesky_solve
+    cholesky_inverse = matrices.cholesky_inverse
+    triangular_solve = matrices.triangular_solve
+    qr = matrices.qr
+    svd = matrices.svd
+    matrix_exp = matrices.matrix_exp
 
     # ------------------------------------------------------------------ indexing
 

@@ -1,0 +1,86 @@
+"""What calls NumPy's LAPACK: Functions that a compiled step runs as host calls.
+
+Their backwards are written with tensor operations and with each other, so gradients of every
+order exist, and in a compiled step all around the factorizations stays native.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from lucid.autograd.function import Function
+from lucid.functions.arguments import describe, tensor_of
+from lucid.functions.creation import from_numpy
+from lucid.functions.tensors import Tensor
+from lucid.ir.errors import DTypeError, LucidError, ShapeError
+
+
+class LinAlgError(LucidError):
+    """A matrix for which the result doesn't exist: singular, or not positive definite."""
+
+
+class Lapack(Function):
+    """A Function of batches of matrices whose forward runs NumPy."""
+
+    is_host = True
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls.vmap = staticmethod(_batched(cls))  # type: ignore[method-assign]
+
+
+def _batched(function: type[Lapack]) -> Callable[..., tuple[Any, Any]]:
+    """The vmap rule: examples become a leading batch axis, which NumPy's LAPACK takes anyway."""
+
+    def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Any, Any]:
+        moved = []
+        for value, dim in zip(args, in_dims, strict=True):
+            if not isinstance(value, Tensor):
+                moved.append(value)
+            elif dim is None:
+                moved.append(value.expand(info.batch_size, *value.shape))
+            else:
+                moved.append(value.movedim(dim, 0))
+        results = function.apply(*moved)
+        return results, (0,) * len(results) if isinstance(results, tuple) else 0
+
+    return vmap
+
+
+def call(name: str, function: Callable[..., Any], *tensors: Tensor) -> Any:
+    """Call NumPy on the tensors' data; tensors of what it returns.
+
+    Raises: `LinAlgError` where LAPACK does.
+    """
+    try:
+        found = function(*(tensor.detach().numpy() for tensor in tensors))
+    except np.linalg.LinAlgError as error:
+        kinds = ", ".join(str(tensor.type) for tensor in tensors)
+        raise LinAlgError(f"linalg.{name}: {error} (of {kinds})") from None
+    if isinstance(found, tuple):
+        return tuple(_tensor(array) for array in found)
+    return _tensor(found)
+
+
+def _tensor(array: Any) -> Tensor:
+    return from_numpy(np.array(array, order="C"))
+
+
+def matrices(value: Any, op: str, name: str = "A", *, square: bool = False) -> Tensor:
+    """Check that an argument is a batch of matrices of floats. Raises what fits."""
+    x = tensor_of(value, op, name)
+    if x.ndim < 2:
+        raise ShapeError(
+            f"{op}: The input tensor {name} must have at least 2 dimensions.{describe(x)}"
+        )
+    if square and x._type.shape[-1] != x._type.shape[-2]:
+        raise ShapeError(f"{op}: {name} must be batches of square matrices{describe(x)}")
+    if x._type.dtype.kind != "float":
+        raise DTypeError(
+            f"{op}: Expected a floating point tensor as input, got {x.dtype!r}\n"
+            "hint: convert it with .float()"
+        )
+    return x

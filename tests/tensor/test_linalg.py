@@ -1,0 +1,214 @@
+"""Factorizations, inverses and solutions: NumPy's numbers, derivatives, vmap, errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lucid
+from lucid import linalg as L
+from lucid.autograd import gradcheck, gradgradcheck
+
+Tensors = tuple[lucid.Tensor, ...]
+
+
+def matrix(*shape: int) -> np.ndarray:
+    return np.random.RandomState(sum(shape)).standard_normal(shape)
+
+
+def definite(a: Any) -> Any:
+    """A positive definite matrix, from any one."""
+    return a @ a.mT + 0.5 * lucid.eye(a.shape[-1], dtype=a.dtype)
+
+
+def signless(*parts: Any) -> Any:
+    """Factors whose columns' signs are LAPACK's choice, without them."""
+    return tuple(part.abs() for part in parts)
+
+
+def rebuilt(a: Any) -> Any:
+    u, s, vh = L.svd(a, False)
+    return u @ lucid.diag_embed(s) @ vh, s
+
+
+CASES: dict[str, tuple[Callable[..., Any], list[np.ndarray]]] = {
+    "inv": (L.inv, [matrix(2, 3, 3)]),
+    "det": (L.det, [matrix(2, 3, 3)]),
+    "slogdet": (lambda a: L.slogdet(a).logabsdet, [matrix(2, 3, 3)]),
+    "logdet": (lambda a: definite(a).logdet(), [matrix(3, 3)]),
+    "solve": (L.solve, [matrix(2, 3, 3), matrix(2, 3, 2)]),
+    "solve a vector": (L.solve, [matrix(3, 3), matrix(3)]),
+    "solve broadcast": (L.solve, [matrix(3, 3), matrix(2, 3, 1)]),
+    "solve from the right": (lambda a, b: L.solve(a, b, left=False), [matrix(3, 3), matrix(2, 3)]),
+    "upper": (lambda a, b: L.solve_triangular(a, b, upper=True), [matrix(3, 3), matrix(3, 2)]),
+    "unit lower": (
+        lambda a, b: L.solve_triangular(a, b, upper=False, left=False, unitriangular=True),
+        [matrix(3, 3), matrix(2, 3)],
+    ),
+    "cholesky": (lambda a: L.cholesky(definite(a)), [matrix(2, 3, 3)]),
+    "cholesky upper": (lambda a: L.cholesky(definite(a), upper=True), [matrix(3, 3)]),
+    "cholesky_solve": (
+        lambda a, b: lucid.cholesky_solve(b, L.cholesky(definite(a))),
+        [matrix(3, 3), matrix(3, 2)],
+    ),
+    "eigvalsh": (lambda a: L.eigvalsh(a + a.mT), [matrix(2, 3, 3)]),
+    "eigh": (lambda a: signless(L.eigh(a + a.mT).eigenvectors), [matrix(3, 3)]),
+    "svd": (lambda a: signless(*L.svd(a, False)), [matrix(2, 4, 3)]),
+    "svd of more columns": (rebuilt, [matrix(3, 5)]),
+    "svd full": (lambda a: L.svd(a).U[..., :3].abs(), [matrix(4, 3)]),
+    "qr": (lambda a: signless(*L.qr(a)), [matrix(2, 4, 3)]),
+    "qr of more columns": (lambda a: signless(*L.qr(a)), [matrix(3, 5)]),
+    "pinv": (L.pinv, [matrix(4, 3)]),
+    "pinv of more columns": (L.pinv, [matrix(2, 3, 5)]),
+    "lstsq": (lambda a, b: L.lstsq(a, b).solution, [matrix(5, 3), matrix(5, 2)]),
+    "matrix_exp": (L.matrix_exp, [matrix(2, 3, 3)]),
+    "nuclear norm": (lambda a: L.matrix_norm(a, "nuc"), [matrix(2, 4, 3)]),
+    "spectral norm": (lambda a: L.norm(a, 2), [matrix(4, 3)]),
+    "matrix_power": (lambda a: L.matrix_power(a, -2), [matrix(3, 3)]),
+    "cond": (L.cond, [matrix(3, 3)]),
+    "tensorinv": (L.tensorinv, [matrix(2, 3, 6)]),
+    "tensorsolve": (L.tensorsolve, [matrix(2, 3, 6), matrix(2, 3)]),
+    "vander": (lucid.vander, [matrix(4)]),
+}
+
+
+def leaves(name: str) -> Tensors:
+    return tuple(lucid.tensor(array, requires_grad=True) for array in CASES[name][1])
+
+
+def tensors(result: Any) -> Tensors:
+    return result if isinstance(result, tuple) else (result,)
+
+
+def assert_close(found: Any, expected: Any) -> None:
+    for one, other in zip(tensors(found), tensors(expected), strict=True):
+        np.testing.assert_allclose(
+            one.detach().numpy(), other.detach().numpy(), rtol=1e-9, atol=1e-11
+        )
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_derivatives_of_both_orders_are_the_numeric_ones(name: str) -> None:
+    function, _ = CASES[name]
+    gradcheck(function, leaves(name), check_forward_ad=True)
+    gradgradcheck(function, leaves(name))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_compiled_equals_eager_with_its_gradients(name: str) -> None:
+    function, _ = CASES[name]
+
+    def step(*xs: lucid.Tensor) -> Any:
+        results = tensors(function(*xs))
+        loss = sum((result**3).sum() for result in results)
+        return (*results, *lucid.autograd.grad(loss, xs))
+
+    assert_close(lucid.compile(step)(*leaves(name)), step(*leaves(name)))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_vmap_runs_all_examples(name: str) -> None:
+    function, arrays = CASES[name]
+    stacked = [lucid.tensor(np.stack([a, 2 * a, a + 1])) for a in arrays]
+    found = tensors(lucid.vmap(function)(*stacked))
+    assert_close(tuple(x[2] for x in found), function(*(x[2] for x in stacked)))
+
+
+A = matrix(4, 3)
+S = matrix(3, 3)
+AGAINST_NUMPY: list[tuple[Callable[[Any], Any], Any]] = [
+    (lambda t: L.inv(t[1]), np.linalg.inv(S)),
+    (lambda t: t[1].inverse(), np.linalg.inv(S)),
+    (lambda t: t[1].det(), np.linalg.det(S)),
+    (lambda t: L.slogdet(t[1])[0], np.linalg.slogdet(S)[0]),
+    (lambda t: lucid.pinverse(t[0]), np.linalg.pinv(A)),
+    (lambda t: L.svdvals(t[0]), np.linalg.svd(A, compute_uv=False)),
+    (lambda t: L.matrix_rank(t[0]), np.array(3)),
+    (lambda t: L.matrix_rank(t[0] @ t[0].mT), np.array(3)),
+    (lambda t: L.cond(t[0]), np.linalg.cond(A)),
+    (lambda t: L.cond(t[1], 1), np.linalg.cond(S, 1)),
+    (lambda t: L.matrix_norm(t[0], -2), np.linalg.norm(A, -2)),
+    (lambda t: L.matrix_norm(t[0], "nuc", keepdim=True), [[np.linalg.norm(A, "nuc")]]),
+    (lambda t: lucid.svd(t[0])[2].abs(), np.abs(np.linalg.svd(A, False)[2].T)),
+    (lambda t: L.qr(t[0], "complete")[0].shape[1], 4),
+    (lambda t: L.eigh(t[1], UPLO="U")[0], np.linalg.eigvalsh(S, "U")),
+    (lambda t: lucid.vander(t[1][0], 4), np.vander(S[0], 4)),
+    (lambda t: L.lstsq(t[0], t[0][:, 0]).solution, [1.0, 0.0, 0.0]),
+    (lambda t: lucid.cholesky_inverse(L.cholesky(definite(t[1]))) @ definite(t[1]), np.eye(3)),
+    (lambda t: lucid.triangular_solve(t[0][:3], t[1], transpose=True)[0],
+     np.linalg.solve(np.triu(S).T, A[:3])),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("function", "expected"), AGAINST_NUMPY)
+def test_results_are_numpys(function: Callable[[Any], Any], expected: Any) -> None:
+    found = function((lucid.tensor(A), lucid.tensor(S)))
+    found = found.numpy() if isinstance(found, lucid.Tensor) else found
+    np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-10)
+
+
+def test_the_gradient_of_a_singular_matrix_s_determinant_are_its_cofactors() -> None:
+    a = lucid.tensor([[1.0, 2.0], [2.0, 4.0]], dtype=lucid.float64, requires_grad=True)
+    L.det(a).backward()
+    assert a.grad is not None
+    np.testing.assert_allclose(a.grad.numpy(), [[4.0, -2.0], [-2.0, 1.0]], atol=1e-12)
+
+
+def test_float32_stays_float32() -> None:
+    a = lucid.tensor(S, dtype=lucid.float32)
+    assert L.inv(a).dtype is lucid.float32
+    assert L.matrix_exp(a).dtype is lucid.float32
+    assert all(part.dtype is lucid.float32 for part in L.svd(a))
+
+
+def test_cholesky_ex_says_where_there_is_none() -> None:
+    both = lucid.stack([lucid.eye(2), -lucid.eye(2)])
+    factor, info = L.cholesky_ex(both)
+    assert info.tolist() == [0, 1]
+    assert factor[0].tolist() == [[1.0, 0.0], [0.0, 1.0]]
+    assert factor[1].isnan().all()
+
+
+def test_a_matrix_without_a_result_raises_in_both_modes() -> None:
+    bad = lucid.tensor([[1.0, 2.0], [2.0, 1.0]])
+    for cholesky in (L.cholesky, lucid.compile(lambda a: L.cholesky(a))):
+        with pytest.raises(L.LinAlgError, match="cholesky: Matrix is not positive definite"):
+            cholesky(bad)
+    with pytest.raises(RuntimeError, match=r"linalg.inv: Singular matrix \(of f32\[2,2\]\)"):
+        L.inv(lucid.zeros(2, 2))
+
+
+def test_a_failed_factorization_leaves_the_state_of_a_compiled_step() -> None:
+    weight = lucid.eye(2).requires_grad_()
+
+    @lucid.compile
+    def step(a: lucid.Tensor) -> lucid.Tensor:
+        with lucid.no_grad():
+            weight.add_(1.0)
+        return L.cholesky(a) @ weight
+
+    step(lucid.eye(2))
+    before = weight.tolist()
+    with pytest.raises(L.LinAlgError):
+        step(-lucid.eye(2))
+    assert weight.tolist() == before
+
+
+WRONG: list[tuple[Callable[[], Any], type[Exception], str]] = [
+    (lambda: L.inv([[1.0]]), TypeError, "linalg.inv: A must be a Tensor, not list"),
+    (lambda: L.inv(lucid.ones(3)), ValueError, "must have at least 2 dimensions"),
+    (lambda: L.det(lucid.ones(2, 3)), ValueError, "must be batches of square matrices"),
+    (lambda: L.inv(lucid.ones(2, 2).long()), TypeError, "hint: convert it with .float()"),
+    (lambda: L.solve(lucid.eye(2), lucid.ones(3, 1)), ValueError, "Incompatible shapes of A and B"),
+    (lambda: L.solve(lucid.eye(2), lucid.ones(2).double()), TypeError, "must have the same dtype"),
+    (lambda: L.qr(lucid.eye(2), "full"), ValueError, "mode is 'reduced', 'complete' or 'r'"),
+]
+
+
+@pytest.mark.parametrize(("function", "error", "message"), WRONG)
+def test_what_is_refused(function: Callable[[], Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        function()
