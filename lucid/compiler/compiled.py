@@ -26,6 +26,7 @@ from lucid.tensor.core import of_array
 if TYPE_CHECKING:
     import networkx
 
+    from lucid.compiler.checking import Check
     from lucid.compiler.profiling import Profile
     from lucid.compiler.program import Program
 
@@ -223,15 +224,32 @@ class Compiled:
         """
         from lucid.compiler.profiling import profile
 
-        name = _name_of(self.__wrapped__)
-        if self._mode == "eager" or context.recorder is not None or _eager_is_needed():
-            raise LucidError(f"profile: {name} runs op by op here, so nothing is native")
+        self._refuse_eager("profile")
         return profile(
-            name,
+            _name_of(self.__wrapped__),
             lambda: self(*args, **kwargs),
             lambda: self._latest_program().executable,
             calls,
         )
+
+    def check(self, *args: Any, **kwargs: Any) -> Check:
+        """Call the step twice, and compare what it did with the NumPy meaning of its ops.
+
+        The calls are real ones: they train. `agrees` says the result, `print` shows the largest
+        differences, and `culprit` which stage of the compiler brought them in. A custom Function
+        that leaves lucid, for SciPy say, is called once more for the comparison.
+
+        Raises: what a call raises, and `LucidError` where nothing runs natively.
+        """
+        from lucid.compiler.checking import check
+
+        self._refuse_eager("check")
+        return check(lambda: self(*args, **kwargs), self._latest_program)
+
+    def _refuse_eager(self, method: str) -> None:
+        if self._mode == "eager" or context.recorder is not None or _eager_is_needed():
+            name = _name_of(self.__wrapped__)
+            raise LucidError(f"{method}: {name} runs op by op here, so nothing is native")
 
     def kernel_graph(self) -> networkx.DiGraph[int]:
         """The native step of the program used last, as a networkx graph.

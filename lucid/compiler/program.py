@@ -52,6 +52,7 @@ class Program:
         description: the call that it was traced for, in the user's words.
         stages: text of each stage of the compiler, by name, in order: first the graph as recorded,
             with custom Functions as regions of their own.
+        graphs: the ones that can be interpreted, by the name of their stage.
         executable: the native program.
         compile_seconds: tracing and compiling together.
         used_inputs: state, and numbers of arguments, that the step computes with.
@@ -88,12 +89,13 @@ class Program:
         inline_calls(graph)
         optimize(graph)
         executable = compile_graph(graph, strides=strides)
-        graphs = {
+        self.graphs = {"trace": recorded, "optimize": graph}
+        texts = {
             "trace": lambda: str(recorded),
             "inline": lambda: _inlined_text(recorded),
             "optimize": lambda: str(graph),
         }
-        self.stages = Stages(graphs).then(executable.stages)
+        self.stages = Stages(texts).then(executable.stages)
         return executable
 
     def _take_guards(self, trace: Trace) -> None:

@@ -28,6 +28,7 @@ from lucid.runtime.reuse import Reusable
 from lucid.runtime.stages import Stages
 from lucid.runtime.threads import pool
 from lucid.runtime.timed import TimedStep
+from lucid.runtime.watched import WatchedStep
 
 # Releasing and taking back the interpreter's lock takes 30 ns, and others may take it meanwhile.
 SHORT_SECONDS = 20e-6
@@ -66,7 +67,7 @@ class Executable:
         self._step: Callable[[int], int] = native(library.addresses[STEP])
         self._is_shared = emitted.shared > 0
         self._free: list[Context] = []
-        self._timing = threading.RLock()
+        self._replacing = threading.RLock()
         self.compile_seconds = compile_seconds
         self.kernel_count = emitted.calls
         self.function_count = emitted.kernels
@@ -96,9 +97,20 @@ class Executable:
     @contextmanager
     def timed(self) -> Iterator[TimedStep]:
         """In the block this thread's calls note how long each kernel takes."""
-        with self._timing:
+        with self._replacing:
             plain = self._step
             self._step = step = TimedStep(self._program, self._target, plain, self._kind)
+            try:
+                yield step
+            finally:
+                self._step = plain
+
+    @contextmanager
+    def watched(self) -> Iterator[WatchedStep]:
+        """In the block what this thread's calls get and make is kept."""
+        with self._replacing:
+            plain = self._step
+            self._step = step = WatchedStep(self._program, self._expected, plain)
             try:
                 yield step
             finally:

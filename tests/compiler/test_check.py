@@ -1,0 +1,98 @@
+"""`step.check` compares a native step with the NumPy meaning of its ops, and finds what is off."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import lucid
+import lucid.nn.functional as F
+from lucid import nn
+from lucid.autograd import Function
+from lucid.codegen import lowering
+
+
+def training_step():
+    model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Dropout(0.5), nn.Linear(8, 3))
+    opt = lucid.optim.Adam(model.parameters(), lr=1e-2)
+
+    @lucid.compile
+    def step(x, y):
+        opt.zero_grad()
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        opt.step()
+        return loss
+
+    return step, model, (lucid.randn(5, 6), lucid.tensor([0, 1, 2, 1, 0]))
+
+
+def test_a_training_step_agrees_with_numpy_and_its_two_calls_train() -> None:
+    lucid.manual_seed(0)
+    step, model, batch = training_step()
+    found = step.check(*batch)
+    assert found.agrees and not found.culprit and step.stats.traces == 1
+    names = [row.name for row in found.rows]
+    assert names[0] == "%loss" and "%model_0_weight after the step" in names
+    assert str(found).startswith(f"{len(names)} results agree with NumPy; the largest")
+
+    lucid.manual_seed(0)
+    same, other, batch = training_step()
+    for _ in range(2):
+        same(*batch)
+    for p, q in zip(model.parameters(), other.parameters(), strict=True):
+        assert np.array_equal(p.detach().numpy(), q.detach().numpy())
+
+
+def test_a_wrong_kernel_is_found_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LUCID_CACHE", "0")
+    monkeypatch.setitem(lowering.RULES, "tanh", lowering.RULES["sin"])
+    found = lucid.compile(lambda x: x.tanh()).check(lucid.tensor([0.5, 2.0]))
+    assert not found.agrees and found.culprit == "kernels without fusion"
+    assert str(found).splitlines()[0] == (
+        "1 of 1 results differ from NumPy, since kernels without fusion; "
+        "the largest differences, relative:"
+    )
+    assert str(found).endswith("  differs")
+
+
+@pytest.mark.parametrize("strides", ["plain", "transposed", "reversed", "empty", "scalar"])
+def test_inputs_of_any_strides_are_read_as_the_step_reads_them(strides: str) -> None:
+    base = np.arange(24.0).reshape(4, 6)
+    array = {
+        "plain": base,
+        "transposed": base.T,
+        "reversed": base[::-1, ::-2],
+        "empty": base[:0],
+        "scalar": np.array(3.0),
+    }[strides]
+    assert lucid.compile(lambda x: (x.sin() + 1).cos()).check(lucid.from_numpy(array)).agrees
+
+
+def test_nan_infinities_integers_and_bools_are_compared_exactly() -> None:
+    step = lucid.compile(lambda x: (x.log(), 1 / x, x > 0, x.to(lucid.int64)))
+    found = step.check(lucid.tensor([-1.0, 0.0, 2.0]))
+    assert found.agrees and [row.tolerance for row in found.rows] == [1e-4, 1e-4, 0.0, 0.0]
+
+
+def test_live_numbers_and_calls_of_python_are_checked_too() -> None:
+    class Host(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return lucid.from_numpy(np.sort(x.numpy()))
+
+        @staticmethod
+        def backward(ctx, g):
+            return g
+
+    step = lucid.compile(lambda x, scale: Host.apply(x * scale).sum())
+    assert step.check(lucid.tensor([3.0, 1.0, 2.0]), 0.5).agrees
+    assert step.check(lucid.tensor([3.0, 1.0, 2.0]), 0.25).agrees and step.stats.traces == 1
+
+
+def test_what_does_not_run_natively_cannot_be_checked() -> None:
+    step = lucid.compile(lambda x: x + 1, mode="eager")
+    step.__wrapped__.__name__ = "step"
+    with pytest.raises(lucid.LucidError) as error:
+        step.check(lucid.ones(3))
+    assert str(error.value) == "check: step runs op by op here, so nothing is native"
