@@ -32,10 +32,10 @@ from lucid.codegen.target import ELEMENT_BYTES, Target
 from lucid.codegen.timing import axes_seconds, contract_seconds, loop_seconds
 from lucid.ir.types import DType
 
-# Handing work over takes less than a microsecond, but what one processor wrote comes to another at
-# some 40 GB/s, and both must have time.
-WORTH_SECONDS = 15e-6
-PART_SECONDS = 8e-6
+# Handing work over takes half a microsecond, and what one processor wrote comes to another at some
+# 40 GB/s. A few parts are enough to even out that one thread begins late; more of them cost claims.
+WORTH_SECONDS = 6e-6
+SHORT_PART_SECONDS, PART_SECONDS = 3e-6, 8e-6
 LEAST_PARTS, MOST_PARTS = 4, 64
 # Large products stream their operands for each part: parts of them should not be small.
 PRODUCT_PART_SECONDS = 150e-6
@@ -67,7 +67,8 @@ def wanted_parts(seconds: float, part_seconds: float = PART_SECONDS) -> int:
     """How many parts work of this length should have; 1 if it should stay whole."""
     if seconds < WORTH_SECONDS:
         return 1
-    return min(MOST_PARTS, max(LEAST_PARTS, round(seconds / part_seconds)))
+    few = min(LEAST_PARTS, max(2, int(seconds / SHORT_PART_SECONDS)))
+    return min(MOST_PARTS, max(few, round(seconds / part_seconds)))
 
 
 # Loops ----------------------------------------------------------------------------------------

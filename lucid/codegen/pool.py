@@ -6,7 +6,8 @@ The state is one block of memory, a cache line or two for each thing that is wri
     8    function of the region, void (frame, chunk);  16  its frame
     128  chunks that are done
     256  1 while a region runs;  264  worker threads;  272  for how many microseconds the caller
-         shall run regions alone;  280  for how many it will be after the next stall
+         shall run regions alone;  280  for how many it will be after the next stall;  288  the
+         processor on which it last woke a worker
     384  1 when the workers shall leave
     512  for each worker, 128 bytes apart: 1 while it is parked, and its lock
 
@@ -18,6 +19,8 @@ harm. Workers spin for a while after a region, then park in a lock of CPython, w
 
 A caller that waits for a chunk much longer than the chunk can take has lost a worker to another
 process: a stall. It then runs regions alone for a while, the longer the more often that happens.
+Schedulers wake a thread where it was woken from, and may leave two busy threads there for seconds
+while other processors are idle. So, on Linux, a worker that wakes on its caller's processor leaves.
 """
 
 from __future__ import annotations
@@ -46,12 +49,14 @@ def pool_text(target: Target) -> str:
     `time` microseconds. `lucid_work(pool, number, spins)` is the life of a
     worker, `lucid_wake(pool)` wakes the parked ones.
     """
+    linux = "linux" in target.triple
     arm = target.triple.startswith(("aarch64", "arm64"))
     hint = "llvm.aarch64.hint(i32 1)" if arm else "llvm.x86.sse2.pause()"
     declared = "llvm.aarch64.hint(i32)" if arm else "llvm.x86.sse2.pause()"
     text = _TEXT.replace("PAUSE", f"call void @{hint}")
     text = text.replace("MOST_ALONE", str(MOST_ALONE)).replace("LEAST_ALONE", str(LEAST_ALONE))
-    return f'target triple = "{target.triple}"\ndeclare void @{declared}\n{text}'
+    place = _PLACE_ON_LINUX if linux else _NO_PLACE
+    return f'target triple = "{target.triple}"\ndeclare void @{declared}\n{text}{place}'
 
 
 _TEXT = """
@@ -117,6 +122,7 @@ try:
   %won = extractvalue {i64, i1} %swap, 1
   br i1 %won, label %release, label %next
 release:
+  call void @note_place(ptr %pool)
   %pl = getelementptr i8, ptr %pp, i64 8
   %lock = load ptr, ptr %pl, align 8
   call void @PyThread_release_lock(ptr %lock)
@@ -271,7 +277,60 @@ unpark:
   br i1 %mine, label %top, label %block
 block:
   %got = call i32 @PyThread_acquire_lock(ptr %lock, i32 1)
+  call void @leave_callers_place(ptr %pool)
   br label %top
+out:
+  ret void
+}
+"""
+
+_NO_PLACE = """
+define internal void @note_place(ptr %pool) nounwind { ret void }
+define internal void @leave_callers_place(ptr %pool) nounwind { ret void }
+"""
+
+_PLACE_ON_LINUX = """
+declare i32 @sched_getcpu()
+declare i32 @sched_getaffinity(i32, i64, ptr)
+declare i32 @sched_setaffinity(i32, i64, ptr)
+
+define internal void @note_place(ptr %pool) nounwind {
+  %pc = getelementptr i8, ptr %pool, i64 288
+  %cpu = call i32 @sched_getcpu()
+  store atomic i32 %cpu, ptr %pc monotonic, align 8
+  ret void
+}
+
+define internal void @leave_callers_place(ptr %pool) nounwind {
+entry:
+  %all = alloca [16 x i64], align 8
+  %others = alloca [16 x i64], align 8
+  %pc = getelementptr i8, ptr %pool, i64 288
+  %callers = load atomic i32, ptr %pc monotonic, align 8
+  %own = call i32 @sched_getcpu()
+  %same = icmp eq i32 %own, %callers
+  %known = icmp ult i32 %own, 1024
+  %leaves = and i1 %same, %known
+  br i1 %leaves, label %look, label %out
+look:
+  %failed = call i32 @sched_getaffinity(i32 0, i64 128, ptr %all)
+  %ok = icmp eq i32 %failed, 0
+  br i1 %ok, label %move, label %out
+move:
+  %set = load [16 x i64], ptr %all, align 8
+  store [16 x i64] %set, ptr %others, align 8
+  %word = lshr i32 %own, 6
+  %place = getelementptr i64, ptr %others, i32 %word
+  %bits = load i64, ptr %place, align 8
+  %low = and i32 %own, 63
+  %shift = zext i32 %low to i64
+  %bit = shl i64 1, %shift
+  %mask = xor i64 %bit, -1
+  %left = and i64 %bits, %mask
+  store i64 %left, ptr %place, align 8
+  %r1 = call i32 @sched_setaffinity(i32 0, i64 128, ptr %others)
+  %r2 = call i32 @sched_setaffinity(i32 0, i64 128, ptr %all)
+  br label %out
 out:
   ret void
 }

@@ -136,13 +136,16 @@ class Pool:
 
 
 def _imports() -> dict[str, int]:
-    """What the pool calls: locks of the interpreter, and offering the processor to others."""
+    """What the pool calls: locks of the interpreter, and the scheduler."""
     names = ("PyThread_acquire_lock", "PyThread_release_lock")
     found = {name: _address(getattr(ctypes.pythonapi, name)) for name in names}
     if sys.platform == "win32":
         found["lucid_yield"] = _address(ctypes.WinDLL("kernel32").SwitchToThread)
     else:
         found["lucid_yield"] = _address(ctypes.CDLL(None).sched_yield)
+    if sys.platform == "linux":
+        for name in ("sched_getcpu", "sched_getaffinity", "sched_setaffinity"):
+            found[name] = _address(getattr(ctypes.CDLL(None), name))
     return found
 
 

@@ -260,6 +260,39 @@ def test_parked_workers_come_back(busy_step: tuple[Executable, list[np.ndarray],
         wait_until_parked(0)
 
 
+@pytest.fixture
+def affinity() -> Iterator[Callable[[int, set[int]], None]]:
+    """Sets where a thread may run; that of the calling thread is restored."""
+    before = os.sched_getaffinity(0)
+    yield os.sched_setaffinity
+    os.sched_setaffinity(0, before)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="affinity is Linux's")
+@pytest.mark.parametrize("everywhere", [True, False])
+def test_a_worker_keeps_its_processors(
+    busy_step: tuple[Executable, list[np.ndarray], bytes],
+    affinity: Callable[[int, set[int]], None],
+    everywhere: bool,
+) -> None:
+    """It leaves its caller's processor only if it may run on another one, and may come back."""
+    executable, inputs, want = busy_step
+    set_num_threads(2)
+    executable.call(inputs)
+    wait_until_parked(0)
+    allowed = os.sched_getaffinity(0)
+    first = min(allowed)
+    worker = next(t.native_id for t in threading.enumerate() if t.name == "lucid-1")
+    assert worker is not None
+    own = allowed if everywhere else {first}
+    affinity(0, {first})
+    affinity(worker, own)
+    for _ in range(20):
+        assert executable.call(inputs)[0].tobytes() == want
+        wait_until_parked(0)
+        assert os.sched_getaffinity(worker) == own
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 def test_a_forked_child_has_a_pool_of_its_own(
     busy_step: tuple[Executable, list[np.ndarray], bytes],
