@@ -30,14 +30,13 @@ from lucid.autograd.saved import copy_of, with_history
 from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, LucidError, OptionError, ShapeError
 from lucid.ir.types import TensorType
+from lucid.tensor import claims
 from lucid.tensor.context import context
 from lucid.tensor.size import Size
 
 if TYPE_CHECKING:
     from lucid.tensor.core import TensorCore
     from lucid.tensor.tensor import Tensor
-
-_accumulation = threading.Lock()
 
 
 class BackwardRun:
@@ -217,7 +216,9 @@ def accumulate(variable: TensorCore, gradient: TensorCore) -> None:
     """Add to `variable.grad`, in place when there is one; a first one gets memory of its own."""
     from lucid.tensor.writing import write_
 
-    with _accumulation:
+    with claims.lock:
+        if claims.held and context.recorder is None:
+            claims.wait_for(frozenset((id(variable),)))
         present = variable.grad
         if present is None:
             variable.grad = own_copy(gradient)

@@ -59,6 +59,7 @@ class GradUse:
         position: an argument's number among the tensor arguments; -1 for other leaves.
         original: what it was before the trace; None once that is over.
         found: what it looked like before the trace.
+        now: what it is in the trace by now; None once that is over.
         was_read: whether it was read before it was set: then the step depends on what it finds.
         was_set: whether it was set.
         name: the user's expression for the leaf; empty when unknown.
@@ -68,6 +69,7 @@ class GradUse:
     position: int
     original: TensorCore | None
     found: Any
+    now: TensorCore | None
     was_read: bool = False
     was_set: bool = False
     name: str = ""

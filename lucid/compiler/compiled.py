@@ -7,7 +7,6 @@ import inspect
 import logging
 import os
 import sys
-import threading
 import types
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -20,6 +19,7 @@ from lucid.compiler.plain import LONG_WAY
 from lucid.compiler.signature import Call, changes, describe
 from lucid.compiler.stance import eager_is_forced
 from lucid.ir.errors import ArgumentError, EagerOnlyError, LucidError, OptionError
+from lucid.tensor.claims import Claim
 from lucid.tensor.context import context
 from lucid.tensor.core import of_array
 
@@ -34,6 +34,7 @@ logger = logging.getLogger("lucid.retrace")
 MODES = ("native", "eager")
 MANY = 8  # traces of one function: a warning says why it was traced again
 LIMIT = 128  # programs of one function; the oldest is forgotten
+TRACING = 0  # what a trace claims: one thread traces at a time
 
 
 @dataclass
@@ -75,7 +76,6 @@ class Compiled:
         self._programs: dict[Any, list[Program]] = {}
         self._order: deque[tuple[Any, list[Program]]] = deque()
         self._latest: Program | None = None
-        self._lock = threading.RLock()
         self.stats = Stats()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -88,20 +88,28 @@ class Compiled:
         if self._mode == "eager" or context.recorder is not None or _eager_is_needed():
             return self.__wrapped__(*_as_tensors(args), **_as_tensors(kwargs))
         if latest is not None and not kwargs and latest.accepts(args):
-            call = Call.of_tensors(args)
-            if latest.failed_guard(call) is None:
+            result = latest.attempt(Call.of_tensors(args), args, kwargs)
+            if result is not LONG_WAY:
                 self.stats.calls += 1
-                return latest.run_plain(call)
-        call = Call(args, kwargs)
+                return result
         try:
-            program = self._program(call, args, kwargs)
+            return self._call(args, kwargs)
         except EagerOnlyError as reason:
             self.stats.eager_reasons.append(str(reason))
             logger.warning("%s: this call runs op by op: %s", _name_of(self.__wrapped__), reason)
             return self.__wrapped__(*_as_tensors(args), **_as_tensors(kwargs))
-        self._latest = program
-        self.stats.calls += 1
-        return program.run(call, args, kwargs)
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a program that fits, tracing one if there is none."""
+        call = Call(args, kwargs)
+        while True:
+            program = self._program(call, args, kwargs)
+            attempt = program.attempt if program.is_claiming else program.run
+            result = attempt(call, args, kwargs)
+            if result is not LONG_WAY:  # as it is when another thread changed what guards look at
+                self._latest = program
+                self.stats.calls += 1
+                return result
 
     def prepare(self, args: tuple[Any, ...]) -> tuple[Call, Program]:
         """The call's signature and program, also where eager is asked for."""
@@ -141,20 +149,30 @@ class Compiled:
         return f"<compiled {self.__wrapped__!r}>"
 
     def _program(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Program:
-        with self._lock:
-            programs = self._programs.setdefault(call.key, [])
-            reason = None
-            for program in reversed(programs):
-                failure = program.failed_guard(call)
-                if failure is None:
-                    return program
-                reason = reason or failure
-            program = self._trace(call, args, kwargs, reason)
+        program, _ = self._fitting(call)
+        if program is not None:
+            return program
+        with Claim(frozenset((id(self), TRACING))) as claim:
+            program, reason = self._fitting(call)  # another thread may have traced it meanwhile
+            if program is not None:
+                return program
+            program = self._trace(call, args, kwargs, reason, claim)
             if not kwargs:
                 program.take_plain(call, args)
+            programs = self._programs.setdefault(call.key, [])
             programs.append(program)
             self._forget_oldest(call.key, programs)
             return program
+
+    def _fitting(self, call: Call) -> tuple[Program | None, str | None]:
+        """The program for a call; or None, and the guard that failed for the latest one."""
+        reason = None
+        for program in reversed(self._programs.get(call.key, [])):
+            failure = program.failed_guard(call)
+            if failure is None:
+                return program, None
+            reason = reason or failure
+        return None, reason
 
     def _forget_oldest(self, key: Any, programs: list[Program]) -> None:
         """Keep the number of programs bounded; say so when there are many."""
@@ -173,7 +191,12 @@ class Compiled:
                 self._programs.pop(oldest, None)
 
     def _trace(
-        self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], reason: str | None
+        self,
+        call: Call,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        reason: str | None,
+        claim: Claim,
     ) -> Program:
         from lucid.compiler.program import Program
         from lucid.compiler.trace import trace
@@ -185,6 +208,7 @@ class Compiled:
             if "retrace" in os.environ.get("LUCID_LOG", "").split(","):
                 sys.stderr.write(f"lucid: retrace of {_name_of(self.__wrapped__)}: {reason}\n")
         recorded = trace(self.__wrapped__, call, args, kwargs)
+        claim.give_up(TRACING)
         try:
             program = Program(recorded, description, call.objects, self._is_pure)
         except BaseException:

@@ -80,8 +80,8 @@ class Finisher:
         self._find_differentiable(leaves, function)
         for use in recorder.grads.values():
             assert use.leaf is not None
-            if use.was_set and use.leaf._grad is not use.original:
-                grad = use.leaf._grad
+            if use.was_set and use.now is not use.original:
+                grad = use.now
                 self.grads.append(GradOutcome(use, None if grad is None else self._outcome(grad)))
         for storage, cell in recorder.cells.items():
             if cell.is_written:

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from lucid.compiler.outcomes import FromProgram, NewLeaf, Outcome, PartOfProgram, View
 from lucid.runtime.executable import Executable
+from lucid.tensor.claims import lock
 from lucid.tensor.core import TensorCore
-from lucid.tensor.promises import Batch, Promise, lock
+from lucid.tensor.promises import Batch, Promise
 
 LeafGrad = tuple[TensorCore, Outcome | None]
 KEPT_BYTES = 1 << 22  # more than this isn't kept for a later call: others can have the memory

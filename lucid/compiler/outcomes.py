@@ -27,15 +27,17 @@ class Run:
         outputs: what the native step returned.
         roots: the tensors that own the outputs, once there are any.
         done: outcomes that are made, by identity: what was one object while tracing stays one.
+        outer: arguments with a history, and the gradients that are to go on into it.
     """
 
-    __slots__ = ("call", "done", "outputs", "roots")
+    __slots__ = ("call", "done", "outer", "outputs", "roots")
 
     def __init__(self, call: Call, count: int) -> None:
         self.call = call
         self.outputs: Sequence[np.ndarray] = ()
         self.roots: list[Tensor | None] = [None] * count
         self.done: dict[Outcome, Any] = {}
+        self.outer: list[tuple[TensorCore, TensorCore]] = []
 
 
 class Outcome:
@@ -117,7 +119,7 @@ class FromProgram(Outcome):
         storage.array = array
         root = _new(storage, self.type, array, ())
         if self.version:
-            root._counter.value = self.version
+            root._counter.now = self.version
         return root
 
 

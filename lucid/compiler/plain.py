@@ -16,6 +16,7 @@ from lucid.compiler.tree import map_tree
 from lucid.compiler.watches import Guard
 from lucid.ir.types import Shape, TensorType
 from lucid.runtime.executable import Executable
+from lucid.tensor.claims import Keys, Unlocked, held, lock, wait_for
 from lucid.tensor.core import TensorCore
 from lucid.tensor.storage import Storage, VersionCounter
 from lucid.tensor.tensor import Tensor
@@ -39,7 +40,8 @@ class PlainCalls:
             is; None for one that isn't used.
         state: memory that no argument may be on.
         readers: live numbers, by the number of their input.
-        counters: version counters, or numbers of arguments, and how far they move.
+        counters: version counters, and how far they move.
+        claims: the state that the step writes.
     """
 
     executable: Executable
@@ -53,9 +55,18 @@ class PlainCalls:
     counters: list[tuple[VersionCounter, int]]
     result: Any
     output_count: int
+    claims: Keys
 
     def call(self, args: Sequence[Any]) -> Any:
         """The result, or `LONG_WAY`: then nothing has happened yet."""
+        if not self.claims:
+            return self._call(args)
+        with lock:
+            if held:
+                wait_for(self.claims)
+            return self._call(args)
+
+    def _call(self, args: Sequence[Any]) -> Any:
         storages = {tensor._storage for tensor in args if tensor.__class__ is Tensor}
         if len(args) != len(self.arguments) or len(storages) != len(args):
             return LONG_WAY
@@ -107,14 +118,17 @@ class PlainCalls:
 
     def _run(self, native: Any, args: Sequence[TensorCore]) -> Any:
         gradients = self.gradients
-        if gradients.are_promised:
-            batch = gradients.begin()
-            outputs = self.executable.run(native, batch.outputs)
-            gradients.leave(batch)
+        batch = gradients.begin() if gradients.are_promised else None
+        memory = None if batch is None else batch.outputs
+        if self.claims and not self.executable.is_short:
+            with Unlocked(self.claims):
+                outputs = self.executable.run(native, memory)
         else:
-            outputs = self.executable.run(native, None)
+            outputs = self.executable.run(native, memory)
+        if batch is not None:
+            gradients.leave(batch)
         for counter, delta in self.counters:
-            counter.value += delta
+            counter.now += delta
         if type(self.result) is FromProgram and not gradients.others:
             return self.result.with_history(self.result.on(outputs[self.result.slot]))
         return self._outcomes(outputs, args)

@@ -12,6 +12,7 @@ from lucid.autograd.node import AccumulateGrad, iterate_graph
 from lucid.autograd.outputs import reaches_freed
 from lucid.autograd.saved import FREED
 from lucid.compiler.cells import Cell, GradUse, look_of
+from lucid.compiler.environment import owner_of
 from lucid.compiler.gradients import Gradients
 from lucid.compiler.names import name_values
 from lucid.compiler.outcomes import (
@@ -39,6 +40,7 @@ from lucid.ir.passes.regions import inline_calls, outline_regions
 from lucid.ir.types import Shape, TensorType
 from lucid.runtime.executable import Executable, compile_graph
 from lucid.runtime.stages import Stages
+from lucid.tensor.claims import Keys, Unlocked, held, lock, wait_for
 from lucid.tensor.context import context, epoch
 from lucid.tensor.core import of_array
 from lucid.tensor.storage import Storage
@@ -55,6 +57,7 @@ class Program:
         graphs: the ones that can be interpreted, by the name of their stage.
         executable: the native program.
         compile_seconds: tracing and compiling together.
+        is_claiming: whether it writes something that threads may share.
         used_inputs: state, and numbers of arguments, that the step computes with.
     """
 
@@ -76,6 +79,7 @@ class Program:
         self._take_guards(trace)
         self._take_inputs(trace)
         self._take_outcomes(trace)
+        self._take_claims(trace)
         self._note_used(trace)
 
     def _compile(self, trace: Trace) -> Executable:
@@ -148,6 +152,25 @@ class Program:
             cell.position if cell.kind == "arg" else cell.storage for cell in cells
         }
 
+    def _take_claims(self, trace: Trace) -> None:
+        """Note what other threads' steps may not work with meanwhile."""
+        written = {value for value, _ in trace.graph.writes}
+        cells = [cell for cell, _ in trace.cells if cell.value in written]
+        uses = [*self._grads_read, *(use for use, _ in self._grads)]
+        owners = [_owner(cell.storage) for cell in cells if cell.kind == "state"]
+        leaves = [use.leaf for use in uses if use.leaf is not None]
+        self._claims: Keys = frozenset(map(id, (*owners, *leaves)))
+        self._claimed_memory = [cell.position for cell in cells if cell.kind == "arg"]
+        self._claimed_leaves = [use.position for use in uses if use.leaf is None]
+        self.is_claiming = bool(self._claims or self._claimed_memory or self._claimed_leaves)
+
+    def _claims_of(self, call: Call) -> Keys:
+        """What no other thread's step may work with during this call."""
+        tensors = call.tensors
+        owners = [_owner(tensors[position]._storage) for position in self._claimed_memory]
+        leaves = [tensors[position] for position in self._claimed_leaves]
+        return self._claims.union(map(id, (*owners, *leaves)))
+
     def _take_outcomes(self, trace: Trace) -> None:
         self._counters = trace.counters
         self._grads = [(entry.use, entry.outcome) for entry in trace.grads]
@@ -210,6 +233,7 @@ class Program:
             counters=self._counters,
             result=self._result,
             output_count=self._output_count,
+            claims=self._claims,
         )
 
     def call_plain(self, args: tuple[Any, ...]) -> Any:
@@ -307,23 +331,46 @@ class Program:
 
     # ------------------------------------------------------------------ calling
 
+    def attempt(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result of a call, or `LONG_WAY` if a guard fails: then nothing has happened yet.
+
+        Steps of several threads that write the same state run one after another.
+        """
+        if not self.is_claiming:
+            is_fit = self.failed_guard(call) is None
+            return self.run(call, args, kwargs) if is_fit else LONG_WAY
+        with lock:
+            if held:
+                wait_for(self._claims_of(call))
+            if self.failed_guard(call) is not None:
+                return LONG_WAY
+            run = Run(call, self._output_count)
+            result = self._run(run, args, kwargs)
+        for leaf, grad in run.outer:  # may run code of the user's, which others needn't wait for
+            continue_backward(leaf, grad)
+        return result
+
     def run(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result of a call of a program that writes nothing."""
+        return self._run(Run(call, self._output_count), args, kwargs)
+
+    def _run(self, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the native step, then leave `.grad`, versions and results as eager would."""
         rule = self._differentiable
         if rule is None:
-            return self.run_plain(call)
+            return self._run_plain(run)
         before = tuple(of_array(np.array(storage.array)) for storage in rule.written)
         if rule.written_args:
             args, kwargs = with_copies(args, kwargs, rule.written_args)
-        result = self.run_plain(call)
+        result = self._run_plain(run)
         tensors = flat_tensors(result)
         with_history = [tensors[i] for i in rule.outputs]
-        CompiledBackward(rule, call, args, kwargs, with_history, before)
+        CompiledBackward(rule, run.call, args, kwargs, with_history, before)
         return result
 
-    def run_plain(self, call: Call) -> Any:
+    def _run_plain(self, run: Run) -> Any:
         """The same for a program whose results have no history."""
-        run = Run(call, self._output_count)
+        call = run.call
         for early in self._early:
             early.of(run)
         if self._outer_grads:
@@ -331,10 +378,15 @@ class Program:
         gradients = self._gradients
         batch = gradients.begin() if gradients.are_promised else None
         memory = None if batch is None else batch.outputs
-        run.outputs = self.executable.call(self._arrays(call), memory)
+        arrays = self._arrays(call)
+        if self.is_claiming and not self.executable.is_short:
+            with Unlocked(self._claims_of(call)):
+                run.outputs = self.executable.call(arrays, memory)
+        else:
+            run.outputs = self.executable.call(arrays, memory)
         for target, delta in self._counters:
             counter = call.tensors[target]._counter if type(target) is int else target
-            counter.value += delta
+            counter.now += delta
         if batch is not None:
             gradients.leave(batch)
         for leaf, outcome in gradients.others:
@@ -397,7 +449,7 @@ class Program:
             if leaf._grad_fn is None or grad is None:
                 leaf._grad = grad
             else:
-                continue_backward(leaf, grad)
+                run.outer.append((leaf, grad))
 
     def _repeat_effects(self) -> None:
         for effect in self._effects:
@@ -408,6 +460,11 @@ class Program:
             epoch.count += 1
         if self._grad_enabled is not None:
             context.grad_enabled = self._grad_enabled
+
+
+def _owner(storage: Storage) -> Any:
+    assert storage.array is not None
+    return owner_of(storage.array)
 
 
 def _inlined_text(recorded: Graph) -> str:

@@ -41,6 +41,8 @@ class Recorder:
         guards: Python values that the trace looked at.
         effects: Python effects to repeat after each call.
         positions: arguments' numbers, by the identity of what stands for them.
+        counters: those of tensors from outside that were written, with what they were before.
+        versions: what counters were when they were first looked at, and what they have come to.
         argument_storages: the memory of arguments, which must not be met as state.
         live_arrays: identities of those who own the memory of NumPy arrays that the program reads.
         aliases: identities of tensors made in the trace on the memory of concrete ones.
@@ -59,6 +61,7 @@ class Recorder:
         self.grads: dict[int, GradUse] = {}
         self.grad_leaf_of: dict[Storage, TensorCore] = {}
         self.counters: dict[VersionCounter, int] = {}
+        self.versions: dict[VersionCounter, int] = {}
         self.flags: dict[int, tuple[TensorCore, bool]] = {}
         self.histories: dict[int, tuple[TensorCore, tuple[Any, ...]]] = {}
         self.positions: dict[int, int] = {}
@@ -373,7 +376,8 @@ class Recorder:
         use = self.grads.get(id(leaf))
         if use is None:
             position = self.positions.get(id(leaf), -1)
-            use = GradUse(leaf, position, leaf._grad, look_of(leaf._grad))
+            grad = leaf._grad
+            use = GradUse(leaf, position, grad, look_of(grad), grad)
             self.grads[id(leaf)] = use
         return use
 
@@ -396,10 +400,8 @@ class Recorder:
             storage.recorder = None
             storage.generation += 1
         for use in self.grads.values():
-            if use.leaf is not None:
-                use.leaf._grad = use.original
-        for counter, value in self.counters.items():
-            counter.value = value
+            use.now = None
+        self.versions.clear()
         for tensor, history in self.histories.values():
             tensor._grad_fn, tensor._output_nr, tensor._requires_grad, tensor._epoch = history
         if failed:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import inspect
 import random
-import threading
 import time
 import weakref
 from collections.abc import Callable
@@ -32,8 +31,6 @@ from lucid.ir.strides import Strides, is_contiguous
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore
 from lucid.tensor.storage import Storage
-
-one_at_a_time = threading.RLock()
 
 
 @dataclass(slots=True, eq=False)
@@ -73,20 +70,20 @@ def trace(
     """Run `function` once on traced stand-ins for its arguments, and record what it does.
 
     Nothing that is concrete changes: state, `.grad`, versions and flags are put back, and what the
-    step changed is in the trace. Raises what the function raises, and `TraceError`.
+    step changed is in the trace. Only one thread may do this at a time. Raises what the function
+    raises, and `TraceError`.
     """
     start = time.perf_counter()
     state: set[Storage] = set()
     leaving: set[object] = set()
-    with one_at_a_time:
-        while True:
-            try:
-                found = _record(function, call, args, kwargs, state, frozenset(leaving))
-                break
-            except ArgumentIsState as error:
-                state.add(error.storage)
-            except LeavesTrace as error:
-                leaving |= error.codes
+    while True:
+        try:
+            found = _record(function, call, args, kwargs, state, frozenset(leaving))
+            break
+        except ArgumentIsState as error:
+            state.add(error.storage)
+        except LeavesTrace as error:
+            leaving |= error.codes
     found.seconds = time.perf_counter() - start
     return found
 

@@ -42,6 +42,7 @@ class Executable:
         kernel_count: calls of kernels in a step.
         function_count: different kernels among them.
         shared_count: calls of kernels whose work threads share.
+        is_short: whether a call keeps the interpreter's lock.
     """
 
     def __init__(
@@ -62,7 +63,8 @@ class Executable:
         self._outputs = [(type.shape, type.dtype.numpy, type.nbytes) for type in types]
         self._nothing = Reusable([None] * len(self._outputs))
         self._checks = [step for step in program.steps if isinstance(step.kernel, CheckKernel)]
-        self._kind = ctypes.PYFUNCTYPE if emitted.seconds < SHORT_SECONDS else ctypes.CFUNCTYPE
+        self.is_short = emitted.seconds < SHORT_SECONDS and not program.graph.hosts
+        self._kind = ctypes.PYFUNCTYPE if self.is_short else ctypes.CFUNCTYPE
         native = self._kind(ctypes.c_int32, ctypes.c_void_p)
         self._step: Callable[[int], int] = native(library.addresses[STEP])
         self._is_shared = emitted.shared > 0

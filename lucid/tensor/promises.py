@@ -6,19 +6,18 @@ again by a later call; memory that was shown once never is.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from lucid.ir.op import Operand
+from lucid.tensor.claims import lock
+from lucid.tensor.context import context
 
 if TYPE_CHECKING:
     from lucid.runtime.reuse import Reusable
     from lucid.tensor.core import TensorCore
-
-lock = threading.RLock()  # held to put promises on leaves, to redeem and to replace one
 
 
 class Batch:
@@ -52,7 +51,10 @@ class Promise:
 
 
 class WithGradient(Operand):
-    """The place of a tensor's gradient, which may hold a promise."""
+    """The place of a tensor's gradient, which may hold a promise.
+
+    A trace has its own idea of what is there, so that other threads see nothing of it.
+    """
 
     __slots__ = ("_gradient",)
 
@@ -60,16 +62,20 @@ class WithGradient(Operand):
 
     @property
     def _grad(self) -> TensorCore | None:
+        recorder = context.recorder
+        if recorder is not None and (use := recorder.grads.get(id(self))) is not None:
+            return use.now
         found = self._gradient
         return self._redeemed() if isinstance(found, Promise) else found
 
     @_grad.setter
     def _grad(self, value: TensorCore | None) -> None:
-        if isinstance(self._gradient, Promise):
+        recorder = context.recorder
+        if recorder is not None and (use := recorder.grads.get(id(self))) is not None:
+            use.now = value
+        else:
             with lock:
                 self._gradient = value
-        else:
-            self._gradient = value
 
     def _redeemed(self) -> TensorCore | None:
         """The gradient, made now if it was a promise; making it may run other Python code."""

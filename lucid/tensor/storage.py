@@ -8,6 +8,7 @@ import numpy as np
 
 from lucid.ir.strides import Strides, contiguous_strides
 from lucid.ir.types import TensorType, type_of_array
+from lucid.tensor.context import context
 
 if TYPE_CHECKING:
     from lucid.compiler.recorder import Recorder
@@ -15,12 +16,31 @@ if TYPE_CHECKING:
 
 
 class VersionCounter:
-    """Counts the in-place writes that a saved tensor must not have seen."""
+    """Counts the in-place writes that a saved tensor must not have seen.
 
-    __slots__ = ("value",)
+    Attributes:
+        now: the count outside of any trace; a trace counts its own writes for itself, so that other
+            threads see nothing of them.
+        value: the count for the thread that asks.
+    """
+
+    __slots__ = ("now",)
 
     def __init__(self) -> None:
-        self.value = 0
+        self.now = 0
+
+    @property
+    def value(self) -> int:
+        recorder = context.recorder
+        return self.now if recorder is None else recorder.versions.setdefault(self, self.now)
+
+    @value.setter
+    def value(self, value: int) -> None:
+        recorder = context.recorder
+        if recorder is None:
+            self.now = value
+        else:
+            recorder.versions[self] = value
 
 
 class Storage:

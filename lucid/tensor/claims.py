@@ -1,0 +1,124 @@
+"""Which thread's step works on which state: those on the same state run one after another.
+
+There is one lock. Whoever takes over or hands over state that threads share holds it: from the look
+at a step's guards until its native call has all it needs, and again from the end of the call until
+gradients and versions are in their places. A short step holds it throughout, since it keeps the
+interpreter's lock as well. A long one, or one that calls Python, enters a claim on what it writes
+and lets the lock go meanwhile: only a step or an accumulation that needs the same waits.
+
+A thread never waits for itself, and one that would wait in a circle gets an error instead.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable
+from threading import get_ident
+
+from lucid.ir.errors import LucidError
+
+Keys = frozenset[int]  # identities: of leaves, of those who own memory, of what is traced
+
+lock = threading.RLock()
+_changed = threading.Condition(lock)
+
+
+class Claim:
+    """What one thread has to itself, until the end of the block; it waits for it at the start."""
+
+    __slots__ = ("keys", "thread")
+
+    def __init__(self, keys: Keys) -> None:
+        self.keys = keys
+        self.thread = get_ident()
+
+    def __enter__(self) -> Claim:
+        with lock:
+            if held:
+                wait_for(self.keys)
+            held.append(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with lock:
+            held.remove(self)
+            _changed.notify_all()
+
+    def give_up(self, key: int) -> None:
+        """Let others have a part of it already."""
+        with lock:
+            self.keys -= {key}
+            _changed.notify_all()
+
+
+class Unlocked(Claim):
+    """A claim that takes the place of the lock, which the thread holds before and after the block.
+
+    Nobody else may have claimed the same.
+    """
+
+    __slots__ = ()
+
+    def __enter__(self) -> Claim:
+        held.append(self)
+        lock.release()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        lock.acquire()
+        held.remove(self)
+        _changed.notify_all()
+
+
+held: list[Claim] = []
+_waiting: dict[int, Keys] = {}  # by thread
+
+
+def wait_for(keys: Keys) -> None:
+    """Wait until no other thread claims any of this; the lock is held before and after.
+
+    Raises: `LucidError` when those that hold it wait for this thread.
+    """
+    thread = get_ident()
+    while others := _holders(keys, thread):
+        if _wait_for(others, thread):
+            raise LucidError(
+                "two threads wait for each other: each is inside of a step that calls Python, and "
+                "there calls another step that writes what the other thread's step works with\n"
+                "hint: call it outside of the custom Function"
+            )
+        _waiting[thread] = keys
+        try:
+            _changed.wait()
+        finally:
+            _waiting.pop(thread, None)
+
+
+def _holders(keys: Keys, thread: int) -> set[int]:
+    """The other threads that claim any of this."""
+    return {c.thread for c in held if c.thread != thread and not keys.isdisjoint(c.keys)}
+
+
+def _wait_for(threads: Iterable[int], goal: int) -> bool:
+    """Whether one of the threads waits for `goal`, directly or by way of others."""
+    seen: set[int] = set()
+    stack = list(threads)
+    while stack:
+        thread = stack.pop()
+        if thread not in seen:
+            seen.add(thread)
+            stack += _holders(_waiting.get(thread, frozenset()), thread)
+    return goal in seen
+
+
+def _alone() -> None:
+    """In a forked process there is only the thread that forked."""
+    thread = get_ident()
+    held[:] = [claim for claim in held if claim.thread == thread]
+    _waiting.clear()
+    lock.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=_alone)
