@@ -15,6 +15,7 @@ import numpy as np
 from lucid.autograd.engine import find_gradients
 from lucid.autograd.modes import enable_grad
 from lucid.autograd.node import AccumulateGrad, Gradients, Node, edge_of, iterate_graph
+from lucid.autograd.outputs import reaches_freed
 from lucid.autograd.saved import FREED
 from lucid.compiler.tree import map_tree
 from lucid.ir.errors import LucidError
@@ -164,9 +165,9 @@ class CompiledBackward(Node):
             call, program = backward.prepare(given)
             _refuse_changed(changed, program.used_inputs)
             found = program.run(call, given, {})
-        return tuple(None if e is None else g for e, g in zip(self.edges, found, strict=True))
+        return tuple(None if e is None else g for e, g in zip(self._edges, found, strict=True))
 
-    def release(self) -> None:
+    def _release(self) -> None:
         self._saved = None
         self._read = []
 
@@ -182,11 +183,22 @@ def _refuse_changed(changed: Sequence[Read], used: Collection[Storage | int]) ->
             )
 
 
-class FreedBackward(Node):
-    """Behind a result whose graph was walked, and freed, inside of the compiled step."""
+class LostBackward(Node):
+    """Behind a result whose graph was freed inside of the compiled step, or was lost by a write."""
 
-    def __init__(self, result: TensorCore) -> None:
+    def __init__(self, result: TensorCore, message: str) -> None:
         super().__init__((), (result.type,))
+        self._message = message
 
     def apply(self, gradients: Gradients) -> Gradients:
-        raise LucidError(FREED)
+        raise LucidError(self._message)
+
+
+def lost_backward(result: TensorCore) -> LostBackward | None:
+    """The node behind a result that can't be differentiated any more; None for all others."""
+    if not result.requires_grad:
+        return None
+    message = result._lost_history()
+    if message is None and reaches_freed(result):
+        message = FREED
+    return None if message is None else LostBackward(result, message)
