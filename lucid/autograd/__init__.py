@@ -7,7 +7,7 @@ from lucid.autograd.anomaly import (
     is_anomaly_enabled,
     set_detect_anomaly,
 )
-from lucid.autograd.engine import backward, grad
+from lucid.autograd.entry_points import backward, grad
 from lucid.autograd.function import Function
 from lucid.autograd.gradcheck import GradcheckError, gradcheck, gradgradcheck
 from lucid.autograd.modes import (

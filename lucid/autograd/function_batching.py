@@ -75,9 +75,13 @@ def _by_rule(
     position: int,
 ) -> Result:
     info = VmapInfo(level.size, level.randomness)
-    in_dims = tuple(0 if level.owns(x) else None for x in inputs)
+    in_dims = tuple(x._given_axis if level.owns(x) else None for x in inputs)
     with outside(position):
-        returned = function.vmap(info, in_dims, *map(level.inner, inputs), **keywords)
+        whole = [
+            x if axis is None else moved(x._inner, 0, axis)
+            for x, axis in zip(inputs, in_dims, strict=True)
+        ]
+        returned = function.vmap(info, in_dims, *whole, **keywords)
         output, out_dims = _output_and_dims(returned)
         front = _batch_first(output, out_dims)
     wrapped = [level.wrap(x) if is_batched else x for x, is_batched in front]
@@ -126,7 +130,7 @@ def _with_history(
     """Give handles that a rule made the history that forward and setup_context describe."""
     is_differentiable = _note_inputs(ctx, inputs)
     ctx.needs_input_grad = tuple(map(is_needed, inputs))
-    ctx._line = output_rules.calling_line()
+    ctx.line = output_rules.calling_line()
     with custom_forward(is_differentiable) as outer:
         if ctx._forward_cls.setup_context is Function.setup_context:
             _replace_outputs(ctx, run_forward(ctx, inputs, keywords), output)
@@ -236,12 +240,12 @@ class _Call:
 
     def backward(self, ctx: BackwardCFunction, gradients: tuple[Any, ...]) -> tuple[Any, ...]:
         user, level = self.user, self.level
-        user._shown_saved = self.wrapped(ctx.saved_tensors, self.saved)
+        user.shown_saved = self.wrapped(ctx.saved_tensors, self.saved)
         user.needs_input_grad = ctx.needs_input_grad[1:]
         tensors = [
             flag for flag, type in zip(ctx.needs_input_grad, ctx._input_types, strict=True) if type
         ]
-        user._edges = tuple((user, 0) if flag else None for flag in tensors)
+        user.edges = tuple((user, 0) if flag else None for flag in tensors)
         try:
             with level.entered():
                 returned = user.apply(*self.wrapped(gradients, self.outputs))
@@ -250,7 +254,7 @@ class _Call:
                 pairs = zip(found, self.are_batched, strict=True)
                 return (None, *(self._collected(part, flag) for part, flag in pairs))
         finally:
-            user._shown_saved = None
+            user.shown_saved = None
 
     def _collected(self, gradient: Any, is_batched: bool) -> Any:
         """The gradient of an input for all examples; of one that they share, the sum."""
@@ -261,7 +265,7 @@ class _Call:
 
     def jvp(self, ctx: BackwardCFunction, tangents: tuple[Any, ...]) -> Any:
         user, level = self.user, self.level
-        user._shown_saved = self.wrapped(ctx.saved_tensors, self.forward_saved)
+        user.shown_saved = self.wrapped(ctx.saved_tensors, self.forward_saved)
         try:
             with level.entered():
                 returned = user.apply_jvp(*self.wrapped(tangents, self.are_batched))
@@ -270,7 +274,7 @@ class _Call:
                 found = tuple(self._tangent(value, flag) for value, flag in pairs)
                 return found if isinstance(returned, tuple) else found[0]
         finally:
-            user._shown_saved = None
+            user.shown_saved = None
 
     def _tangent(self, value: Any, is_batched: bool) -> Any:
         if not isinstance(value, TensorCore):
@@ -282,14 +286,14 @@ def _all_examples(function: type[Function]) -> type[Function]:
     """The Function on tensors with all examples, under the name of the one that it stands for."""
 
     def forward(ctx: BackwardCFunction, call: _Call, *inners: Any) -> Any:
-        ctx.__dict__["_call"] = call
+        ctx.__dict__["call"] = call
         return call.forward(ctx, inners)
 
     def backward(ctx: BackwardCFunction, *gradients: Any) -> Any:
-        return ctx.__dict__["_call"].backward(ctx, gradients)
+        return ctx.__dict__["call"].backward(ctx, gradients)
 
     def jvp(ctx: BackwardCFunction, _: Any, *tangents: Any) -> Any:
-        return ctx.__dict__["_call"].jvp(ctx, tangents)
+        return ctx.__dict__["call"].jvp(ctx, tangents)
 
     methods: dict[str, Any] = {"forward": staticmethod(forward)}
     if function.backward is not Function.backward or function.vjp is not Function.vjp:
@@ -343,9 +347,9 @@ def _inside(
     What forward computed and saved has a history outside of the vmap, which `outer` kept.
     """
     user, ctx = call.user, call.function._backward_cls()
-    skipped = ("_shown_saved", "_saved", "_freed")
+    skipped = ("shown_saved", "_saved", "_freed")
     ctx.__dict__.update({k: v for k, v in user.__dict__.items() if k not in skipped})
-    ctx._line = output_rules.calling_line()
+    ctx.line = output_rules.calling_line()
     if outer._saved is not None and ctx.to_save is not None:
         triples = zip(ctx.to_save, outer._saved, call.saved, strict=True)
         ctx.to_save = tuple(

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from lucid.autograd.engine import grad, zeros_of
+from lucid.autograd.engine import zeros_of
+from lucid.autograd.entry_points import grad
 from lucid.autograd.function import Function, _region
 from lucid.autograd.function_levels import call_in_levels
 from lucid.ir import ops
@@ -56,17 +57,19 @@ def _by_jvp(
     ctx: BackwardCFunction, inputs: Sequence[Any], outputs: Sequence[Any], tangents: Tangents
 ) -> Tangents:
     given = [
-        ops.zeros_like(x)
-        if tangent is None and isinstance(x, TensorCore) and ctx.materialize_grads
-        else tangent
+        ops.zeros_like(x) if tangent is None and ctx.materialize_grads and _is_real(x) else tangent
         for x, tangent in zip(inputs, tangents, strict=True)
     ]
-    ctx._shown_saved = ctx.saved_for_forward or ()
+    ctx.shown_saved = ctx.saved_for_forward or ()
     try:
         returned = ctx.apply_jvp(*given)
     finally:
-        ctx._shown_saved = None
+        ctx.shown_saved = None
     return _Check(ctx, inputs, given).checked(returned, outputs)
+
+
+def _is_real(value: Any) -> bool:
+    return isinstance(value, TensorCore) and value.dtype.is_floating_point
 
 
 class _Check:
@@ -101,8 +104,7 @@ class _Check:
                 f"{self.name}'s jvp: expected Variable or None (got {type(value).__name__}) for "
                 f"grad output {index}."
             )
-        is_real = isinstance(output, TensorCore) and output.dtype.is_floating_point
-        if not is_real or index in self.ctx._marked_outputs:
+        if not _is_real(output) or index in self.ctx.marked_outputs:
             raise LucidError(
                 f"{self.name}'s jvp returned a gradient at position {index}, but the corresponding "
                 "forward output is not a differentiable Tensor. You should return None at that "
@@ -151,10 +153,7 @@ def _by_backward(
     function = ctx._forward_cls
     if function.backward is Function.backward and function.vjp is Function.vjp:
         raise MissingRuleError(f"{NO_RULE} ({function.__name__})")
-    seeds = [
-        _seed(y) if isinstance(y, TensorCore) and y.dtype.is_floating_point else None
-        for y in outputs
-    ]
+    seeds = [_seed(y) if _is_real(y) else None for y in outputs]
     with _explained(function):
         parts = _backward_of_seeds(ctx, inputs, seeds, tangents)
     given = [t for x, t in zip(inputs, tangents, strict=True) if isinstance(x, TensorCore)]
@@ -186,8 +185,8 @@ def _explained(function: type[Function]) -> Iterator[None]:
         yield
     except LucidError as error:
         raise MissingRuleError(
-            f"{function.__name__}: no jvp could be derived from its backward, which must be made "
-            f"of differentiable operations\nhint: define jvp\n{error}"
+            f"{NO_RULE}\n  {function.__name__}: no jvp could be derived from its backward, which "
+            f"must be made of differentiable operations\nhint: define jvp\n{error}"
         ) from error
 
 
@@ -203,15 +202,15 @@ def _backward_of_seeds(
     """Run backward for the inputs that have a tangent, whether or not they require grad."""
     wanted = [tangent is not None for tangent in tangents]
     tensors = [flag for flag, x in zip(wanted, inputs, strict=True) if isinstance(x, TensorCore)]
-    before = ctx._edges, ctx.needs_input_grad, context.grad_enabled
+    before = ctx.edges, ctx.needs_input_grad, context.grad_enabled
     if ctx._saved is None and ctx.to_save is not None:
-        ctx._seal({})
+        ctx.seal({})
     saved, freed = ctx._saved, ctx._freed
-    ctx._edges = tuple((ctx, 0) if flag else None for flag in tensors)
+    ctx.edges = tuple((ctx, 0) if flag else None for flag in tensors)
     ctx.needs_input_grad = tuple(wanted)
     context.grad_enabled = True
     try:
         return ctx._differentiate(tuple(seeds))
     finally:
-        ctx._edges, ctx.needs_input_grad, context.grad_enabled = before
+        ctx.edges, ctx.needs_input_grad, context.grad_enabled = before
         ctx._saved, ctx._freed = saved, freed

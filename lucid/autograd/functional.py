@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lucid.autograd.engine import grad
+from lucid.autograd.entry_points import grad
 from lucid.autograd.modes import enable_grad
 from lucid.ir.errors import ArgumentError, LucidError, ShapeError
 

@@ -91,7 +91,7 @@ def retain_grad(tensor: TensorCore) -> None:
     node = tensor.grad_fn
     if node is None:
         return
-    node._retain(tensor._output_nr, tensor)
+    node.retain(tensor._output_nr, tensor)
     tensor._retains_grad = True
 
 

@@ -222,10 +222,10 @@ class HostForward:
 
     def _new_ctx(self) -> BackwardCFunction:
         ctx = self.function._backward_cls()
-        ctx._line = self.line
+        ctx.line = self.line
         ctx.needs_input_grad = self.needs_input_grad
         ctx._input_types = self.input_types
-        ctx._edges = tuple((NOWHERE, 0) if edge else None for edge in self.has_edge)
+        ctx.edges = tuple((NOWHERE, 0) if edge else None for edge in self.has_edge)
         return ctx
 
     def read(self, found: Evaluated) -> None:
@@ -269,7 +269,7 @@ class HostForward:
         }
         with eager_thread(False):
             context.saved_hooks = list(self.saved_hooks)
-            found.ctx._seal(numbers)
+            found.ctx.seal(numbers)
         found.ctx.dirty_tensors = found.ctx.non_differentiable = ()
         frame[self] = found.ctx
 
@@ -410,12 +410,12 @@ class HostBackward:
 
     def _recorded_ctx(self, tensors: Sequence[Any]) -> BackwardCFunction:
         ctx = self.function._backward_cls()
-        ctx._line = self.line
+        ctx.line = self.line
         ctx._input_types = self.input_types
-        ctx._edges = tuple((NOWHERE, 0) if edge else None for edge in self.has_edge)
+        ctx.edges = tuple((NOWHERE, 0) if edge else None for edge in self.has_edge)
         for name, value in self.attributes.items():
             setattr(ctx, name, value.fill(tensors))
-        ctx._shown_saved = tuple(None if n is None else tensors[n] for n in self.saved)
+        ctx.shown_saved = tuple(None if n is None else tensors[n] for n in self.saved)
         return ctx
 
 

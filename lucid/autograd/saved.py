@@ -125,12 +125,12 @@ class SavedTensor:
         number = self.output_nr if self.output_nr >= 0 else tensor._output_nr
         origin = ""
         if source is not None:
-            origin = f", which is output {number} of {source._short_name()},"
+            origin = f", which is output {number} of {source.short_name()},"
         return (
             "one of the variables needed for gradient computation has been modified by an inplace "
             f"operation: [{kind} {list(tensor._type.shape)}]{origin} is at version "
             f"{tensor._counter.value}; expected version {self.version} instead.\n"
-            f"  saved for {node._name()}{node._place()}"
+            f"  saved for {node.name()}{node.place()}"
         )
 
     def keep_copy(self) -> None:

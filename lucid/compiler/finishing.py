@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from lucid.autograd.node import OpNode
+from lucid.autograd.outputs import reaches_freed
 from lucid.compiler.cells import GradUse
 from lucid.compiler.outcomes import (
     Alias,
@@ -24,7 +25,7 @@ from lucid.compiler.outcomes import (
     View,
 )
 from lucid.compiler.recorder import Recorder
-from lucid.compiler.results import Differentiable, leaves_of, lost_backward
+from lucid.compiler.results import Differentiable, FreedBackward, leaves_of
 from lucid.compiler.scalars import is_live
 from lucid.compiler.tree import map_tree
 from lucid.ir.errors import TraceError
@@ -126,7 +127,7 @@ class Finisher:
         if cell is None:
             met = storage.recorder is recorder or leaf._array is None
             return None if met else Same(leaf)
-        if cell.is_inside or (leaf.requires_grad and leaf._lost_history()):
+        if cell.is_inside:
             return None
         if leaf._array is not None and id(leaf) not in recorder.aliases:
             return Same(leaf)
@@ -142,7 +143,7 @@ class Finisher:
     def _inside(self, leaf: TensorCore) -> Outcome:
         """How to make a tensor of the step's own: one with a history, a leaf, or neither."""
         tensor = self._computed(leaf)
-        if not leaf.requires_grad or leaf._grad_fn is not None:
+        if leaf.grad_fn is not None or not leaf.requires_grad:
             return tensor
         grad = leaf._grad
         return NewLeaf(tensor, None if grad is None else self._outcome(grad))
@@ -152,17 +153,17 @@ class Finisher:
         self._recorder.value_of(leaf)
         storage = leaf._storage
         assert storage.value is not None
-        lost = lost_backward(leaf)
+        freed = FreedBackward(leaf) if leaf.requires_grad and reaches_freed(leaf) else None
         owner = self._owners.get(storage)
         if owner is None:
             slot = self._slot(storage, storage.value)
-            of_owner = None if leaf._chain else lost
+            of_owner = None if leaf._chain else freed
             version = leaf._counter.value
             owner = FromProgram(slot, storage.value.type, version, of_owner)
             self._owners[storage] = owner
             if not leaf._chain:
                 return owner
-        return PartOfProgram(owner, leaf._chain, lost)
+        return PartOfProgram(owner, leaf._chain, freed)
 
     def _find_differentiable(
         self, leaves: list[tuple[Any, Outcome]], function: Callable[..., Any]
@@ -173,7 +174,7 @@ class Finisher:
             i
             for i, (tensor, outcome) in enumerate(tensors)
             if isinstance(outcome, FromProgram)
-            and outcome.lost is None
+            and outcome.freed is None
             and tensor.grad_fn is not None
         ]
         if not positions:

@@ -94,7 +94,7 @@ class HostRecording:
         return function.is_host or (bool(self._known) and code_of(function.forward) in self._known)
 
     def takes_backward(self, ctx: BackwardCFunction) -> bool:
-        if ctx._host_forward is not None:
+        if ctx.host_forward is not None:
             return True
         return bool(self._known) and code_of(backward_of(ctx._forward_cls)) in self._known
 
@@ -115,7 +115,7 @@ class HostRecording:
             tuple(map(operands.capture, inputs)),
             {name: operands.capture(value) for name, value in keywords.items()},
             tuple(operands.slots),
-            ctx._line,
+            ctx.line,
             ctx.needs_input_grad,
             ctx._input_types,
             tuple(flag for x, flag in _flags(ctx) if x is not None),
@@ -130,7 +130,7 @@ class HostRecording:
         known = known_attributes(found, inputs)
         if is_differentiable and (known is None or self._leaves_backward(function, found.ctx)):
             host.saves, host.keeps_ctx = False, True
-            ctx._host_forward = host
+            ctx.host_forward = host
         elif is_differentiable:
             host.sizes = {key: x for key, x in (known or {}).items() if isinstance(x, Size)}
         changed = around.settle(found.changes, found.lent)
@@ -159,19 +159,19 @@ class HostRecording:
         operands = Operands(self._recorder, name)
         given = tuple(operands.number(gradient) for gradient in gradients)
         saved = ctx.saved_tensors  # raises for what was written since, as in eager mode
-        is_recorded = ctx._host_forward is None
+        is_recorded = ctx.host_forward is None
         attributes = attributes_of(ctx) if is_recorded else {}
         host = HostBackward(
             function,
-            ctx._host_forward,
+            ctx.host_forward,
             {key: operands.capture(value) for key, value in attributes.items()},
             tuple(map(operands.number, saved)) if is_recorded else (),
             given,
             tuple(operands.slots),
-            ctx._line,
+            ctx.line,
             ctx.needs_input_grad,
             ctx._input_types,
-            tuple(edge is not None for edge in ctx._edges),
+            tuple(edge is not None for edge in ctx.edges),
             context.grad_enabled,
         )
         around = Surroundings(self._recorder, (backward_of(function),), tuple(attributes.values()))
@@ -272,7 +272,7 @@ class _OnHost(TwiceDifferentiated):
     def apply(self, gradients: Any) -> Any:
         raise LucidError(
             f"trying to differentiate twice a function whose backward is a host call"
-            f"\n  in the backward of {self.of}{self._place()}\n"
+            f"\n  in the backward of {self.of}{self.place()}\n"
             "hint: a backward that leaves lucid has no derivative; write it with tensor operations"
         )
 

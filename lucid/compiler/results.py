@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lucid.autograd.engine import find_gradients
+from lucid.autograd.entry_points import find_gradients
 from lucid.autograd.modes import enable_grad
 from lucid.autograd.node import AccumulateGrad, Gradients, Node, edge_of, iterate_graph
-from lucid.autograd.outputs import reaches_freed
 from lucid.autograd.saved import FREED
 from lucid.compiler.tree import map_tree
 from lucid.ir.errors import LucidError
@@ -70,6 +69,11 @@ class Differentiable:
         self.written_args = written_args
         self._function = function
         self._backward: Compiled | None = None
+
+    @property
+    def writes(self) -> bool:
+        """Whether the function writes what it computes from."""
+        return bool(self.written or self.written_args)
 
     def backward(self) -> Compiled:
         """The compiled function that computes the gradients."""
@@ -158,16 +162,25 @@ class CompiledBackward(Node):
         if context.recorder is not None:
             _refuse_changed(changed, [entry[0] for entry in changed])
             found = backward(*given)
-        elif context.anomaly and not (self._rule.written or self._rule.written_args):
+        elif context.levels or (context.anomaly and not self._rule.writes):
             _refuse_changed(changed, [entry[0] for entry in changed])
-            found = self._rule.gradients(*given)  # op by op, to name the one that makes NaN
+            found = self._op_by_op(given)  # to map and push forward, or to name who makes NaN
         else:
             call, program = backward.prepare(given)
             _refuse_changed(changed, program.used_inputs)
             found = program.run(call, given, {})
-        return tuple(None if e is None else g for e, g in zip(self._edges, found, strict=True))
+        return tuple(None if e is None else g for e, g in zip(self.edges, found, strict=True))
 
-    def _release(self) -> None:
+    def _op_by_op(self, given: tuple[Any, ...]) -> tuple[Any, ...]:
+        if self._rule.writes:
+            raise LucidError(
+                "the results of a compiled function that writes its state can't be differentiated "
+                "in a vmap or a forward-mode derivative that it was not called in\n"
+                "hint: call it inside, or return the new state instead of writing it"
+            )
+        return self._rule.gradients(*given)
+
+    def release(self) -> None:
         self._saved = None
         self._read = []
 
@@ -183,22 +196,11 @@ def _refuse_changed(changed: Sequence[Read], used: Collection[Storage | int]) ->
             )
 
 
-class LostBackward(Node):
-    """Behind a result whose graph was freed inside of the compiled step, or was lost by a write."""
+class FreedBackward(Node):
+    """Behind a result whose graph was walked, and freed, inside of the compiled step."""
 
-    def __init__(self, result: TensorCore, message: str) -> None:
+    def __init__(self, result: TensorCore) -> None:
         super().__init__((), (result.type,))
-        self._message = message
 
     def apply(self, gradients: Gradients) -> Gradients:
-        raise LucidError(self._message)
-
-
-def lost_backward(result: TensorCore) -> LostBackward | None:
-    """The node behind a result that can't be differentiated any more; None for all others."""
-    if not result.requires_grad:
-        return None
-    message = result._lost_history()
-    if message is None and reaches_freed(result):
-        message = FREED
-    return None if message is None else LostBackward(result, message)
+        raise LucidError(FREED)

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from lucid.ir.errors import LucidError
+from lucid.functions.joining import stack
+from lucid.ir.errors import LucidError, OptionError
 from lucid.nn.module import Module
 from lucid.tensor.core import TensorCore
 
@@ -51,6 +52,39 @@ def functional_call(
         args = () if args is None else (args,)
     with _replaced(places, tensors, tie_weights):
         return module(*args, **(kwargs or {}))
+
+
+def stack_module_state(
+    models: Sequence[Module],
+) -> tuple[dict[str, TensorCore], dict[str, TensorCore]]:
+    """Stack the parameters, and the buffers, of modules of one kind along a new first axis.
+
+    What comes back are leaves, to be mapped over with `vmap` and `functional_call`. Raises:
+    `OptionError` for no modules, for several classes, and for some in training and some not.
+
+    >>> import lucid
+    >>> models = [lucid.nn.Linear(2, 1) for _ in range(3)]
+    >>> lucid.func.stack_module_state(models)[0]["weight"].shape
+    lucid.Size([3, 1, 2])
+    """
+    api = "stack_module_state"
+    if not models:
+        raise OptionError(f"{api}: Expected at least one model, got 0.")
+    if len({model.training for model in models}) > 1:
+        raise OptionError(f"{api}: Expected all models to have the same training/eval mode.")
+    if len({type(model) for model in models}) > 1:
+        raise OptionError(f"{api}: Expected all models to be of the same class.")
+    parameters = [dict(model.named_parameters()) for model in models]
+    buffers = [dict(model.named_buffers()) for model in models]
+    return _stacked(parameters), _stacked(buffers)
+
+
+def _stacked(parts: Sequence[dict[str, Any]]) -> dict[str, TensorCore]:
+    found: dict[str, TensorCore] = {}
+    for name, first in parts[0].items():
+        together = stack([part[name].detach() for part in parts])
+        found[name] = together.requires_grad_(first.requires_grad)
+    return found
 
 
 def _places(module: Module) -> Iterator[tuple[str, Place]]:

@@ -161,7 +161,7 @@ class _Plan:
         """Run the function on handles, and return what is behind those that it returns."""
         level = BatchLevel(size, self.randomness)
         handles = [
-            value if dim is None else level.wrap(moved(value, dim, 0))
+            value if dim is None else level.wrap(moved(value, dim, 0), dim)
             for value, dim in zip(values, self.dims, strict=True)
         ]
         with level.entered():

@@ -42,8 +42,9 @@ UNMAPPED_TARGET = (
 class Batched(Tensor):
     """A tensor of the mapped function: it stands for one of the examples, whichever."""
 
-    __slots__ = ("_inner", "_level")
+    __slots__ = ("_given_axis", "_inner", "_level")
 
+    _given_axis: int  # along which the user gave the examples
     _inner: TensorCore  # the examples along axis 0
     _level: BatchLevel
 
@@ -119,12 +120,13 @@ class BatchLevel(Level):
         finally:
             context.levels = before
 
-    def wrap(self, inner: TensorCore) -> Batched:
+    def wrap(self, inner: TensorCore, given_axis: int = 0) -> Batched:
         """A handle of the examples that `inner` has along its first axis."""
         type = TensorType(inner._type.dtype, inner._type.shape[1:])
         handle = cast(Batched, _new(Storage(type), type, None, (), Batched))
         handle._inner = inner
         handle._level = self
+        handle._given_axis = given_axis
         handle._storage.value = inner._storage.value  # for the origin of gradients in a trace
         handle._value = inner._value
         handle._strides = inner.element_strides()[1:]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -91,6 +92,7 @@ class TwoWithVmap(TwoWithJvp):
 
     @staticmethod
     def vmap(info, in_dims, x, y, k):
+        x, y = (t if d is None else t.movedim(d, 0) for t, d in zip((x, y), in_dims, strict=False))
         assert info.batch_size == x.shape[0]
         return TwoWithVmap.apply(x, y, k), (0, 0)
 
@@ -276,6 +278,51 @@ def test_compiled_functions_can_be_transformed() -> None:
     assert mapped(grad(step))(lucid.stack([x, 2 * x])).tolist() == [[3.0, 12.0], [12.0, 48.0]]
     assert hessian(step)(x).tolist() == [[6.0, 0.0], [0.0, 12.0]]
     assert jvp(step, (x,), (x,))[1].item() == 27.0
+
+
+def test_a_compiled_custom_function_can_be_transformed() -> None:
+    square = lucid.compile(lambda t: Square.apply(t))
+    total = lambda t: square(t).sum()  # noqa: E731
+    x = lucid.tensor([1.0, 2.0])
+    assert jacrev(square)(x).tolist() == [[2.0, 0.0], [0.0, 4.0]]
+    assert mapped(jacrev(square))(x[None]).tolist() == [[[2.0, 0.0], [0.0, 4.0]]]
+    assert grad(lambda t: grad(total)(t).sum())(x).tolist() == [2.0, 2.0]
+    assert hessian(total)(x).tolist() == [[2.0, 0.0], [0.0, 2.0]]
+    assert jacfwd(jacrev(total))(x).tolist() == [[2.0, 0.0], [0.0, 2.0]]
+    both, pull_back = vjp(square, x)
+    assert both.tolist() == [1.0, 4.0]
+    assert mapped(pull_back)(lucid.eye(2))[0].tolist() == [[2.0, 0.0], [0.0, 4.0]]
+
+
+def test_a_compiled_result_is_differentiated_by_parts_that_hang_together() -> None:
+    """One input of the compiled function is made of the other: nothing is counted twice."""
+    x = lucid.tensor([1.0, 2.0], requires_grad=True)
+    a = x * 3
+    y = lucid.compile(lambda x, a: Square.apply(a) + x)(x, a)
+    (found,) = lucid.autograd.grad(y, x, lucid.eye(2), is_grads_batched=True, retain_graph=True)
+    assert found.tolist() == [[19.0, 0.0], [0.0, 37.0]]
+    rows = mapped(lambda v: lucid.autograd.grad(y, [x, a], v, retain_graph=True))(lucid.eye(2))
+    assert [row.tolist() for row in rows] == [
+        [[19.0, 0.0], [0.0, 37.0]],
+        [[6.0, 0.0], [0.0, 12.0]],
+    ]
+
+
+def test_a_compiled_function_with_state_is_not_pulled_back_for_many_at_once() -> None:
+    count = lucid.zeros(())
+
+    @lucid.compile
+    def step(x: Any) -> Any:
+        count.add_(1)
+        return x * x * count
+
+    message = (
+        "the results of a compiled function that writes its state can't be differentiated in a "
+        "vmap or a forward-mode derivative that it was not called in\n"
+        "hint: call it inside, or return the new state instead of writing it"
+    )
+    with pytest.raises(RuntimeError, match=f"^{re.escape(message)}$"):
+        jacrev(step)(lucid.tensor([1.0, 2.0]))
 
 
 def test_a_training_step_may_use_transformations(run: Run) -> None:

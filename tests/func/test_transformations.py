@@ -18,9 +18,12 @@ from lucid.func import (
     jacfwd,
     jacrev,
     jvp,
+    linearize,
+    stack_module_state,
     value_and_grad,
     vjp,
 )
+from lucid.func import vmap as mapped
 
 Run = Callable[..., Any]
 
@@ -366,6 +369,20 @@ def test_the_hessian_has_the_structure_of_the_argument_twice() -> None:
     }
 
 
+def test_a_linearized_function_pushes_tangents_forward(run: Run) -> None:
+    def body(x: Any, y: Any, v: Any) -> Any:
+        output, push_forward = linearize(lambda x, y: {"p": x * y, "s": x.sum()}, x, y)
+        return output, push_forward(v, y), push_forward(v, 0 * y)
+
+    x, y, v = (lucid.tensor(row) for row in ([1.0, 2.0], [3.0, 4.0], [10.0, 20.0]))
+    output, both, one = run(body, x, y, v)
+    assert (output["p"].tolist(), output["s"].item()) == ([3.0, 8.0], 3.0)
+    assert (both["p"].tolist(), both["s"].item()) == ([33.0, 88.0], 30.0)
+    assert (one["p"].tolist(), one["s"].item()) == ([30.0, 80.0], 30.0)
+    with pytest.raises(RuntimeError, match="Expected primals and tangents to have the same python"):
+        run(lambda x: linearize(lucid.sin, x)[1](x, x), x)
+
+
 # ---------------------------------------------------------------------- functional_call
 
 
@@ -409,6 +426,38 @@ def test_an_ensemble_is_mapped_over_parameters(run: Run) -> None:
             np.testing.assert_allclose(
                 gradients[name][i].numpy(), p.grad.numpy(), rtol=1e-4, atol=1e-6
             )
+
+
+def test_states_of_modules_are_stacked_into_leaves(run: Run) -> None:
+    models = [lucid.nn.Linear(2, 1) for _ in range(3)]
+    parameters, buffers = stack_module_state(models)
+    assert buffers == {} and list(parameters) == ["weight", "bias"]
+    assert all(p.is_leaf and p.requires_grad for p in parameters.values())
+
+    def body(parameters: Any, x: Any) -> Any:
+        each = lambda state: functional_call(models[0], state, (x,))  # noqa: E731
+        return mapped(each)(parameters)
+
+    x = lucid.ones(4, 2)
+    found = run(body, parameters, x)
+    for row, model in zip(found, models, strict=True):
+        np.testing.assert_allclose(row.detach().numpy(), model(x).detach().numpy(), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("models", "message"),
+    [
+        ([], "Expected at least one model, got 0."),
+        ([lucid.nn.ReLU(), lucid.nn.Tanh()], "Expected all models to be of the same class."),
+        (
+            [lucid.nn.ReLU(), lucid.nn.ReLU().eval()],
+            "Expected all models to have the same training/eval mode.",
+        ),
+    ],
+)
+def test_modules_of_several_kinds_are_not_stacked(models: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=f"^stack_module_state: {re.escape(message)}$"):
+        stack_module_state(models)
 
 
 def test_tied_weights_are_replaced_together() -> None:

@@ -53,15 +53,17 @@ class Scale(Function):
     @staticmethod
     def vmap(info, in_dims, x, k):
         note((info, info.batch_size, info.randomness, in_dims, tuple(x.shape)))
-        return 2 * Scale.apply(x, k).movedim(0, 1), 1
+        return 2 * Scale.apply(x, k).movedim(in_dims[0], -1), -1
 
 
 def test_the_vmap_staticmethod_gets_info_axes_and_whole_tensors(run: Run) -> None:
     found = run(lambda x: mapped(lambda t: Scale.apply(t, 3), in_dims=1, out_dims=1)(x), tensor())
     np.testing.assert_array_equal(found.numpy(), 6 * X)
     info, size, randomness, in_dims, shape = SEEN.pop()
-    assert (size, randomness, in_dims, shape) == (3, "error", (0, None), (3, 2))
+    assert (size, randomness, in_dims, shape) == (3, "error", (1, None), (2, 3))
     assert info == (3, "error")
+    run(lambda x: mapped(lambda t: Scale.apply(t, 3), randomness="same")(x), tensor())
+    assert SEEN.pop()[1:] == (2, "same", (0, None), (2, 3))
 
 
 def test_the_vmap_staticmethod_is_used_under_other_transformations(run: Run) -> None:
