@@ -3,6 +3,7 @@
 PyTorch's names and meanings on NumPy's memory; `lucid.compile` makes a step fast.
 """
 
+import sys
 from importlib import import_module
 from math import e, inf, nan, pi
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ from lucid.dtypes import (
     promote_types,
     set_default_dtype,
 )
+from lucid.functions.border import enter_border
 from lucid.functions.comparison import (
     allclose,
     bitwise_and,
@@ -373,6 +375,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 newaxis = None
+
+enter_border(sys.modules[__name__], dict(vars()), __name__)
 
 # Imported when they are first used: `import lucid` stays fast.
 _MODULES = ("backends", "compiler", "cuda", "func", "linalg", "nn", "optim", "sparse", "utils")

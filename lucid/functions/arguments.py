@@ -32,11 +32,11 @@ def tensor_of(value: Any, op: str, name: str = "input") -> Tensor:
     if isinstance(value, Tensor):
         return value
     raise ArgumentError(
-        f"{op}: {name} must be a Tensor, not {_kind(value)}\nhint: lucid.tensor(...) makes one"
+        f"{op}: {name} must be a Tensor, not {kind_of(value)}\nhint: lucid.tensor(...) makes one"
     )
 
 
-def _kind(value: Any) -> str:
+def kind_of(value: Any) -> str:
     """The name of a value's type, with the library's for another library's tensor."""
     kind = type(value)
     library = kind.__module__.partition(".")[0]

@@ -1,5 +1,6 @@
 """Neural network layers: modules that hold parameters, and functions."""
 
+from lucid.functions.border import modules_at_border
 from lucid.nn import functional, init, utils
 from lucid.nn.module import Module
 from lucid.nn.modules.activation import (
@@ -93,6 +94,8 @@ from lucid.nn.modules.transformer import (
     TransformerEncoderLayer,
 )
 from lucid.nn.parameter import Buffer, Parameter
+
+modules_at_border(dict(vars()))
 
 __all__ = [
     "AdaptiveAvgPool1d",

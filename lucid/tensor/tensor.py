@@ -30,6 +30,7 @@ from lucid.functions import (
     trigonometry,
 )
 from lucid.functions import shape as shapes
+from lucid.functions.border import enter_border
 from lucid.functions.inplace import in_place
 from lucid.ir.types import f32
 from lucid.tensor import formatting
@@ -516,4 +517,5 @@ class Tensor(TensorCore):
     __reduce_ex__ = protocols.reduced
 
 
+enter_border(Tensor, dict(vars(Tensor)), "lucid.tensor.tensor", "Tensor.")
 register_tensor_class(Tensor)

@@ -1,5 +1,8 @@
 """Layers as functions: `import lucid.nn.functional as F`."""
 
+import sys
+
+from lucid.functions.border import enter_border
 from lucid.nn.functional.activation import (
     elu,
     gelu,
@@ -76,6 +79,8 @@ from lucid.nn.functional.threshold import (
     tanhshrink,
     threshold,
 )
+
+enter_border(sys.modules[__name__], dict(vars()), __name__)
 
 __all__ = [
     "adaptive_avg_pool1d",

@@ -1,0 +1,151 @@
+"""The border between users and the library: wrong arguments, named, and `out=`.
+
+The functions inside of it check what they use; whatever else an argument of a wrong type makes them
+raise is explained here, after the fact, so that right calls pay for nothing.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable
+from functools import wraps
+from types import FunctionType
+from typing import Any, NoReturn
+
+from lucid.autograd.modes import no_grad
+from lucid.functions.arguments import kind_of
+from lucid.functions.tensors import Tensor
+from lucid.ir.errors import ArgumentError, LucidError, ShapeError
+from lucid.tensor.context import context
+from lucid.tensor.writing import set_data, write_
+
+_known: dict[FunctionType, Callable[..., Any]] = {}
+
+
+def at_border(function: FunctionType, module: str, name: str) -> Callable[..., Any]:
+    """The function as users get it, as `module.name`; the same one whenever it is asked for."""
+    found = _known.get(function)
+    if found is None:
+        found = _known[function] = _bordered(function)
+        found.__module__, found.__qualname__ = module, name
+    return found
+
+
+def enter_border(namespace: Any, names: dict[str, Any], module: str, prefix: str = "") -> None:
+    """Put functions of the library among `names` behind the border, in a module or a class."""
+    for name, value in names.items():
+        if (
+            type(value) is FunctionType
+            and value.__module__.startswith(("lucid.functions.", "lucid.random", "lucid.nn.f"))
+            and not name.startswith("__")
+        ):
+            setattr(namespace, name, at_border(value, module, prefix + name))
+
+
+def modules_at_border(names: dict[str, Any]) -> None:
+    """Put the `forward` of the library's modules among `names` behind the border."""
+    classes = [value for value in names.values() if isinstance(value, type)]
+    for cls in {base for value in classes for base in value.__mro__}:
+        forward = vars(cls).get("forward")
+        if type(forward) is FunctionType and cls.__module__.startswith("lucid.nn.modules."):
+            owner: Any = cls
+            owner.forward = at_border(forward, cls.__module__, f"{cls.__name__}.forward")
+
+
+def _bordered(function: FunctionType) -> Callable[..., Any]:
+    @wraps(function)
+    def called(*args: Any, out: Any = None, **kwargs: Any) -> Any:
+        try:
+            result = function(*args, **kwargs)
+        except (AttributeError, TypeError) as error:
+            if isinstance(error, LucidError) or not _is_librarys(error):
+                raise
+            _explain(function, args, kwargs, error)
+        return result if out is None else _into(out, result, function.__name__)
+
+    return called
+
+
+# ---------------------------------------------------------------------- wrong arguments
+
+
+_LIBRARY = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+
+def _is_librarys(error: Exception) -> bool:
+    """Whether the library's own code raised it, not the user's that it calls."""
+    place = error.__traceback__
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    return place is not None and place.tb_frame.f_code.co_filename.startswith(_LIBRARY)
+
+
+def _explain(
+    function: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception
+) -> NoReturn:
+    """Raise `ArgumentError` that says which argument it was, as far as that can be said."""
+    name, signature = function.__name__, inspect.signature(function)
+    try:
+        bound = signature.bind(*args, **kwargs)
+    except TypeError as mismatch:
+        raise ArgumentError(f"{name}: {mismatch}\nhint: it is {name}{_plain(signature)}") from None
+    is_method = "self" in bound.arguments
+    if is_method:
+        name = f"{type(args[0]).__name__}.{name}"
+    for position, (parameter, value) in enumerate(bound.arguments.items(), int(not is_method)):
+        if signature.parameters[parameter].annotation == "Tensor" and not isinstance(value, Tensor):
+            raise ArgumentError(
+                f"{name}: argument '{parameter}' (position {position}) must be Tensor, not "
+                f"{kind_of(value)}{_hint(value)}"
+            ) from error
+    kinds = [kind_of(value) for value in args[is_method:]]
+    kinds += [f"{key}={kind_of(value)}" for key, value in kwargs.items()]
+    raise ArgumentError(f"{name}: can't be called with ({', '.join(kinds)}): {error}") from error
+
+
+def _plain(signature: inspect.Signature) -> str:
+    """The parameters without their types."""
+    parameters = signature.parameters.values()
+    bare = [parameter.replace(annotation=inspect.Parameter.empty) for parameter in parameters]
+    return str(inspect.Signature(bare))
+
+
+def _hint(value: Any) -> str:
+    if type(value).__name__ == "ndarray":
+        return "\nhint: lucid.from_numpy(array) makes one"
+    return "\nhint: lucid.tensor(...) makes one" if value is not None else ""
+
+
+# ---------------------------------------------------------------------- out=
+
+
+def _into(out: Any, result: Any, name: str) -> Any:
+    """Write results into the tensors that the user gave for them, and return these."""
+    if isinstance(result, tuple):
+        if not isinstance(out, (tuple, list)) or len(out) != len(result):
+            raise ArgumentError(f"{name}: out= takes {len(result)} tensors, not {kind_of(out)}")
+        written = [_written(one, part, name) for one, part in zip(out, result, strict=True)]
+        kind: Any = type(result)
+        return kind(*written) if hasattr(kind, "_fields") else tuple(written)
+    return _written(out, result, name)
+
+
+def _written(out: Any, result: Any, name: str) -> Any:
+    if not isinstance(out, Tensor) or not isinstance(result, Tensor):
+        raise ArgumentError(f"{name}: out= takes a Tensor, not {kind_of(out)}")
+    if context.grad_enabled and (out.requires_grad or result.requires_grad):
+        raise LucidError(
+            f"{name}(): functions with out=... arguments don't support automatic differentiation, "
+            "but one of the arguments requires grad."
+        )
+    if out._type.shape == result._type.shape:
+        with no_grad():
+            return write_(out, result)
+    if out._type.size:
+        raise ShapeError(
+            f"{name}: out= has shape {list(out._type.shape)}, the result {list(result._type.shape)}"
+            "\nhint: give it an empty tensor, which is resized, or one of the result's shape"
+        )
+    set_data(out, result.to(out.dtype, copy=True))
+    return out
