@@ -43,7 +43,9 @@ from lucid.codegen.products import (
     join_parts,
 )
 from lucid.codegen.regions import Buffer, Region
+from lucid.codegen.sorting import scratch_elements
 from lucid.codegen.target import Target
+from lucid.ir import ops
 from lucid.ir.graph import Value, freeze_attributes
 from lucid.ir.op import OPS
 from lucid.ir.types import i64
@@ -414,12 +416,10 @@ class Builder:
         x, attributes = item.operands[0], item.node.attributes
         axis: int = attributes["axis"]
         layout, home = self.source.layout(x), self.source.homes[item.value]
-        scratch = self.source.new_temp(i64, 4 * x.shape[axis])
-        self.body.args += [self.source.homes[self.source.base(x)].buffer, home.buffer, scratch]
         lines = without(x.shape, axis)
         source, shape = strided_form(lines, without(layout.strides, axis), layout.offset)
         target, _ = strided_form(lines, without(home.strides, axis), home.offset)
-        return SortKernel(
+        kernel = SortKernel(
             x.dtype,
             shape,
             x.shape[axis],
@@ -429,7 +429,24 @@ class Builder:
             home.strides[axis],
             attributes["descending"],
             "positions" if item.op == "argsort" else "values",
+            self._first_wanted(item.value, axis),
         )
+        scratch = self.source.new_temp(i64, scratch_elements(kernel))
+        self.body.args += [self.source.homes[self.source.base(x)].buffer, home.buffer, scratch]
+        return kernel
+
+    def _first_wanted(self, value: Value, axis: int) -> int:
+        """How many elements along an axis, from its beginning, anybody looks at."""
+        graph, size = self.source.graph, value.shape[axis]
+        if value in graph.outputs or any(new is value for _, new in graph.writes):
+            return size
+        wanted = 0
+        for node in graph.nodes:
+            if value in node.operands:
+                stops = node.attributes["stops"] if node.op is ops.slice else value.shape
+                forwards = node.op is not ops.slice or node.attributes["steps"][axis] > 0
+                wanted = max(wanted, stops[axis] if forwards else size)
+        return wanted
 
 
 def attributes_of(item: Item) -> tuple[tuple[str, Any], ...]:

@@ -335,6 +335,8 @@ class SortKernel:
 
     Attributes:
         keeps: "values" or, for argsort, "positions".
+        kept: how many of each line, from its beginning, are wanted.
+        parts: how the lines are cut, along one of their dims.
     """
 
     dtype: DType
@@ -346,14 +348,17 @@ class SortKernel:
     target_stride: int
     descending: bool
     keeps: str
+    kept: int
+    parts: Parts | None = None
 
     def __str__(self) -> str:
         dims = ", ".join(f"i{dim} in {size}" for dim, size in enumerate(self.shape))
         order = "descending" if self.descending else "ascending"
+        first = f" first {self.kept}" if self.kept < self.length else ""
         return (
-            f"sort({dims}) {order} {self.length} {self.dtype.name} {self.keeps}: "
+            f"sort({dims}) {order} {self.length} {self.dtype.name} {self.keeps}{first}: "
             f"a0[{print_form(self.source)} + k*{self.source_stride}] -> "
-            f"a1[{print_form(self.target)} + k*{self.target_stride}]"
+            f"a1[{print_form(self.target)} + k*{self.target_stride}]{self.parts or ''}"
         )
 
 

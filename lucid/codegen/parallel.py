@@ -24,12 +24,13 @@ from lucid.codegen.kernel import (
     Kernel,
     LoopKernel,
     Parts,
+    SortKernel,
 )
 from lucid.codegen.products import contraction
 from lucid.codegen.regions import Buffer
 from lucid.codegen.sweep import ROWS, is_swept
 from lucid.codegen.target import ELEMENT_BYTES, Target
-from lucid.codegen.timing import axes_seconds, contract_seconds, loop_seconds
+from lucid.codegen.timing import axes_seconds, contract_seconds, loop_seconds, sort_seconds
 from lucid.ir.types import DType
 
 # Handing work over takes half a microsecond, and what one processor wrote comes to another at some
@@ -60,6 +61,8 @@ def shared(kernel: Kernel, args: list[Buffer], new_temp: NewTemp, target: Target
         kernel.parts = grid_of(kernel, target)
         if kernel.parts is not None and kernel.has_scratch:
             args[-1].size = -(-grid_scratch(kernel, kernel.parts, target) // 8)
+    elif isinstance(kernel, SortKernel):
+        kernel.parts = _cut_lines(kernel, args[-1])
     return [(kernel, args)]
 
 
@@ -127,6 +130,18 @@ def _unit(kernel: LoopKernel, dim: int) -> int:
             return kernel.lanes * (_SWEPT_VECTORS if is_swept(kernel) else 1)
         return kernel.lanes * 4
     return 1 if dim < len(kernel.kept) else ROWS
+
+
+def _cut_lines(kernel: SortKernel, scratch: Buffer) -> Parts | None:
+    """Cut the lines of a sort, each part with memory of its own."""
+    wanted = wanted_parts(sort_seconds(kernel))
+    if wanted == 1 or not kernel.shape:
+        return None
+    dim = max(range(len(kernel.shape)), key=lambda dim: min(kernel.shape[dim], wanted))
+    size = ceil(kernel.shape[dim] / min(wanted, kernel.shape[dim]))
+    count, own = ceil(kernel.shape[dim] / size), scratch.size
+    scratch.size *= count
+    return Parts(dim, size, count, ((2, own),))
 
 
 # Products -------------------------------------------------------------------------------------

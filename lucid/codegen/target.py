@@ -7,7 +7,17 @@ from dataclasses import dataclass, replace
 
 import llvmlite.binding as llvm
 
-ELEMENT_BYTES = {"i1": 1, "i8": 1, "i16": 2, "i32": 4, "i64": 8, "float": 4, "double": 8, "ptr": 8}
+ELEMENT_BYTES = {
+    "i1": 1,
+    "i8": 1,
+    "i16": 2,
+    "i32": 4,
+    "i64": 8,
+    "i128": 16,
+    "float": 4,
+    "double": 8,
+    "ptr": 8,
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,10 +20,11 @@ from lucid.codegen.kernel import (
     Parts,
     SortKernel,
 )
-from lucid.codegen.lines import emit_check, emit_sort
+from lucid.codegen.lines import Cut, emit_check
 from lucid.codegen.llvm import FunctionBuilder, Module, Val, const
 from lucid.codegen.loops import LoopEmitter
 from lucid.codegen.lowering import MEMORY
+from lucid.codegen.sorting import emit_sort
 from lucid.codegen.sweep import SweepEmitter, is_swept
 
 # How long the caller waits for others before it takes their processors for lost: so many times the
@@ -34,7 +35,7 @@ _PAUSE_SECONDS = 25e-9
 
 def parts_of(kernel: Kernel) -> Parts | Grid | None:
     """How threads share a kernel's work; None if they don't."""
-    if isinstance(kernel, (LoopKernel, ContractKernel, AxesKernel)):
+    if isinstance(kernel, (LoopKernel, ContractKernel, AxesKernel, SortKernel)):
         return kernel.parts
     return None
 
@@ -87,6 +88,11 @@ def _define_part(module: Module, name: str, kernel: Kernel, args: int, *, packin
             (emit_packing if packing else emit_grid)(b, kernel, pointers, part)
         elif isinstance(kernel, AxesKernel):
             emit_axes(b, kernel, pointers, _cut(b, kernel.parts, kernel.body.sizes, part))
+        elif isinstance(kernel, SortKernel):
+            assert kernel.parts is not None
+            for arg, size in kernel.parts.partials:
+                pointers[arg] = b.at("i64", pointers[arg], b.mul(part, size))
+            emit_sort(b, kernel, pointers, _cut(b, kernel.parts, kernel.shape, part))
         elif isinstance(kernel, LoopKernel):
             assert kernel.parts is not None
             for arg, size in kernel.parts.partials:
@@ -98,9 +104,7 @@ def _define_part(module: Module, name: str, kernel: Kernel, args: int, *, packin
         b.ret()
 
 
-def _cut(
-    b: FunctionBuilder, parts: Parts | None, sizes: Sequence[int], part: Val
-) -> tuple[int, Val, Val]:
+def _cut(b: FunctionBuilder, parts: Parts | None, sizes: Sequence[int], part: Val) -> Cut:
     """The dim that is cut, and what of it belongs to a part."""
     assert parts is not None
     low = b.mul(part, parts.size)

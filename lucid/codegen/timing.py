@@ -16,8 +16,10 @@ from lucid.codegen.kernel import (
     Inst,
     Kernel,
     LoopKernel,
+    SortKernel,
 )
 from lucid.codegen.lowering import ELEMENTS
+from lucid.codegen.sorting import method, passes
 from lucid.codegen.target import Target
 from lucid.ir.types import DType
 
@@ -30,7 +32,7 @@ CACHE_RATE = 60e9  # bytes per second, up to that size
 MEMORY_RATE = 20e9
 RANDOM_LANE = 1.2e-9  # seconds for each lane that is read or written at an address of its own
 HOST_SECONDS = 1e-3  # of a call of Python: it may take long
-SORT_STEP = 3e-9  # seconds for each element and round of a merge sort
+SORT_STEP = 1.5e-9  # seconds for each element and pass of a sort
 
 
 def seconds(kernel: Kernel, target: Target) -> float:
@@ -45,8 +47,7 @@ def seconds(kernel: Kernel, target: Target) -> float:
         return HOST_SECONDS
     if isinstance(kernel, CheckKernel):
         return prod(kernel.shape) / VECTOR_INSTRUCTIONS
-    rounds = max(kernel.length - 1, 1).bit_length()
-    return prod(kernel.shape) * kernel.length * rounds * SORT_STEP
+    return sort_seconds(kernel)
 
 
 def loop_seconds(kernel: LoopKernel, lanes: int) -> float:
@@ -79,6 +80,15 @@ def _inst_seconds(kernel: LoopKernel, inst: Inst, lanes: int) -> float:
 
 def _index_dims(kernel: LoopKernel, inst: Inst) -> frozenset[int]:
     return kernel.dims[inst.operands[0]]
+
+
+def sort_seconds(kernel: SortKernel) -> float:
+    """Passes over entries; to seek a few, or to count, takes vectors for each."""
+    way, length = method(kernel), kernel.length
+    rounds = 2.0 + passes(kernel)
+    if way != "digits":
+        rounds = 2.0 + (length if way == "count" else kernel.kept) / 12
+    return prod(kernel.shape) * length * rounds * SORT_STEP
 
 
 def contract_seconds(kernel: ContractKernel, target: Target) -> float:

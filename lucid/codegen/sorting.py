@@ -1,0 +1,221 @@
+"""Emission of sorting kernels: stable orders of lines, by numbers that stand for the elements.
+
+Each element becomes an *entry*: above, an unsigned number that has the wanted order (NaN greatest,
+the two zeros equal); below, in 32 bits, its position. So entries are unique, and any order of them
+is a stable one. Long lines are sorted by their bytes; short ones by counting, for each entry, how
+many are less; where only the first few are wanted, the least entry is looked for again and again.
+
+Reference: D. Knuth, "The Art of Computer Programming", volume 3, 5.2 and 5.2.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lucid.codegen.forms import Form
+from lucid.codegen.kernel import SortKernel
+from lucid.codegen.lines import Cut, over_lines
+from lucid.codegen.llvm import FunctionBuilder, Val, const, iota, vector
+from lucid.codegen.lowering import MEMORY
+
+# Up to so many elements are counted, of 32 and of 64 bits; so many of a longer line are looked for.
+_COUNTED, _COUNTED_WIDE = 128, 16
+_SOUGHT = 32
+_DIGITS = 256
+_POSITION_BITS = 32
+_PADDING = 16
+
+
+def scratch_elements(kernel: SortKernel) -> int:
+    """Memory for one line, in i64: entries twice, and counts of digits or ranks."""
+    entries = (kernel.length + _PADDING) * (2 if is_wide(kernel) else 1)
+    total = 2 * entries + max(kernel.length + _PADDING, passes(kernel) * _DIGITS // 2)
+    return -(-total // 8) * 8
+
+
+def is_wide(kernel: SortKernel) -> bool:
+    """Whether an element fills the 64 bits that an entry of a narrow one has for everything."""
+    return kernel.dtype.itemsize == 8
+
+
+def passes(kernel: SortKernel) -> int:
+    """The bytes of an element."""
+    return kernel.dtype.itemsize
+
+
+def method(kernel: SortKernel) -> str:
+    """How the lines are sorted: "count", "seek" or "digits"."""
+    if kernel.length <= (_COUNTED_WIDE if is_wide(kernel) else _COUNTED):
+        return "count"
+    return "seek" if kernel.kept <= _SOUGHT and not is_wide(kernel) else "digits"
+
+
+def emit_sort(
+    b: FunctionBuilder, kernel: SortKernel, args: Sequence[Val], cut: Cut | None = None
+) -> None:
+    """Sort the lines. Args: source, target, scratch."""
+    forms: list[Form] = [kernel.source, kernel.target]
+    over_lines(b, kernel.shape, forms, lambda at: _Line(b, kernel, args, at).sort(), cut=cut)
+
+
+class _Line:
+    """One line being sorted."""
+
+    def __init__(
+        self, b: FunctionBuilder, kernel: SortKernel, args: Sequence[Val], at: Sequence[Val]
+    ) -> None:
+        self.b = b
+        self.kernel = kernel
+        self.count = kernel.length
+        self.memory = MEMORY[kernel.dtype]
+        self.source, self.target = (
+            b.at(element, pointer, offset)
+            for element, pointer, offset in zip(
+                (self.memory, self.memory if kernel.keeps == "values" else "i64"),
+                args,
+                at,
+                strict=False,
+            )
+        )
+        self.entry = "i128" if is_wide(kernel) else "i64"
+        size = (kernel.length + _PADDING) * (2 if is_wide(kernel) else 1)
+        self.entries, self.sorted = args[2], b.at("i64", args[2], size)
+        self.counts = b.at("i64", args[2], 2 * size)
+        self.lanes = 1 if is_wide(kernel) else b.target.lanes("i64")
+
+    def sort(self) -> None:
+        self._enter()
+        ways = {"count": self._count, "seek": self._seek, "digits": self._by_digits}
+        self._leave(ways[method(self.kernel)]())
+
+    # Entries ----------------------------------------------------------------------------
+
+    def _enter(self) -> None:
+        """Write the entries, and behind them some that are greater than all."""
+        b, count = self.b, self.count
+        lanes = self.lanes if self.kernel.source_stride == 1 else 1
+        main = count - count % lanes
+        for low, high, width in ((0, main, lanes), (main, count, 1)):
+            if low == high:
+                continue
+            with b.loop(low, high, width) as loop:
+                at = b.mul(loop.index, self.kernel.source_stride)
+                raw = b.load(vector(self.memory, width), b.at(self.memory, self.source, at))
+                place = b.add(b.splat(loop.index, width), iota("i64", width))
+                number = b.cast("zext", self._number(raw), self.entry)
+                entry = b.or_(b.shl(number, _POSITION_BITS), b.cast("zext", place, self.entry))
+                b.store(entry, b.at(self.entry, self.entries, loop.index))
+        if method(self.kernel) != "digits":
+            for behind in range(count, count + -count % self.lanes):
+                b.store(const(self.entry, -1), b.at(self.entry, self.entries, behind))
+
+    def _number(self, raw: Val) -> Val:
+        """An unsigned number in the order of the elements."""
+        b, dtype = self.b, self.kernel.dtype
+        if dtype.kind == "bool":
+            number = b.cast("zext", b.ne(raw, 0), "i8")
+        elif dtype.kind == "float":
+            bits = b.bits(b.add(raw, 0.0))
+            high = dtype.itemsize * 8 - 1
+            flipped = b.or_(b.ashr(bits, high), 1 << high)
+            number = b.select(b.is_nan(raw), const(bits.type, -1), b.xor(bits, flipped))
+        else:
+            number = b.xor(raw, (1 << (dtype.itemsize * 8 - 1)) if dtype.is_signed else 0)
+        return b.not_(number) if self.kernel.descending else number
+
+    def _leave(self, ordered: Val) -> None:
+        """Store what the first entries stand for."""
+        b, kernel = self.b, self.kernel
+        with b.loop(0, kernel.kept) as loop:
+            entry = b.load(self.entry, b.at(self.entry, ordered, loop.index))
+            low = b.cast("trunc", entry, "i64")
+            value = b.and_(low, (1 << _POSITION_BITS) - 1)
+            element = "i64"
+            if kernel.keeps == "values":
+                element = self.memory
+                at = b.mul(value, kernel.source_stride)
+                value = b.load(element, b.at(element, self.source, at))
+            at = b.mul(loop.index, kernel.target_stride)
+            b.store(value, b.at(element, self.target, at))
+
+    # Ways to sort -----------------------------------------------------------------------
+
+    def _count(self) -> Val:
+        """The place of an entry is the number of those that are less."""
+        b, lanes = self.b, self.lanes
+        type_ = vector(self.entry, lanes)
+        with b.loop(0, self.count + -self.count % lanes, lanes) as loop:
+            own = b.load(type_, b.at(self.entry, self.entries, loop.index))
+            with b.loop(0, self.count, 1, [const(vector("i64", lanes), 0)]) as others:
+                other = b.load(self.entry, b.at(self.entry, self.entries, others.index))
+                less = b.compare("ult", b.splat(other, lanes), own)
+                others.carry(b.add(others.carried[0], b.cast("zext", less, "i64")))
+            b.store(others.results[0], b.at("i64", self.counts, loop.index))
+        with b.loop(0, self.count) as loop:
+            place = b.load("i64", b.at("i64", self.counts, loop.index))
+            entry = b.load(self.entry, b.at(self.entry, self.entries, loop.index))
+            b.store(entry, b.at(self.entry, self.sorted, place))
+        return self.sorted
+
+    def _seek(self) -> Val:
+        """Find the least entry that is not below a bound; the next bound is one above it."""
+        b, lanes = self.b, self.lanes
+        type_ = vector(self.entry, lanes)
+        most = const(type_, -1)
+        with b.loop(0, self.kernel.kept, 1, [const(self.entry, 0)]) as found:
+            bound = b.splat(found.carried[0], lanes)
+            with b.loop(0, self.count + -self.count % lanes, lanes, [most]) as loop:
+                entry = b.load(type_, b.at(self.entry, self.entries, loop.index))
+                entry = b.select(b.compare("uge", entry, bound), entry, most)
+                loop.carry(self._lesser(loop.carried[0], entry))
+            least = b.reduce(loop.results[0], self._lesser)
+            b.store(least, b.at(self.entry, self.sorted, found.index))
+            found.carry(b.add(least, 1))
+        return self.sorted
+
+    def _lesser(self, x: Val, y: Val) -> Val:
+        return self.b.intrinsic("umin", x, y)
+
+    def _by_digits(self) -> Val:
+        """Distribute the entries by each byte, from the last to the first."""
+        b, rounds = self.b, passes(self.kernel)
+        width = b.target.lanes("i32")
+        with b.loop(0, rounds * _DIGITS, width) as loop:
+            b.store(const(vector("i32", width), 0), b.at("i32", self.counts, loop.index))
+        with b.loop(0, self.count) as loop:
+            entry = b.load(self.entry, b.at(self.entry, self.entries, loop.index))
+            for number in range(rounds):
+                place = self._count_of(entry, number)
+                b.store(b.add(b.load("i32", place), 1), place)
+        here, there = self.entries, self.sorted
+        for number in range(rounds):
+            # Where all have the same byte nothing moves.
+            same = b.load("i32", self._count_of(b.load(self.entry, here), number))
+            with b.if_else(b.ne(same, self.count)) as branch:
+                with branch.then():
+                    self._distribute(here, there, number)
+                with branch.otherwise():
+                    pass
+            here, there = branch.merge(there, here), branch.merge(here, there)
+        return here
+
+    def _count_of(self, entry: Val, number: int) -> Val:
+        """The address of the count of an entry's byte."""
+        b = self.b
+        digit = b.cast("trunc", b.lshr(entry, _POSITION_BITS + 8 * number), "i64")
+        return b.at("i32", self.counts, b.add(b.and_(digit, _DIGITS - 1), number * _DIGITS))
+
+    def _distribute(self, here: Val, there: Val, number: int) -> None:
+        b = self.b
+        first = number * _DIGITS
+        with b.loop(first, first + _DIGITS, 1, [const("i32", 0)]) as loop:
+            place = b.at("i32", self.counts, loop.index)
+            size = b.load("i32", place)
+            b.store(loop.carried[0], place)
+            loop.carry(b.add(loop.carried[0], size))
+        with b.loop(0, self.count) as loop:
+            entry = b.load(self.entry, b.at(self.entry, here, loop.index))
+            place = self._count_of(entry, number)
+            to = b.load("i32", place)
+            b.store(b.add(to, 1), place)
+            b.store(entry, b.at(self.entry, there, b.cast("zext", to, "i64")))
