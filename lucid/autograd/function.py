@@ -90,6 +90,7 @@ class BackwardCFunction(FunctionCtx, CustomNode):
 
     _forward_cls: type[Function]
     host_forward: Any = None  # in a trace, the host call that keeps what backward needs
+    withheld: frozenset[str] = frozenset()  # in a trace, what only such a call could give
 
     def __init__(self) -> None:
         Node.__init__(self, (), ())
@@ -100,6 +101,13 @@ class BackwardCFunction(FunctionCtx, CustomNode):
         self.is_private = False  # its call was part of another forward
         self.shown_saved: tuple[Any, ...] | None = None  # what saved_tensors shows instead
         self.marked_outputs: tuple[int, ...] = ()  # positions of non-differentiable outputs
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self.withheld:
+            recorder = context.recorder
+            assert recorder is not None
+            recorder.hosts.withheld(self, name)
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
     # ---------------------------------------------------------------- saved tensors
 

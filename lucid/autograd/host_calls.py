@@ -2,166 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lucid.autograd.function import Function, backward_of, run_forward
+from lucid.autograd.host_reading import Evaluated, Plan, Reader
 from lucid.autograd.host_world import (
     NOWHERE,
     Captured,
     Changes,
+    EagerThread,
     Slot,
     State,
-    eager_thread,
     lend,
-    lent_state,
     place_text,
 )
 from lucid.autograd.outputs import TwiceDifferentiated
 from lucid.autograd.private import custom_forward, noted_edge
 from lucid.autograd.returned import checked_gradients
-from lucid.ir import ops
 from lucid.ir.errors import DTypeError, LucidError, ShapeError
 from lucid.ir.hosts import Frame
-from lucid.ir.types import TensorType, type_of_array
+from lucid.ir.types import TensorType
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore
 
 if TYPE_CHECKING:
     from lucid.autograd.function import BackwardCFunction
     from lucid.autograd.hooks import SavedTensorHooks
-
-Entry = tuple[Any, ...]
-"""Which tensor is meant: ("input", operand), ("view" or "alias", operand, chain), ("shared",
-operand) for one on a part of its memory, ("result", number); or ("none",), ("argument", position),
-("other", value)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What a forward did: what it returned, saved and marked, and what the results are.
-
-    Attributes:
-        is_tuple: whether it returned a tuple.
-        written: operands whose content it changed, and which result that is.
-        labels, types: of the results.
-    """
-
-    is_tuple: bool
-    outputs: tuple[Entry, ...]
-    dirty: tuple[Entry, ...]
-    non_differentiable: tuple[Entry, ...]
-    materialize_grads: bool
-    written: tuple[tuple[int, int], ...]
-    saved: tuple[Entry, ...] | None
-    saved_for_forward: tuple[Entry, ...] | None
-    labels: tuple[str, ...]
-    types: tuple[TensorType, ...]
-
-
-@dataclass(slots=True, eq=False)
-class Evaluated:
-    """One evaluation of a forward.
-
-    Attributes:
-        lent: what the call was given.
-        tensors, inputs: the operands and the arguments, as forward got them.
-        saved: what it saved.
-        computed: identities of tensors whose history leads to the inputs.
-        arrays: the results, in memory of their own.
-        derived: results that were saved, and have such a history.
-    """
-
-    lent: Sequence[np.ndarray]
-    ctx: BackwardCFunction
-    output: Any
-    tensors: list[Any]
-    inputs: tuple[Any, ...]
-    changes: Changes
-    computed: set[int]
-    plan: Plan | None = None
-    arrays: list[np.ndarray] = field(default_factory=list)
-    derived: list[int] = field(default_factory=list)
-
-    @property
-    def returned(self) -> tuple[Any, ...]:
-        return self.output if isinstance(self.output, tuple) else (self.output,)
-
-
-class _Reader:
-    """Finds out which of a host call's tensors a value is."""
-
-    def __init__(self, tensors: Sequence[Any], inputs: Sequence[Any]) -> None:
-        self._tensors = tensors
-        self._inputs = inputs
-        self._numbers = {id(x): n for n, x in enumerate(tensors) if isinstance(x, TensorCore)}
-        self._memory = {x._storage: n for n, x in enumerate(tensors) if isinstance(x, TensorCore)}
-        self._known: dict[int, int] = {}
-        self.arrays: list[np.ndarray] = []
-        self.labels: list[str] = []
-
-    def entry(self, value: Any, label: str) -> Entry:
-        if value is None:
-            return ("none",)
-        if not isinstance(value, TensorCore):
-            return self._no_tensor(value)
-        if id(value) in self._numbers:
-            return "input", self._numbers[id(value)]
-        number = self._memory.get(value._storage)
-        if number is not None:
-            base = value._base
-            kind = "view" if base is not None and base is self._tensors[number] else "alias"
-            return kind, number, value._view_chain if kind == "view" else value._chain
-        shared = self._on_memory_of_input(np.asarray(value._array))
-        if shared is not None:
-            return shared
-        if id(value) not in self._known:
-            self._known[id(value)] = self.add(np.asarray(value._array), label)
-        return "result", self._known[id(value)]
-
-    def _on_memory_of_input(self, array: np.ndarray) -> Entry | None:
-        """What a tensor is that was made by NumPy on the memory of an input."""
-        for number, tensor in enumerate(self._tensors):
-            given = tensor._array if isinstance(tensor, TensorCore) else None
-            if given is None or not np.may_share_memory(given, array):
-                continue
-            is_whole = array.size == given.size and array.flags.c_contiguous
-            if is_whole and given.flags.c_contiguous and array.dtype == given.dtype:
-                return "alias", number, ((ops.reshape, {"shape": array.shape}),)
-            return "shared", number
-        return None
-
-    def _no_tensor(self, value: Any) -> Entry:
-        for position, given in enumerate(self._inputs):
-            if given is value:
-                return "argument", position
-        return "other", value
-
-    def entries(self, values: Sequence[Any], label: str) -> tuple[Entry, ...]:
-        return tuple(self.entry(value, f"{label} {i}") for i, value in enumerate(values))
-
-    def known(self, values: Sequence[Any]) -> tuple[Entry, ...]:
-        """Those of the values that are inputs, outputs or views of such; none for the others."""
-        numbers = {*self._numbers, *self._known}
-        return tuple(
-            self.entry(x, "") if id(x) in numbers or self._is_view(x) else ("none",) for x in values
-        )
-
-    def _is_view(self, value: Any) -> bool:
-        return not isinstance(value, TensorCore) or value._storage in self._memory
-
-    def number_of(self, value: Any) -> int | None:
-        return self._known.get(id(value))
-
-    def add(self, array: np.ndarray, label: str) -> int:
-        """Enter a result, with a copy of its data."""
-        self.arrays.append(np.array(array, order="C"))
-        self.labels.append(label)
-        return len(self.arrays) - 1
 
 
 @dataclass(slots=True, eq=False)
@@ -178,7 +48,8 @@ class HostForward:
         saves: whether what it saves goes on into the graph.
         keeps_ctx: whether its ctx is kept for the backward, which is a host call as well.
         saved_hooks: the hooks for what is kept so.
-        sizes: attributes of ctx that hold the shape of an operand, which a traced backward reads.
+        constants: attributes of ctx that a recorded backward has read, and that stay the same.
+        shown: names of those that hold a tensor or an array, which it gets.
         plan: what it did while tracing.
     """
 
@@ -194,53 +65,50 @@ class HostForward:
     saves: bool = False
     keeps_ctx: bool = False
     saved_hooks: tuple[SavedTensorHooks, ...] = ()
-    sizes: dict[str, Any] = field(default_factory=dict)
+    constants: dict[str, Any] = field(default_factory=dict)
+    shown: tuple[str, ...] = ()
     plan: Plan | None = None
 
     def __call__(self, frame: Frame, operands: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
-        found = self.evaluate(operands)
+        with EagerThread(False), Changes(self.states, operands) as changes:
+            found = self._run(operands, changes)
         self.read(found)
         self._check(found)
         if self.keeps_ctx:
             self.keep(frame, found)
         return found.arrays
 
-    def evaluate(self, arrays: Sequence[np.ndarray], with_history: bool = False) -> Evaluated:
-        """Run the user's forward on copies.
+    def evaluate(self, arrays: Sequence[np.ndarray], with_history: bool) -> Evaluated:
+        """Run the user's forward on copies, to record it.
 
         with_history: note which of the tensors that it saves it computed with ops.
         """
-        with eager_thread(False), lent_state(self.states, arrays) as changes:
-            tensors = lend(arrays, self.slots)
-            ctx = self._new_ctx()
-            inputs = tuple(value.fill(tensors) for value in self.inputs)
-            keywords = {name: value.fill(tensors) for name, value in self.keywords.items()}
-            with custom_forward(with_history):
-                output = run_forward(ctx, inputs, keywords)
-                computed = {id(x) for x in ctx.to_save or () if _has_history(x)}
-        return Evaluated(arrays, ctx, output, tensors, inputs, changes, computed)
+        world, changes = EagerThread(False), Changes(self.states, arrays)
+        with world, changes, custom_forward(with_history):
+            found = self._run(arrays, changes)
+            found.computed = {id(x) for x in found.ctx.to_save or () if _has_history(x)}
+        return found
 
-    def _new_ctx(self) -> BackwardCFunction:
+    def _run(self, arrays: Sequence[np.ndarray], changes: Changes) -> Evaluated:
+        tensors = lend(arrays, self.slots)
         ctx = self.function._backward_cls()
         ctx.line = self.line
         ctx.needs_input_grad = self.needs_input_grad
         ctx._input_types = self.input_types
-        ctx.edges = tuple((NOWHERE, 0) if edge else None for edge in self.has_edge)
-        return ctx
+        ctx.edges = tuple([(NOWHERE, 0) if edge else None for edge in self.has_edge])
+        inputs = tuple([value.fill(tensors) for value in self.inputs])
+        keywords = {name: value.fill(tensors) for name, value in self.keywords.items()}
+        output = run_forward(ctx, inputs, keywords)
+        return Evaluated(arrays, ctx, output, tensors, inputs, changes, set())
 
     def read(self, found: Evaluated) -> None:
-        """Find out what forward did, and copy the results."""
-        ctx, tensors = found.ctx, found.tensors
-        reader = _Reader(tensors, found.inputs)
+        """Find out what forward did, and collect the results."""
+        ctx = found.ctx
+        reader = Reader(found.tensors, found.inputs)
         outputs = reader.entries(found.returned, "output")
         dirty = reader.entries(ctx.dirty_tensors, "dirty tensor")
         marked = reader.entries(ctx.non_differentiable, "non-differentiable tensor")
-        changed = [n for n, tensor in enumerate(tensors) if _was_written(tensor, found.lent[n])]
-        marks = {entry[1] for entry in dirty if entry[0] == "input"}
-        written = tuple(
-            (n, reader.add(tensors[n]._array, f"input {n} as it left it"))
-            for n in sorted({*changed, *marks})
-        )
+        written = reader.written(dirty, found.lent)
         saved = for_forward = None
         if ctx.to_save is not None and self.saves:
             saved = reader.entries(ctx.to_save, "saved tensor")
@@ -250,13 +118,15 @@ class HostForward:
             saved = reader.known(ctx.to_save)
         if ctx.saved_for_forward is not None and self.saves:
             for_forward = reader.entries(ctx.saved_for_forward, "tensor saved for jvp")
+        attributes = tuple(
+            [(name, reader.attribute(vars(ctx).get(name), name)) for name in self.shown]
+        )
         for content in found.changes.contents.values():
             reader.add(content, "state")
         found.arrays = reader.arrays
         found.plan = Plan(
             isinstance(found.output, tuple), outputs, dirty, marked, ctx.materialize_grads,
-            written, saved, for_forward, tuple(reader.labels),
-            tuple(map(type_of_array, reader.arrays)),
+            written, saved, for_forward, attributes, tuple(reader.labels), reader.types(),
         )  # fmt: skip
 
     def keep(self, frame: Frame, found: Evaluated) -> None:
@@ -267,7 +137,7 @@ class HostForward:
             for i, value in enumerate(found.returned)
             if isinstance(value, TensorCore) and id(value) not in inputs
         }
-        with eager_thread(False):
+        with EagerThread(False):
             context.saved_hooks = list(self.saved_hooks)
             found.ctx.seal(numbers)
         found.ctx.dirty_tensors = found.ctx.non_differentiable = ()
@@ -277,17 +147,16 @@ class HostForward:
         """Raise when forward did something else than while tracing."""
         plan, expected = found.plan, self.plan
         assert plan is not None and expected is not None
+        if found.changes.surprise is None and plan == expected and not self._changed(found.ctx):
+            return
         name, place = f"{self.function.__name__}.forward", place_text(self.line)
         refuse_surprise(name, place, found.changes)
-        for attribute, size in self.sizes.items():
-            now = getattr(found.ctx, attribute, None)
-            if now != size:
-                raise ShapeError(
-                    f"{name} set ctx.{attribute} to {now}, and to {size} when the step was "
-                    f"traced{place}{_ONE_SHAPE}"
-                )
-        if plan == expected:
-            return
+        for attribute, constant in self._changed(found.ctx):
+            now = vars(found.ctx).get(attribute)
+            raise ShapeError(
+                f"{name} set ctx.{attribute} to {now}, and to {constant} when the step was "
+                f"traced{place}{_ONE_SHAPE}"
+            )
         if plan.labels == expected.labels:
             pairs = zip(plan.labels, plan.types, expected.types, strict=True)
             for label, now, before in pairs:
@@ -303,6 +172,17 @@ class HostForward:
             "hint: return, save and mark the same tensors at every call"
         )
 
+    def _changed(self, ctx: BackwardCFunction) -> list[tuple[str, Any]]:
+        """The constants that are something else now."""
+        if not self.constants:
+            return []
+        found = vars(ctx)
+        return [
+            (name, constant)
+            for name, constant in self.constants.items()
+            if type(found.get(name)) is not type(constant) or found[name] != constant
+        ]
+
 
 _ONE_SHAPE = (
     "\nhint: in a compiled step each value has one shape and dtype: pad it to a fixed size, or run "
@@ -312,13 +192,16 @@ _ONE_SHAPE = (
 
 def _difference(plan: Plan, expected: Plan) -> str:
     if plan.written != expected.written:
-        now, before = ([n for n, _ in p.written] for p in (plan, expected))
-        return f"it wrote its tensor arguments {now} in place, not {before}"
+        written, before = ([n for n, _ in p.written] for p in (plan, expected))
+        return f"it wrote its tensor arguments {written} in place, not {before}"
     if len(plan.outputs) != len(expected.outputs):
         return f"it returned {len(plan.outputs)} values, not {len(expected.outputs)}"
     for name in ("outputs", "saved", "saved_for_forward", "dirty", "non_differentiable"):
         if getattr(plan, name) != getattr(expected, name):
             return f"other tensors are its {name.replace('_', ' ')}"
+    for (name, found), (_, known) in zip(plan.attributes, expected.attributes, strict=True):
+        if found != known:
+            return f"ctx.{name} is something else"
     return "another kind of result"
 
 
@@ -333,14 +216,6 @@ def refuse_surprise(name: str, place: str, changes: Changes) -> None:
 
 def _has_history(value: Any) -> bool:
     return isinstance(value, TensorCore) and noted_edge(value) is not None
-
-
-def _was_written(tensor: Any, lent: np.ndarray) -> bool:
-    """Whether the copy that forward got holds other bytes than what was lent."""
-    if not isinstance(tensor, TensorCore):
-        return False
-    now, before = np.ascontiguousarray(tensor._array), np.ascontiguousarray(lent)
-    return not np.array_equal(now.reshape(-1).view(np.uint8), before.reshape(-1).view(np.uint8))
 
 
 @dataclass(slots=True, eq=False)
@@ -372,34 +247,42 @@ class HostBackward:
 
     def __call__(self, frame: Frame, operands: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
         parts, changes = self.evaluate(frame, operands)
+        present = tuple([part is not None for part in parts])
+        if present != self.present or changes.surprise is not None:
+            self._refuse(present, changes)
+        return self.arrays(parts, changes)
+
+    def _refuse(self, present: tuple[bool, ...], changes: Changes) -> None:
+        """Raise for what backward did not do while tracing."""
         name, place = f"{self.function.__name__}.backward", place_text(self.line)
         refuse_surprise(name, place, changes)
-        for index, (part, present) in enumerate(zip(parts, self.present, strict=True)):
-            if (part is not None) != present:
-                now, before = ("None", "a tensor") if present else ("a tensor", "None")
+        for index, (is_there, was_there) in enumerate(zip(present, self.present, strict=True)):
+            if is_there != was_there:
+                now, before = ("None", "a tensor") if was_there else ("a tensor", "None")
                 raise LucidError(
                     f"{name} returned {now} for tensor argument {index}, and {before} when the "
                     f"step was traced{place}\nhint: return zeros where there is no gradient"
                 )
-        return self.arrays(parts, changes)
 
     def arrays(self, parts: Sequence[Any], changes: Changes) -> list[np.ndarray]:
         """The results of the node: gradients, then the contents of tensors from outside."""
-        found = [np.array(part._array, order="C") for part in parts if part is not None]
+        found: list[np.ndarray] = [part._array for part in parts if part is not None]
         return [*found, *changes.contents.values()]
 
     def evaluate(
         self, frame: Frame, arrays: Sequence[np.ndarray]
     ) -> tuple[tuple[Any, ...], Changes]:
         """Run the user's backward on copies, and the checks on what it returns."""
-        world = eager_thread(self.grad_enabled)
-        with world, lent_state(self.states, arrays) as changes:
+        with EagerThread(self.grad_enabled), Changes(self.states, arrays) as changes:
             tensors = lend(arrays, self.slots)
             ctx = self._recorded_ctx(tensors) if self.forward is None else frame[self.forward]
             ctx.needs_input_grad = self.needs_input_grad
-            given = (None if number is None else tensors[number] for number in self.gradients)
-            with _running(ctx):
+            given = [None if number is None else tensors[number] for number in self.gradients]
+            before, ctx._is_running = ctx._is_running, True
+            try:
                 returned = ctx.apply(*given)
+            finally:
+                ctx._is_running = before
             values = returned if isinstance(returned, tuple) else (returned,)
             self.is_once = any(
                 isinstance(value, TensorCore) and isinstance(value.grad_fn, TwiceDifferentiated)
@@ -417,12 +300,3 @@ class HostBackward:
             setattr(ctx, name, value.fill(tensors))
         ctx.shown_saved = tuple(None if n is None else tensors[n] for n in self.saved)
         return ctx
-
-
-@contextmanager
-def _running(ctx: BackwardCFunction) -> Iterator[None]:
-    before, ctx._is_running = ctx._is_running, True
-    try:
-        yield
-    finally:
-        ctx._is_running = before

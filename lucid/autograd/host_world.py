@@ -6,8 +6,7 @@ the user's code gets tensors of its own; and it runs as in eager mode, whatever 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,25 +14,37 @@ import numpy as np
 
 from lucid.autograd.node import Node
 from lucid.ir.location import Location
+from lucid.ir.types import type_of_array
 from lucid.tensor.context import _Context, context
-from lucid.tensor.core import of_array
+from lucid.tensor.core import _new
 from lucid.tensor.storage import Storage, VersionCounter
 from lucid.tensor.tensor import Tensor
 
 NOWHERE = Node((), ())  # the end of an edge whose gradient leaves the host
 
 
-@contextmanager
-def eager_thread(grad_enabled: bool) -> Iterator[None]:
-    """Let the thread be in eager mode, with nothing going on but the block."""
-    state = vars(context)
-    before = state.copy()
-    state.update(vars(_Context()))
-    context.grad_enabled = grad_enabled
-    try:
-        yield
-    finally:
-        state.update(before)
+_NEW_THREAD = {key: x for key, x in vars(_Context()).items() if key != "lent"}
+_LISTS = [key for key, x in _NEW_THREAD.items() if isinstance(x, list)]
+
+
+class EagerThread:
+    """Lets the thread be in eager mode, with nothing going on but the block."""
+
+    __slots__ = ("_before", "_grad_enabled")
+
+    def __init__(self, grad_enabled: bool) -> None:
+        self._grad_enabled = grad_enabled
+
+    def __enter__(self) -> None:
+        state = vars(context)
+        self._before = state.copy()
+        state.update(_NEW_THREAD)
+        for key in _LISTS:
+            state[key] = []
+        state["grad_enabled"] = self._grad_enabled
+
+    def __exit__(self, *error: object) -> None:
+        vars(context).update(self._before)
 
 
 class Slot:
@@ -60,14 +71,17 @@ class Captured:
 
     def fill(self, operands: Sequence[Any]) -> Any:
         """The value for one call."""
+        tree = self.tree
+        if type(tree) is Slot:
+            return operands[tree.number]
         if not self.has_slots:
-            return self.tree
+            return tree
         from lucid.compiler.tree import map_tree
 
         def filled(leaf: Any, _: str) -> Any:
             return operands[leaf.number] if isinstance(leaf, Slot) else leaf
 
-        return map_tree(filled, self.tree)
+        return map_tree(filled, tree)
 
 
 def lend(arrays: Sequence[np.ndarray], slots: Sequence[Slot]) -> list[Any]:
@@ -79,7 +93,9 @@ def lend(arrays: Sequence[np.ndarray], slots: Sequence[Slot]) -> list[Any]:
 
 
 def _own(array: np.ndarray, requires_grad: bool) -> Tensor:
-    tensor = of_array(np.array(array, order="C"))
+    storage = Storage(type_of_array(array))
+    storage.array = copy = np.array(array, order="C")
+    tensor = _new(storage, storage.root_type, copy, ())
     tensor._requires_grad = requires_grad
     return tensor
 
@@ -105,35 +121,14 @@ class State:
     result: int | None = None
 
 
-@contextmanager
-def lent_state(states: Sequence[State], arrays: Sequence[np.ndarray]) -> Iterator[Changes]:
-    """Let the tensors from outside hold what they would in eager mode; put them back afterwards."""
-    changes = Changes(states)
-    kept = [
-        (state, np.array(state.storage.array))
-        for state in states
-        if state.given is not None or state.result is not None
-    ]
-    for state, _ in kept:
-        if state.given is not None:
-            np.copyto(_memory(state), arrays[state.given])
-    changes.start()
-    try:
-        yield changes
-        changes.stop()
-    finally:
-        for state, before in kept:
-            np.copyto(_memory(state), before)
-        changes.rewind()
-
-
-def _memory(state: State) -> np.ndarray:
-    assert state.storage.array is not None
-    return state.storage.array
+SHOWN_BYTES = 1 << 20  # larger tensors from outside are shown to NumPy as read-only
 
 
 class Changes:
-    """What a host call did to tensors from outside.
+    """What a host call does to tensors from outside; in its block they hold what eager has.
+
+    Afterwards they are put back: the step writes what the call changed with all else. What it is
+    not known to change, and did, is put back from a copy that is made before.
 
     Attributes:
         contents: after the call, of those that it is known to write, by their `result`.
@@ -141,30 +136,81 @@ class Changes:
         surprise: one that it is not known to write, and wrote.
     """
 
-    def __init__(self, states: Sequence[State]) -> None:
+    def __init__(self, states: Sequence[State], arrays: Sequence[np.ndarray]) -> None:
         self._states = states
-        self._versions: list[int] = []
+        self._arrays = arrays
+        self._kept: list[tuple[State, np.ndarray]] = []
+        self._copies: dict[Storage, np.ndarray] = {}
         self.moved: list[int] = []
         self.contents: dict[int, np.ndarray] = {}
         self.surprise: State | None = None
 
-    def start(self) -> None:
-        self._versions = [state.counter.value for state in self._states]
+    def __enter__(self) -> Changes:
+        self._versions = []
+        for state in self._states:
+            self._versions.append(state.counter.value)
+            if state.given is not None or state.result is not None:
+                self._kept.append((state, np.array(_memory(state))))
+                if state.given is not None:
+                    np.copyto(_memory(state), self._arrays[state.given])
+        self._around, context.lent = context.lent, self
+        return self
 
-    def stop(self) -> None:
-        """Look at what there is now."""
-        pairs = zip(self._states, self._versions, strict=True)
-        self.moved = [state.counter.value - version for state, version in pairs]
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        context.lent = self._around
+        if kind is None:
+            self._look()
+        for state, before in self._kept:
+            np.copyto(_memory(state), before)
+        for storage, before in self._copies.items():
+            assert storage.array is not None
+            np.copyto(storage.array, before)
         for state, version in zip(self._states, self._versions, strict=True):
+            state.counter.value = version  # versions move with the step, as counted by the trace
+
+    def before_write(self, storage: Storage) -> None:
+        """Keep a copy of what the call is not known to write, and may write now."""
+        if self._is_unknown(storage):
+            self._copies[storage] = np.array(storage.array)
+        if self._around is not None:
+            self._around.before_write(storage)
+
+    def shown(self, storage: Storage, array: np.ndarray) -> np.ndarray:
+        """What NumPy gets for a tensor's memory."""
+        if array.nbytes > SHOWN_BYTES and self._is_unknown(storage):
+            array = array.view()
+            array.flags.writeable = False
+        else:
+            self.before_write(storage)
+        return array
+
+    def _is_unknown(self, storage: Storage) -> bool:
+        if storage in self._copies:
+            return False
+        return any(
+            state.storage is storage and state.given is None and state.result is None
+            for state in self._states
+        )
+
+    def _look(self) -> None:
+        """See what there is now."""
+        for state, version in zip(self._states, self._versions, strict=True):
+            moved = state.counter.value - version
+            self.moved.append(moved)
             if state.result is not None:
                 self.contents[state.result] = np.array(_memory(state), order="C")
-            elif state.counter.value != version and self.surprise is None:
+            elif (moved or self._differs(state)) and self.surprise is None:
                 self.surprise = state
 
-    def rewind(self) -> None:
-        """Versions move when the step is over, by what was counted while tracing."""
-        for state, version in zip(self._states, self._versions, strict=True):
-            state.counter.value = version
+    def _differs(self, state: State) -> bool:
+        """Whether NumPy wrote what it was shown."""
+        copy = self._copies.get(state.storage)
+        return copy is not None and copy.tobytes() != _memory(state).tobytes()
+
+
+def _memory(state: State) -> np.ndarray:
+    assert state.storage.array is not None
+    return state.storage.array
 
 
 def place_text(line: tuple[str, int] | None) -> str:

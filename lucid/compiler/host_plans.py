@@ -5,52 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from lucid.autograd.function import BackwardCFunction
-from lucid.autograd.host_calls import Entry, Evaluated
+from lucid.autograd.host_arrays import HostArray
+from lucid.autograd.host_reading import Entry, Evaluated
 from lucid.autograd.node import Node as HistoryNode
 from lucid.autograd.private import note
 from lucid.ir.errors import LucidError
 from lucid.ir.op import Operand
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, of_value
-from lucid.tensor.size import Size
 from lucid.tensor.writing import replay
 
 if TYPE_CHECKING:
+    from lucid.autograd.function import BackwardCFunction
     from lucid.compiler.recorder import Recorder
     from lucid.ir.graph import Node, Value
     from lucid.ir.types import TensorType
-
-_OWN = frozenset(vars(BackwardCFunction())) | {
-    *BackwardCFunction.__annotations__,
-    *BackwardCFunction.__mro__[1].__annotations__,
-    "_metadata",
-}
-_SHARED = (bool, int, str, bytes, type(None), tuple, frozenset)
-
-
-def attributes_of(ctx: BackwardCFunction) -> dict[str, Any]:
-    """What the user set on a ctx."""
-    return {name: value for name, value in vars(ctx).items() if name not in _OWN}
-
-
-def known_attributes(found: Evaluated, inputs: Sequence[Any]) -> dict[str, Any] | None:
-    """What a host forward set on its ctx, for a backward that is traced: an argument, or its shape.
-
-    None when something else was set: it may be another one at each call. Numbers and strings that
-    are equal are often one object, so only other arguments can be recognized.
-    """
-    known: dict[str, Any] = {}
-    shapes = {tuple(x.shape) for x in found.tensors if isinstance(x, TensorCore)}
-    for name, value in attributes_of(found.ctx).items():
-        places = [i for i, given in enumerate(found.inputs) if given is value]
-        if isinstance(value, Size) and tuple(value) in shapes:
-            known[name] = value
-        elif places and not isinstance(value, _SHARED):
-            known[name] = inputs[places[0]]
-        else:
-            return None
-    return known
 
 
 def tensors_of(recorder: Recorder, values: Sequence[Value]) -> list[TensorCore]:
@@ -107,6 +76,8 @@ class Traced:
         ctx.to_save = None if plan.saved is None else self._all(plan.saved)
         if plan.saved_for_forward is not None:
             ctx.saved_for_forward = self._all(plan.saved_for_forward)
+        for name, entry in plan.attributes:
+            setattr(ctx, name, self._tensor(entry))
         return outputs if plan.is_tuple else outputs[0]
 
     def _write(self, operand: int, content: TensorCore) -> None:
@@ -129,10 +100,21 @@ class Traced:
             return self._tensors[entry[1]]
         if kind == "result":
             return self._results[entry[1]]
+        if kind == "array":
+            return HostArray(self._results[entry[1]], self._leave)
         if kind in ("view", "alias"):
             base = self._tensors[entry[1]]
             return self._view(base if kind == "view" else base.detach(), entry[2])
         return self._inputs[entry[1]] if kind == "argument" else entry[1]
+
+    def _leave(self, what: str) -> NoReturn:
+        """A backward looks at an array on ctx: it is a host call, then."""
+        self._recorder.hosts.leave()
+        name = self._found.ctx._forward_cls.__name__
+        self._recorder.refuse(
+            f"{what} of an array that {name}.forward, a host call, left on its ctx",
+            "make it a tensor, lucid.from_numpy(ctx.array)",
+        )
 
     def _view(self, base: TensorCore, chain: Any) -> Any:
         before = context.grad_enabled

@@ -18,7 +18,8 @@ from lucid.autograd.function import BackwardCFunction, Function, backward_of
 from lucid.autograd.host_calls import HostBackward, HostForward
 from lucid.autograd.host_world import Captured, Slot
 from lucid.autograd.outputs import TwiceDifferentiated, refuse_second_derivative
-from lucid.compiler.host_plans import Traced, attributes_of, known_attributes, tensors_of
+from lucid.compiler.host_attributes import Attributes, attributes_of, sort_attributes
+from lucid.compiler.host_plans import Traced, tensors_of
 from lucid.compiler.host_state import Surroundings
 from lucid.compiler.present import PresentValues
 from lucid.compiler.scalars import is_live
@@ -30,7 +31,6 @@ from lucid.ir.types import TensorType, type_of_array
 from lucid.tensor.batched import Batched
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore
-from lucid.tensor.size import Size
 
 if TYPE_CHECKING:
     from lucid.compiler.recorder import Recorder
@@ -65,6 +65,7 @@ class HostRecording:
     def __init__(self, recorder: Recorder, known: frozenset[object]) -> None:
         self._recorder = recorder
         self._known = known
+        self._beside: set[object] = set()  # backwards of host forwards: to run Python, if they do
         self._attempts: list[tuple[Method, ...]] = []
         self._present = PresentValues(recorder)
         self._frame: Frame = {}
@@ -81,14 +82,29 @@ class HostRecording:
         self._attempts.append(methods)
         try:
             yield
+            if code_of(methods[0]) in self._beside and self._changed_python():
+                self.leave()
         finally:
             self._attempts.pop()
+
+    def _changed_python(self) -> bool:
+        environment = self._recorder.environment
+        return environment is not None and environment.failure() is not None
 
     def leave(self) -> None:
         """Start again with the innermost method that is being traced on the host, if one is."""
         if self._attempts:
             self.left = LeavesTrace(set(map(code_of, self._attempts[-1])))
             raise self.left
+
+    def withheld(self, ctx: BackwardCFunction, name: str) -> None:
+        """A method reads what only a host call can give it: it is one, then."""
+        self.leave()
+        self._recorder.refuse(
+            f"ctx.{name}, which {ctx._forward_cls.__name__}.forward, a host call, computes anew at "
+            "each call, read outside of backward",
+            "return it as a tensor, or save it with ctx.save_for_backward",
+        )
 
     def takes_forward(self, function: type[Function]) -> bool:
         return function.is_host or (bool(self._known) and code_of(function.forward) in self._known)
@@ -127,20 +143,24 @@ class HostRecording:
         host.saves = is_differentiable or bool(context.levels)
         with around.untouched():
             found = host.evaluate(self._present.of(values), is_differentiable)
-        known = known_attributes(found, inputs)
-        if is_differentiable and (known is None or self._leaves_backward(function, found.ctx)):
+        attributes = Attributes()
+        if is_differentiable and self._leaves_backward(function, found.ctx):
             host.saves, host.keeps_ctx = False, True
             ctx.host_forward = host
-        elif is_differentiable:
-            host.sizes = {key: x for key, x in (known or {}).items() if isinstance(x, Size)}
+        elif host.saves:
+            self._beside.add(code_of(backward_of(function)))
+            attributes = sort_attributes(found, inputs, keywords)
+            host.constants, host.shown = attributes.constants, tuple(attributes.shown)
         changed = around.settle(found.changes, found.lent)
         host.read(found)
         host.plan = found.plan
         if host.keeps_ctx:
             host.saved_hooks = tuple(context.saved_hooks)
             host.keep(self._frame, found)
-        node = self._record(function.__name__, host, values, found.arrays)
-        vars(ctx).update(known or {})
+        results = [np.array(array, order="C") for array in found.arrays]
+        node = self._record(function.__name__, host, values, results)
+        vars(ctx).update(attributes.known)
+        ctx.withheld = frozenset(attributes.withheld)
         output = Traced(self._recorder, node, found, operands.tensors, inputs).finish(ctx)
         around.note_changes(node, changed, found.changes)
         return output
@@ -182,10 +202,11 @@ class HostRecording:
             parts, changes = host.evaluate(self._frame, lent)
         host.present = tuple(part is not None for part in parts)
         changed = around.settle(changes, lent)
-        node = self._record(name, host, values, host.arrays(parts, changes))
+        results = [np.array(array, order="C") for array in host.arrays(parts, changes)]
+        node = self._record(name, host, values, results)
         around.note_changes(node, changed, changes)
-        results = iter(tensors_of(self._recorder, node.results))
-        found = tuple(next(results) if present else None for present in host.present)
+        tensors = iter(tensors_of(self._recorder, node.results))
+        found = tuple(next(tensors) if present else None for present in host.present)
         return _without_derivative(ctx, [*gradients, *saved], found, host.is_once)
 
     # ---------------------------------------------------------------- recording

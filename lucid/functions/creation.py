@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from lucid.autograd.host_arrays import HostArray
 from lucid.device import check_device
 from lucid.dtypes import as_dtype, get_default_dtype
 from lucid.functions.arguments import integer, shape_of, tensor_of
@@ -41,6 +42,8 @@ def tensor(
     """
     check_device(device, "tensor")
     wanted = None if dtype is None else as_dtype(dtype, "tensor")
+    if type(data) is HostArray:
+        data = data.as_tensor()
     if isinstance(data, Tensor):
         result = clone(cast(data.detach(), wanted or data._type.dtype)).detach()
     elif type(data) is not data.__class__:  # a live scalar: its class is only what it says

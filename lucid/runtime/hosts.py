@@ -25,7 +25,7 @@ class HostCalls:
 
     def __init__(self, steps: Sequence[Step], hosts: Mapping[str, HostFunction]) -> None:
         kernels = [step.kernel for step in steps if isinstance(step.kernel, HostKernel)]
-        self._calls = [(host_function(hosts, kernel.name), kernel) for kernel in kernels]
+        self._calls = [_Call(host_function(hosts, k.name), k) for k in kernels]
         self.frame: Frame = {}
         self.error: BaseException | None = None
 
@@ -38,13 +38,10 @@ class HostCalls:
         An exception must not go through native code: it is kept, and raised after the step.
         """
         try:
-            function, kernel = self._calls[number]
-            types = (*kernel.operands, *kernel.results)
-            addresses = (ctypes.c_uint64 * len(types)).from_address(places)
-            arrays = list(map(_array_at, addresses, types))
-            count = len(kernel.operands)
-            found = function(self.frame, arrays[:count])
-            for target, array in zip(arrays[count:], found, strict=True):
+            call = self._calls[number]
+            operands, targets = call.lent(places)
+            found = call.function(self.frame, operands)
+            for target, array in zip(targets, found, strict=True):
                 np.copyto(target, array)
         except BaseException as error:
             self.error = error
@@ -55,6 +52,31 @@ class HostCalls:
         """Forget the step that ran."""
         self.frame = {}
         self.error = None
+
+
+class _Call:
+    """One call of Python in a step, with arrays on the memory that it gets."""
+
+    def __init__(self, function: HostFunction, kernel: HostKernel) -> None:
+        self.function = function
+        self._types = (*kernel.operands, *kernel.results)
+        self._count = len(kernel.operands)
+        self._read = (ctypes.c_uint64 * len(self._types)).from_address
+        self._addresses: list[int] = []
+        self._operands: list[np.ndarray] = []
+        self._targets: list[np.ndarray] = []
+
+    def lent(self, places: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """Arrays on the memory of the operands, and on that of the results.
+
+        Mostly that is where it was at the latest call; and then the arrays are the same.
+        """
+        addresses = self._read(places)[:]
+        if addresses != self._addresses:
+            arrays = list(map(_array_at, addresses, self._types))
+            self._operands, self._targets = arrays[: self._count], arrays[self._count :]
+            self._addresses = addresses
+        return self._operands, self._targets
 
 
 def _array_at(address: int, type: TensorType) -> np.ndarray:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from lucid.autograd.engine import BackwardRun
     from lucid.autograd.hooks import SavedTensorHooks
+    from lucid.autograd.host_world import Changes
     from lucid.autograd.private import CustomForward
     from lucid.autograd.saved import MutationGuard
     from lucid.compiler.recorder import Recorder
@@ -31,6 +32,7 @@ class _Context(threading.local):
         backward_run: the backward walk that is going on, the innermost one.
         backward_depth: how many of them are inside one another.
         anomaly: whether backwards are watched for NaN; None outside of anomaly mode.
+        lent: in a host call, what keeps tensors from outside as they were.
     """
 
     def __init__(self) -> None:
@@ -45,6 +47,7 @@ class _Context(threading.local):
         self.backward_run: BackwardRun | None = None
         self.backward_depth = 0
         self.anomaly: bool | None = None
+        self.lent: Changes | None = None
 
 
 context = _Context()

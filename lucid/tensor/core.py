@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from lucid.autograd.host_arrays import HostArray
 from lucid.autograd.node import Node, OpNode, edge_of
 from lucid.autograd.private import Note, note_op
 from lucid.ir.errors import ArgumentError, LucidError, TraceError
@@ -149,7 +150,7 @@ class TensorCore(WithGradient):
                 "Can't call numpy() on Tensor that requires grad. "
                 "Use tensor.detach().numpy() instead."
             )
-        return array
+        return array if context.lent is None else context.lent.shown(self._storage, array)
 
     def _concrete(self, what: str) -> np.ndarray:
         """The data, for a use that no trace can record. Raises `TraceError` inside a trace."""
@@ -413,8 +414,10 @@ def from_array(array: np.ndarray, requires_grad: bool = False) -> Tensor:
     return tensor
 
 
-def of_users_array(array: np.ndarray) -> Tensor:
+def of_users_array(array: np.ndarray | HostArray) -> Tensor:
     """A tensor on the memory of an array that the user has; a trace reads it at each call."""
+    if isinstance(array, HostArray):
+        return array.as_tensor()
     tensor = of_array(array)
     if context.recorder is not None:
         context.recorder.adopt_array(tensor)

@@ -89,6 +89,8 @@ def write_(target: TensorCore, value: TensorCore) -> Tensor:
         array = target._concrete("an in-place operation")
         if not array.flags.writeable:
             raise LucidError("the memory of this tensor is read-only\nhint: use clone() first")
+        if context.lent is not None:
+            context.lent.before_write(target._storage)
         np.copyto(array, cast(np.ndarray, value._array))
     target._counter.value += 1
     keep_written(target, value)

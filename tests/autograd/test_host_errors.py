@@ -143,13 +143,94 @@ def test_a_gradient_that_is_none_only_at_times_is_an_error():
     )
 
 
-def test_a_tensor_from_outside_that_is_written_only_at_times_is_an_error():
-    count = lucid.zeros(())
-    fn = define(lambda ctx, x: count.add_(1) * x if x.item() < 0 else x * 1, name="Counts")
-    step = lucid.compile(lambda x: fn.apply(x))
-    step(lucid.tensor(1.0))
-    with pytest.raises(lucid.LucidError, match=r"^Counts.forward wrote count in place, "):
+def by_op(t):
+    t.add_(1)
+
+
+def by_numpy(t):
+    t.numpy()[...] += 1
+
+
+def through_a_view(t):
+    t.reshape(-1)[0] = 5.0
+
+
+@pytest.mark.parametrize("write", [by_op, by_numpy, through_a_view])
+@pytest.mark.parametrize("where", ["forward", "backward"])
+def test_a_tensor_from_outside_that_is_written_only_at_times_is_an_error(write, where):
+    count, w = lucid.zeros(2), leaf([1.0, 2.0])
+
+    def look(what, x):
+        if what == where and x.numpy()[0] < 0:
+            write(count)
+
+    def forward(ctx, x):
+        look("forward", x)
+        return lucid.from_numpy(x.numpy() * 2)
+
+    def backward(ctx, grad):
+        look("backward", grad)
+        return grad * 2
+
+    fn = define(forward, backward, name="Counts")
+
+    def body(x):
+        w.grad = None
+        (fn.apply(w * x) * x).sum().backward()
+        with lucid.no_grad():
+            w.sub_(0.1 * w.grad)
+        return count + 1
+
+    step = lucid.compile(body)
+    assert numbers(step(lucid.tensor([1.0, 1.0]))) == [1.0, 1.0]
+
+    def state():
+        return [numbers(t) for t in (count, w, w.grad)], count._version, w._version
+
+    before = state()
+    with pytest.raises(lucid.LucidError) as caught:
+        step(lucid.tensor([-1.0, 1.0]))
+    assert str(caught.value) == (
+        f"Counts.{where} wrote count in place, which it didn't do when the step was traced\n"
+        f"  in {place_of(body, 'fn.apply')}\n"
+        "hint: write it at every call, if only with what it holds"
+    )
+    assert state() == before
+    step(lucid.tensor([1.0, 1.0]))
+    assert state() != before and step.stats.traces == 1
+
+
+def test_numpy_can_only_read_large_tensors_from_outside_that_it_did_not_write_while_tracing():
+    table = lucid.zeros(1 << 19)
+
+    def forward(ctx, x):
+        if x.item() < 0:
+            table.numpy()[0] = 1.0
+        return x + float(table.numpy()[1])
+
+    step = lucid.compile(define(forward).apply)
+    assert step(lucid.tensor(1.0)).item() == 1.0
+    with pytest.raises(ValueError, match="read-only"):
         step(lucid.tensor(-1.0))
+    assert table[0].item() == 0.0 and step(lucid.tensor(2.0)).item() == 2.0
+
+
+def test_an_exception_after_writes_leaves_tensors_from_outside_as_they_were():
+    known, unknown = lucid.zeros(2), lucid.zeros(2)
+
+    def forward(ctx, x):
+        known.add_(1)
+        if x.item() < 0:
+            unknown.sub_(1)
+            raise UnluckyError
+        return x * 2
+
+    step = lucid.compile(define(forward).apply)
+    step(lucid.tensor(1.0))
+    with pytest.raises(UnluckyError):
+        step(lucid.tensor(-1.0))
+    assert numbers([known, unknown]) == [[1.0, 1.0], [0.0, 0.0]]
+    assert (known._version, unknown._version) == (1, 0)
 
 
 def test_values_that_are_no_tensors_can_not_be_returned():

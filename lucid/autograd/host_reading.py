@@ -1,0 +1,202 @@
+"""What a host call's forward did: which tensors it returned, saved, marked and wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from lucid.autograd.host_world import Changes
+from lucid.ir import ops
+from lucid.ir.types import TensorType, type_of_array
+from lucid.tensor.core import TensorCore
+
+if TYPE_CHECKING:
+    from lucid.autograd.function import BackwardCFunction
+
+Entry = tuple[Any, ...]
+"""Which tensor is meant: ("input", operand), ("view" or "alias", operand, chain), ("shared",
+operand) for one on a part of its memory, ("result", number), ("array", number) for one of NumPy's;
+or ("none",), ("argument", position), ("other", value)."""
+
+_NONE: Entry = ("none",)
+_FEW_BYTES = 1 << 12
+
+
+class Plan(NamedTuple):
+    """What a forward did: what it returned, saved and marked, and what the results are.
+
+    Attributes:
+        is_tuple: whether it returned a tuple.
+        written: operands whose content it changed, and which result that is.
+        attributes: tensors and arrays on ctx that the backward gets.
+        labels, types: of the results.
+    """
+
+    is_tuple: bool
+    outputs: tuple[Entry, ...]
+    dirty: tuple[Entry, ...]
+    non_differentiable: tuple[Entry, ...]
+    materialize_grads: bool
+    written: tuple[tuple[int, int], ...]
+    saved: tuple[Entry, ...] | None
+    saved_for_forward: tuple[Entry, ...] | None
+    attributes: tuple[tuple[str, Entry], ...]
+    labels: tuple[str, ...]
+    types: tuple[TensorType, ...]
+
+
+@dataclass(slots=True, eq=False)
+class Evaluated:
+    """One evaluation of a forward.
+
+    Attributes:
+        lent: what the call was given.
+        tensors, inputs: the operands and the arguments, as forward got them.
+        computed: identities of saved tensors whose history leads to the inputs.
+        arrays: the results.
+        derived: results that were saved, and have such a history.
+    """
+
+    lent: Sequence[np.ndarray]
+    ctx: BackwardCFunction
+    output: Any
+    tensors: list[Any]
+    inputs: tuple[Any, ...]
+    changes: Changes
+    computed: set[int]
+    plan: Plan | None = None
+    arrays: list[np.ndarray] = field(default_factory=list)
+    derived: list[int] = field(default_factory=list)
+
+    @property
+    def returned(self) -> tuple[Any, ...]:
+        return self.output if isinstance(self.output, tuple) else (self.output,)
+
+
+class Reader:
+    """Finds out which of a host call's tensors a value is, and collects the results.
+
+    Attributes:
+        arrays: the results, in the memory that the user's code has them in.
+    """
+
+    def __init__(self, tensors: Sequence[Any], inputs: Sequence[Any]) -> None:
+        self._tensors = tensors
+        self._inputs = inputs
+        self._numbers: dict[int, int] = {}
+        self._memory: dict[Any, int] = {}
+        for number, tensor in enumerate(tensors):
+            if isinstance(tensor, TensorCore):
+                self._numbers[id(tensor)] = number
+                self._memory[tensor._storage] = number
+        self._known: dict[int, int] = {}
+        self.arrays: list[np.ndarray] = []
+        self.labels: list[str] = []
+
+    def entry(self, value: Any, label: str) -> Entry:
+        if value is None:
+            return _NONE
+        if not isinstance(value, TensorCore):
+            return self._no_tensor(value)
+        key = id(value)
+        if key in self._numbers:
+            return "input", self._numbers[key]
+        number = self._memory.get(value._storage)
+        if number is not None:
+            base = value._base
+            kind = "view" if base is not None and base is self._tensors[number] else "alias"
+            return kind, number, value._view_chain if kind == "view" else value._chain
+        if key not in self._known:
+            array = np.asarray(value._array)
+            shared = self._on_memory_of_input(array)
+            if shared is not None:
+                return shared
+            self._known[key] = self.add(array, label)
+        return "result", self._known[key]
+
+    def _on_memory_of_input(self, array: np.ndarray) -> Entry | None:
+        """What a tensor is that was made by NumPy on the memory of an input."""
+        if array.base is None:
+            return None
+        for number, tensor in enumerate(self._tensors):
+            given = tensor._array if isinstance(tensor, TensorCore) else None
+            if given is None or not np.may_share_memory(given, array):
+                continue
+            is_whole = array.size == given.size and array.flags.c_contiguous
+            if is_whole and given.flags.c_contiguous and array.dtype == given.dtype:
+                return "alias", number, ((ops.reshape, {"shape": array.shape}),)
+            return "shared", number
+        return None
+
+    def _no_tensor(self, value: Any) -> Entry:
+        for position, given in enumerate(self._inputs):
+            if given is value:
+                return "argument", position
+        return "other", value
+
+    def entries(self, values: Sequence[Any], label: str) -> tuple[Entry, ...]:
+        if not values:
+            return ()
+        return tuple([self.entry(x, _numbered(label, i)) for i, x in enumerate(values)])
+
+    def attribute(self, value: Any, name: str) -> Entry:
+        """What an attribute of ctx is that held a tensor or an array while tracing."""
+        label = _numbered(f"ctx.{name}", None)
+        if not isinstance(value, np.ndarray):
+            return self.entry(value, label)
+        if id(value) not in self._known:
+            self._known[id(value)] = self.add(value, label)
+        return "array", self._known[id(value)]
+
+    def known(self, values: Sequence[Any]) -> tuple[Entry, ...]:
+        """Those of the values that are inputs, outputs or views of such; none for the others."""
+        numbers = {*self._numbers, *self._known}
+        return tuple(
+            self.entry(x, "") if id(x) in numbers or self._is_view(x) else _NONE for x in values
+        )
+
+    def _is_view(self, value: Any) -> bool:
+        return not isinstance(value, TensorCore) or value._storage in self._memory
+
+    def number_of(self, value: Any) -> int | None:
+        return self._known.get(id(value))
+
+    def written(
+        self, dirty: Sequence[Entry], lent: Sequence[np.ndarray]
+    ) -> tuple[tuple[int, int], ...]:
+        """The operands that were marked as dirty or hold something else, as results."""
+        changed = {entry[1] for entry in dirty if entry[0] == "input"}
+        for number, tensor in enumerate(self._tensors):
+            if isinstance(tensor, TensorCore) and _differ(tensor._array, lent[number]):
+                changed.add(number)
+        return tuple(
+            (n, self.add(self._tensors[n]._array, f"input {n} as it left it"))
+            for n in sorted(changed)
+        )
+
+    def add(self, array: np.ndarray, label: str) -> int:
+        """Enter a result."""
+        self.arrays.append(array)
+        self.labels.append(label)
+        return len(self.arrays) - 1
+
+    def types(self) -> tuple[TensorType, ...]:
+        return tuple(map(type_of_array, self.arrays))
+
+
+@cache
+def _numbered(label: str, number: int | None) -> str:
+    """One object for equal labels."""
+    return label if number is None else f"{label} {number}"
+
+
+def _differ(now: Any, lent: np.ndarray) -> bool:
+    """Whether the copy that forward got holds other bytes than what was lent."""
+    if lent.nbytes <= _FEW_BYTES:
+        return bool(now.tobytes() != lent.tobytes())
+    now, before = np.ascontiguousarray(now), np.ascontiguousarray(lent)
+    return not np.array_equal(now.reshape(-1).view(np.uint8), before.reshape(-1).view(np.uint8))
