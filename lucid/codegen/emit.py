@@ -87,7 +87,7 @@ def emit_program(program: Program, target: Target, *, timed: bool = False) -> Em
             if name is None:
                 name = names[text] = f"k{len(names)}"
                 define_kernel(module, name, step.kernel, len(step.args))
-            args = [slots.address(buffer) for buffer in step.args]
+            args = [slots.address(x, step.origins.get(n, 0)) for n, x in enumerate(step.args)]
             if isinstance(step.kernel, CheckKernel):
                 checks += 1
                 args = [slots.record, const("i64", checks), *args]
@@ -115,12 +115,15 @@ class Slots:
         self.entry = b.load("ptr", b.at("ptr", self._table, slots + 3))
         self.pool = b.load("ptr", b.at("ptr", self._table, slots + 4))
 
-    def address(self, buffer: Buffer) -> Val:
+    def address(self, buffer: Buffer, origin: int = 0) -> Val:
+        """Where a buffer's element number `origin` lies."""
         b = self._b
+        skipped = origin * buffer.dtype.itemsize
         if buffer.kind == "temp":
-            return b.at("i8", self._arena, self._program.offsets[buffer])
+            return b.at("i8", self._arena, self._program.offsets[buffer] + skipped)
         slot = buffer.index + (len(self._program.inputs) if buffer.kind == "output" else 0)
         place = b.at("ptr", self._table, slot)
         if buffer.kind == "input" and buffer.index in self._program.live:
             return place
-        return b.load("ptr", place)
+        address = b.load("ptr", place)
+        return b.at("i8", address, skipped) if skipped else address

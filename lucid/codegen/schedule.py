@@ -15,6 +15,7 @@ from lucid.codegen.items import ItemList
 from lucid.codegen.kernel import CheckKernel, HostKernel, Kernel
 from lucid.codegen.layouts import choose_layouts
 from lucid.codegen.legalize import legalize
+from lucid.codegen.origins import Origins, without_origins
 from lucid.codegen.parallel import shared
 from lucid.codegen.placement import place
 from lucid.codegen.regions import Buffer, Region
@@ -29,12 +30,14 @@ class Step:
     """One call of a kernel.
 
     Attributes:
+        origins: where in it the kernel's work with an argument begins, in elements, if not at 0.
         node: of a check the node whose index operand it looks at; of a call of Python its node.
         nodes: what is computed; none of a copy.
     """
 
     kernel: Kernel
     args: list[Buffer]
+    origins: Origins = field(default_factory=dict)
     node: Node | None = None
     nodes: tuple[Node, ...] = ()
     _text: str = field(default="", repr=False)
@@ -45,6 +48,12 @@ class Step:
         if not self._text:
             self._text = str(self.kernel)
         return self._text
+
+    def call_text(self, name: str) -> str:
+        """The call: `k3(input0, temp1 + 64)`."""
+        origins = [self.origins.get(number, 0) for number in range(len(self.args))]
+        pairs = zip(self.args, origins, strict=True)
+        return f"call {name}({', '.join(f'{x} + {at}' if at else str(x) for x, at in pairs)})"
 
 
 @dataclass(slots=True)
@@ -76,7 +85,7 @@ class Program:
             if number is None:
                 number = seen[text] = len(seen)
                 lines.append(f"kernel k{number} = {text}")
-            lines.append(f"call k{number}({', '.join(map(str, step.args))})\n")
+            lines.append(step.call_text(f"k{number}") + "\n")
         return "\n".join(lines)
 
     def buffer_text(self) -> str:
@@ -115,7 +124,8 @@ def make_program(
         node = group.items[0].node if isinstance(kernel, (CheckKernel, HostKernel)) else None
         nodes = tuple(dict.fromkeys(item.node for item in group.items if item.node is not None))
         for part, given in shared(kernel, args, items.new_temp, target):
-            steps.append(Step(part, given, node, nodes))
+            moved, origins = without_origins(part)
+            steps.append(Step(moved, given, origins, node, nodes))
     offsets, size = place(lifetimes(steps))
     cells = [cell for cell, _ in graph.writes]
     numbers = {entry.value: number for number, entry in enumerate(graph.inputs)}

@@ -239,3 +239,20 @@ def test_kernels_can_be_read() -> None:
     assert "for i0 in 6 {" in text
     assert "reduce %0 amax : f32" in text
     assert "pass 2:" in text
+
+
+def test_rounds_of_an_unrolled_loop_share_their_kernels(rng: np.random.Generator) -> None:
+    """Each round reads and stores another row; the first one alone has its state elsewhere."""
+    graph = Graph()
+    sequence = graph.add_input(TensorType(f32, (9, 4, 8)))
+    weight = graph.add_input(TensorType(f32, (8, 8)))
+    state = graph.add_input(TensorType(f32, (4, 8)))
+    states = []
+    for t in range(9):
+        row = ops.slice(sequence, starts=(t, 0, 0), stops=(t + 1, 4, 8), steps=(1, 1, 1))
+        state = ops.tanh(ops.matmul(state, weight) + ops.reshape(row, shape=(4, 8)))
+        states.append(ops.reshape(state, shape=(1, 4, 8)))
+    graph.outputs = [ops.concat(*states, axis=0)]
+    executable = compile_graph(graph)
+    assert (executable.kernel_count, executable.function_count) == (9, 2)
+    assert_right(executable, graph, rng)
