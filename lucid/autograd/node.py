@@ -107,6 +107,10 @@ class Node:
         """The name of what it is the backward of: `Square` for `SquareBackward`."""
         return self.name().removesuffix("Backward")
 
+    def output_name(self, number: int) -> str:
+        """How messages call one of its outputs: `output 0 of Square`."""
+        return f"output {number} of {self.short_name()}"
+
     def place(self) -> str:
         """Where the user's code recorded it, for messages: `, recorded at train.py:7   code`."""
         if self.line is None:

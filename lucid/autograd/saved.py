@@ -11,6 +11,7 @@ from lucid.tensor.context import context
 if TYPE_CHECKING:
     from lucid.autograd.node import Edge, Node
     from lucid.autograd.private import CustomForward
+    from lucid.ir.types import TensorType
     from lucid.tensor.core import TensorCore
     from lucid.tensor.storage import Storage
 
@@ -119,19 +120,10 @@ class SavedTensor:
         return tensor
 
     def _modified(self, tensor: TensorCore, node: Node) -> str:
-        """PyTorch's text, with the line that saved it."""
-        kind = _KINDS.get(tensor.dtype.name, "Tensor")
         source = node if self.output_nr >= 0 else tensor._grad_fn
         number = self.output_nr if self.output_nr >= 0 else tensor._output_nr
-        origin = ""
-        if source is not None:
-            origin = f", which is output {number} of {source.short_name()},"
-        return (
-            "one of the variables needed for gradient computation has been modified by an inplace "
-            f"operation: [{kind} {list(tensor._type.shape)}]{origin} is at version "
-            f"{tensor._counter.value}; expected version {self.version} instead.\n"
-            f"  saved for {node.name()}{node.place()}"
-        )
+        edge = None if source is None else (source, number)
+        return modified(tensor._type, edge, tensor._counter.value, self.version, node)
 
     def keep_copy(self) -> None:
         """Keep a copy instead of the tensor, which is about to be written in place."""
@@ -144,6 +136,17 @@ class SavedTensor:
             self.edge = edge_of(tensor)
         self.tensor = copy_of(tensor)
         self.version = self.tensor._counter.value
+
+
+def modified(type: TensorType, source: Edge | None, found: int, expected: int, node: Node) -> str:
+    """PyTorch's text for a saved tensor that was written, with the line that saved it."""
+    kind = _KINDS.get(type.dtype.name, "Tensor")
+    origin = "" if source is None else f", which is {source[0].output_name(source[1])},"
+    return (
+        "one of the variables needed for gradient computation has been modified by an inplace "
+        f"operation: [{kind} {list(type.shape)}]{origin} is at version {found}; expected version "
+        f"{expected} instead.\n  saved for {node.name()}{node.place()}"
+    )
 
 
 def _without_history(tensor: TensorCore) -> TensorCore:

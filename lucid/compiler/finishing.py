@@ -10,7 +10,7 @@ import numpy as np
 
 from lucid.autograd.node import OpNode
 from lucid.autograd.outputs import reaches_freed
-from lucid.compiler.cells import GradUse
+from lucid.compiler.cells import Cell, GradUse
 from lucid.compiler.outcomes import (
     Alias,
     Copied,
@@ -21,17 +21,19 @@ from lucid.compiler.outcomes import (
     NewLeaf,
     Outcome,
     PartOfProgram,
+    Retaining,
     Same,
     View,
 )
 from lucid.compiler.recorder import Recorder
-from lucid.compiler.results import Differentiable, FreedBackward, leaves_of
+from lucid.compiler.results import Differentiable, Histories
+from lucid.compiler.results_backward import FreedBackward
 from lucid.compiler.scalars import is_live
 from lucid.compiler.tree import map_tree
 from lucid.ir.errors import TraceError
 from lucid.ir.graph import Value
 from lucid.tensor.core import TensorCore
-from lucid.tensor.storage import Storage
+from lucid.tensor.storage import Storage, VersionCounter
 
 
 @dataclass(slots=True, eq=False)
@@ -136,17 +138,31 @@ class Finisher:
             if not leaf.requires_grad or (base.is_leaf and type(leaf.grad_fn) is OpNode):
                 return View(self._outcome(base), leaf._view_chain, leaf.requires_grad)
             return None
-        if leaf.requires_grad:
+        if leaf.requires_grad and leaf.grad_fn is not None:
             return None
-        return Alias(cell, leaf._chain, None if cell.kind == "arg" else leaf._counter)
+        shared = Alias(cell, leaf._chain, self._counter_of(leaf, cell))
+        return self._new_leaf(leaf, shared) if leaf.requires_grad else shared
+
+    def _counter_of(self, leaf: TensorCore, cell: Cell) -> VersionCounter | None:
+        """The version counter that an alias shares."""
+        if cell.kind != "arg":
+            return leaf._counter
+        is_handles = any(leaf._counter is handle._counter for handle in self._handles)
+        return None if is_handles else leaf._counter
 
     def _inside(self, leaf: TensorCore) -> Outcome:
         """How to make a tensor of the step's own: one with a history, a leaf, or neither."""
         tensor = self._computed(leaf)
-        if leaf.grad_fn is not None or not leaf.requires_grad:
-            return tensor
-        grad = leaf._grad
-        return NewLeaf(tensor, None if grad is None else self._outcome(grad))
+        if leaf.grad_fn is None and leaf.requires_grad:
+            return self._new_leaf(leaf, tensor)
+        return Retaining(tensor, self._grad_of(leaf)) if leaf._retains_grad else tensor
+
+    def _new_leaf(self, leaf: TensorCore, tensor: Outcome) -> NewLeaf:
+        return NewLeaf(tensor, self._grad_of(leaf))
+
+    def _grad_of(self, tensor: TensorCore) -> Outcome | None:
+        grad = tensor._grad
+        return None if grad is None else self._outcome(grad)
 
     def _computed(self, leaf: TensorCore) -> FromProgram:
         """An output of the program: the tensor that owns it, or one that shares its memory."""
@@ -170,21 +186,18 @@ class Finisher:
     ) -> None:
         """Note which results can be differentiated outside, and with respect to what."""
         tensors = [pair for pair in leaves if isinstance(pair[0], (TensorCore, np.ndarray))]
-        positions = [
-            i
-            for i, (tensor, outcome) in enumerate(tensors)
-            if isinstance(outcome, FromProgram)
-            and outcome.freed is None
-            and tensor.grad_fn is not None
+        outputs = [
+            (i, tensor) for i, (tensor, outcome) in enumerate(tensors) if _is_open(tensor, outcome)
         ]
-        if not positions:
+        if not outputs:
             return
+        results = [tensor for tensor, _ in tensors]
+        layers = Histories(self._recorder, results, self._handles).layers(outputs)
         cells = list(self._recorder.cells.values())
         state = [cell for cell in cells if cell.kind == "state"]
         self.differentiable = Differentiable(
             function,
-            positions,
-            leaves_of([tensors[i][0] for i in positions], self._handles),
+            layers,
             [cell.storage for cell in state if cell.is_written],
             [cell.position for cell in cells if cell.kind == "arg" and cell.is_written],
             [(c.storage, c.counter) for c in state if c.counter is not None and not c.is_written],
@@ -196,6 +209,13 @@ class Finisher:
             delta = counter.value - before
             if delta:
                 self.counters.append((positions.get(counter, counter), delta))
+
+
+def _is_open(tensor: Any, outcome: Outcome) -> bool:
+    """Whether a result can be differentiated outside, with respect to what the step found."""
+    made = outcome.tensor if isinstance(outcome, Retaining) else outcome
+    is_own = isinstance(made, FromProgram) and made.freed is None
+    return is_own and tensor.grad_fn is not None
 
 
 def _refuse_lazy(leaf: Any) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -149,15 +149,26 @@ class NewLeaf(Outcome):
 
     __slots__ = ("grad", "tensor")
 
-    def __init__(self, tensor: FromProgram, grad: Outcome | None) -> None:
+    def __init__(self, tensor: Outcome, grad: Outcome | None) -> None:
         self.tensor = tensor
         self.grad = grad
 
     def make(self, run: Run) -> Tensor:
-        leaf = self.tensor.of(run)
+        leaf: Tensor = self.tensor.of(run)
         leaf._requires_grad = True
         leaf._grad = None if self.grad is None else self.grad.of(run)
         return leaf
+
+
+class Retaining(NewLeaf):
+    """A result with a history that keeps its gradient."""
+
+    __slots__ = ()
+
+    def make(self, run: Run) -> Tensor:
+        result = super().make(run)
+        result._retains_grad = True
+        return result
 
 
 class FromLive(Outcome):
@@ -276,18 +287,40 @@ def replayed(tensor: TensorCore, chain: Any, grad_enabled: bool) -> Any:
         context.grad_enabled = before
 
 
-def with_copies(args: Any, kwargs: Any, positions: list[int]) -> Any:
-    """The arguments, with those at `positions` among the tensors copied before they are written."""
-    count = itertools.count()
+class _Copies:
+    """Copies of tensors that are about to be written; what shared memory shares it again."""
+
+    def __init__(self, tensors: Sequence[TensorCore], positions: Sequence[int]) -> None:
+        self.written = {tensors[position]._storage for position in positions}
+        self._made: dict[TensorCore, TensorCore] = {}
+        self._wholes: dict[Storage, TensorCore] = {}
+        self._users = Counter(tensor._storage for tensor in dict.fromkeys(tensors))
+
+    def of(self, tensor: TensorCore) -> TensorCore:
+        if tensor not in self._made:
+            self._made[tensor] = copy = self._copy(tensor)
+            copy._requires_grad = tensor.requires_grad
+        return self._made[tensor]
+
+    def _copy(self, tensor: TensorCore) -> TensorCore:
+        storage = tensor._storage
+        if self._users[storage] == 1:
+            return of_array(np.array(tensor._array))
+        if storage not in self._wholes:
+            self._wholes[storage] = of_array(np.array(storage.array))
+        whole = self._wholes[storage]
+        return replayed(whole, tensor._chain, False) if tensor._chain else alias(whole)
+
+
+def with_copies(args: Any, kwargs: Any, call: Call, positions: Sequence[int]) -> Any:
+    """The arguments, with copies of all that lies in the memory of the tensors at `positions`."""
+    copies = _Copies(call.tensors, positions)
+    tensors = iter(call.tensors)
 
     def copied(leaf: Any, _: str) -> Any:
         if not isinstance(leaf, (TensorCore, np.ndarray)):
             return leaf
-        if next(count) not in positions:
-            return leaf
-        copy = of_array(np.array(leaf._array if isinstance(leaf, TensorCore) else leaf))
-        if isinstance(leaf, TensorCore):
-            copy._requires_grad = leaf.requires_grad
-        return copy
+        tensor = next(tensors)
+        return copies.of(tensor) if tensor._storage in copies.written else leaf
 
-    return map_tree(copied, (args, kwargs))
+    return map_tree(copied, (args, dict(sorted(kwargs.items()))))

@@ -24,7 +24,8 @@ from lucid.compiler.outcomes import (
     with_copies,
 )
 from lucid.compiler.plain import LONG_WAY, PlainCalls
-from lucid.compiler.results import CompiledBackward, flat_tensors
+from lucid.compiler.results import flat_tensors
+from lucid.compiler.results_backward import History
 from lucid.compiler.scalars import LiveSource
 from lucid.compiler.sharing import Sharing
 from lucid.compiler.signature import Call, Description
@@ -35,6 +36,7 @@ from lucid.dtypes import get_default_dtype
 from lucid.ir.clone import copy_graph
 from lucid.ir.errors import LucidError
 from lucid.ir.graph import Graph
+from lucid.ir.location import user_frame
 from lucid.ir.passes.pipeline import optimize
 from lucid.ir.passes.regions import inline_calls, outline_regions
 from lucid.ir.types import Shape, TensorType
@@ -361,11 +363,12 @@ class Program:
             return self._run_plain(run)
         before = tuple(of_array(np.array(storage.array)) for storage in rule.written)
         if rule.written_args:
-            args, kwargs = with_copies(args, kwargs, rule.written_args)
+            args, kwargs = with_copies(args, kwargs, run.call, rule.written_args)
+        frame = user_frame()
+        line = None if frame is None else (frame.f_code.co_filename, frame.f_lineno)
         result = self._run_plain(run)
-        tensors = flat_tensors(result)
-        with_history = [tensors[i] for i in rule.outputs]
-        CompiledBackward(rule, run.call, args, kwargs, with_history, before)
+        history = History(rule, run.call, args, kwargs, before, line)
+        history.attach(flat_tensors(result), run.call)
         return result
 
     def _run_plain(self, run: Run) -> Any:

@@ -355,6 +355,12 @@ class Recorder:
             found = self.live[source.text] = (scalar, source)
         return found[0]
 
+    def is_outside(self, tensor: TensorCore) -> bool:
+        """Whether a tensor was there before the trace, and no argument."""
+        cell = self.cells.get(tensor._storage)
+        is_inside = cell is not None and (cell.is_inside or cell.kind == "arg")
+        return tensor._array is not None and id(tensor) not in self.aliases and not is_inside
+
     # ------------------------------------------------------------------ what must be put back
 
     def note_counter(self, counter: VersionCounter) -> None:

@@ -3,51 +3,153 @@
 The backward of a compiled function is a compiled function as well: it runs the recorded function
 again, from the state that the call found, and returns the gradients. Its own results have a history
 of the same kind, so derivatives of any order come without a further rule.
+
+Results that others are computed from are a layer of their own, nearer to the leaves, with a node of
+its own: there hooks see their gradients. A walk passes over a layer that nobody looks at, so that
+the function runs again only once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from lucid.autograd.entry_points import find_gradients
 from lucid.autograd.modes import enable_grad
-from lucid.autograd.node import AccumulateGrad, Gradients, Node, edge_of, iterate_graph
-from lucid.autograd.saved import FREED
+from lucid.autograd.node import AccumulateGrad, Edge, Node, edge_of, iterate_graph
 from lucid.compiler.tree import map_tree
-from lucid.ir.errors import LucidError
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, of_array
 from lucid.tensor.storage import Storage, VersionCounter
 
 if TYPE_CHECKING:
     from lucid.compiler.compiled import Compiled
-    from lucid.compiler.signature import Call
-
-Leaf = int | TensorCore  # an argument by position, or a tensor from outside
-Read = tuple[Storage | int, VersionCounter, int, str]
+    from lucid.compiler.recorder import Recorder
 
 
-def leaves_of(outputs: Sequence[TensorCore], handles: Sequence[TensorCore]) -> list[Leaf]:
-    """The leaves that the outputs of a trace depend on."""
-    position = {id(handle): i for i, handle in enumerate(handles)}
-    roots = [t.grad_fn if t.grad_fn is not None else None for t in outputs]
-    found: dict[int, Leaf] = {}
-    for node in iterate_graph([root for root in roots if root is not None]):
-        if isinstance(node, AccumulateGrad):
+class Made(NamedTuple):
+    """A leaf that the step made and returned, by its position among the flattened results."""
+
+    position: int
+
+
+Leaf = int | Made | TensorCore  # an argument by position, a result, or a tensor from outside
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A result that requires grad.
+
+    Attributes:
+        position: among the flattened results.
+        name: what it is, in eager mode: `output 0 of Mul`.
+        saving: numbers of the nodes behind it that saved something: it can't be differentiated
+            once one of them is freed.
+    """
+
+    position: int
+    name: str
+    saving: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """Results that don't depend on one another.
+
+    Attributes:
+        upstream: results of earlier layers that they depend on, as (layer, number in it).
+        leaves: what they depend on besides.
+    """
+
+    outputs: list[Output]
+    upstream: list[tuple[int, int]]
+    leaves: list[Leaf]
+
+
+class Histories:
+    """The autograd graph behind the results of a trace.
+
+    Args:
+        results: the flattened results.
+        handles: what stands for the arguments.
+    """
+
+    def __init__(
+        self, recorder: Recorder, results: Sequence[TensorCore], handles: Sequence[TensorCore]
+    ) -> None:
+        self._recorder = recorder
+        self._arguments = {id(handle): i for i, handle in enumerate(handles)}
+        self._made = {id(result): i for i, result in reversed([*enumerate(results)])}
+        self._numbers: dict[Node, int] = {}
+
+    def layers(self, outputs: Sequence[tuple[int, TensorCore]]) -> list[Layer]:
+        """Sort results that require grad, with their positions, by what they are computed from."""
+        edges: dict[Edge, int] = {}
+        for i, (_, tensor) in enumerate(outputs):
+            edges.setdefault(_edge(tensor), i)
+        behind = [self._behind(tensor) for _, tensor in outputs]
+        order = sorted(edges.values(), key=lambda i: _edge(outputs[i][1])[0].sequence)
+        depths: dict[int, int] = {}
+        uses: dict[int, list[int]] = {}
+        for i in order:
+            found = {edge for node in behind[i] for edge in node.edges if edge is not None}
+            uses[i] = [j for edge, j in edges.items() if edge in found and j in depths]
+            depths[i] = 1 + max((depths[j] for j in uses[i]), default=-1)
+        places: dict[int, tuple[int, int]] = {}
+        layers = [Layer([], [], []) for _ in set(depths.values())]
+        for i, depth in depths.items():
+            layer = layers[depth]
+            places[i] = depth, len(layer.outputs)
+            layer.outputs.append(self._output(*outputs[i], behind[i]))
+            layer.upstream.extend(places[j] for j in uses[i] if places[j] not in layer.upstream)
+            known = {id(leaf) if isinstance(leaf, TensorCore) else leaf for leaf in layer.leaves}
+            for leaf in self._leaves(behind[i]):
+                if (id(leaf) if isinstance(leaf, TensorCore) else leaf) not in known:
+                    layer.leaves.append(leaf)
+        return layers
+
+    def _behind(self, tensor: TensorCore) -> list[Node]:
+        return list(iterate_graph([_edge(tensor)[0]]))
+
+    def _output(self, position: int, tensor: TensorCore, behind: list[Node]) -> Output:
+        node, number = _edge(tensor)
+        saving = [
+            self._numbers.setdefault(node, len(self._numbers))
+            for node in behind
+            if getattr(node, "saved", None) or getattr(node, "_saved", None)
+        ]
+        return Output(position, node.output_name(number), frozenset(saving))
+
+    def _leaves(self, behind: list[Node]) -> list[Leaf]:
+        """The leaves that nodes lead to; one that the step made and keeps is none."""
+        found: list[Leaf] = []
+        for node in behind:
+            if not isinstance(node, AccumulateGrad):
+                continue
             variable = node.variable
-            found[id(variable)] = position.get(id(variable), variable)
-    return list(found.values())
+            if id(variable) in self._arguments:
+                found.append(self._arguments[id(variable)])
+            elif self._recorder.is_outside(variable):
+                found.append(variable)
+            elif id(variable) in self._made:
+                found.append(Made(self._made[id(variable)]))
+        return found
+
+
+def _edge(tensor: TensorCore) -> Edge:
+    edge = edge_of(tensor)
+    assert edge is not None
+    return edge
 
 
 class Differentiable:
     """What a program needs to give its results a history.
 
     Attributes:
-        outputs: positions, among the flattened results, of those that require grad.
-        leaves: what they depend on.
+        layers: the results that require grad; each layer depends on earlier ones only.
         written: buffers that the program writes; their contents are kept for the backward.
         written_args: arguments that it writes, which are copied for the backward.
         read: buffers that it only reads, and which must not change until then.
@@ -56,15 +158,13 @@ class Differentiable:
     def __init__(
         self,
         function: Callable[..., Any],
-        outputs: list[int],
-        leaves: list[Leaf],
+        layers: list[Layer],
         written: list[Storage],
         written_args: list[int],
         read: list[tuple[Storage, VersionCounter]],
     ) -> None:
         self.read = read
-        self.outputs = outputs
-        self.leaves = leaves
+        self.layers = layers
         self.written = written
         self.written_args = written_args
         self._function = function
@@ -90,25 +190,46 @@ class Differentiable:
         cotangents: tuple[TensorCore | None, ...],
         before: tuple[TensorCore, ...],
         create_graph: bool,
+        number: int,
+        cut: tuple[int, ...],
     ) -> tuple[Any, ...]:
-        """Run the function again from the state `before`, and differentiate it.
+        """Run the function again from the state `before`, and differentiate a layer's results.
 
+        Gradients end at the upstream results in `cut`, and pass over the others, which have None.
         Hooks of what it returns are left to the walk that asks: it goes on from here.
         """
         recorder = context.recorder
         if recorder is not None:
             for storage, snapshot in zip(self.written, before, strict=True):
                 recorder.replace_cell(storage, snapshot)
+        layer = self.layers[number]
         handles = flat_tensors((args, kwargs))
         with enable_grad():
             results = flat_tensors(self._function(*args, **kwargs))
-            pairs = zip(self.outputs, cotangents, strict=True)
-            given = [(results[i], g) for i, g in pairs if g is not None]
-            wanted, seeds = [y for y, _ in given], [g for _, g in given]
-            leaves = [handles[leaf] if isinstance(leaf, int) else leaf for leaf in self.leaves]
-            return tuple(
-                find_gradients(wanted, leaves, seeds, create_graph, create_graph, is_part=True)
+            pairs = zip(layer.outputs, cotangents, strict=True)
+            given = [(results[y.position], g) for y, g in pairs if g is not None]
+            ends = [results[self.position_of(*layer.upstream[i])] for i in cut]
+            leaves = [tensor_of(leaf, handles, results) for leaf in layer.leaves]
+            outputs, seeds = [y for y, _ in given], [g for _, g in given]
+            found = find_gradients(
+                outputs, [*ends, *leaves], seeds, create_graph, create_graph, is_part=True
             )
+        at_ends = dict(zip(cut, found, strict=False))
+        upstream = [at_ends.get(i) for i in range(len(layer.upstream))]
+        return (*upstream, *found[len(ends) :])
+
+    def position_of(self, layer: int, number: int) -> int:
+        """Where an output of a layer is among the flattened results."""
+        return self.layers[layer].outputs[number].position
+
+
+def tensor_of(
+    leaf: Leaf, arguments: Sequence[TensorCore], results: Sequence[TensorCore]
+) -> TensorCore:
+    """The leaf, in one call."""
+    if isinstance(leaf, int):
+        return arguments[leaf]
+    return results[leaf.position] if isinstance(leaf, Made) else leaf
 
 
 def flat_tensors(tree: Any) -> list[TensorCore]:
@@ -123,84 +244,3 @@ def flat_tensors(tree: Any) -> list[TensorCore]:
 
     map_tree(collect, tree)
     return found
-
-
-class CompiledBackward(Node):
-    """The node of one call of a compiled function."""
-
-    def __init__(
-        self,
-        rule: Differentiable,
-        call: Call,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        results: Sequence[TensorCore],
-        before: tuple[TensorCore, ...],
-    ) -> None:
-        leaves = [call.tensors[x] if isinstance(x, int) else x for x in rule.leaves]
-        super().__init__(tuple(map(edge_of, leaves)), tuple(t.type for t in results))
-        self._rule = rule
-        self._saved: Any = (args, kwargs, before)
-        kept = [i for i in range(len(call.tensors)) if i not in rule.written_args]
-        self._read: list[Read] = [
-            (storage, counter, counter.value, f"a tensor {storage.root_type} of its state")
-            for storage, counter in rule.read
-        ]
-        for i in kept:
-            counter = call.tensors[i]._counter
-            self._read.append((i, counter, counter.value, call.tensors[i]._describe()))
-        for index, tensor in enumerate(results):
-            tensor._grad_fn, tensor._output_nr, tensor._requires_grad = self, index, True
-
-    def apply(self, gradients: Gradients) -> Gradients:
-        if self._saved is None:
-            raise LucidError(FREED)
-        args, kwargs, before = self._saved
-        given = (args, kwargs, gradients, before, context.grad_enabled)
-        changed = [entry for entry in self._read if entry[1].value != entry[2]]
-        backward = self._rule.backward()
-        if context.recorder is not None:
-            _refuse_changed(changed, [entry[0] for entry in changed])
-            found = backward(*given)
-        elif context.levels or (context.anomaly and not self._rule.writes):
-            _refuse_changed(changed, [entry[0] for entry in changed])
-            found = self._op_by_op(given)  # to map and push forward, or to name who makes NaN
-        else:
-            call, program = backward.prepare(given)
-            _refuse_changed(changed, program.used_inputs)
-            found = program.run(call, given, {})
-        return tuple(None if e is None else g for e, g in zip(self.edges, found, strict=True))
-
-    def _op_by_op(self, given: tuple[Any, ...]) -> tuple[Any, ...]:
-        if self._rule.writes:
-            raise LucidError(
-                "the results of a compiled function that writes its state can't be differentiated "
-                "in a vmap or a forward-mode derivative that it was not called in\n"
-                "hint: call it inside, or return the new state instead of writing it"
-            )
-        return self._rule.gradients(*given)
-
-    def release(self) -> None:
-        self._saved = None
-        self._read = []
-
-
-def _refuse_changed(changed: Sequence[Read], used: Collection[Storage | int]) -> None:
-    """Raise when something that the gradients need was written in place since the call."""
-    for what, counter, version, description in changed:
-        if what in used:
-            raise LucidError(
-                "one of the variables needed for gradient computation has been modified by an "
-                f"inplace operation: {description}, is at version {counter.value}; expected "
-                f"version {version} instead."
-            )
-
-
-class FreedBackward(Node):
-    """Behind a result whose graph was walked, and freed, inside of the compiled step."""
-
-    def __init__(self, result: TensorCore) -> None:
-        super().__init__((), (result.type,))
-
-    def apply(self, gradients: Gradients) -> Gradients:
-        raise LucidError(FREED)

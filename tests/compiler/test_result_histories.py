@@ -1,0 +1,429 @@
+"""The history of results, from outside: intermediates, made leaves, what is freed, messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lucid
+from lucid import nn
+from lucid.autograd import Function, grad
+
+Scenario = Callable[[Any], Any]
+
+
+def numbers(*values: float) -> lucid.Tensor:
+    return lucid.tensor(list(values))
+
+
+# ---------------------------------------------------------------------- retain_grad
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_an_intermediate_that_is_returned_keeps_its_gradient(agree, inside):
+    def scenario(compile):
+        w = nn.Parameter(numbers(1.0, 2.0))
+
+        @compile
+        def step(x):
+            hidden, other = w * x, w + x
+            hidden.retain_grad()
+            other.retain_grad()  # nobody will look at it
+            loss = (hidden * hidden * other).sum()
+            if inside:
+                loss.backward()
+            return hidden, loss
+
+        found = []
+        for _ in range(2):
+            hidden, loss = step(numbers(3.0, 4.0))
+            if not inside:
+                loss.backward()
+            found.append([hidden.grad, hidden.retains_grad, hidden.is_leaf])
+        return [found, w]
+
+    agree(scenario)
+
+
+def test_gradients_that_results_retain_outside(agree):
+    def scenario(compile):
+        w = nn.Parameter(numbers(1.0, 2.0))
+
+        @compile
+        def step(x):
+            first = w * x
+            second = first * first
+            return {"first": first, "third": (second * w).sum(), "second": second}
+
+        results = step(numbers(3.0, 4.0))
+        for name in ("first", "second", "third"):
+            results[name].retain_grad()
+        results["third"].backward()
+        (step(numbers(3.0, 4.0))["first"] * 2).sum().backward()
+        return [[results[name].grad for name in ("first", "second", "third")], w]
+
+    agree(scenario, traces=1)
+
+
+# ---------------------------------------------------------------------- results from results
+
+
+def test_a_result_can_be_differentiated_with_respect_to_another(agree):
+    def scenario(compile):
+        w = nn.Parameter(numbers(1.0, 2.0))
+
+        @compile
+        def step(x):
+            hidden = lucid.exp(w * x)
+            return hidden, (hidden**3).sum(), hidden.sum()
+
+        hidden, loss, other = step(numbers(0.1, 0.2))
+        first = grad(loss, [hidden, w], create_graph=True)
+        second = grad(first[0].sum() + first[1].sum(), w, retain_graph=True)
+        with pytest.raises(lucid.LucidError, match="appears to not have been used"):
+            grad(hidden.sum(), other, retain_graph=True)
+        return [first, second, grad(other, hidden)]
+
+    agree(scenario)
+
+
+def test_hooks_on_results_see_what_comes_through_other_results(agree):
+    def scenario(compile):
+        w = nn.Parameter(numbers(1.0, 2.0))
+        seen = []
+
+        @compile
+        def step(x):
+            hidden = w * x
+            return hidden, hidden.sin(), hidden.cos() * w
+
+        def backward(register):
+            hidden, first, second = step(numbers(0.1, 0.2))
+            register(hidden)
+            (first.sum() + (second * hidden).sum()).backward()
+
+        def tenfold(gradient):
+            seen.append(gradient.clone())
+            return gradient * 10
+
+        backward(lambda hidden: hidden.register_hook(tenfold))
+        backward(lambda hidden: None)
+        backward(lambda hidden: hidden.grad_fn.register_prehook(lambda g: seen.append(g[0])))
+        backward(lambda hidden: hidden.retain_grad())
+        return [seen, w]
+
+    agree(scenario, traces=1)
+
+
+def test_the_function_runs_again_only_once_for_an_unwatched_chain_of_results():
+    w = nn.Parameter(numbers(1.0, 2.0))
+    step = lucid.compile(lambda x: (w * x, (w * x).exp(), ((w * x).exp() * w).sum()))
+    results = step(numbers(1.0, 1.0))
+    node = results[2].grad_fn
+    results[2].backward()
+    runs = node._history.rule.backward().stats
+    assert runs.traces == 1
+    assert w.grad.tolist() == pytest.approx((np.exp([1, 2]) * [2, 3]).tolist())
+
+
+def test_outputs_of_one_function_are_results_side_by_side(agree):
+    class Both(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * 2, x * x
+
+        @staticmethod
+        def backward(ctx, first, second):
+            (x,) = ctx.saved_tensors
+            return first * 2 + second * 2 * x
+
+    def scenario(compile):
+        w = nn.Parameter(numbers(1.0, 2.0))
+
+        @compile
+        def step(x):
+            first, second = Both.apply(w * x)
+            return second, first, (first * second).sum(), first
+
+        second, first, loss, same = step(numbers(3.0, 4.0))
+        assert same is first
+        first.retain_grad()
+        gradients = grad(loss, [second, first, w], retain_graph=True)
+        loss.backward()
+        return [gradients, first.grad, w]
+
+    agree(scenario, traces=1)
+
+
+# ---------------------------------------------------------------------- leaves of the step's own
+
+
+def test_a_leaf_made_in_the_step_gets_its_gradient_outside(agree):
+    def scenario(compile):
+        w = nn.Parameter(numbers(1.0, 2.0))
+
+        @compile
+        def step(x):
+            made = lucid.ones(2, requires_grad=True)
+            kept = lucid.tensor([2.0, 3.0], requires_grad=True)  # not returned: nobody can ask
+            return made, (made * x * w * kept).sum()
+
+        found = []
+        for _ in range(2):
+            made, loss = step(numbers(3.0, 4.0))
+            loss.backward()
+            found.append(made)
+        return [found, w]
+
+    agree(scenario, traces=1)
+
+
+def test_backward_inside_and_again_outside_adds_up_in_a_made_leaf(agree):
+    def scenario(compile):
+        @compile
+        def step(x):
+            made = (x * 2).detach().requires_grad_()
+            loss = (made * made * x).sum()
+            loss.backward(retain_graph=True)
+            return [made, loss]
+
+        made, loss = step(numbers(3.0, 4.0))
+        held = made.grad
+        loss.backward()
+        assert made.grad is held
+        return [made, loss.detach()]
+
+    agree(scenario, traces=1)
+
+
+@pytest.mark.parametrize("kind", ["argument", "part", "state", "data"])
+def test_a_detached_leaf_that_is_returned_shares_memory(agree, kind):
+    def scenario(compile):
+        state, given = numbers(1.0, 2.0), numbers(3.0, 4.0)
+        take = {
+            "argument": lambda x: x.detach(),
+            "part": lambda x: x[1:].detach(),
+            "state": lambda x: state.detach(),
+            "data": lambda x: x.data,
+        }[kind]
+
+        @compile
+        def step(x):
+            leaf = take(x).requires_grad_()
+            return leaf, (leaf * leaf).sum()
+
+        leaf, loss = step(given)
+        loss.backward()
+        source = state if kind == "state" else given
+        assert np.shares_memory(leaf.detach().numpy(), source.numpy())
+        with lucid.no_grad():
+            leaf.add_(10)
+        return [leaf, given, state, leaf._version, source._version]
+
+    agree(scenario, traces=1)
+
+
+# ---------------------------------------------------------------------- written arguments
+
+
+@pytest.mark.parametrize("writes", [0, 1])
+@pytest.mark.parametrize("given", ["twice", "view", "views"])
+def test_arguments_on_one_memory_of_which_one_is_written(agree, given, writes):
+    def scenario(compile):
+        w = nn.Parameter(numbers(1.0, 2.0))
+
+        @compile
+        def step(x, y):
+            (x, y)[writes].add_(1)
+            return x.reshape(-1)[-1] * y * w
+
+        whole = numbers(3.0, 4.0)
+        args = {"twice": (whole, whole), "view": (whole, whole[1:]), "views": (whole[:1], whole)}
+        results = [step(*args[given]) for _ in range(2)]
+        sum(result.sum() for result in results).backward()
+        return [[r.detach() for r in results], whole, w]
+
+    agree(scenario, traces=1)
+
+
+def test_keywords_in_any_order_are_the_same_arguments_in_the_backward(agree):
+    def scenario(compile):
+        step = compile(lambda *, b, a: a * a * b + b)
+        a, b = (lucid.tensor([x], requires_grad=True) for x in (3.0, 5.0))
+        step(b=b, a=a).backward()
+        step(a=a, b=b).backward()
+        return [a, b]
+
+    agree(scenario)
+
+
+# ---------------------------------------------------------------------- what is freed
+
+
+def test_losses_that_share_nothing_are_differentiated_one_after_another(agree):
+    def scenario(compile):
+        v, w = nn.Parameter(numbers(1.0, 2.0)), nn.Parameter(numbers(3.0))
+        step = compile(lambda x: ((v * v * x).sum(), (w * w).sum(), (v * w).sum()))
+        first, second, third = step(numbers(1.0, 1.0))
+        first.backward()
+        second.backward()
+        third.backward()
+        for loss in (first, second, third):
+            with pytest.raises(lucid.LucidError, match="a second time"):
+                loss.backward()
+        return [v, w]
+
+    agree(scenario, traces=1)
+
+
+def test_a_shared_part_is_freed_by_the_first_backward(agree):
+    def scenario(compile):
+        w = nn.Parameter(numbers(1.0, 2.0))
+
+        @compile
+        def step(x):
+            shared = w * w
+            return (shared * x).sum(), shared.sum(), (w + x).sum()
+
+        first, second, free = step(numbers(1.0, 1.0))
+        free.backward()
+        free.backward()  # a sum saves nothing
+        second.backward(retain_graph=True)
+        first.backward()
+        with pytest.raises(lucid.LucidError, match="a second time"):
+            second.backward()
+        free.backward()
+        return [w]
+
+    agree(scenario, traces=1)
+
+
+# ---------------------------------------------------------------------- messages
+
+
+class Square(Function):
+    @staticmethod
+    def forward(ctx: Any, x: lucid.Tensor) -> lucid.Tensor:
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx: Any, gradient: lucid.Tensor) -> lucid.Tensor:
+        (x,) = ctx.saved_tensors
+        return 2 * x * gradient
+
+
+def message(call: Callable[[], object]) -> str:
+    """What is raised, up to the line that says which node had saved it."""
+    with pytest.raises(lucid.LucidError) as caught:
+        call()
+    return str(caught.value).partition("\n  saved for")[0]
+
+
+def write(tensor: lucid.Tensor) -> None:
+    with lucid.no_grad():
+        tensor.add_(1)
+
+
+def written_result(compile: Any) -> str:
+    y = compile(lambda x: Square.apply(x * W))(numbers(1.0, 2.0))
+    loss = (y * y).sum()
+    write(y)
+    return message(loss.backward)
+
+
+def written_second_result(compile: Any) -> str:
+    _, z = compile(lambda x: (x * W, lucid.exp(x * W)))(numbers(1.0, 2.0))
+    loss = (z * z).sum()
+    write(z)
+    return message(loss.backward)
+
+
+def written_argument(compile: Any) -> str:
+    x = numbers(1.0, 2.0).double().requires_grad_()
+    loss = compile(lambda x: Square.apply(x).sum())(x)
+    write(x)
+    return message(loss.backward)
+
+
+def written_argument_with_history(compile: Any) -> str:
+    x = Square.apply(W)
+    loss = compile(lambda x: Square.apply(x).sum())(x)
+    write(x)
+    return message(loss.backward)
+
+
+def written_state(compile: Any) -> str:
+    state = nn.Parameter(numbers(1.0, 2.0))
+    loss = compile(lambda x: Square.apply(state).sum())(numbers(1.0))
+    write(state)
+    return message(loss.backward)
+
+
+def freed(compile: Any) -> str:
+    loss = compile(lambda x: Square.apply(W * x).sum())(numbers(1.0))
+    loss.backward()
+    return message(loss.backward)
+
+
+def freed_inside(compile: Any) -> str:
+    def step(x: lucid.Tensor) -> lucid.Tensor:
+        loss = Square.apply(W * x).sum()
+        loss.backward()
+        return loss
+
+    return message(compile(step)(numbers(1.0)).backward)
+
+
+def no_scalar(compile: Any) -> str:
+    return message(compile(lambda x: W * x)(numbers(1.0)).backward).partition("\n")[0]
+
+
+def no_history(compile: Any) -> str:
+    return message(compile(lambda x: (W * x).detach())(numbers(1.0)).sum().backward)
+
+
+def unused(compile: Any) -> str:
+    y = compile(lambda x: (W * x).sum())(numbers(1.0))
+    return message(lambda: grad(y, [lucid.ones(1, requires_grad=True)]))
+
+
+def wrong_gradient(compile: Any) -> str:
+    y = compile(lambda x: W * x)(numbers(1.0))
+    return message(lambda: y.backward(lucid.ones(3)))
+
+
+W = nn.Parameter(numbers(1.0, 2.0))
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        written_result,
+        written_second_result,
+        written_argument,
+        written_argument_with_history,
+        written_state,
+        freed,
+        freed_inside,
+        no_scalar,
+        no_history,
+        unused,
+        wrong_gradient,
+    ],
+)
+def test_errors_of_results_differentiated_outside_read_as_in_eager_mode(scenario):
+    eager = scenario(lambda function: function)
+    assert scenario(lucid.compile) == eager
+
+
+def test_the_message_of_a_written_result_names_what_made_it():
+    assert written_second_result(lucid.compile) == (
+        "one of the variables needed for gradient computation has been modified by an inplace "
+        "operation: [FloatTensor [2]], which is output 0 of Exp, is at version 1; expected version "
+        "0 instead."
+    )
