@@ -74,3 +74,13 @@ def test_nothing_is_allocated_but_the_results() -> None:
         tracemalloc.stop()
     assert after - before < 4000
     assert peak - before < 8000
+
+
+@pytest.mark.parametrize("size", [1 << 20, 1 << 24])
+def test_a_result_that_memory_has_no_room_for_is_a_memory_error(size: int) -> None:
+    graph = Graph("huge")
+    x = graph.add_input(TensorType(f32, (1,)))
+    graph.outputs = [ops.broadcast(x, shape=(size, size)) + 1.0]
+    executable = compile_graph(graph)
+    with pytest.raises(MemoryError, match=r"unable to allocate .* GiB"):
+        executable([np.ones(1, np.float32)])
