@@ -96,10 +96,10 @@ def check_anomaly(node: Node, parts: Gradients) -> None:
             continue
         if np.isnan(part._array).any():
             raise LucidError(
-                f"Function '{node.name()}' returned nan values in its {i}th output.{_where(node)}"
+                f"Function '{node._name()}' returned nan values in its {i}th output.{_where(node)}"
             )
 
 
 def _where(node: Any) -> str:
-    place: str = node.place()
-    return f"\n  {node.name()}{place}" if place else ""
+    place: str = node._place()
+    return f"\n  {node._name()}{place}" if place else ""

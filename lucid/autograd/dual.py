@@ -18,6 +18,7 @@ from lucid.tensor.batched import Batched
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, alias, apply_op
 from lucid.tensor.levels import Level, Result
+from lucid.tensor.storage import ViewGuard
 from lucid.tensor.writing import replay, scatter, write_
 
 if TYPE_CHECKING:
@@ -233,8 +234,9 @@ def linked_alias(tensor: TensorCore) -> Tensor:
         result._grad_fn, result._output_nr = node
         result._requires_grad = True
         if tensor.is_leaf:
-            result._forbid_inplace = (
+            message = (
                 "a view of a leaf Variable that requires grad is being used in an in-place "
                 "operation."
             )
+            result._guard = ViewGuard(message, None, result._version)
     return result

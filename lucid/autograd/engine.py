@@ -77,15 +77,15 @@ class BackwardRun:
             for node in self.spent:
                 if context.recorder is not None:
                     context.recorder.refuse_release(node)
-                node.release()
+                node._release()
 
     def _needed_nodes(self, roots: Sequence[Node]) -> set[Node]:
         """Nodes from which a wanted edge can be reached: those that must run."""
         assert self.wanted is not None
         targets = {node for node, _ in self.wanted}
         needed: set[Node] = set()
-        for node in sorted(iterate_graph(roots), key=lambda node: node.sequence):
-            if any(e is not None and (e[0] in needed or e[0] in targets) for e in node.edges):
+        for node in sorted(iterate_graph(roots), key=lambda node: node._sequence):
+            if any(e is not None and (e[0] in needed or e[0] in targets) for e in node._edges):
                 needed.add(node)
         return needed
 
@@ -107,9 +107,9 @@ class BackwardRun:
         node, index = edge
         slots = self.arrived.get(node)
         if slots is None:
-            slots = self.arrived[node] = [None] * len(node.output_types)
+            slots = self.arrived[node] = [None] * len(node._output_types)
             self.queued += 1
-            heapq.heappush(self.queue, (-node.sequence, self.queued, node))
+            heapq.heappush(self.queue, (-node._sequence, self.queued, node))
         present = slots[index]
         if gradient is not None:
             slots[index] = gradient if present is None else ops.add(present, gradient)
@@ -127,15 +127,15 @@ class BackwardRun:
         if self.needed is not None and node not in self.needed:
             return
         parts = self._parts(node, tuple(slots))
-        for edge, part in zip(node.edges, parts, strict=True):
+        for edge, part in zip(node._edges, parts, strict=True):
             if edge is not None:
                 self.send(edge, part)
         self.spent.append(node)
 
     def _parts(self, node: Node, gradients: Gradients) -> Gradients:
         """What a node makes of its gradients, hooks included."""
-        if not node.takes_undefined and all(gradient is None for gradient in gradients):
-            return (None,) * len(node.edges)
+        if not node._takes_undefined and all(gradient is None for gradient in gradients):
+            return (None,) * len(node._edges)
         if node._pre_hooks:
             gradients = run_pre_hooks(node, gradients)
         recorder = context.recorder
@@ -150,7 +150,7 @@ class BackwardRun:
 
     def _apply(self, node: Node, gradients: Gradients) -> Gradients:
         if isinstance(node, CustomNode):
-            return node.apply_in_run(self, gradients)
+            return node._apply_in_run(self, gradients)
         return node.apply(gradients)
 
     def _finish_gradients(self, node: Node, slots: list[TensorCore | None]) -> None:
@@ -170,8 +170,8 @@ class BackwardRun:
                 hooks = node._tensor_hooks.get(index)
             if hooks:
                 gradient = slots[index] = run_tensor_hooks(hooks, gradient)
-            if node.retained is not None and index in node.retained:
-                tensor = node.retained[index]()
+            if node._retained is not None and index in node._retained:
+                tensor = node._retained[index]()
                 if tensor is not None:
                     accumulate(tensor, gradient)
             if is_wanted:

@@ -44,8 +44,9 @@ def backward(
     for i, (tensor, edge) in enumerate(zip(targets, edges, strict=True)):
         if isinstance(tensor, GradientEdge) and not isinstance(edge[0], AccumulateGrad):
             raise OptionError(
-                f"backward: input {i} is the GradientEdge of an intermediate, of {edge[0].name()}, "
-                "so there is no tensor for its .grad\nhint: autograd.grad returns its gradient"
+                f"backward: input {i} is the GradientEdge of an intermediate, of "
+                f"{edge[0]._name()}, so there is no tensor for its .grad\n"
+                "hint: autograd.grad returns its gradient"
             )
     run = BackwardRun(retain, create_graph, edges)
     run.run(roots)
@@ -63,7 +64,7 @@ def _accumulate_at(tensor: TensorCore, edge: Edge, gradient: TensorCore) -> None
     node, index = edge
     if isinstance(node, AccumulateGrad):
         node.apply((gradient,))  # with its hooks
-    elif node.retained is None or index not in node.retained:  # else the walk has kept it
+    elif node._retained is None or index not in node._retained:  # else the walk has kept it
         accumulate(tensor, gradient)
 
 
@@ -228,7 +229,7 @@ def checked_roots(
         gradient = gradients[i] if gradients else None
         if isinstance(tensor, GradientEdge):
             node, number = tensor
-            type_, text = node.output_types[number], f"output {number} of {node.name()}"
+            type_, text = node._output_types[number], f"output {number} of {node._name()}"
             roots.append(((node, number), _root_gradient(type_, text, gradient, i)))
             continue
         if not isinstance(tensor, TensorCore):

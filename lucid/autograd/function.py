@@ -18,7 +18,7 @@ from lucid.autograd.engine import BackwardRun, zeros_of
 from lucid.autograd.function_arguments import bind_arguments
 from lucid.autograd.node import CustomNode, Gradients, Node, edge_of
 from lucid.autograd.private import custom_forward, private_edge
-from lucid.autograd.returned import checked_gradients
+from lucid.autograd.returned import checked_gradients, type_name
 from lucid.autograd.saved import FREED, SavedTensor
 from lucid.ir.errors import ArgumentError, LucidError, MissingRuleError
 from lucid.ir.types import TensorType
@@ -82,28 +82,29 @@ def require_tensor(value: Any, what: str, position: int) -> None:
     from lucid.tensor.core import TensorCore
 
     if value is not None and not isinstance(value, TensorCore):
-        raise ArgumentError(f"{what}, but argument {position} is of type {type(value).__name__}")
+        raise ArgumentError(f"{what}, but argument {position} is of type {type_name(value)}")
 
 
 class BackwardCFunction(FunctionCtx, CustomNode):
     """The node of a custom Function's call, and the `ctx` that its methods get."""
 
     _forward_cls: type[Function]
-    host_forward: Any = None  # in a trace, the host call that keeps what backward needs
-    withheld: frozenset[str] = frozenset()  # in a trace, what only such a call could give
+    _host_forward: Any = None  # in a trace, the host call that keeps what backward needs
+    _withheld: frozenset[str] = frozenset()  # in a trace, what only such a call could give
 
     def __init__(self) -> None:
         Node.__init__(self, (), ())
         self._saved: list[SavedTensor | SavedSparse | None] | None = None
         self._freed: str | None = None  # why nothing is saved any more
         self._is_running = False
+        self._frees_graph = False  # whether the backward walk that runs it frees what is saved
         self._input_types: tuple[TensorType | None, ...] = ()
-        self.is_private = False  # its call was part of another forward
-        self.shown_saved: tuple[Any, ...] | None = None  # what saved_tensors shows instead
-        self.marked_outputs: tuple[int, ...] = ()  # positions of non-differentiable outputs
+        self._is_private = False  # its call was part of another forward
+        self._shown_saved: tuple[Any, ...] | None = None  # what saved_tensors shows instead
+        self._marked_outputs: tuple[int, ...] = ()  # positions of non-differentiable outputs
 
     def __getattr__(self, name: str) -> Any:
-        if name in self.withheld:
+        if name in self._withheld:
             recorder = context.recorder
             assert recorder is not None
             recorder.hosts.withheld(self, name)
@@ -111,7 +112,7 @@ class BackwardCFunction(FunctionCtx, CustomNode):
 
     # ---------------------------------------------------------------- saved tensors
 
-    def seal(self, output_numbers: dict[int, int]) -> None:
+    def _seal(self, output_numbers: dict[int, int]) -> None:
         """Take what forward saved, with its versions, once forward is over.
 
         Args:
@@ -124,22 +125,22 @@ class BackwardCFunction(FunctionCtx, CustomNode):
             if getattr(tensor, "is_sparse", False):
                 from lucid.sparse.saved import SavedSparse
 
-                saved.append(SavedSparse(tensor, self.is_private))
+                saved.append(SavedSparse(tensor, self._is_private))
                 continue
             require_tensor(tensor, "save_for_backward can only save variables", position)
             if tensor is None:
                 saved.append(None)
             else:
                 number = output_numbers.get(id(tensor), -1)
-                saved.append(SavedTensor(tensor, number, self.is_private))
+                saved.append(SavedTensor(tensor, number, self._is_private))
         self._saved = saved
         self.to_save = None
 
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
         """The saved tensors. Raises when one was modified in place since, or all were freed."""
-        if self.shown_saved is not None:
-            return self.shown_saved
+        if self._shown_saved is not None:
+            return self._shown_saved
         if self._freed is not None:
             raise LucidError(self._freed)
         if self._saved is None:
@@ -147,7 +148,8 @@ class BackwardCFunction(FunctionCtx, CustomNode):
         found = tuple(
             None if saved is None else saved.unpack(self, self._is_running) for saved in self._saved
         )
-        self.maybe_clear_saved_tensors()
+        if self._forward_cls.clear_saved_tensors_on_access and self._saved:
+            self._saved, self._freed = None, READ_TWICE
         return found
 
     @property
@@ -159,19 +161,18 @@ class BackwardCFunction(FunctionCtx, CustomNode):
         return self.saved_tensors
 
     def maybe_clear_saved_tensors(self) -> None:
-        """Drop the saved tensors, if the class says that they are read once."""
-        if self._forward_cls.clear_saved_tensors_on_access and self._saved:
-            self._saved = None
-            self._freed = READ_TWICE
+        """Drop the saved tensors now, in a backward that would drop them at its end."""
+        if self._frees_graph:
+            self._release()
 
-    def release(self) -> None:
+    def _release(self) -> None:
         if self._saved:
             self._saved = None
             self._freed = FREED
 
     @property
     def requires_grad(self) -> bool:
-        return any(edge is not None for edge in self.edges)
+        return any(edge is not None for edge in self._edges)
 
     # ---------------------------------------------------------------- backward
 
@@ -189,23 +190,22 @@ class BackwardCFunction(FunctionCtx, CustomNode):
         parts = self._differentiate(gradients)
         return parts[0] if len(parts) == 1 else parts
 
-    def apply_in_run(self, run: BackwardRun, gradients: Gradients) -> Gradients:
+    def _apply_in_run(self, run: BackwardRun, gradients: Gradients) -> Gradients:
         """Run as part of a backward walk: inputs that nobody asked for don't need a gradient."""
-        before = self.needs_input_grad
-        edges = iter(self.edges)
+        before = self.needs_input_grad, self._frees_graph
+        edges = iter(self._edges)
         self.needs_input_grad = tuple(
             type is not None and run.matters(next(edges)) for type in self._input_types
         )
+        self._frees_graph = not run.retain_graph
         try:
             return self._differentiate(gradients)
         finally:
-            self.needs_input_grad = before
+            self.needs_input_grad, self._frees_graph = before
 
     def _differentiate(self, gradients: Gradients) -> Gradients:
         """Gradients of the outputs to one per tensor argument, checked."""
         name = self._forward_cls.__name__
-        if self._freed is not None:
-            raise LucidError(self._freed)
         given = tuple(self._materialized(i, gradient) for i, gradient in enumerate(gradients))
         backward, recorder = backward_of(self._forward_cls), context.recorder
         if recorder is not None and recorder.hosts.takes_backward(self):
@@ -220,7 +220,7 @@ class BackwardCFunction(FunctionCtx, CustomNode):
             return checked_gradients(self, returned, backward)
 
     def _materialized(self, index: int, gradient: Any) -> Any:
-        type = self.output_types[index]
+        type = self._output_types[index]
         if gradient is None and self.materialize_grads and type is not None:
             return zeros_of(type)
         return gradient
@@ -349,7 +349,10 @@ class Function(metaclass=FunctionMeta):
 
         Without it, forward and backward run on batched tensors.
         """
-        raise MissingRuleError("vmap is not implemented.")
+        raise MissingRuleError(
+            "To use autograd.Function with vmap, you must either override the vmap staticmethod or "
+            "set generate_vmap_rule=True."
+        )
 
     @classmethod
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
@@ -375,7 +378,7 @@ def call_function(
         needed: says of an input that a derivative is asked for, though it doesn't require grad.
     """
     ctx = cls._backward_cls()
-    ctx.line = output_rules.calling_line()
+    ctx._line = output_rules.calling_line()
     is_differentiable = _note_inputs(ctx, inputs)
     if needed is not None:
         flags = zip(inputs, ctx.needs_input_grad, strict=True)
@@ -417,12 +420,12 @@ def _note_inputs(ctx: BackwardCFunction, inputs: Sequence[Any]) -> bool:
 
     tensors = [x if isinstance(x, TensorCore) else None for x in inputs]
     ctx._input_types = tuple(None if x is None else x._type for x in tensors)
-    ctx.is_private = not context.grad_enabled and context.forward is not None
-    find = private_edge if ctx.is_private else edge_of
+    ctx._is_private = not context.grad_enabled and context.forward is not None
+    find = private_edge if ctx._is_private else edge_of
     edges = [None if x is None else find(x) for x in tensors]
-    ctx.edges = tuple(e for e, x in zip(edges, tensors, strict=True) if x is not None)
+    ctx._edges = tuple(e for e, x in zip(edges, tensors, strict=True) if x is not None)
     ctx.needs_input_grad = tuple(edge is not None for edge in edges)
-    return (context.grad_enabled or ctx.is_private) and any(ctx.needs_input_grad)
+    return (context.grad_enabled or ctx._is_private) and any(ctx.needs_input_grad)
 
 
 class InplaceFunction(Function):

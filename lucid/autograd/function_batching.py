@@ -130,7 +130,7 @@ def _with_history(
     """Give handles that a rule made the history that forward and setup_context describe."""
     is_differentiable = _note_inputs(ctx, inputs)
     ctx.needs_input_grad = tuple(map(is_needed, inputs))
-    ctx.line = output_rules.calling_line()
+    ctx._line = output_rules.calling_line()
     with custom_forward(is_differentiable) as outer:
         if ctx._forward_cls.setup_context is Function.setup_context:
             _replace_outputs(ctx, run_forward(ctx, inputs, keywords), output)
@@ -240,12 +240,12 @@ class _Call:
 
     def backward(self, ctx: BackwardCFunction, gradients: tuple[Any, ...]) -> tuple[Any, ...]:
         user, level = self.user, self.level
-        user.shown_saved = self.wrapped(ctx.saved_tensors, self.saved)
+        user._shown_saved = self.wrapped(ctx.saved_tensors, self.saved)
         user.needs_input_grad = ctx.needs_input_grad[1:]
         tensors = [
             flag for flag, type in zip(ctx.needs_input_grad, ctx._input_types, strict=True) if type
         ]
-        user.edges = tuple((user, 0) if flag else None for flag in tensors)
+        user._edges = tuple((user, 0) if flag else None for flag in tensors)
         try:
             with level.entered():
                 returned = user.apply(*self.wrapped(gradients, self.outputs))
@@ -254,7 +254,7 @@ class _Call:
                 pairs = zip(found, self.are_batched, strict=True)
                 return (None, *(self._collected(part, flag) for part, flag in pairs))
         finally:
-            user.shown_saved = None
+            user._shown_saved = None
 
     def _collected(self, gradient: Any, is_batched: bool) -> Any:
         """The gradient of an input for all examples; of one that they share, the sum."""
@@ -265,7 +265,7 @@ class _Call:
 
     def jvp(self, ctx: BackwardCFunction, tangents: tuple[Any, ...]) -> Any:
         user, level = self.user, self.level
-        user.shown_saved = self.wrapped(ctx.saved_tensors, self.forward_saved)
+        user._shown_saved = self.wrapped(ctx.saved_tensors, self.forward_saved)
         try:
             with level.entered():
                 returned = user.apply_jvp(*self.wrapped(tangents, self.are_batched))
@@ -274,7 +274,7 @@ class _Call:
                 found = tuple(self._tangent(value, flag) for value, flag in pairs)
                 return found if isinstance(returned, tuple) else found[0]
         finally:
-            user.shown_saved = None
+            user._shown_saved = None
 
     def _tangent(self, value: Any, is_batched: bool) -> Any:
         if not isinstance(value, TensorCore):
@@ -286,14 +286,14 @@ def _all_examples(function: type[Function]) -> type[Function]:
     """The Function on tensors with all examples, under the name of the one that it stands for."""
 
     def forward(ctx: BackwardCFunction, call: _Call, *inners: Any) -> Any:
-        ctx.__dict__["call"] = call
+        ctx.__dict__["_call"] = call
         return call.forward(ctx, inners)
 
     def backward(ctx: BackwardCFunction, *gradients: Any) -> Any:
-        return ctx.__dict__["call"].backward(ctx, gradients)
+        return ctx.__dict__["_call"].backward(ctx, gradients)
 
     def jvp(ctx: BackwardCFunction, _: Any, *tangents: Any) -> Any:
-        return ctx.__dict__["call"].jvp(ctx, tangents)
+        return ctx.__dict__["_call"].jvp(ctx, tangents)
 
     methods: dict[str, Any] = {"forward": staticmethod(forward)}
     if function.backward is not Function.backward or function.vjp is not Function.vjp:
@@ -347,9 +347,9 @@ def _inside(
     What forward computed and saved has a history outside of the vmap, which `outer` kept.
     """
     user, ctx = call.user, call.function._backward_cls()
-    skipped = ("shown_saved", "_saved", "_freed")
+    skipped = ("_shown_saved", "_saved", "_freed")
     ctx.__dict__.update({k: v for k, v in user.__dict__.items() if k not in skipped})
-    ctx.line = output_rules.calling_line()
+    ctx._line = output_rules.calling_line()
     if outer._saved is not None and ctx.to_save is not None:
         triples = zip(ctx.to_save, outer._saved, call.saved, strict=True)
         ctx.to_save = tuple(

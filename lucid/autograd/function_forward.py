@@ -60,11 +60,11 @@ def _by_jvp(
         ops.zeros_like(x) if tangent is None and ctx.materialize_grads and _is_real(x) else tangent
         for x, tangent in zip(inputs, tangents, strict=True)
     ]
-    ctx.shown_saved = ctx.saved_for_forward or ()
+    ctx._shown_saved = ctx.saved_for_forward or ()
     try:
         returned = ctx.apply_jvp(*given)
     finally:
-        ctx.shown_saved = None
+        ctx._shown_saved = None
     return _Check(ctx, inputs, given).checked(returned, outputs)
 
 
@@ -104,7 +104,7 @@ class _Check:
                 f"{self.name}'s jvp: expected Variable or None (got {type(value).__name__}) for "
                 f"grad output {index}."
             )
-        if not _is_real(output) or index in self.ctx.marked_outputs:
+        if not _is_real(output) or index in self.ctx._marked_outputs:
             raise LucidError(
                 f"{self.name}'s jvp returned a gradient at position {index}, but the corresponding "
                 "forward output is not a differentiable Tensor. You should return None at that "
@@ -202,15 +202,15 @@ def _backward_of_seeds(
     """Run backward for the inputs that have a tangent, whether or not they require grad."""
     wanted = [tangent is not None for tangent in tangents]
     tensors = [flag for flag, x in zip(wanted, inputs, strict=True) if isinstance(x, TensorCore)]
-    before = ctx.edges, ctx.needs_input_grad, context.grad_enabled
+    before = ctx._edges, ctx.needs_input_grad, context.grad_enabled
     if ctx._saved is None and ctx.to_save is not None:
-        ctx.seal({})
+        ctx._seal({})
     saved, freed = ctx._saved, ctx._freed
-    ctx.edges = tuple((ctx, 0) if flag else None for flag in tensors)
+    ctx._edges = tuple((ctx, 0) if flag else None for flag in tensors)
     ctx.needs_input_grad = tuple(wanted)
     context.grad_enabled = True
     try:
         return ctx._differentiate(tuple(seeds))
     finally:
-        ctx.edges, ctx.needs_input_grad, context.grad_enabled = before
+        ctx._edges, ctx.needs_input_grad, context.grad_enabled = before
         ctx._saved, ctx._freed = saved, freed

@@ -366,8 +366,8 @@ class _Check:
             if own != {y.output_nr for y in outputs if y.grad_fn is node}:
                 gradients = self._with_some(node, own)
             else:
-                gradients = self._with_some(node, set(range(len(node.output_types))))
-            _require_zeros(gradients, len(own) == len(node.output_types))
+                gradients = self._with_some(node, set(range(len(node._output_types))))
+            _require_zeros(gradients, len(own) == len(node._output_types))
 
     def _with_some(self, node: Any, missing: set[int]) -> Any:
         """What backward gives when the gradients of some outputs are missing."""
@@ -375,7 +375,7 @@ class _Check:
 
         cotangents = [
             None if n in missing or type is None else zeros_of(type)
-            for n, type in enumerate(node.output_types)
+            for n, type in enumerate(node._output_types)
         ]
         try:
             return node._differentiate(tuple(cotangents))

@@ -91,7 +91,7 @@ def retain_grad(tensor: TensorCore) -> None:
     node = tensor.grad_fn
     if node is None:
         return
-    node.retain(tensor._output_nr, tensor)
+    node._retain(tensor._output_nr, tensor)
     tensor._retains_grad = True
 
 
@@ -141,7 +141,7 @@ def _replacement(
     if not isinstance(replaced, tuple):
         raise ArgumentError(
             f"expected tuple, but hook returned '{type(replaced).__name__}'\n"
-            f"  hook '{_name_of(hook)}' of {node.name()}"
+            f"  hook '{_name_of(hook)}' of {node._name()}"
         )
     if len(replaced) != count:
         raise LucidError(

@@ -92,10 +92,10 @@ class HostForward:
     def _run(self, arrays: Sequence[np.ndarray], changes: Changes) -> Evaluated:
         tensors = lend(arrays, self.slots)
         ctx = self.function._backward_cls()
-        ctx.line = self.line
+        ctx._line = self.line
         ctx.needs_input_grad = self.needs_input_grad
         ctx._input_types = self.input_types
-        ctx.edges = tuple([(NOWHERE, 0) if edge else None for edge in self.has_edge])
+        ctx._edges = tuple([(NOWHERE, 0) if edge else None for edge in self.has_edge])
         inputs = tuple([value.fill(tensors) for value in self.inputs])
         keywords = {name: value.fill(tensors) for name, value in self.keywords.items()}
         output = run_forward(ctx, inputs, keywords)
@@ -139,7 +139,7 @@ class HostForward:
         }
         with EagerThread(False):
             context.saved_hooks = list(self.saved_hooks)
-            found.ctx.seal(numbers)
+            found.ctx._seal(numbers)
         found.ctx.dirty_tensors = found.ctx.non_differentiable = ()
         frame[self] = found.ctx
 
@@ -293,10 +293,10 @@ class HostBackward:
 
     def _recorded_ctx(self, tensors: Sequence[Any]) -> BackwardCFunction:
         ctx = self.function._backward_cls()
-        ctx.line = self.line
+        ctx._line = self.line
         ctx._input_types = self.input_types
-        ctx.edges = tuple((NOWHERE, 0) if edge else None for edge in self.has_edge)
+        ctx._edges = tuple((NOWHERE, 0) if edge else None for edge in self.has_edge)
         for name, value in self.attributes.items():
             setattr(ctx, name, value.fill(tensors))
-        ctx.shown_saved = tuple(None if n is None else tensors[n] for n in self.saved)
+        ctx._shown_saved = tuple(None if n is None else tensors[n] for n in self.saved)
         return ctx

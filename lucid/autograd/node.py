@@ -63,59 +63,66 @@ class Missing(Operand):
 class Node:
     """A step of the backward computation.
 
+    The ctx of a custom Function is a node, and a user may give it any attribute: what is lucid's
+    own has a name with an underscore, PyTorch's public names aside.
+
     Attributes:
-        edges: per input of the recorded op, where its gradient goes; None where it isn't wanted.
-        sequence: order of recording; the engine runs later nodes first.
-        output_types: what its incoming gradients look like.
         metadata: a dict for whoever wants to note something.
-        takes_undefined: whether it runs when no gradient arrived at all.
+        _edges: per input of the recorded op, where its gradient goes; None where it isn't wanted.
+        _sequence: order of recording; the engine runs later nodes first.
+        _output_types: what its incoming gradients look like.
+        _takes_undefined: whether it runs when no gradient arrived at all.
     """
 
-    takes_undefined = False
+    _takes_undefined = False
 
     __slots__ = (
         "__dict__",
         "__weakref__",
+        "_edges",
+        "_line",
+        "_origin",
+        "_output_types",
         "_post_hooks",
         "_pre_hooks",
+        "_retained",
+        "_sequence",
         "_tensor_hooks",
-        "edges",
-        "line",
-        "origin",
-        "output_types",
-        "retained",
-        "sequence",
     )
 
     def __init__(
         self, edges: tuple[Edge | None, ...], output_types: tuple[TensorType, ...]
     ) -> None:
-        self.edges = edges
-        self.sequence = next(sequence_numbers)
-        self.output_types = output_types
+        self._edges = edges
+        self._sequence = next(sequence_numbers)
+        self._output_types = output_types
         self._pre_hooks: dict[int, Callable[..., Any]] | None = None
         self._post_hooks: dict[int, Callable[..., Any]] | None = None
         self._tensor_hooks: dict[int, dict[int, Callable[..., Any]]] | None = None
-        self.retained: dict[int, weakref.ref[TensorCore]] | None = None
-        self.line: tuple[str, int] | None = None
-        self.origin: Any = None  # in a trace, the value whose gradient it computes
+        self._retained: dict[int, weakref.ref[TensorCore]] | None = None
+        self._line: tuple[str, int] | None = None
+        self._origin: Any = None  # in a trace, the value whose gradient it computes
 
     def name(self) -> str:
+        """What messages and printed tensors call it: `SquareBackward`."""
+        return self._name()
+
+    def _name(self) -> str:
         return type(self).__name__
 
-    def short_name(self) -> str:
+    def _short_name(self) -> str:
         """The name of what it is the backward of: `Square` for `SquareBackward`."""
-        return self.name().removesuffix("Backward")
+        return self._name().removesuffix("Backward")
 
-    def output_name(self, number: int) -> str:
+    def _output_name(self, number: int) -> str:
         """How messages call one of its outputs: `output 0 of Square`."""
-        return f"output {number} of {self.short_name()}"
+        return f"output {number} of {self._short_name()}"
 
-    def place(self) -> str:
+    def _place(self) -> str:
         """Where the user's code recorded it, for messages: `, recorded at train.py:7   code`."""
-        if self.line is None:
+        if self._line is None:
             return ""
-        location = Location(*self.line)
+        location = Location(*self._line)
         return f", recorded at {location}   {location.text}"
 
     @property
@@ -125,13 +132,13 @@ class Node:
 
     @property
     def next_functions(self) -> tuple[tuple[Node | None, int], ...]:
-        return tuple((None, 0) if edge is None else edge for edge in self.edges)
+        return tuple((None, 0) if edge is None else edge for edge in self._edges)
 
     def apply(self, gradients: Gradients) -> Gradients:
         """Gradients of the outputs to gradients of the inputs, one for each edge."""
         raise NotImplementedError
 
-    def release(self) -> None:
+    def _release(self) -> None:
         """Drop what was saved; a second backward then raises."""
 
     def __call__(self, *gradients: TensorCore | None) -> Any:
@@ -139,11 +146,11 @@ class Node:
         parts = self.apply(gradients)
         return parts[0] if len(parts) == 1 else parts
 
-    def retain(self, index: int, tensor: TensorCore) -> None:
+    def _retain(self, index: int, tensor: TensorCore) -> None:
         """Keep the gradient of one output in the `.grad` of `tensor`, while that lives."""
-        if self.retained is None:
-            self.retained = {}
-        self.retained[index] = weakref.ref(tensor)
+        if self._retained is None:
+            self._retained = {}
+        self._retained[index] = weakref.ref(tensor)
 
     def register_hook(self, hook: Callable[..., Any]) -> Any:
         """Call `hook(grad_inputs, grad_outputs)` after the node ran; it may replace grad_inputs."""
@@ -162,16 +169,16 @@ class Node:
         return HookHandle.add(self._pre_hooks, hook)
 
     def __repr__(self) -> str:
-        return f"<{self.name()} object at {hex(id(self))}>"
+        return f"<{self._name()} object at {hex(id(self))}>"
 
 
 class CustomNode(Node):
     """A node with code of the user's, which is told what the walk is about."""
 
     __slots__ = ()
-    takes_undefined = True
+    _takes_undefined = True
 
-    def apply_in_run(self, run: BackwardRun, gradients: Gradients) -> Gradients:
+    def _apply_in_run(self, run: BackwardRun, gradients: Gradients) -> Gradients:
         """`apply`, as part of a backward walk."""
         raise NotImplementedError
 
@@ -183,7 +190,7 @@ class AccumulateGrad(Node):
 
     def __init__(self, variable: TensorCore) -> None:
         super().__init__((), (variable._type,))
-        self.sequence = -1  # after every op that could still contribute
+        self._sequence = -1  # after every op that could still contribute
         self.variable = variable
         self.post_accumulate_hooks: dict[int, Callable[..., Any]] | None = None
 
@@ -212,19 +219,20 @@ def accumulator_of(tensor: TensorCore) -> AccumulateGrad:
 
 def move_retained(tensor: TensorCore, node: Node | None, index: int) -> None:
     """Let `retain_grad` see the gradient of what the tensor is after an in-place write."""
-    kept = None if node is None or node.retained is None else node.retained.get(index)
+    kept = None if node is None or node._retained is None else node._retained.get(index)
     if kept is not None and kept() is tensor and node is not None and tensor._grad_fn is not None:
-        assert node.retained is not None
-        del node.retained[index]
-        tensor._grad_fn.retain(tensor._output_nr, tensor)
+        assert node._retained is not None
+        del node._retained[index]
+        tensor._grad_fn._retain(tensor._output_nr, tensor)
 
 
 def edge_of(tensor: TensorCore) -> Edge | None:
     """Where a gradient for `tensor` goes; None when it doesn't require one."""
     if not tensor.requires_grad:
         return None
-    if tensor._grad_fn is not None:
-        return tensor._grad_fn, tensor._output_nr
+    node = tensor.grad_fn
+    if node is not None:
+        return node, tensor._output_nr
     return accumulator_of(tensor), 0
 
 
@@ -247,12 +255,13 @@ class OpNode(Node):
         self.op = op
         self.attributes = attributes
         self.operand_types = tuple(operand._type for operand in operands)
-        self.line = result._line
+        self._line = result._line
         recorder = context.recorder
         if recorder is not None:
-            self.origin = recorder.origin_of(result)
+            self._origin = recorder.origin_of(result)
         needed: set[int] = set()
-        for edge, looked_at in zip(edges, looked_at_by(op, self, attributes), strict=True):
+        sources = looked_at_by(op, self.operand_types, result._type, attributes)
+        for edge, looked_at in zip(edges, sources, strict=True):
             if edge is not None:
                 needed |= looked_at
         self.saved: dict[int, SavedTensor] | None = {
@@ -260,13 +269,13 @@ class OpNode(Node):
             for i in sorted(needed)
         }
 
-    def name(self) -> str:
+    def _name(self) -> str:
         return backward_name(self.op)
 
     def apply(self, gradients: Gradients) -> Gradients:
         gradient = gradients[0]
         if gradient is None:
-            return (None,) * len(self.edges)
+            return (None,) * len(self._edges)
         saved = self.saved
         if saved is None:
             raise LucidError(FREED)
@@ -274,15 +283,15 @@ class OpNode(Node):
             saved[i].unpack(self) if i in saved else Missing(type, gradient)
             for i, type in enumerate(self.operand_types)
         ]
-        result = saved[-1].unpack(self) if -1 in saved else Missing(self.output_types[0], gradient)
+        result = saved[-1].unpack(self) if -1 in saved else Missing(self._output_types[0], gradient)
         assert self.op.vjp is not None
         parts = self.op.vjp(gradient, result, *operands, **self.attributes)
         return tuple(
             None if edge is None or part is None else ops.sum_to_shape(part, type.shape)
-            for edge, part, type in zip(self.edges, parts, self.operand_types, strict=True)
+            for edge, part, type in zip(self._edges, parts, self.operand_types, strict=True)
         )
 
-    def release(self) -> None:
+    def _release(self) -> None:
         if self.saved:
             self.saved = None
 
@@ -315,18 +324,20 @@ class _Spy(Operand):
 _looked_at: dict[tuple[Op, int], tuple[frozenset[int], ...]] = {}
 
 
-def looked_at_by(op: Op, node: OpNode, attributes: Attributes) -> tuple[frozenset[int], ...]:
+def looked_at_by(
+    op: Op, operand_types: Sequence[TensorType], result_type: TensorType, attributes: Attributes
+) -> tuple[frozenset[int], ...]:
     """Per operand, whose data its cotangent needs: operand numbers, -1 for the result.
 
     Found by running the rule once on operands without data; it depends on the op, not on shapes.
     """
-    key = (op, len(node.operand_types))
+    key = (op, len(operand_types))
     found = _looked_at.get(key)
     if found is None:
         assert op.vjp is not None
-        spies = [_Spy(type, frozenset((i,))) for i, type in enumerate(node.operand_types)]
-        gradient = _Spy(node.output_types[0], frozenset())
-        result = _Spy(node.output_types[0], frozenset((-1,)))
+        spies = [_Spy(type, frozenset((i,))) for i, type in enumerate(operand_types)]
+        gradient = _Spy(result_type, frozenset())
+        result = _Spy(result_type, frozenset((-1,)))
         parts = op.vjp(gradient, result, *spies, **attributes)
         found = tuple(p.sources if isinstance(p, _Spy) else frozenset() for p in parts)
         _looked_at[key] = found
@@ -352,7 +363,7 @@ class CopySlices(Node):
             return None, None
         part = replay(gradient, self.chain)
         rest = None
-        if self.edges[0] is not None:
+        if self._edges[0] is not None:
             rest = scatter(gradient, self.chain, ops.zeros_like(part))
         return rest, part
 
@@ -364,7 +375,7 @@ def iterate_graph(roots: Sequence[Node]) -> Iterator[Node]:
     while stack:
         node = stack.pop()
         yield node
-        for edge in node.edges:
+        for edge in node._edges:
             if edge is not None and edge[0] not in seen:
                 seen.add(edge[0])
                 stack.append(edge[0])

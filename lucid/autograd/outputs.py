@@ -16,10 +16,12 @@ from lucid.autograd.node import (
     sequence_numbers,
 )
 from lucid.autograd.private import CustomForward, note, note_written
+from lucid.autograd.returned import type_name
 from lucid.ir.errors import ArgumentError, LucidError
 from lucid.ir.location import user_frame
 from lucid.ir.op import Operand
 from lucid.tensor.context import context
+from lucid.tensor.storage import ViewGuard
 
 if TYPE_CHECKING:
     from lucid.autograd.function import BackwardCFunction
@@ -48,23 +50,27 @@ class Finish:
         self.is_differentiable = is_differentiable
         self.outer = outer  # the forward that a private call is part of
         self.count = 1
+        self.tracked = 1  # of the outputs, those with a gradient
 
     def finish(self, output: Any) -> Any:
         """What `apply` returns. Raises where marks and outputs don't fit."""
+        from lucid.tensor.core import TensorCore
+
         ctx = self.ctx
         _refuse_container(ctx, output)
         raw = tuple(output) if isinstance(output, tuple) else (output,)
         _check_marks(ctx, raw, self.inputs)
         self.count = len(raw)
-        ctx.sequence = next(sequence_numbers)  # before that of the nodes that lead to it
+        self.tracked = sum(isinstance(v, TensorCore) and self._has_history(v) for v in raw)
+        ctx._sequence = next(sequence_numbers)  # before that of the nodes that lead to it
         placed: dict[int, TensorCore] = {}
         numbers: dict[int, int] = {}
         finished = [self._placed(value, i, placed, numbers) for i, value in enumerate(raw)]
         types = (value.type if isinstance(value, Operand) else None for value in finished)
-        ctx.output_types = cast("tuple[TensorType, ...]", tuple(types))
+        ctx._output_types = cast("tuple[TensorType, ...]", tuple(types))
         if self.is_differentiable:
-            ctx.seal(numbers)
-        ctx.marked_outputs = tuple(
+            ctx._seal(numbers)
+        ctx._marked_outputs = tuple(
             i for i, value in enumerate(raw) if any(value is x for x in ctx.non_differentiable)
         )
         ctx.dirty_tensors = ctx.non_differentiable = ()  # they may hold the ctx
@@ -86,6 +92,8 @@ class Finish:
         elif key in self.inputs:
             tensor = self._dirty(value, index) if is_dirty else self._of_input(value, index)
         else:
+            if is_dirty:
+                value._counter.value += 1
             tensor = self._fresh(value, index)
         if key not in self.inputs or is_dirty:
             placed[key] = tensor
@@ -101,7 +109,7 @@ class Finish:
         )
 
     def _set_history(self, tensor: TensorCore, index: int) -> None:
-        if self.ctx.is_private:
+        if self.ctx._is_private:
             note(tensor, (self.ctx, index), self.outer)
         elif tensor._requires_grad and tensor._base is None:
             tensor._grad_fn, tensor._output_nr = self.ctx, index
@@ -126,12 +134,12 @@ class Finish:
     def _with_history(
         self, result: TensorCore, value: TensorCore, index: int, is_view: bool
     ) -> TensorCore:
-        result._line = self.ctx.line
+        result._line = self.ctx._line
         if self._has_history(value):
-            result._requires_grad = not self.ctx.is_private
+            result._requires_grad = not self.ctx._is_private
             self._set_history(result, index)
-            if is_view and not self.ctx.is_private:
-                result._forbid_inplace = _view_message(self.ctx, index, self.count)
+            if is_view and not self.ctx._is_private:
+                result._guard = _guard(self.ctx, index, self.tracked > 1, value._version)
         return result
 
     def _dirty(self, tensor: TensorCore, index: int) -> TensorCore:
@@ -140,7 +148,7 @@ class Finish:
 
         ctx = self.ctx
         tensor._counter.value += 1
-        if ctx.is_private:
+        if ctx._is_private:
             if self._has_history(tensor):
                 note_written(tensor, (ctx, index), self.outer)
             return tensor
@@ -157,7 +165,7 @@ class Finish:
                 "input is not a view (using .clone() for example) or make your Function only "
                 "return one Tensor (potentially splitting it into two Functions: one doing the "
                 "inplace that returns a single Tensor and a second one for the rest). "
-                f"({ctx.name()})"
+                f"({ctx._name()})"
             )
         self._rebase(tensor, index)
         return tensor
@@ -212,7 +220,7 @@ def _check_marks(ctx: BackwardCFunction, raw: Sequence[Any], inputs: dict[int, A
     ):
         for position, tensor in enumerate(marked):
             if not isinstance(tensor, TensorCore):
-                kind = type(tensor).__name__
+                kind = type_name(tensor)
                 raise LucidError(f"{what}, but argument {position} is of type {kind}")
     for tensor in ctx.dirty_tensors:
         if id(tensor) not in inputs:
@@ -222,47 +230,52 @@ def _check_marks(ctx: BackwardCFunction, raw: Sequence[Any], inputs: dict[int, A
                 UserWarning,
                 stacklevel=5,
             )
-        elif not any(tensor is value for value in raw):
+        if not any(tensor is value for value in raw):
             raise LucidError(
                 "Some elements marked as dirty during the forward method were not returned as "
                 "output. The inputs that are modified inplace must all be outputs of the Function."
             )
 
 
-def _view_message(ctx: BackwardCFunction, index: int, count: int) -> str:
-    name = ctx.short_name()
-    if count > 1:
-        return (
-            f"Output {index} of {name} is a view and is being modified inplace. This view is the "
-            "output of a function that returns multiple views. Such functions do not allow the "
-            "output views to be modified inplace. You should replace the inplace operation by an "
-            "out-of-place one."
+def _guard(ctx: BackwardCFunction, index: int, is_one_of_many: bool, version: int) -> ViewGuard:
+    """Against writes to an output that is a view: they would lose the custom backward."""
+    subject = f"Output {index} of {ctx._short_name()} is a view and "
+    if is_one_of_many:
+        reason = (
+            "This view is the output of a function that returns multiple views. Such functions do "
+            "not allow the output views to be modified inplace. You should replace the inplace "
+            "operation by an out-of-place one."
         )
-    return (
-        f"Output {index} of {name} is a view and is being modified inplace. This view was created "
-        "inside a custom Function (or because an input was returned as-is) and the autograd logic "
-        "to handle view+inplace would override the custom backward associated with the custom "
-        "Function, leading to incorrect gradients. This behavior is forbidden. You can fix this "
-        "by cloning the output of the custom Function."
+    else:
+        reason = (
+            "This view was created inside a custom Function (or because an input was returned "
+            "as-is) and the autograd logic to handle view+inplace would override the custom "
+            "backward associated with the custom Function, leading to incorrect gradients. This "
+            "behavior is forbidden. You can fix this by cloning the output of the custom Function."
+        )
+    return ViewGuard(
+        f"{subject}is being modified inplace. {reason}",
+        f"{subject}its base or another view of its base has been modified inplace. {reason}",
+        version,
     )
 
 
 class TwiceDifferentiated(Node):
     """Stands behind the result of a once-differentiable backward, and says so when reached."""
 
-    takes_undefined = True
+    _takes_undefined = True
 
     def __init__(self, ctx: Node, gradients: Sequence[TensorCore], count: int) -> None:
         edges = [edge_of(gradient) for gradient in gradients]
-        edges += [edge for edge in ctx.edges if edge is not None]
+        edges += [edge for edge in ctx._edges if edge is not None]
         super().__init__(tuple(edges), (None,) * count)  # type: ignore[arg-type]
-        self.of = ctx.short_name()
-        self.line = ctx.line
+        self.of = ctx._short_name()
+        self._line = ctx._line
 
     def apply(self, gradients: Gradients) -> Gradients:
         raise LucidError(
             "trying to differentiate twice a function that was marked with @once_differentiable"
-            f"\n  in the backward of {self.of}{self.place()}"
+            f"\n  in the backward of {self.of}{self._place()}"
         )
 
 

@@ -9,9 +9,9 @@ Reference: Radul, Paszke, Frostig, Johnson, Maclaurin, "You only linearize once"
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any
 
-from lucid.autograd.node import Missing, OpNode, looked_at_by
+from lucid.autograd.node import Missing, looked_at_by
 from lucid.ir import ops
 from lucid.ir.errors import MissingRuleError
 from lucid.ir.op import Attributes, Op, Operand
@@ -99,13 +99,6 @@ def _transpose(node: _Linear, tangent: Any, arrived: dict[int, Any]) -> None:
         _send(arrived, operand, ops.sum_to_shape(part, operand.type.shape))
 
 
-class _Types(NamedTuple):
-    """What `looked_at_by` reads of a node."""
-
-    operand_types: tuple[TensorType, ...]
-    output_types: tuple[TensorType, ...]
-
-
 def _needed(
     op: Op,
     attributes: Attributes,
@@ -118,9 +111,9 @@ def _needed(
     Those that the derivative along these tangents doesn't look at are replaced by stand-ins, so
     that nothing is computed with them.
     """
-    types = _Types(tuple(operand.type for operand in operands), (result.type,))
+    types = [operand.type for operand in operands]
     needed: set[int] = set()
-    looked_at = looked_at_by(op, cast(OpNode, types), attributes)
+    looked_at = looked_at_by(op, types, result.type, attributes)
     for sources, tangent in zip(looked_at, tangents, strict=True):
         if tangent is not None:
             needed |= sources

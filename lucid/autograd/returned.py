@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from lucid.ir import ops
-from lucid.ir.errors import ArgumentError, DTypeError, LucidError, ShapeError
+from lucid.ir.errors import ArgumentError, LucidError, ShapeError
 from lucid.ir.location import Location
 from lucid.ir.types import Shape, TensorType
 
@@ -21,9 +21,11 @@ def checked_gradients(
 ) -> tuple[Any, ...]:
     """One gradient per tensor argument, in the argument's shape and dtype, or None.
 
+    What is returned for a tensor that doesn't require grad is dropped, whatever its shape is.
+
     Raises: `LucidError` that names the Function, the position, what was expected and what came.
     """
-    name = f"function {ctx.name()}"
+    name = f"function {ctx._name()}"
     place = _Place(backward)
     if isinstance(returned, list):
         raise ArgumentError(
@@ -38,10 +40,15 @@ def checked_gradients(
             f"{name} returned an incorrect number of gradients (expected {expected}, got "
             f"{len(values)}){place}"
         )
-    pairs = zip(values, ctx._input_types, strict=True)
-    parts = [_checked(name, i, value, type, place) for i, (value, type) in enumerate(pairs)]
-    kept = [part for part, type in zip(parts, ctx._input_types, strict=True) if type is not None]
-    return tuple(None if edge is None else part for part, edge in zip(kept, ctx.edges, strict=True))
+    edges = iter(ctx._edges)
+    parts = []
+    for index, (value, type) in enumerate(zip(values, ctx._input_types, strict=True)):
+        _require_kind(name, index, value, type, place)
+        if type is None:
+            continue
+        is_wanted = next(edges) is not None and value is not None
+        parts.append(_fitted(name, index, value, type, place) if is_wanted else None)
+    return tuple(parts)
 
 
 class _Place:
@@ -68,30 +75,31 @@ def _return_line(backward: Callable[..., Any]) -> str:
     return f"\n  returned at {location}   {location.text}"
 
 
-def _checked(name: str, index: int, value: Any, type: TensorType | None, place: _Place) -> Any:
+def _require_kind(
+    name: str, index: int, value: Any, type: TensorType | None, place: _Place
+) -> None:
+    """Raise unless the value is a tensor or None, and None for an argument that is no tensor."""
     from lucid.tensor.core import TensorCore
 
-    if type is None:
-        if value is not None:
-            raise LucidError(
-                f"{name} returned a gradient different than None at position {index + 1}, but the "
-                f"corresponding forward input was not a Variable{place}"
-            )
-        return None
     if value is None:
-        return None
+        return
+    if type is None:
+        raise LucidError(
+            f"{name} returned a gradient different than None at position {index + 1}, but the "
+            f"corresponding forward input was not a Variable{place}"
+        )
     if not isinstance(value, TensorCore):
-        kind = value.__class__
         raise ArgumentError(
-            f"{name}: expected Variable or None (got {_qualified(kind)}) at position "
+            f"{name}: expected Variable or None (got {type_name(value)}) at position "
             f"{index + 1}{place}"
         )
-    return _fitted(name, index, value, type, place)
 
 
-def _qualified(kind: type) -> str:
-    module = kind.__module__
-    return kind.__name__ if module == "builtins" else f"{module}.{kind.__name__}"
+def type_name(value: Any) -> str:
+    """The name of a value's type as PyTorch's messages have it: `list`, `numpy.ndarray`, `Foo`."""
+    kind = value.__class__
+    is_numpy = kind.__module__.partition(".")[0] == "numpy"
+    return f"numpy.{kind.__name__}" if is_numpy else str(kind.__name__)
 
 
 def _fitted(name: str, index: int, value: Any, type: TensorType, place: _Place) -> Any:
@@ -105,8 +113,6 @@ def _fitted(name: str, index: int, value: Any, type: TensorType, place: _Place) 
             )
         value = ops.sum_to_shape(value, type.shape)
     if value.dtype is not type.dtype:
-        if not type.dtype.is_floating_point:
-            raise DTypeError(f"{name}: gradient at index {index} for an input of {type}{place}")
         value = ops.cast(value, dtype=type.dtype)
     return value
 

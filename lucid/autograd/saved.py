@@ -141,11 +141,11 @@ class SavedTensor:
 def modified(type: TensorType, source: Edge | None, found: int, expected: int, node: Node) -> str:
     """PyTorch's text for a saved tensor that was written, with the line that saved it."""
     kind = _KINDS.get(type.dtype.name, "Tensor")
-    origin = "" if source is None else f", which is {source[0].output_name(source[1])},"
+    origin = "" if source is None else f", which is {source[0]._output_name(source[1])},"
     return (
         "one of the variables needed for gradient computation has been modified by an inplace "
         f"operation: [{kind} {list(type.shape)}]{origin} is at version {found}; expected version "
-        f"{expected} instead.\n  saved for {node.name()}{node.place()}"
+        f"{expected} instead.\n  saved for {node._name()}{node._place()}"
     )
 
 

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from lucid.autograd.node import OpNode
-from lucid.autograd.outputs import reaches_freed
 from lucid.compiler.cells import Cell, GradUse
 from lucid.compiler.outcomes import (
     Alias,
@@ -27,7 +26,7 @@ from lucid.compiler.outcomes import (
 )
 from lucid.compiler.recorder import Recorder
 from lucid.compiler.results import Differentiable, Histories
-from lucid.compiler.results_backward import FreedBackward
+from lucid.compiler.results_backward import lost_backward
 from lucid.compiler.scalars import is_live
 from lucid.compiler.tree import map_tree
 from lucid.ir.errors import TraceError
@@ -129,7 +128,7 @@ class Finisher:
         if cell is None:
             met = storage.recorder is recorder or leaf._array is None
             return None if met else Same(leaf)
-        if cell.is_inside:
+        if cell.is_inside or (leaf.requires_grad and leaf._lost_history()):
             return None
         if leaf._array is not None and id(leaf) not in recorder.aliases:
             return Same(leaf)
@@ -153,7 +152,7 @@ class Finisher:
     def _inside(self, leaf: TensorCore) -> Outcome:
         """How to make a tensor of the step's own: one with a history, a leaf, or neither."""
         tensor = self._computed(leaf)
-        if leaf.grad_fn is None and leaf.requires_grad:
+        if leaf._grad_fn is None and leaf.requires_grad:
             return self._new_leaf(leaf, tensor)
         return Retaining(tensor, self._grad_of(leaf)) if leaf._retains_grad else tensor
 
@@ -169,17 +168,17 @@ class Finisher:
         self._recorder.value_of(leaf)
         storage = leaf._storage
         assert storage.value is not None
-        freed = FreedBackward(leaf) if leaf.requires_grad and reaches_freed(leaf) else None
+        lost = lost_backward(leaf)
         owner = self._owners.get(storage)
         if owner is None:
             slot = self._slot(storage, storage.value)
-            of_owner = None if leaf._chain else freed
+            of_owner = None if leaf._chain else lost
             version = leaf._counter.value
             owner = FromProgram(slot, storage.value.type, version, of_owner)
             self._owners[storage] = owner
             if not leaf._chain:
                 return owner
-        return PartOfProgram(owner, leaf._chain, freed)
+        return PartOfProgram(owner, leaf._chain, lost)
 
     def _find_differentiable(
         self, leaves: list[tuple[Any, Outcome]], function: Callable[..., Any]
@@ -214,7 +213,7 @@ class Finisher:
 def _is_open(tensor: Any, outcome: Outcome) -> bool:
     """Whether a result can be differentiated outside, with respect to what the step found."""
     made = outcome.tensor if isinstance(outcome, Retaining) else outcome
-    is_own = isinstance(made, FromProgram) and made.freed is None
+    is_own = isinstance(made, FromProgram) and made.lost is None
     return is_own and tensor.grad_fn is not None
 
 

@@ -63,8 +63,8 @@ class Traced:
         assert plan is not None
         for operand, result in plan.written:
             self._write(operand, self._results[result])
-        if self._results and ctx.origin is None:
-            ctx.origin = self._results[0]._storage.value
+        if self._results and ctx._origin is None:
+            ctx._origin = self._results[0]._storage.value
         for number in self._found.derived:
             if context.forward is not None:
                 note(self._results[number], (HostIntermediate(ctx, plan.types[number]), 0))
@@ -158,11 +158,11 @@ class HostIntermediate(HistoryNode):
     def __init__(self, ctx: BackwardCFunction, type: TensorType) -> None:
         super().__init__((), (type,))
         self.of = ctx._forward_cls.__name__
-        self.line = ctx.line
+        self._line = ctx._line
 
     def apply(self, gradients: Any) -> Any:
         raise LucidError(
             f"trying to differentiate through a tensor that {self.of}.forward, a host call, "
-            f"computed and saved{self.place()}\n"
+            f"computed and saved{self._place()}\n"
             "hint: save inputs and outputs, and compute the rest again in backward"
         )

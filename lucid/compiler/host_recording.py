@@ -110,7 +110,7 @@ class HostRecording:
         return function.is_host or (bool(self._known) and code_of(function.forward) in self._known)
 
     def takes_backward(self, ctx: BackwardCFunction) -> bool:
-        if ctx.host_forward is not None:
+        if ctx._host_forward is not None:
             return True
         return bool(self._known) and code_of(backward_of(ctx._forward_cls)) in self._known
 
@@ -131,7 +131,7 @@ class HostRecording:
             tuple(map(operands.capture, inputs)),
             {name: operands.capture(value) for name, value in keywords.items()},
             tuple(operands.slots),
-            ctx.line,
+            ctx._line,
             ctx.needs_input_grad,
             ctx._input_types,
             tuple(flag for x, flag in _flags(ctx) if x is not None),
@@ -146,7 +146,7 @@ class HostRecording:
         attributes = Attributes()
         if is_differentiable and self._leaves_backward(function, found.ctx):
             host.saves, host.keeps_ctx = False, True
-            ctx.host_forward = host
+            ctx._host_forward = host
         elif host.saves:
             self._beside.add(code_of(backward_of(function)))
             attributes = sort_attributes(found, inputs, keywords)
@@ -160,7 +160,7 @@ class HostRecording:
         results = [np.array(array, order="C") for array in found.arrays]
         node = self._record(function.__name__, host, values, results)
         vars(ctx).update(attributes.known)
-        ctx.withheld = frozenset(attributes.withheld)
+        ctx._withheld = frozenset(attributes.withheld)
         output = Traced(self._recorder, node, found, operands.tensors, inputs).finish(ctx)
         around.note_changes(node, changed, found.changes)
         return output
@@ -179,19 +179,19 @@ class HostRecording:
         operands = Operands(self._recorder, name)
         given = tuple(operands.number(gradient) for gradient in gradients)
         saved = ctx.saved_tensors  # raises for what was written since, as in eager mode
-        is_recorded = ctx.host_forward is None
+        is_recorded = ctx._host_forward is None
         attributes = attributes_of(ctx) if is_recorded else {}
         host = HostBackward(
             function,
-            ctx.host_forward,
+            ctx._host_forward,
             {key: operands.capture(value) for key, value in attributes.items()},
             tuple(map(operands.number, saved)) if is_recorded else (),
             given,
             tuple(operands.slots),
-            ctx.line,
+            ctx._line,
             ctx.needs_input_grad,
             ctx._input_types,
-            tuple(edge is not None for edge in ctx.edges),
+            tuple(edge is not None for edge in ctx._edges),
             context.grad_enabled,
         )
         around = Surroundings(self._recorder, (backward_of(function),), tuple(attributes.values()))
@@ -293,7 +293,7 @@ class _OnHost(TwiceDifferentiated):
     def apply(self, gradients: Any) -> Any:
         raise LucidError(
             f"trying to differentiate twice a function whose backward is a host call"
-            f"\n  in the backward of {self.of}{self.place()}\n"
+            f"\n  in the backward of {self.of}{self._place()}\n"
             "hint: a backward that leaves lucid has no derivative; write it with tensor operations"
         )
 

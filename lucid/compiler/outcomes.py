@@ -85,17 +85,17 @@ class FromProgram(Outcome):
     """One of the program's outputs, as the tensor that owns it.
 
     Attributes:
-        freed: for a result that requires grad, but whose graph was freed inside of the step: the
+        lost: for a result that requires grad, but whose graph was freed or lost in the step: the
             node that says so.
     """
 
-    __slots__ = ("freed", "slot", "type", "version")
+    __slots__ = ("lost", "slot", "type", "version")
 
-    def __init__(self, slot: int, type: TensorType, version: int, freed: Node | None) -> None:
+    def __init__(self, slot: int, type: TensorType, version: int, lost: Node | None) -> None:
         self.slot = slot
         self.type = type
         self.version = version
-        self.freed = freed
+        self.lost = lost
 
     def of(self, run: Run) -> Tensor:
         result = run.roots[self.slot]
@@ -104,9 +104,9 @@ class FromProgram(Outcome):
         return result
 
     def with_history(self, result: Tensor) -> Tensor:
-        """The result with the graph that was freed, if it has one."""
-        if self.freed is not None:
-            result._grad_fn, result._requires_grad = self.freed, True
+        """The result with the graph that was lost, if it has one."""
+        if self.lost is not None:
+            result._grad_fn, result._requires_grad = self.lost, True
         return result
 
     def root(self, run: Run) -> Tensor:
@@ -128,8 +128,8 @@ class PartOfProgram(FromProgram):
 
     __slots__ = ("chain", "owner")
 
-    def __init__(self, owner: FromProgram, chain: ViewChain, freed: Node | None) -> None:
-        super().__init__(owner.slot, owner.type, owner.version, freed)
+    def __init__(self, owner: FromProgram, chain: ViewChain, lost: Node | None) -> None:
+        super().__init__(owner.slot, owner.type, owner.version, lost)
         self.owner = owner
         self.chain = chain
 
@@ -139,8 +139,8 @@ class PartOfProgram(FromProgram):
     def make(self, run: Run) -> Tensor:
         root = self.owner.of(run)
         result = replayed(root, self.chain, False) if self.chain else alias(root)
-        if self.freed is not None:
-            result._grad_fn, result._output_nr, result._requires_grad = self.freed, 0, True
+        if self.lost is not None:
+            result._grad_fn, result._output_nr, result._requires_grad = self.lost, 0, True
         return cast(Tensor, result)
 
 

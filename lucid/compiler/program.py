@@ -432,11 +432,11 @@ class Program:
         """
         for use, outcome in self._outer_grads:
             leaf = leaf_of(use, call)
-            if outcome is None or leaf._grad_fn is None:
+            if outcome is None or leaf.grad_fn is None:
                 continue
             if reaches_freed(leaf):
                 raise LucidError(FREED)
-            nodes = iterate_graph([leaf._grad_fn])
+            nodes = iterate_graph([leaf.grad_fn])
             reached = {id(node.variable) for node in nodes if isinstance(node, AccumulateGrad)}
             if any(id(leaf_of(other, call)) in reached for other, _ in self._grads):
                 raise LucidError(

@@ -222,16 +222,16 @@ class Recorder:
         node.location = location or self._location()
         node.scope = self.scope
         node.region = self._region
-        if self._deriving is not None and self._deriving.origin is not None:
-            node.gradient_of = self._deriving.origin
-            producer = self._deriving.origin.producer
+        if self._deriving is not None and self._deriving._origin is not None:
+            node.gradient_of = self._deriving._origin
+            producer = self._deriving._origin.producer
             if producer is not None:
                 node.scope = producer.scope
 
     def _location(self) -> Location | None:
         deriving = self._deriving
-        if deriving is not None and deriving.origin is not None and deriving.line is not None:
-            return Location(*deriving.line)
+        if deriving is not None and deriving._origin is not None and deriving._line is not None:
+            return Location(*deriving._line)
         return here()
 
     @property
@@ -329,10 +329,10 @@ class Recorder:
 
     def refuse_release(self, node: Node) -> None:
         """Raise when a backward in the trace frees history from outside: it could run only once."""
-        is_outer = 0 <= node.sequence < self._first_sequence
+        is_outer = 0 <= node._sequence < self._first_sequence
         if is_outer and (getattr(node, "saved", None) or getattr(node, "_saved", None)):
             self.refuse(
-                f"backward() through history from outside, {node.name()}{node.place()},",
+                f"backward() through history from outside, {node._name()}{node._place()},",
                 "it would be freed at the first call: compute that tensor inside of the compiled "
                 "function, pass it as an argument, or detach() it",
             )

@@ -91,11 +91,11 @@ class Histories:
         for i, (_, tensor) in enumerate(outputs):
             edges.setdefault(_edge(tensor), i)
         behind = [self._behind(tensor) for _, tensor in outputs]
-        order = sorted(edges.values(), key=lambda i: _edge(outputs[i][1])[0].sequence)
+        order = sorted(edges.values(), key=lambda i: _edge(outputs[i][1])[0]._sequence)
         depths: dict[int, int] = {}
         uses: dict[int, list[int]] = {}
         for i in order:
-            found = {edge for node in behind[i] for edge in node.edges if edge is not None}
+            found = {edge for node in behind[i] for edge in node._edges if edge is not None}
             uses[i] = [j for edge, j in edges.items() if edge in found and j in depths]
             depths[i] = 1 + max((depths[j] for j in uses[i]), default=-1)
         places: dict[int, tuple[int, int]] = {}
@@ -121,7 +121,7 @@ class Histories:
             for node in behind
             if getattr(node, "saved", None) or getattr(node, "_saved", None)
         ]
-        return Output(position, node.output_name(number), frozenset(saving))
+        return Output(position, node._output_name(number), frozenset(saving))
 
     def _leaves(self, behind: list[Node]) -> list[Leaf]:
         """The leaves that nodes lead to; one that the step made and keeps is none."""

@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lucid.autograd.node import CustomNode, Edge, Gradients, Node, edge_of
+from lucid.autograd.outputs import reaches_freed
 from lucid.autograd.saved import FREED, modified
 from lucid.compiler.results import Differentiable, tensor_of
 from lucid.ir.errors import LucidError
@@ -110,7 +111,7 @@ class History:
 class CompiledBackward(CustomNode):
     """The node of one layer of a call's results."""
 
-    takes_undefined = False
+    _takes_undefined = False
 
     def __init__(
         self,
@@ -120,7 +121,7 @@ class CompiledBackward(CustomNode):
         results: Sequence[TensorCore],
     ) -> None:
         super().__init__(edges, tuple(result._type for result in results))
-        self.line = history.line
+        self._line = history.line
         self._history = history
         self._number = number
         self._layer = history.rule.layers[number]
@@ -128,26 +129,26 @@ class CompiledBackward(CustomNode):
         for index, tensor in enumerate(results):
             tensor._grad_fn, tensor._output_nr, tensor._requires_grad = self, index, True
             if tensor._retains_grad:
-                self.retain(index, tensor)
+                self._retain(index, tensor)
 
-    def output_name(self, number: int) -> str:
+    def _output_name(self, number: int) -> str:
         return self._layer.outputs[number].name
 
     def apply(self, gradients: Gradients) -> Gradients:
         return self._apply(gradients, ())
 
-    def apply_in_run(self, run: BackwardRun, gradients: Gradients) -> Gradients:
+    def _apply_in_run(self, run: BackwardRun, gradients: Gradients) -> Gradients:
         upstream = range(len(self._layer.upstream))
         return self._apply(gradients, tuple(i for i in upstream if self._is_seen(i, run)))
 
     def _is_seen(self, number: int, run: BackwardRun) -> bool:
         """Whether anybody looks at the gradient of an upstream result, or adds to it."""
-        edge = self.edges[number]
+        edge = self._edges[number]
         assert edge is not None
         node = edge[0]
         hooks = node._tensor_hooks or node._pre_hooks or node._post_hooks
         is_wanted = run.wanted is not None and edge in run.wanted
-        return bool(hooks or node.retained or is_wanted or node in run.arrived)
+        return bool(hooks or node._retained or is_wanted or node in run.arrived)
 
     def _apply(self, gradients: Gradients, cut: tuple[int, ...]) -> Gradients:
         given = zip(self._layer.outputs, gradients, strict=True)
@@ -155,9 +156,9 @@ class CompiledBackward(CustomNode):
         if not self._walked.isdisjoint(self._history.freed):
             raise LucidError(FREED)
         found = self._history.gradients(self, self._number, gradients, cut)
-        return tuple(None if e is None else g for e, g in zip(self.edges, found, strict=True))
+        return tuple(None if e is None else g for e, g in zip(self._edges, found, strict=True))
 
-    def release(self) -> None:
+    def _release(self) -> None:
         self._history.free(self._walked)
 
 
@@ -180,11 +181,22 @@ def _refuse_changed(node: Node, changed: Sequence[Read], used: Collection[Storag
             )
 
 
-class FreedBackward(Node):
-    """Behind a result whose graph was walked, and freed, inside of the compiled step."""
+class LostBackward(Node):
+    """Behind a result whose graph was freed inside of the compiled step, or was lost by a write."""
 
-    def __init__(self, result: TensorCore) -> None:
+    def __init__(self, result: TensorCore, message: str) -> None:
         super().__init__((), (result.type,))
+        self._message = message
 
     def apply(self, gradients: Gradients) -> Gradients:
-        raise LucidError(FREED)
+        raise LucidError(self._message)
+
+
+def lost_backward(result: TensorCore) -> LostBackward | None:
+    """The node behind a result that can't be differentiated any more; None for all others."""
+    if not result.requires_grad:
+        return None
+    message = result._lost_history()
+    if message is None and reaches_freed(result):
+        message = FREED
+    return None if message is None else LostBackward(result, message)

@@ -10,7 +10,7 @@ from lucid.functions.conversion import cast
 from lucid.functions.elementwise import clone, masked_fill
 from lucid.functions.promotion import Number, operand
 from lucid.functions.tensors import Tensor
-from lucid.ir.errors import ArgumentError, ShapeError
+from lucid.ir.errors import LucidError, ShapeError
 from lucid.tensor.context import context
 from lucid.tensor.writing import write_
 
@@ -73,8 +73,10 @@ def fill_diagonal_(input: Tensor, fill_value: Number) -> Tensor:
 
 
 def detach_(input: Tensor) -> Tensor:
-    """Cut the tensor from its history. Raises `ArgumentError` for a view."""
-    if input._base is not None and input.requires_grad:
-        raise ArgumentError("detach_: can't detach views in-place\nhint: use detach() instead")
+    """Cut the tensor from its history. Raises `LucidError` for a view."""
+    if input._base is not None or input._guard is not None:
+        raise LucidError(
+            f"Can't detach views in-place. Use detach() instead.\n  {input._describe()}"
+        )
     input._grad_fn, input._output_nr, input._requires_grad = None, 0, False
     return input

@@ -25,7 +25,7 @@ from lucid.tensor.context import context, epoch
 from lucid.tensor.levels import acting_level
 from lucid.tensor.promises import WithGradient
 from lucid.tensor.size import Size
-from lucid.tensor.storage import Storage, VersionCounter, element_strides
+from lucid.tensor.storage import Storage, VersionCounter, ViewGuard, element_strides
 
 if TYPE_CHECKING:
     from lucid.tensor.tensor import Tensor
@@ -53,8 +53,8 @@ class TensorCore(WithGradient):
         "_chain",
         "_counter",
         "_epoch",
-        "_forbid_inplace",
         "_grad_fn",
+        "_guard",
         "_hooks",
         "_line",
         "_output_nr",
@@ -89,7 +89,7 @@ class TensorCore(WithGradient):
     _retains_grad: bool
     _accumulator: Any
     _line: tuple[str, int] | None
-    _forbid_inplace: str | None
+    _guard: ViewGuard | None  # of a view whose history a write would not reach
 
     # ------------------------------------------------------------------ what it is
 
@@ -265,9 +265,22 @@ class TensorCore(WithGradient):
         self._set_requires_grad(requires_grad)
         return cast("Tensor", self)
 
+    def _lost_history(self) -> str | None:
+        """Why the history is no longer that of the data; None while it is."""
+        guard = self._guard
+        if guard is None or guard.stale is None or guard.version == self._counter.value:
+            return None
+        return guard.stale
+
     @property
     def grad_fn(self) -> Node | None:
+        """The node that computed it; None for a leaf.
+
+        Raises `LucidError` for a view made by a custom Function whose memory was written since.
+        """
         self._refresh()
+        if self._guard is not None and self._requires_grad and (lost := self._lost_history()):
+            raise LucidError(lost)
         return self._grad_fn
 
     @property
@@ -381,7 +394,7 @@ def _new(
     tensor._retains_grad = False
     tensor._accumulator = None
     tensor._line = None
-    tensor._forbid_inplace = None
+    tensor._guard = None
     return tensor
 
 
@@ -538,7 +551,7 @@ def link_view(result: TensorCore, operand: TensorCore, op: Op, attributes: Attri
     else:
         result._base, result._view_chain = base, (*operand._view_chain, (op, attributes))
     result._epoch = result._base._epoch
-    result._forbid_inplace = operand._forbid_inplace
+    result._guard = operand._guard
 
 
 def keep_history(

@@ -131,9 +131,10 @@ def _suffixes(tensor: Tensor) -> list[str]:
     default = (get_default_dtype(), i64, bool_)
     if tensor.dtype not in default or (tensor._type.size == 0 and tensor.dtype is not default[0]):
         suffixes.append(f"dtype={tensor.dtype!r}")
-    grad_fn = tensor.grad_fn
-    if grad_fn is not None:
-        suffixes.append(f"grad_fn=<{grad_fn.name()}>")
+    if tensor._lost_history() is not None and tensor.requires_grad:
+        suffixes.append("grad_fn=<Invalid>")
+    elif (grad_fn := tensor.grad_fn) is not None:
+        suffixes.append(f"grad_fn=<{grad_fn._name()}>")
     elif tensor.requires_grad:
         suffixes.append("requires_grad=True")
     return suffixes

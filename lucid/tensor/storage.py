@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -41,6 +41,20 @@ class VersionCounter:
             self.now = value
         else:
             recorder.versions[self] = value
+
+
+class ViewGuard(NamedTuple):
+    """Refuses writes that the history of a view would not know of.
+
+    Attributes:
+        written: what a write through the view raises, if it requires grad.
+        stale: what reading its history raises once its memory was written otherwise; None: nothing.
+        version: of the memory when the view was made.
+    """
+
+    written: str
+    stale: str | None
+    version: int
 
 
 class Storage:

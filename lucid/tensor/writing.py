@@ -108,8 +108,8 @@ def keep_written(target: TensorCore, value: TensorCore) -> None:
 
 def check_writable(target: TensorCore) -> None:
     """Raise where an in-place write would lose a gradient."""
-    if target._forbid_inplace is not None and context.grad_enabled and target.requires_grad:
-        raise LucidError(target._forbid_inplace)
+    if target._guard is not None and context.grad_enabled and target.requires_grad:
+        raise LucidError(target._guard.written)
     if context.grad_enabled and target.requires_grad:
         base = target._base
         if target.is_leaf:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 
 import pytest
-from custom_functions import AddOne, Square, define, first_line, leaf, numbers
+from custom_functions import AddOne, Identity, Square, define, first_line, leaf, numbers
 
 import lucid
 
@@ -49,6 +49,22 @@ def test_marking_what_is_no_input_only_warns(run):
         "ctx.mark_dirty() received a tensor that was not an input. Only input Tensors that have "
         "been mutated should be passed to ctx.mark_dirty()."
     ]
+
+
+def test_what_is_no_input_must_be_returned_as_well(run):
+    def forward(ctx, x):
+        ctx.mark_dirty(x * 2)
+        return x * 3
+
+    with (
+        pytest.warns(UserWarning, match="received a tensor that was not an input"),
+        pytest.raises(RuntimeError) as caught,
+    ):
+        run(lambda x: define(forward).apply(x), leaf([1.0]))
+    assert str(caught.value) == (
+        "Some elements marked as dirty during the forward method were not returned as output. The "
+        "inputs that are modified inplace must all be outputs of the Function."
+    )
 
 
 def test_marking_what_is_no_tensor_is_refused(run):
@@ -233,3 +249,20 @@ def test_a_failed_forward_leaves_the_history_of_its_input(run):
     x = leaf([1.0])
     assert run(body, x) == "MulBackward"
     assert numbers(x.grad) == [2.0]
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda x: x[0:1],
+        lambda x: (x * 1)[0:1],
+        lambda x: x.detach()[0:1],
+        lambda x: Identity.apply(x),
+        lambda x: Identity.apply(x * 1),
+    ],
+    ids=["leaf", "non-leaf", "without grad", "returned leaf", "returned non-leaf"],
+)
+def test_views_are_not_detached_in_place(run, view):
+    with pytest.raises(RuntimeError) as caught:
+        run(lambda x: view(x).detach_(), leaf([1.0, 2.0]))
+    assert first_line(caught) == "Can't detach views in-place. Use detach() instead."

@@ -163,6 +163,106 @@ def test_several_views_have_a_message_of_their_own(run):
     )
 
 
+def test_one_view_among_outputs_without_gradient_has_the_message_of_one(run):
+    def forward(ctx, x):
+        constant = x * 2
+        ctx.mark_non_differentiable(constant)
+        return x, constant, 3
+
+    fn = define(forward, lambda ctx, *grads: grads[0], "Identity")
+    with pytest.raises(RuntimeError) as caught:
+        run(lambda x: fn.apply(x)[0].add_(1), leaf([1.0]))
+    assert str(caught.value) == VIEW
+
+
+STALE = VIEW.replace("is being", "its base or another view of its base has been")
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda a, y: a.mul_(3),
+        lambda a, y: a.detach().mul_(3),
+        lambda a, y: a[0:1].mul_(3),
+        lambda a, y: y.detach().mul_(3),
+    ],
+    ids=["input", "input.detach()", "part of the input", "output.detach()"],
+)
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda y: y.sum().backward(),
+        lambda y: y * 2,
+        lambda y: y.grad_fn,
+        lambda y: y.is_leaf,
+        lambda y: y[0:1].sum().backward(),
+    ],
+    ids=["backward", "product", "grad_fn", "is_leaf", "view"],
+)
+def test_a_returned_input_whose_memory_was_written_has_no_history_any_more(run, write, use):
+    """Its data is new, its history of old: gradients would be wrong without an error."""
+
+    def body(x):
+        a = x * 1
+        y = Identity.apply(a)
+        write(a, y)
+        use(y)
+
+    with pytest.raises(RuntimeError) as caught:
+        run(body, leaf([1.0, 2.0]))
+    assert first_line(caught) == STALE
+
+
+def test_a_write_in_no_grad_to_a_returned_input_ends_its_history_as_well(run):
+    def body(x):
+        y = Identity.apply(x)
+        with lucid.no_grad():
+            y.add_(1)
+        y.sum().backward()
+
+    with pytest.raises(RuntimeError) as caught:
+        run(body, leaf([1.0]))
+    assert first_line(caught) == STALE
+
+
+def test_what_was_computed_of_a_returned_input_before_the_write_keeps_its_history(run):
+    def body(x):
+        a = x * 1
+        y = Identity.apply(a)
+        z = y * 3
+        a.mul_(3)
+        (z + a).sum().backward()
+
+    x = leaf([1.0])
+    run(body, x)
+    assert numbers(x.grad) == [2.0 * 3 + 3]
+
+
+def test_a_returned_input_may_be_looked_at_after_the_step_wrote_it(run):
+    """As a step does that updates a parameter in the end."""
+
+    def body(x):
+        y = Identity.apply(x)
+        y.sum().backward()
+        with lucid.no_grad():
+            x.sub_(x.grad)
+        return y
+
+    x = leaf([1.0])
+    y = run(body, x)
+    assert (numbers(x), y.tolist(), y.requires_grad) == ([-1.0], [-1.0], True)
+    with pytest.raises(RuntimeError) as caught:
+        y.backward(leaf([1.0], False))
+    assert first_line(caught) == STALE
+
+
+def test_the_invalid_history_of_a_view_can_be_printed():
+    x = leaf([1.0])
+    y = Identity.apply(x)
+    x.detach().add_(1)
+    assert repr(y) == "tensor([2.], dtype=lucid.float64, grad_fn=<Invalid>)"
+
+
 def test_an_output_in_two_slots_is_one_object_and_its_gradient_comes_in_the_last(run):
     def forward(ctx, x, seen):
         ctx.seen = seen

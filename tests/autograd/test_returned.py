@@ -101,7 +101,18 @@ def test_a_gradient_of_another_dtype_is_cast(run, dtype):
 
 @pytest.mark.parametrize(
     ("value", "kind"),
-    [(1.0, "float"), (np.ones(1), "numpy.ndarray"), ("text", "str"), ({}, "dict")],
+    [
+        (1.0, "float"),
+        (1, "int"),
+        (True, "bool"),
+        (np.ones(1), "numpy.ndarray"),
+        (np.float64(1), "numpy.float64"),
+        ("text", "str"),
+        ({}, "dict"),
+        (([1.0],), "list"),
+        (((None,),), "tuple"),
+        (pytest.MonkeyPatch(), "MonkeyPatch"),
+    ],
 )
 def test_what_is_no_tensor_is_refused(run, value, kind):
     caught = refused(run, lambda ctx, g: value, [1.0])
@@ -123,6 +134,24 @@ def test_a_gradient_for_an_input_that_does_not_require_it_is_dropped(run):
     run(lambda x, y: fn.apply(x, y).sum().backward(), x, y)
     assert numbers(x.grad) == [3.0]
     assert y.grad is None
+
+
+@pytest.mark.parametrize("dtype", [lucid.float64, lucid.int64, lucid.bool])
+def test_it_is_dropped_whatever_its_shape_and_the_dtype_of_the_input_are(run, dtype):
+    fn = product(lambda ctx, g: (g * 3, lucid.ones(7)))
+    x, y = leaf([1.0, 1.0]), lucid.tensor([1, 0], dtype=dtype)
+    run(lambda x, y: fn.apply(x, y).sum().backward(), x, y)
+    assert numbers(x.grad) == [3.0, 3.0]
+    assert y.grad is None
+
+
+def test_but_it_must_be_a_tensor(run):
+    fn = product(lambda ctx, g: (g, 1.0))
+    with pytest.raises(RuntimeError) as caught:
+        run(lambda x, y: fn.apply(x, y).sum().backward(), leaf([1.0]), leaf([1.0], False))
+    assert first_line(caught) == (
+        "function ProductBackward: expected Variable or None (got float) at position 2"
+    )
 
 
 def test_none_is_zeros_for_a_custom_function_upstream_and_nothing_for_a_leaf(run):
