@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import prod
 
 from lucid.codegen.build import Builder
 from lucid.codegen.forms import dot
@@ -155,14 +156,12 @@ def _update_in_place(fusion: Fusion) -> None:
     checks = [group for group in fusion.groups.values() if group.items[0].op in ("check", "host")]
     readers = _readers(fusion)
     late: list[Item] = []
-    for item in list(fusion.source.items):
-        if item.cell is not None:
-            group = fusion.group_of[item]
-            old = readers.get(item.cell, [])
-            if not _same_elements(fusion, group, item) or not fusion.wait_for(
-                group, [*old, *checks]
-            ):
-                late.append(item)
+    for item in _by_size(fusion.source.items):
+        assert item.cell is not None
+        group = fusion.group_of[item]
+        old = readers.get(item.cell, [])
+        if not _same_elements(fusion, group, item) or not fusion.wait_for(group, [*old, *checks]):
+            late.append(item)
     for item in late:
         assert item.cell is not None
         _store_at_the_end(fusion, item, [*readers.get(item.cell, []), *checks])
@@ -170,6 +169,12 @@ def _update_in_place(fusion: Fusion) -> None:
         first = [*readers.get(cell, []), *checks]
         if not all(_overwrites(fusion, cell, item, first) for item in items):
             _overwrite_a_copy(fusion, cell, items, first)
+
+
+def _by_size(items: list[Item]) -> list[Item]:
+    """The stores of new state, of large arrays first: of two that wait for each other one loses."""
+    stores = [item for item in items if item.cell is not None]
+    return sorted(stores, key=lambda item: -prod(item.shape))
 
 
 def _readers(fusion: Fusion) -> dict[Value, list[Group]]:

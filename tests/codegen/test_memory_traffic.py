@@ -235,3 +235,27 @@ def test_state_that_is_still_needed_is_copied_first(
     (rows,) = inputs(graph, (2, 8))
     graph.outputs = list(update(graph, cell, rows))
     run(graph, rng, 500)
+
+
+@pytest.mark.parametrize("large_first", [True, False])
+def test_of_two_updates_that_wait_for_each_other_the_smaller_is_copied(
+    rng: np.random.Generator, large_first: bool
+) -> None:
+    """Each gradient reads what the other one's update replaces."""
+    graph = Graph()
+    (a,) = inputs(graph, (30, 50), kind="state")
+    (x,) = inputs(graph, (50, 1), kind="state")
+    error = ops.matmul(a, x)
+    of_a = ops.matmul(error, ops.transpose(x, perm=(1, 0)))
+    of_x = ops.matmul(ops.transpose(a, perm=(1, 0)), error)
+    graph.writes = [(a, a - of_a * 0.1), (x, x - of_x * 0.1)]
+    if not large_first:
+        graph.writes.reverse()
+    executable = run(graph, rng)
+    assert _temp_sizes(executable) == [30 * 4, 50 * 4], "the error, and the new x"
+
+
+def _temp_sizes(executable: Executable) -> list[int]:
+    lines = executable.stages["buffers"].splitlines()[1:]
+    places = [line.split(": ")[1].split("  ")[0].split(" .. ") for line in lines]
+    return sorted(int(stop) - int(start) for start, stop in places)
