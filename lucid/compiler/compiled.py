@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lucid.compiler.collector import collector_paused
 from lucid.compiler.plain import LONG_WAY
 from lucid.compiler.signature import Call, changes, describe
 from lucid.compiler.stance import eager_is_forced
@@ -190,6 +191,7 @@ class Compiled:
             if not held:
                 self._programs.pop(oldest, None)
 
+    @collector_paused()
     def _trace(
         self,
         call: Call,

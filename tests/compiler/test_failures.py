@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import inspect
 import random
 
@@ -252,3 +253,23 @@ def test_a_compiler_that_fails_leaves_no_state_behind(monkeypatch):
     assert opt.state_dict()["state"] == {} and model.weight.grad is None
     step(lucid.ones(1, 2))
     assert step.stats.traces == 1 and len(opt.state_dict()["state"]) == 2
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_cycle_collector_is_as_before_after_a_trace_that_failed(enabled):
+    seen = []
+
+    @lucid.compile
+    def step(x):
+        seen.append(gc.isenabled())
+        return float(x)
+
+    before = gc.isenabled()
+    (gc.enable if enabled else gc.disable)()
+    try:
+        with pytest.raises(lucid.LucidError):
+            step(lucid.ones(()))
+        assert gc.isenabled() is enabled
+    finally:
+        (gc.enable if before else gc.disable)()
+    assert not any(seen)
