@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from lucid.autograd.hooks import take_hooks
+from lucid.compiler.names import identifier
 from lucid.compiler.recorder import Recorder
 from lucid.compiler.scalars import LiveSource
-from lucid.compiler.signature import Call, argument_names, same_view
+from lucid.compiler.signature import Call, LiveInt, argument_names, same_view
 from lucid.compiler.tree import containers, map_tree
 from lucid.ir.errors import TraceError
 from lucid.tensor.core import TensorCore, _new
@@ -25,6 +26,7 @@ class StandIns:
 
     Attributes:
         args, kwargs: what the function is called with.
+        values: what the step's places hold for it.
         handles: one per tensor argument.
         pinned: tensor arguments that are state, by position.
     """
@@ -37,8 +39,10 @@ class StandIns:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         state: set[Storage],
+        places: Sequence[str],
     ) -> None:
         self._recorder = recorder
+        self._is_place = False
         self._call = call
         self.handles: list[TensorCore] = []
         self.pinned: dict[int, TensorCore] = {}
@@ -51,17 +55,20 @@ class StandIns:
         def stand_in(leaf: Any, path: str) -> Any:
             if isinstance(leaf, (TensorCore, np.ndarray)):
                 return self._handle(next(tensors), path, state)
-            if type(leaf) is float or isinstance(leaf, np.floating):
+            if type(leaf) in (float, LiveInt) or isinstance(leaf, np.floating):
                 i = next(floats)
-                return recorder.live_scalar(LiveSource(path, None, i), call.floats[i])
+                return recorder.live_scalar(LiveSource(path, argument=i), call.floats[i])
             return leaf
 
         names = argument_names(function, args)
         self.args = tuple(map_tree(stand_in, a, name) for a, name in zip(args, names, strict=True))
         self.kwargs = {name: map_tree(stand_in, kwargs[name], name) for name in sorted(kwargs)}
+        self._is_place = True
+        read = zip(call.values, places, strict=True)
+        self.values = [map_tree(stand_in, value, path) for value, path in read]
 
         named = zip(names, self.args, strict=True)
-        trees = [*named, *self.kwargs.items()]
+        trees = [*named, *self.kwargs.items(), *zip(places, self.values, strict=True)]
         self._held = [found for name, tree in trees for found in containers(tree, name)]
 
     def refuse_changes(self) -> None:
@@ -116,7 +123,12 @@ class StandIns:
             storage = self._storages[outer] = Storage.of_array(outer.array if is_whole else array)
             cell = self._recorder.add_cell(storage, "arg", position)
             cell.is_whole = is_whole
-            cell.value.name = path.replace("[", "_").replace("]", "").replace("'", "")
+            if self._is_place:
+                entry = self._recorder.graph.inputs[-1]
+                entry.kind, entry.source = "state", path
+                cell.value.name = identifier(path)
+            else:
+                cell.value.name = path.replace("[", "_").replace("]", "").replace("'", "")
             self._recorder.argument_storages.add(outer)
         handle = _new(storage, tensor.type, array, tensor._chain if is_whole else ())
         handle._line = tensor._line

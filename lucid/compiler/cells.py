@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from lucid.compiler.scalars import Formula, Number
 from lucid.ir.graph import Value
 from lucid.tensor.core import TensorCore
 from lucid.tensor.storage import Storage, VersionCounter
@@ -95,6 +96,24 @@ class ValueGuard:
         if type(found) is type(self.expected) and found == self.expected:
             return None
         return f"{self.text}: {self.expected!r} -> {found!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class FormulaGuard:
+    """The step was specialized on what a formula of live numbers gave."""
+
+    text: str
+    formula: Formula
+    expected: Any
+
+    def failure(self, numbers: Sequence[Number]) -> str | None:
+        """What it gives for the numbers of a call, if that is something else."""
+        found = self.formula(numbers)
+        same_type = type(found) is type(self.expected)
+        both_nan = found != found and self.expected != self.expected
+        if same_type and (found == self.expected or both_nan):
+            return None
+        return f"{self.text} (a branch looked at it): {self.expected!r} -> {found!r}"
 
 
 class ArgumentIsState(BaseException):

@@ -20,7 +20,7 @@ from lucid.compiler.plain import LONG_WAY
 from lucid.compiler.signature import Call, changes, describe
 from lucid.compiler.stance import eager_is_forced
 from lucid.ir.errors import ArgumentError, EagerOnlyError, LucidError, OptionError
-from lucid.tensor.claims import Claim
+from lucid.tensor.claims import TRACING, Claim
 from lucid.tensor.context import context
 from lucid.tensor.core import of_array
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import networkx
 
     from lucid.compiler.checking import Check
+    from lucid.compiler.places import Identity, Place
     from lucid.compiler.profiling import Profile
     from lucid.compiler.program import Program
 
@@ -35,7 +36,6 @@ logger = logging.getLogger("lucid.retrace")
 MODES = ("native", "eager")
 MANY = 8  # traces of one function: a warning says why it was traced again
 LIMIT = 128  # programs of one function; the oldest is forgotten
-TRACING = 0  # what a trace claims: one thread traces at a time
 
 
 @dataclass
@@ -76,6 +76,7 @@ class Compiled:
         self._is_pure = is_pure  # state is read, and what is written to it is dropped
         self._programs: dict[Any, list[Program]] = {}
         self._order: deque[tuple[Any, list[Program]]] = deque()
+        self._places: dict[Identity, Place] = {}  # that the function binds
         self._latest: Program | None = None
         self.stats = Stats()
 
@@ -209,7 +210,7 @@ class Compiled:
             reason = reason or changes(description, earlier)
             if "retrace" in os.environ.get("LUCID_LOG", "").split(","):
                 sys.stderr.write(f"lucid: retrace of {_name_of(self.__wrapped__)}: {reason}\n")
-        recorded = trace(self.__wrapped__, call, args, kwargs)
+        recorded = trace(self.__wrapped__, call, args, kwargs, self._places)
         claim.give_up(TRACING)
         try:
             program = Program(recorded, description, call.objects, self._is_pure)

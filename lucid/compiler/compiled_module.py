@@ -7,7 +7,7 @@ from typing import Any
 
 from lucid.compiler.compiled import Compiled
 
-_OWN = ("__", "_mode", "_is_pure", "_programs", "_order", "_latest", "stats")
+_OWN = ("__", "_mode", "_is_pure", "_programs", "_order", "_places", "_latest", "stats")
 
 
 class CompiledModule(Compiled):

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import argparse
 import builtins
-import dis
 import functools
 import os
 import sys
 import types
-from collections import deque
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
+from lucid.compiler.codes import global_names, nested, was_read
+from lucid.compiler.places import CONTENTS, Contents, Identity, Place, Variable, identity_of
 from lucid.compiler.watches import (
     ABSENT,
     SCALARS,
@@ -34,10 +34,12 @@ from lucid.compiler.watches import (
     Watch,
     hooks_of,
 )
+from lucid.ir.errors import TraceError
 from lucid.tensor.core import TensorCore
 
 _LIBRARY = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _LIMIT = 20_000
+_COMPILED = "_compiled_"  # what compiled methods are kept as
 _LARGE = 512  # containers with more entries are watched by their length alone
 _COPIED_BYTES = 1 << 16  # larger arrays are not compared
 _NAMESPACES = (types.SimpleNamespace, argparse.Namespace)
@@ -64,11 +66,15 @@ class Environment:
         function: Callable[..., Any],
         arguments: dict[str, Any],
         skipped: frozenset[object] = frozenset(),
+        read: frozenset[Identity] = frozenset(),
     ) -> None:
         self.watches: list[AnyWatch] = []
+        self._read = read  # places that the step reads itself
+        self._watched: set[Identity] = set()
+        self._lengths: dict[int, LengthWatch] = {}
         self._owners: set[int] = set()  # of the memory of NumPy arrays
         self.library_objects: list[tuple[str, Any]] = []
-        self._grown: list[tuple[dict[str, Any], frozenset[str]]] = []
+        self._grown: list[tuple[str, dict[str, Any], frozenset[str], bool]] = []
         self._names: dict[int, str] = {}
         self._skipped = skipped  # code objects that run at every call, and read it anew
         self._keep: list[Any] = []
@@ -84,6 +90,74 @@ class Environment:
             self._queue.append((path, module, False))
             self._walk()
 
+    def note(self, path: str, owner: Any, key: Any) -> None:
+        """Watch an entry that is about to be bound, and that the walk had not found."""
+        place = identity_of(owner, key)
+        if place not in self._watched and place not in self._read:
+            self._watched.add(place)
+            before = dict.get(owner, key, ABSENT)
+            self.watches.append(Watch(path, owner, key, before, True))
+
+    def accept(self, owner: Any, key: Any, value: Any) -> None:
+        """Take an entry that the trace made for good as one that was there before."""
+        length = self._lengths.get(id(owner))
+        if length is not None and length.copy is not None:
+            length.copy[key] = value
+            length.expected += 1
+        self._watched.add(identity_of(owner, key))
+
+    def knows(self, thing: object) -> bool:
+        """Whether an object was within reach before the trace."""
+        return id(thing) in self._seen
+
+    def failure(self) -> AnyWatch | None:
+        """The first watch that doesn't hold."""
+        return next((watch for watch in self.watches if not watch.holds()), None)
+
+    def changes(self) -> list[tuple[Place, Any]]:
+        """The places that are bound to something else now, with what they held.
+
+        Raises `TraceError` for other changes of Python state.
+        """
+        found: dict[Identity, tuple[Place, Any]] = {}
+        moved: set[int] = set()
+        for watch in self.watches:
+            if watch.holds():
+                continue
+            if isinstance(watch, LengthWatch) and watch.copy is not None:
+                if not isinstance(watch.owner, dict):
+                    moved.add(id(watch.owner))
+                    place: Place = Contents(watch.path, watch.owner, CONTENTS, watch.in_module)
+                    found[place.identity] = place, watch.copy
+            elif isinstance(watch, Watch):
+                kind = Variable if watch.key is None else Place
+                place = kind(watch.path, watch.owner, watch.key, watch.in_module)
+                if id(watch.owner) not in moved:
+                    found[place.identity] = place, watch.expected
+            elif not isinstance(watch, FlagWatch) or not watch.has_its_hooks():
+                _refuse_change(watch)
+        for place in self._new_entries():
+            found.setdefault(place.identity, (place, ABSENT))
+        return list(found.values())
+
+    def _new_entries(self) -> Iterator[Place]:
+        """Attributes and entries of dicts that were not there."""
+        for path, attributes, names, in_module in self._grown:
+            for name in sorted(attributes.keys() - names):
+                if not name.startswith(_COMPILED):
+                    yield Place(f"{path}.{name}".lstrip("."), attributes, name, in_module)
+        for watch in self.watches:
+            if isinstance(watch, LengthWatch) and isinstance(watch.copy, dict):
+                for key in watch.owner.keys() - watch.copy.keys():
+                    path = f"{watch.path}[{self._key_text(key, len(watch.copy))}]"
+                    yield Place(path, watch.owner, key, watch.in_module)
+
+    def _key_text(self, key: Any, number: int) -> str:
+        """A dict's key in a path; a tensor by its name, or as which of the entries it is."""
+        if not isinstance(key, TensorCore):
+            return repr(key)
+        return next((path for path, tensor in self.tensors() if tensor is key), f"#{number}")
+
     def name_of(self, thing: object) -> str:
         """The user's expression for a Module or an object of the library; empty when unknown."""
         return self._names.get(id(thing), "")
@@ -95,16 +169,12 @@ class Environment:
         """
         if executed is not None:
             names = {name for code in executed for name in code.co_names}
-            self.watches = [w for w in self.watches if _was_read(w, executed, names)]
+            self.watches = [w for w in self.watches if was_read(w, executed, names)]
         self.watches = [
             watch
             for watch in self.watches
             if not (isinstance(watch, ArrayWatch) and id(owner_of(watch.array)) in live)
         ]
-
-    def failure(self) -> AnyWatch | None:
-        """The first watch that doesn't hold."""
-        return next((watch for watch in self.watches if not watch.holds()), None)
 
     def settle_training(self) -> list[tuple[Any, bool]]:
         """Modules whose `training` the trace changed, with what it is now; it's put back.
@@ -135,9 +205,10 @@ class Environment:
         for watch in self.watches:
             if not watch.holds():
                 watch.put_back()
-        for attributes, names in self._grown:
+        for _, attributes, names, _ in self._grown:
             for name in attributes.keys() - names:
-                del attributes[name]
+                if not name.startswith(_COMPILED):
+                    del attributes[name]
 
     # ------------------------------------------------------------------ walking
 
@@ -155,6 +226,9 @@ class Environment:
         attribute: str | None = None,
         code: types.CodeType | None = None,
     ) -> None:
+        if identity_of(owner, key) in self._read:
+            return
+        self._watched.add(identity_of(owner, key))
         self.watches.append(Watch(path, owner, key, value, in_module, attribute, code))
         if isinstance(value, np.ndarray):
             self._visit_array(path, value, attribute, code)
@@ -170,12 +244,16 @@ class Environment:
         self._seen.add(id(value))
         self._keep.append(value)
         if isinstance(value, TensorCore):
-            watch = FlagWatch(path, value, value._requires_grad, value._storage, hooks_of(value))
+            moves = identity_of(value, "Memory") in self._read
+            storage = None if moves else value._storage
+            watch = FlagWatch(path, value, value._requires_grad, storage, hooks_of(value))
             self.watches.append(watch)
             self._queue += [("", hook, False) for hook in watch.hooks.values()]
-        elif _is_librarys(type(value)) and not isinstance(
-            value, type
-        ):  # custom Functions are types
+        elif (
+            _is_librarys(type(value))
+            and not isinstance(value, type)  # custom Functions are types
+            and not isinstance(value, dict)  # an optimizer's state
+        ):
             self._visit_object(path, value, in_module)
         elif isinstance(value, (list, tuple, dict, deque)):
             self._visit_container(path, value, in_module)
@@ -209,14 +287,20 @@ class Environment:
         if isinstance(value, tuple):
             self._queue += [(f"{path}[{i}]", item, in_module) for i, item in enumerate(value)]
             return
-        known = type(value) in (list, dict, deque) and len(value) <= _LARGE
-        copy = type(value)(value) if known else None
-        self.watches.append(LengthWatch(path, value, copy, len(value), in_module))
+        if identity_of(value, CONTENTS) in self._read:
+            return
+        kinds = (list, dict, deque, defaultdict, OrderedDict)
+        copy: Any = None
+        if len(value) <= _LARGE and (type(value) in kinds or _is_librarys(type(value))):
+            copy = dict(value) if isinstance(value, dict) else list(value)
+        length = LengthWatch(path, value, copy, len(value), in_module)
+        self._lengths[id(value)] = length
+        self.watches.append(length)
         if len(value) <= _LARGE:
             items = value.items() if isinstance(value, dict) else enumerate(value)
-            for key, item in list(items):
+            for i, (key, item) in enumerate(list(items)):
                 if key is not None:  # which means the contents of a closure's cell
-                    self._watch(f"{path}[{key!r}]", value, key, item, in_module)
+                    self._watch(f"{path}[{self._key_text(key, i)}]", value, key, item, in_module)
 
     def _visit_object(self, path: str, value: Any, in_module: bool) -> None:
         from lucid.nn.module import Module
@@ -234,7 +318,8 @@ class Environment:
             if hasattr(value, "__wrapped__"):
                 self._queue.append((path, value.__wrapped__, in_module))
         elif isinstance(value, _NAMESPACES) or _is_users(kind):
-            if any(map(_is_librarys, kind.__mro__)):
+            is_librarys = any(map(_is_librarys, kind.__mro__))
+            if is_librarys:
                 self.library_objects.append((path, value))
             self._visit_users_object(path, value, in_module)
 
@@ -242,9 +327,9 @@ class Environment:
         kind = type(value)
         attributes = getattr(value, "__dict__", None)
         if attributes is not None:
-            self._grown.append((attributes, frozenset(attributes)))
+            self._grown.append((path, attributes, frozenset(attributes), in_module))
             for name, item in list(attributes.items()):
-                if not name.startswith("_compiled_"):
+                if not name.startswith(_COMPILED):
                     self._watch(f"{path}.{name}", attributes, name, item, in_module, name)
         for base in kind.__mro__:
             slots = vars(base).get("__slots__", ())
@@ -257,7 +342,7 @@ class Environment:
 
     def _visit_module(self, path: str, module: Any) -> None:
         attributes = module.__dict__
-        self._grown.append((attributes, frozenset(attributes)))
+        self._grown.append((path, attributes, frozenset(attributes), True))
         groups = ("_parameters", "_buffers", "_modules", "_forward_hooks", "_forward_pre_hooks")
         for group in groups:
             entries = attributes.get(group, {})
@@ -268,7 +353,7 @@ class Environment:
                 place = f"{path}.{group}[{name}]" if isinstance(name, int) else f"{path}.{name}"
                 self._watch(place.lstrip("."), entries, name, item, True)
         for name, item in list(attributes.items()):
-            if name not in _MODULE_INTERNALS and not name.startswith("_compiled_"):
+            if name not in _MODULE_INTERNALS and not name.startswith(_COMPILED):
                 gated = not isinstance(item, (list, dict, set, deque, np.ndarray))
                 full = f"{path}.{name}" if path else name  # containers change unnoticed
                 self._watch(full, attributes, name, item, gated, name)
@@ -311,7 +396,7 @@ class Environment:
             self._queue.append(("", function.__defaults__, False))
         if function.__kwdefaults__:
             self._queue.append(("", function.__kwdefaults__, False))
-        for name, reader in _global_names(code):
+        for name, reader in global_names(code):
             value = function.__globals__.get(name, ABSENT)
             if isinstance(value, types.ModuleType):
                 self._visit_python_module(name, value, code)
@@ -325,7 +410,7 @@ class Environment:
         file = getattr(module, "__file__", None)
         if file is None or not _is_users_file(file):
             return
-        for reader in _nested(code):
+        for reader in nested(code):
             for name in reader.co_names:
                 if name in vars(module) and (id(module), name) not in self._seen:
                     self._seen.add((id(module), name))
@@ -344,62 +429,13 @@ def owner_of(array: np.ndarray) -> Any:
     return owner
 
 
-def _was_read(watch: AnyWatch, executed: set[types.CodeType], names: set[str]) -> bool:
-    if not isinstance(watch, (Watch, ArrayWatch)):
-        return True
-    if watch.code is not None:
-        return watch.code in executed
-    return watch.attribute is None or watch.attribute in names
-
-
-class Executed:
-    """The code objects that this thread ran inside of the block.
-
-    Attributes:
-        codes: None where another profiler was running, which would not be disturbed.
-    """
-
-    def __init__(self) -> None:
-        self.codes: set[types.CodeType] | None = None
-
-
-@contextmanager
-def executed_codes() -> Iterator[Executed]:
-    """Collect the code objects that this thread runs inside of the block."""
-    found = Executed()
-    if sys.getprofile() is not None:
-        yield found
-        return
-    codes: set[types.CodeType] = set()
-    add = codes.add
-
-    def note(frame: types.FrameType, event: str, _: object) -> None:
-        if event == "call":
-            add(frame.f_code)
-
-    sys.setprofile(note)
-    try:
-        yield found
-    finally:
-        sys.setprofile(None)
-        found.codes = codes
-
-
-def _nested(code: types.CodeType) -> Iterator[types.CodeType]:
-    """A function's code and that of the functions defined in it."""
-    stack = [code]
-    while stack:
-        code = stack.pop()
-        yield code
-        stack += [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
-
-
-def _global_names(code: types.CodeType) -> Iterator[tuple[str, types.CodeType]]:
-    """Names that a function and those nested in it have from the globals, with the user."""
-    for reader in _nested(code):
-        for instruction in dis.get_instructions(reader):
-            if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL"):
-                yield instruction.argval, reader
+def _refuse_change(watch: AnyWatch) -> NoReturn:
+    raise TraceError(
+        f"Python state changed while the step was traced: {watch.failure()}\n"
+        "That would happen once, at this trace, and not at every call.\n"
+        "hint: keep the count in a tensor and write it in place (self.n.add_(1)), return the "
+        "value, or change it outside of the compiled function"
+    )
 
 
 def _is_librarys(kind: type) -> bool:

@@ -14,7 +14,7 @@ from lucid.compiler.outcomes import (
     Alias,
     Copied,
     FromArgument,
-    FromLive,
+    FromNumbers,
     FromProgram,
     GradBefore,
     NewLeaf,
@@ -81,7 +81,8 @@ class Finisher:
         self._find_differentiable(leaves, function)
         for use in recorder.grads.values():
             assert use.leaf is not None
-            if use.was_set and use.now is not use.original:
+            is_known = use.was_read and use.now is use.original
+            if use.was_set and not is_known:
                 grad = use.now
                 self.grads.append(GradOutcome(use, None if grad is None else self._outcome(grad)))
         for storage, cell in recorder.cells.items():
@@ -107,7 +108,7 @@ class Finisher:
 
     def _new_outcome(self, leaf: Any) -> Outcome:
         if is_live(leaf):
-            return FromLive(self._slot(leaf.value, leaf.value))
+            return FromNumbers(leaf.formula)
         if isinstance(leaf, TensorCore):
             return self._outside(leaf) or self._inside(leaf)
         if isinstance(leaf, np.ndarray):

@@ -30,10 +30,20 @@ def outside_trace() -> Iterator[None]:
         context.recorder = before
 
 
-def on_trace_failure(callback: Callable[[], object]) -> None:
-    """Call `callback` if the running trace fails, to undo a change of Python state."""
-    if context.recorder is not None:
-        context.recorder.undo.append(callback)
+def binds(owner: Any, key: Any, path: Callable[[], str]) -> None:
+    """Note that the running trace is about to bind or delete `owner[key]`; `path` names it."""
+    recorder = context.recorder
+    if recorder is not None and recorder.environment is not None:
+        recorder.environment.note(path(), owner, key)
+
+
+def makes(owner: Any, key: Any, value: Any) -> None:
+    """Note that the running trace made `owner[key]`, and that it stays unless the trace fails."""
+    recorder = context.recorder
+    if recorder is not None:
+        recorder.undo.append(lambda: dict.pop(owner, key, None))
+        if recorder.environment is not None:
+            recorder.environment.accept(owner, key, value)
 
 
 def live(read: Callable[[], Any], source: str) -> Any:

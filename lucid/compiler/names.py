@@ -25,7 +25,7 @@ def name_inputs(recorder: Recorder, environment: Environment) -> None:
             use.name = names.get(use.leaf._storage, "")
     for live in inputs.values():
         if live.kind == "live":
-            live.value.name = _identifier(live.source)
+            live.value.name = identifier(live.source)
     for storage, cell in recorder.cells.items():
         if cell.kind in ("arg", "replaced") or cell.value not in inputs:
             continue
@@ -36,7 +36,7 @@ def name_inputs(recorder: Recorder, environment: Environment) -> None:
         entry.source = names.get(storage, "")
         if cell.leaf is not None:
             entry.source = names.get(cell.leaf._storage, "") + ".grad"
-        entry.value.name = _identifier(entry.source)
+        entry.value.name = identifier(entry.source)
 
 
 def _storage_names(environment: Environment) -> dict[Storage, str]:
@@ -51,7 +51,7 @@ def _storage_names(environment: Environment) -> dict[Storage, str]:
     return found
 
 
-def _identifier(source: str) -> str:
+def identifier(source: str) -> str:
     """A short name for a value from the user's expression: `opt.param_groups[0]['lr']` is `lr`."""
     words: list[str] = re.findall(r"[A-Za-z_]\w*|\d+", source)
     for holder, skipped in (("param_groups", 2), ("state", 1)):

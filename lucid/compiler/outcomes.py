@@ -10,6 +10,7 @@ import numpy as np
 
 from lucid.autograd.node import Node
 from lucid.compiler.cells import Cell, GradUse
+from lucid.compiler.scalars import Formula
 from lucid.compiler.signature import Call
 from lucid.compiler.tree import map_tree
 from lucid.ir.types import TensorType
@@ -171,16 +172,16 @@ class Retaining(NewLeaf):
         return result
 
 
-class FromLive(Outcome):
-    """A Python float that the program computes."""
+class FromNumbers(Outcome):
+    """A Python number that follows from those that the call finds; taken before the step runs."""
 
-    __slots__ = ("slot",)
+    __slots__ = ("formula",)
 
-    def __init__(self, slot: int) -> None:
-        self.slot = slot
+    def __init__(self, formula: Formula) -> None:
+        self.formula = formula
 
-    def make(self, run: Run) -> float:
-        return float(run.outputs[self.slot])
+    def make(self, run: Run) -> Any:
+        return self.formula(run.call.floats)
 
 
 class FromArgument(Outcome):
@@ -249,13 +250,13 @@ class Alias(Outcome):
         return base
 
 
-def shows_gradient(outcome: Outcome) -> bool:
-    """Whether a result is a gradient that the call found, or a view of one."""
+def is_early(outcome: Outcome) -> bool:
+    """Whether a result is of what the call finds: a number, a gradient, or a view of one."""
     if isinstance(outcome, View):
-        return shows_gradient(outcome.base)
+        return is_early(outcome.base)
     if isinstance(outcome, Alias):
         return outcome.cell.kind == "grad"
-    return isinstance(outcome, GradBefore)
+    return isinstance(outcome, (GradBefore, FromNumbers))
 
 
 def leaf_of(use: GradUse, call: Call) -> TensorCore:

@@ -18,20 +18,22 @@ from lucid.compiler.names import name_values
 from lucid.compiler.outcomes import (
     Outcome,
     Run,
+    is_early,
     leaf_of,
-    shows_gradient,
     storage_of,
     with_copies,
 )
 from lucid.compiler.plain import LONG_WAY, PlainCalls
+from lucid.compiler.rebinding import VALUES
 from lucid.compiler.results import flat_tensors
 from lucid.compiler.results_backward import History
-from lucid.compiler.scalars import LiveSource
+from lucid.compiler.scalars import Formula, LiveSource
 from lucid.compiler.sharing import Sharing
 from lucid.compiler.signature import Call, Description
 from lucid.compiler.stance import eager_is_forced
 from lucid.compiler.trace import Trace
 from lucid.compiler.tree import map_tree
+from lucid.compiler.watches import brief
 from lucid.dtypes import get_default_dtype
 from lucid.ir.clone import copy_graph
 from lucid.ir.errors import LucidError
@@ -108,19 +110,21 @@ class Program:
         self._guard = trace.guard
         self._values = [guard for guard in trace.values if not guard.gated]
         self._gated_values = [guard for guard in trace.values if guard.gated]
-        self._guarded = [(source, s.now) for s, source, is_guarded in trace.live if is_guarded]
+        self._formulas = trace.formulas
         self._grads_read = trace.grads_read
         self._pinned = trace.pinned
+        self._rebinding = trace.rebinding
+        self._keys = trace.keys
         self._state = {cell.storage for cell, _ in trace.cells if cell.kind == "state"}
 
     def _take_inputs(self, trace: Trace) -> None:
         """Arrays of state are bound once; arguments, gradients and floats are read at each call."""
         cells = {cell.value: cell for cell, _ in trace.cells}
-        live = {scalar.value: source for scalar, source, _ in trace.live}
+        live = {scalar.value: source for scalar, source in trace.live}
         self._inputs: list[Any] = []
         self._arguments: list[tuple[int, int]] = []
         self._found: list[tuple[int, Cell]] = []
-        self._floats: list[tuple[int, int]] = []
+        self._numbers: list[tuple[int, Formula]] = []
         self._readers: list[tuple[int, Callable[[], Any]]] = []
         for number, entry in enumerate(trace.graph.inputs):
             self._inputs.append(None)
@@ -132,10 +136,9 @@ class Program:
         self._sharing = Sharing(trace.graph.inputs, self._inputs, written)
 
     def _add_live(self, number: int, source: LiveSource) -> None:
-        if source.argument is not None:
-            self._floats.append((number, source.argument))
+        if source.read is None:
+            self._numbers.append((number, source.formula))
         else:
-            assert source.read is not None
             self._readers.append((number, source.read))
 
     def _add_cell(self, number: int, cell: Cell) -> None:
@@ -162,6 +165,8 @@ class Program:
         owners = [_owner(cell.storage) for cell in cells if cell.kind == "state"]
         leaves = [use.leaf for use in uses if use.leaf is not None]
         self._claims: Keys = frozenset(map(id, (*owners, *leaves)))
+        if trace.rebinding is not None:
+            self._claims |= trace.rebinding.claims
         self._claimed_memory = [cell.position for cell in cells if cell.kind == "arg"]
         self._claimed_leaves = [use.position for use in uses if use.leaf is None]
         self.is_claiming = bool(self._claims or self._claimed_memory or self._claimed_leaves)
@@ -193,7 +198,7 @@ class Program:
         self._output_count = len(trace.graph.outputs)
         leaves: list[Outcome] = []
         map_tree(lambda leaf, _: leaves.append(leaf), trace.result)
-        self._early = [leaf for leaf in leaves if shows_gradient(leaf)]
+        self._early = [leaf for leaf in leaves if is_early(leaf)]
         outcomes = (*leaves, *(outcome for _, outcome in self._grads if outcome is not None))
         self._gradients = Gradients(self.executable, leaf_grads, outcomes)
 
@@ -211,12 +216,13 @@ class Program:
         rare = (
             self._pinned,
             self._found,
-            self._floats,
-            self._guarded,
+            self._numbers,
+            self._formulas,
             self._grads_read,
             self._early,
             self._outer_grads,
             self._has_effects,
+            self._rebinding,
             self._sharing.writes_arguments,
         )
         return not any(rare) and not any(type(target) is int for target, _ in self._counters)
@@ -256,7 +262,7 @@ class Program:
 
     def accepts(self, args: tuple[Any, ...]) -> bool:
         """Whether the arguments are plain tensors that this program was made for: a quick look."""
-        plain = self._plain
+        plain = None if self._rebinding is not None else self._plain
         if plain is None or len(args) != len(plain) or context.grad_enabled != self._in_grad_mode:
             return False
         if get_default_dtype() is not self._default_dtype:
@@ -277,6 +283,13 @@ class Program:
 
     def failed_guard(self, call: Call) -> str | None:
         """Why this program doesn't hold any more for a call of its signature; None if it does."""
+        if self._rebinding is not None:
+            call.take(self._rebinding.values())
+            for place, value, key, expected in zip(
+                self._rebinding.read, call.values, call.keys, self._keys, strict=True
+            ):
+                if key != expected:
+                    return f"{place.path}: another kind of value, {brief(value)}"
         failure = self._guard.failure()
         if failure is not None:
             return failure
@@ -284,10 +297,10 @@ class Program:
             failure = guard.failure()
             if failure is not None:
                 return failure
-        for source, expected in self._guarded:
-            found = self._read_live(source, call)
-            if not (found == expected or (found != found and expected != expected)):
-                return f"{source.text} (a branch looked at it): {expected!r} -> {found!r}"
+        for question in self._formulas:
+            failure = question.failure(call.floats)
+            if failure is not None:
+                return failure
         for use in self._grads_read:
             failure = _grad_failure(use, call)
             if failure is not None:
@@ -308,12 +321,6 @@ class Program:
                 return failure
         self._epoch = now
         return None
-
-    def _read_live(self, source: LiveSource, call: Call) -> float:
-        if source.argument is not None:
-            return call.floats[source.argument]
-        assert source.read is not None
-        return float(source.read())
 
     def _state_failure(self, call: Call) -> str | None:
         """Whether the arguments that are state of the step are still the same ones."""
@@ -362,17 +369,32 @@ class Program:
         if rule is None:
             return self._run_plain(run)
         before = tuple(of_array(np.array(storage.array)) for storage in rule.written)
+        if self._rebinding is not None:
+            kwargs = {**kwargs, VALUES: run.call.values}
         if rule.written_args:
             args, kwargs = with_copies(args, kwargs, run.call, rule.written_args)
         frame = user_frame()
         line = None if frame is None else (frame.f_code.co_filename, frame.f_lineno)
-        result = self._run_plain(run)
+        result = self._run_native(run)
         history = History(rule, run.call, args, kwargs, before, line)
         history.attach(flat_tensors(result), run.call)
-        return result
+        return self._deliver(result, run.call)
 
     def _run_plain(self, run: Run) -> Any:
         """The same for a program whose results have no history."""
+        return self._deliver(self._run_native(run), run.call)
+
+    def _deliver(self, result: Any, call: Call) -> Any:
+        """Bind the step's places, and give what it returns."""
+        if self._rebinding is None:
+            return result
+        before = epoch.count
+        result = self._rebinding.deliver(result, call)
+        if self._epoch == before and self._rebinding.keeps_guards:
+            self._epoch = epoch.count
+        return result
+
+    def _run_native(self, run: Run) -> Any:
         call = run.call
         for early in self._early:
             early.of(run)
@@ -417,8 +439,8 @@ class Program:
             array = storage_of(cell, call).array
             arrays[number] = array
             given.append((number, array))
-        for number, position in self._floats:
-            arrays[number] = call.floats[position]
+        for number, formula in self._numbers:
+            arrays[number] = formula(call.floats)
         for number, read in self._readers:
             arrays[number] = read()
         self._sharing.check(given)

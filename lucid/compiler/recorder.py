@@ -10,11 +10,18 @@ from typing import Any, NoReturn
 import numpy as np
 
 from lucid.autograd.node import AccumulateGrad, Node, sequence_numbers
-from lucid.compiler.cells import ArgumentIsState, Cell, GradUse, ValueGuard, look_of
+from lucid.compiler.cells import (
+    ArgumentIsState,
+    Cell,
+    FormulaGuard,
+    GradUse,
+    ValueGuard,
+    look_of,
+)
 from lucid.compiler.environment import Environment, owner_of
 from lucid.compiler.host_recording import HostRecording
 from lucid.compiler.known import known_array
-from lucid.compiler.scalars import LiveScalar, LiveSource, is_live
+from lucid.compiler.scalars import Formula, LiveScalar, LiveSource, Number, is_live
 from lucid.ir import ops
 from lucid.ir.errors import TraceError
 from lucid.ir.graph import Graph, Region, Value
@@ -27,7 +34,7 @@ from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, of_value, traced_view
 from lucid.tensor.storage import Storage, VersionCounter
 from lucid.tensor.tensor import Tensor
-from lucid.tensor.writing import replay, scatter
+from lucid.tensor.writing import replay, scatter, take_memory
 
 
 class Recorder:
@@ -37,7 +44,8 @@ class Recorder:
         graph: the nodes so far.
         hosts: the calls of custom Functions that run in Python.
         cells: buffers met, by storage.
-        live: live scalars by source text.
+        live: live scalars that are inputs of the graph, by source text.
+        formulas: what the trace asked live scalars, by the question's text.
         guards: Python values that the trace looked at.
         effects: Python effects to repeat after each call.
         positions: arguments' numbers, by the identity of what stands for them.
@@ -46,6 +54,8 @@ class Recorder:
         argument_storages: the memory of arguments, which must not be met as state.
         live_arrays: identities of those who own the memory of NumPy arrays that the program reads.
         aliases: identities of tensors made in the trace on the memory of concrete ones.
+        own: identities of other tensors made in the trace that have data.
+        memories: what tensors from outside showed before the step assigned their `data`.
         refusal: the error that the user's code was given, and may have caught.
     """
 
@@ -55,7 +65,7 @@ class Recorder:
         self.cells: dict[Storage, Cell] = {}
         self.live: dict[str, tuple[LiveScalar, LiveSource]] = {}
         self.guards: dict[str, ValueGuard] = {}
-        self.guarded_sources: set[LiveSource] = set()
+        self.formulas: dict[str, FormulaGuard] = {}
         self.effects: list[tuple[Callable[[], object], str]] = []
         self.undo: list[Callable[[], object]] = []
         self.grads: dict[int, GradUse] = {}
@@ -63,11 +73,13 @@ class Recorder:
         self.counters: dict[VersionCounter, int] = {}
         self.versions: dict[VersionCounter, int] = {}
         self.flags: dict[int, tuple[TensorCore, bool]] = {}
+        self.memories: dict[int, tuple[TensorCore, TensorCore]] = {}
         self.histories: dict[int, tuple[TensorCore, tuple[Any, ...]]] = {}
         self.positions: dict[int, int] = {}
         self.argument_storages: set[Storage] = set()
         self.live_arrays: set[int] = set()
         self.aliases: set[int] = set()
+        self.own: set[int] = set()
         self.refusal: TraceError | None = None
         self._array_tensors: dict[tuple[Any, ...], TensorCore] = {}
         self.made: list[weakref.ref[TensorCore]] = []
@@ -170,6 +182,7 @@ class Recorder:
 
     def adopt_constant(self, tensor: TensorCore) -> None:
         """Take data that was made inside of the trace as a constant of the program."""
+        self.own.add(id(tensor))
         array = tensor._array
         assert array is not None
         if self.environment is not None and self.environment.holds_memory_of(array):
@@ -191,6 +204,7 @@ class Recorder:
 
     def adopt_array(self, tensor: TensorCore) -> None:
         """Read the user's NumPy array at each call; one that the trace didn't make is state."""
+        self.own.add(id(tensor))
         array = tensor._array
         assert array is not None
         place = (address_of(array), array.shape, array.strides, array.dtype)
@@ -337,21 +351,21 @@ class Recorder:
                 "function, pass it as an argument, or detach() it",
             )
 
-    def guard_live(self, scalar: LiveScalar) -> None:
-        """Specialize the step on the present values behind a live scalar."""
-        self.guarded_sources |= scalar.sources
+    def guard_formula(self, text: str, formula: Formula, expected: Any) -> None:
+        """Specialize the step on what a live scalar answered."""
+        self.formulas.setdefault(text, FormulaGuard(text, formula, expected))
 
     def guard_value(
         self, text: str, read: Callable[[], Any], expected: Any, gated: bool = False
     ) -> None:
         self.guards.setdefault(text, ValueGuard(text, read, expected, gated))
 
-    def live_scalar(self, source: LiveSource, now: float) -> LiveScalar:
+    def live_scalar(self, source: LiveSource, now: Number) -> LiveScalar:
         """The live scalar of a source; the same one for the same text."""
         found = self.live.get(source.text)
         if found is None:
             value = self.graph.add_input(TensorType(f64, ()), "live", "", source.text)
-            scalar = LiveScalar(value, float(now), frozenset((source,)), self)
+            scalar = LiveScalar(value, now, source.formula, source.text, self)
             found = self.live[source.text] = (scalar, source)
         return found[0]
 
@@ -367,8 +381,28 @@ class Recorder:
         self.counters.setdefault(counter, counter.value)
 
     def note_flag(self, tensor: TensorCore) -> None:
-        if tensor._array is not None:
+        if tensor._array is not None and not self._is_own(tensor):
             self.flags.setdefault(id(tensor), (tensor, tensor._requires_grad))
+
+    def note_memory(self, tensor: TensorCore) -> None:
+        """Remember the memory of a tensor that is about to be given another."""
+        if tensor._array is None:
+            self.own.add(id(tensor))
+        elif not self._is_own(tensor):
+            self.memories.setdefault(id(tensor), (tensor, tensor.data))
+
+    def _is_own(self, tensor: TensorCore) -> bool:
+        """Whether the trace made the tensor, though it has data."""
+        return id(tensor) in self.own or id(tensor) in self.aliases
+
+    def restore_properties(self) -> None:
+        """Give tensors from outside the flags and the memory that they had."""
+        for tensor, flag in self.flags.values():
+            tensor._requires_grad = flag
+        for tensor, memory in self.memories.values():
+            take_memory(tensor, memory)
+        self.flags.clear()
+        self.memories.clear()
 
     def note_history(self, tensor: TensorCore) -> None:
         """Remember the history of a concrete tensor that is about to be written."""
@@ -410,9 +444,8 @@ class Recorder:
         self.versions.clear()
         for tensor, history in self.histories.values():
             tensor._grad_fn, tensor._output_nr, tensor._requires_grad, tensor._epoch = history
+        self.restore_properties()
         if failed:
-            for tensor, flag in self.flags.values():
-                tensor._requires_grad = flag
             self.undo_all()
         self.histories.clear()
 

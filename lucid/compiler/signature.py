@@ -23,16 +23,37 @@ _NOTHING: list[Any] = []
 _BY_VALUE = (bool, int, str, bytes, type(None), complex, range, np.integer, np.bool_)
 
 
+class LiveInt:
+    """An int that a step reads at each call, as it does floats."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: int) -> None:
+        self.value = value
+
+
 class Call:
-    """The arguments of one call, flattened.
+    """The arguments of one call, flattened, and after them what the step's places hold.
 
     Attributes:
         tensors: tensor arguments; NumPy arrays are among them, as tensors on their memory.
-        floats: float arguments.
+        floats: float arguments, and live ints.
         objects: arguments of other classes; the key holds their identity.
+        values: what the places hold; keys: for each of them, as `key`.
     """
 
-    __slots__ = ("_arrays", "_parts", "_storages", "_tensors", "floats", "objects", "tensors")
+    __slots__ = (
+        "_arrays",
+        "_given",
+        "_parts",
+        "_storages",
+        "_tensors",
+        "floats",
+        "keys",
+        "objects",
+        "tensors",
+        "values",
+    )
 
     def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._parts: list[Any] = [context.grad_enabled, get_default_dtype()]
@@ -47,6 +68,21 @@ class Call:
         for name in sorted(kwargs):
             self._parts.append(name)
             self._add(kwargs[name])
+        self._given = tuple(map(len, (self._parts, self._tensors, self.floats, self.objects)))
+        self.values: Sequence[Any] = ()
+        self.keys: list[tuple[Any, ...]] = []
+
+    def take(self, values: Sequence[Any]) -> None:
+        """Let these be what the places of the step hold."""
+        parts, tensors, floats, objects = self._given
+        del self._tensors[tensors:], self.floats[floats:], self.objects[objects:]
+        self._storages = {s: first for s, first in self._storages.items() if first < tensors}
+        self.values = values
+        self.keys = []
+        for value in values:
+            self._add(value)
+            self.keys.append(tuple(self._parts[parts:]))
+            del self._parts[parts:]
 
     @staticmethod
     def of_tensors(tensors: Sequence[TensorCore]) -> Call:
@@ -54,6 +90,7 @@ class Call:
         call = object.__new__(Call)
         call.tensors = tensors
         call.floats = call.objects = _NOTHING
+        call.values = ()
         return call
 
     def plain_types(self, args: tuple[Any, ...]) -> list[tuple[TensorType, Shape]] | None:
@@ -79,6 +116,9 @@ class Call:
         elif kind is float or isinstance(value, np.floating):
             self._parts.append(float)
             self.floats.append(float(value))
+        elif kind is LiveInt:
+            self._parts.append(LiveInt)
+            self.floats.append(value.value)
         elif isinstance(value, _BY_VALUE):
             self._parts += (kind, value)
         elif kind in (list, tuple) or (isinstance(value, tuple) and hasattr(value, "_fields")):

@@ -14,16 +14,20 @@ from typing import Any
 import numpy as np
 
 from lucid.compiler.arguments import StandIns
-from lucid.compiler.cells import ArgumentIsState, Cell, GradUse, ValueGuard
-from lucid.compiler.environment import Environment, executed_codes
+from lucid.compiler.cells import ArgumentIsState, Cell, FormulaGuard, GradUse, ValueGuard
+from lucid.compiler.codes import executed_codes
+from lucid.compiler.environment import Environment
 from lucid.compiler.finishing import Finisher, GradOutcome, refuse_growing_histories
 from lucid.compiler.host_recording import LeavesTrace
+from lucid.compiler.live_math import live_math
 from lucid.compiler.names import name_inputs
+from lucid.compiler.places import Identity, Place
+from lucid.compiler.rebinding import Rebinding, Rebinds
 from lucid.compiler.recorder import Recorder, recording
 from lucid.compiler.results import Differentiable
 from lucid.compiler.scalars import LiveScalar, LiveSource
 from lucid.compiler.signature import Call, objects_by_name
-from lucid.compiler.watches import Guard, Watch
+from lucid.compiler.watches import Guard
 from lucid.ir.errors import TraceError
 from lucid.ir.graph import Graph
 from lucid.ir.location import Location
@@ -41,6 +45,9 @@ class Trace:
         cells: buffers that are inputs of the graph, with their strides where not contiguous.
         pinned: tensor arguments that are state of the step as well, by position.
         result: the returned tree with an `Outcome` in place of each leaf.
+        rebinding: the places that the step reads and binds itself; None if there are none. The
+            result is a pair then: what the function returns, and what it leaves in the places.
+        keys: of each place that is read, what kind of value it holds.
         training: modules' attributes whose "training" the step sets, and to what.
         grad_enabled: the grad mode that the step leaves; None: the one it found.
         undo: takes back the Python state that was created for the step.
@@ -49,7 +56,8 @@ class Trace:
     graph: Graph
     guard: Guard
     values: list[ValueGuard]
-    live: list[tuple[LiveScalar, LiveSource, bool]]
+    live: list[tuple[LiveScalar, LiveSource]]
+    formulas: list[FormulaGuard]
     cells: list[tuple[Cell, Strides | None]]
     pinned: dict[int, TensorCore]
     grads_read: list[GradUse]
@@ -60,30 +68,41 @@ class Trace:
     training: list[tuple[Any, bool]]
     grad_enabled: bool | None
     differentiable: Differentiable | None
+    rebinding: Rebinding | None
+    keys: list[tuple[Any, ...]]
     undo: Callable[[], None]
     seconds: float = 0.0
 
 
 def trace(
-    function: Callable[..., Any], call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
+    function: Callable[..., Any],
+    call: Call,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    places: dict[Identity, Place],
 ) -> Trace:
     """Run `function` once on traced stand-ins for its arguments, and record what it does.
 
     Nothing that is concrete changes: state, `.grad`, versions and flags are put back, and what the
     step changed is in the trace. Only one thread may do this at a time. Raises what the function
     raises, and `TraceError`.
+
+    places: what earlier traces have found that the function binds; new ones are entered.
     """
     start = time.perf_counter()
     state: set[Storage] = set()
     leaving: set[object] = set()
     while True:
+        rebinding = Rebinding(function, places.values())
         try:
-            found = _record(function, call, args, kwargs, state, frozenset(leaving))
+            found = _record(rebinding, call, args, kwargs, state, frozenset(leaving))
             break
         except ArgumentIsState as error:
             state.add(error.storage)
         except LeavesTrace as error:
             leaving |= error.codes
+        except Rebinds as error:
+            places.update({place.identity: place for place in error.places})
     found.seconds = time.perf_counter() - start
     return found
 
@@ -104,20 +123,24 @@ class _Ran:
 
 
 def _record(
-    function: Callable[..., Any],
+    rebinding: Rebinding,
     call: Call,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     state: set[Storage],
     leaving: frozenset[object],
 ) -> Trace:
+    function = rebinding.function
     recorder = Recorder(getattr(function, "__name__", type(function).__name__), leaving)
     code = getattr(inspect.unwrap(function), "__code__", None)
     if code is not None:
         recorder.graph.location = Location(code.co_filename, code.co_firstlineno)
     objects = objects_by_name(function, args, kwargs)
-    environment = recorder.environment = Environment(function, objects, leaving)
-    ran = _run(recorder, environment, function, call, args, kwargs, state)
+    read = frozenset(place.identity for place in rebinding.read)
+    environment = recorder.environment = Environment(function, objects, leaving, read)
+    call.take(rebinding.values())
+    ran = _run(recorder, environment, rebinding, call, args, kwargs, state)
+    rebinding.forget()
     try:
         _refuse_escaped(recorder, ran.handles)
     except BaseException:
@@ -129,7 +152,8 @@ def _record(
         recorder.graph,
         Guard(environment.watches),
         list(recorder.guards.values()),
-        [(s, source, source in recorder.guarded_sources) for s, source in recorder.live.values()],
+        list(recorder.live.values()),
+        list(recorder.formulas.values()),
         [(cell, _strides_of(cell)) for cell in recorder.cells.values() if _is_input(cell)],
         ran.pinned,
         [use for use in recorder.grads.values() if use.was_read],
@@ -140,6 +164,8 @@ def _record(
         ran.training,
         ran.grad_enabled,
         ran.outcome.differentiable,
+        None if rebinding.is_empty else rebinding,
+        call.keys,
         recorder.undo_all,
     )
 
@@ -147,7 +173,7 @@ def _record(
 def _run(
     recorder: Recorder,
     environment: Environment,
-    function: Callable[..., Any],
+    rebinding: Rebinding,
     call: Call,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
@@ -155,29 +181,37 @@ def _run(
 ) -> _Ran:
     """Run the function, in a frame of its own: no frame may hold a traced tensor afterwards."""
     generators = _HostGenerators()
-    stand_ins = StandIns(recorder, call, function, args, kwargs, state)
+    function, places = rebinding.function, [place.path for place in rebinding.read]
+    stand_ins = StandIns(recorder, call, function, args, kwargs, state, places)
     grad_enabled = context.grad_enabled
     failed = True
     try:
-        with recording(recorder), executed_codes() as executed:
+        rebinding.enter(stand_ins.values)
+        with recording(recorder), executed_codes() as executed, live_math(environment.watches):
             result = function(*stand_ins.args, **stand_ins.kwargs)
         left = None if context.grad_enabled == grad_enabled else context.grad_enabled
         recorder.raise_caught()
         refuse_growing_histories(recorder)
-        environment.keep_read(executed.codes, recorder.live_arrays)
         training = environment.settle_training()
-        _refuse_changed_surroundings(environment)
+        with recording(recorder):
+            finals = rebinding.leave(environment, recorder)
+        environment.keep_read(executed.codes, recorder.live_arrays)
         stand_ins.refuse_changes()
         generators.refuse_use()
         with recording(recorder):
-            outcome = Finisher(recorder, stand_ins.handles).finish(result, function)
+            outcome = Finisher(recorder, stand_ins.handles)
+            if rebinding.is_empty:
+                outcome.finish(result, function)
+            else:
+                outcome.finish((result, finals), rebinding)
         failed = False
     finally:
         context.grad_enabled = grad_enabled
+        recorder.restore(failed)
         if failed:
+            rebinding.put_back()
             environment.put_back()
             generators.put_back()
-        recorder.restore(failed)
     pinned = stand_ins.pinned
     handles = [weakref.ref(h) for i, h in enumerate(stand_ins.handles) if i not in pinned]
     return _Ran(outcome, handles, pinned, training, left)
@@ -190,27 +224,6 @@ def _is_input(cell: Cell) -> bool:
 def _strides_of(cell: Cell) -> Strides | None:
     strides = cell.storage.strides
     return None if is_contiguous(cell.storage.root_type.shape, strides) else strides
-
-
-def _refuse_changed_surroundings(environment: Environment) -> None:
-    watch = environment.failure()
-    if watch is None:
-        return
-    if isinstance(watch, Watch):
-        found = watch.found()
-        if isinstance(found, TensorCore) and found.is_traced:
-            raise TraceError(
-                f"a traced tensor was kept in {watch.path}, where it means nothing after the call\n"
-                f"  {found._describe()}\n"
-                "hint: return it, or keep the state in a tensor made outside and write that in "
-                f"place: {watch.path}.copy_(value)"
-            )
-    raise TraceError(
-        f"Python state changed while the step was traced: {watch.failure()}\n"
-        "That would happen once, at this trace, and not at every call.\n"
-        "hint: keep the count in a tensor and write it in place (self.n.add_(1)), return the "
-        "value, or change it outside of the compiled function"
-    )
 
 
 class _HostGenerators:

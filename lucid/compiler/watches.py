@@ -186,7 +186,7 @@ class FlagWatch:
     path: str
     tensor: TensorCore
     expected: bool
-    storage: object
+    storage: object  # None: it doesn't matter
     hooks: dict[int, Any]
     in_module: bool = True
 
@@ -194,16 +194,19 @@ class FlagWatch:
         tensor = self.tensor
         return (
             tensor._requires_grad == self.expected
-            and tensor._storage is self.storage
-            and hooks_of(tensor).keys() == self.hooks.keys()
+            and (self.storage is None or tensor._storage is self.storage)
+            and self.has_its_hooks()
         )
+
+    def has_its_hooks(self) -> bool:
+        return hooks_of(self.tensor).keys() == self.hooks.keys()
 
     def failure(self) -> str:
         now = hooks_of(self.tensor)
         if now.keys() != self.hooks.keys():
             added, removed = now.keys() - self.hooks.keys(), self.hooks.keys() - now.keys()
             return f"hooks of {self.path}: {len(added)} added, {len(removed)} removed"
-        if self.tensor._storage is not self.storage:
+        if self.storage is not None and self.tensor._storage is not self.storage:
             return f"{self.path}.data: assigned anew"
         return f"{self.path}.requires_grad: {self.expected} -> {self.tensor._requires_grad}"
 

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, NoReturn, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from lucid.compiler import hooks
-from lucid.ir.errors import EagerOnlyError, TraceError
 from lucid.tensor.context import epoch
 from lucid.tensor.core import TensorCore
 
@@ -25,14 +24,16 @@ class ParamGroup(dict[str, Any]):
 
     Attributes:
         owner: the optimizer; position: the group's number in its `param_groups`.
+        bound: what a compiled step sets, so that no other step is specialized on it.
     """
 
-    __slots__ = ("owner", "position")
+    __slots__ = ("bound", "owner", "position")
 
     def __init__(self, values: dict[str, Any], owner: Named, position: int) -> None:
         super().__init__({key: _plain(value) for key, value in values.items()})
         self.owner = owner
         self.position = position
+        self.bound: set[str] = set()
 
     @property
     def source(self) -> str:
@@ -48,7 +49,7 @@ class ParamGroup(dict[str, Any]):
         if not hooks.is_tracing():
             return value
         self.owner.guard()
-        if isinstance(value, (float, tuple)):
+        if isinstance(value, (float, tuple)) or key in self.bound:
             read = partial(dict.__getitem__, self, key)  # at each call: no Python function
             return hooks.live(read, f"{self.source}[{key!r}]")
         return value
@@ -67,6 +68,8 @@ class ParamGroup(dict[str, Any]):
         """What a step is specialized on: all but the floats, and of these whether they are 0."""
         shown = []
         for key, value in self.items():
+            if key in self.bound:
+                continue
             if key in SWITCHES:
                 shown.append(f"{key} {'!=' if value != 0 else '=='} 0")
             elif isinstance(value, TensorCore):
@@ -77,11 +80,10 @@ class ParamGroup(dict[str, Any]):
 
     def __setitem__(self, key: str, value: Any) -> None:
         if hooks.is_tracing():
-            raise TraceError(
-                f"{self.source}[{key!r}] = ... inside a compiled step can't be compiled: it would "
-                "be set once, while tracing\n"
-                "hint: set it before the step is called; its floats are read at each call"
-            )
+            self.bound.add(key)
+            hooks.binds(self, key, lambda: f"{self.source}[{key!r}]")
+            super().__setitem__(key, value)
+            return
         value = _plain(value)
         before = dict.get(self, key)
         if not _is_read_live(before, value) or (key in SWITCHES and (before != 0) != (value != 0)):
@@ -117,22 +119,6 @@ def _is_read_live(before: Any, after: Any) -> bool:
     return type(before) is float and type(after) is float
 
 
-def _refuse_change(key: object, is_new: bool) -> NoReturn:
-    """Refuse a change of the state by a user's optimizer that is being traced.
-
-    What it makes at its first update is Python state that a call has to have made: this one call
-    runs eagerly, and the next one is traced. What it replaces each time can't be compiled.
-    """
-    if is_new:
-        raise EagerOnlyError(f"the optimizer's state {key!r} is made inside a compiled step")
-    raise TraceError(
-        f"the optimizer's state {key!r} is set inside a compiled step: that can't be compiled, for "
-        "it would be set once, while tracing\n"
-        "hint: keep a tensor there and write it in place: state[key].copy_(value), or for a count "
-        "of steps state[key].add_(1)"
-    )
-
-
 class StateEntry(dict[str, Any]):
     """The state of one parameter: moments, step counts."""
 
@@ -142,14 +128,17 @@ class StateEntry(dict[str, Any]):
         """Enter a concrete tensor that a step needs; also inside a trace."""
         epoch.count += 1
         super().__setitem__(key, value)
+        hooks.makes(self, key, value)
 
     def __setitem__(self, key: str, value: Any) -> None:
-        if hooks.is_tracing():
-            if value is dict.get(self, key):  # `state["step"] += 1` has written in place
-                return
-            _refuse_change(key, key not in self)
-        epoch.count += 1
+        if value is dict.get(self, key) and hooks.is_tracing():
+            return  # `state["step"] += 1` has written in place
+        self._changes(key)
         super().__setitem__(key, value)
+
+    def _changes(self, key: str) -> None:
+        hooks.binds(self, key, lambda: f"an optimizer's state[{key!r}]")
+        epoch.count += 1
 
     def setdefault(self, key: str, default: Any = None) -> Any:
         if key not in self:
@@ -160,12 +149,17 @@ class StateEntry(dict[str, Any]):
         for key, value in dict(*args, **kwargs).items():
             self[key] = value
 
+    def pop(self, key: str, *default: Any) -> Any:
+        self._changes(key)
+        return super().pop(key, *default)
+
     def __delitem__(self, key: str) -> None:
-        epoch.count += 1
+        self._changes(key)
         super().__delitem__(key)
 
     def clear(self) -> None:
-        epoch.count += 1
+        for key in self:
+            self._changes(key)
         super().clear()
 
 
@@ -183,17 +177,20 @@ class Layout:
 
     Attributes:
         settings: per group, what its floats don't say.
-        tensors: which parameters and state tensors there are.
+        parameters: which parameters there are.
+        tensors: the same, and which state tensors.
     """
 
-    __slots__ = ("settings", "tensors")
+    __slots__ = ("parameters", "settings", "tensors")
 
     def __init__(self, groups: Sequence[ParamGroup], state: State) -> None:
         self.settings = "; ".join(group.settings() for group in groups)
+        parameters = [group.raw("params") for group in groups]
+        self.parameters = Tensors(tuple(map(id, group)) for group in parameters)
         self.tensors = Tensors(
             (id(parameter), *map(id, dict.get(state, parameter, {}).values()))
-            for group in groups
-            for parameter in group.raw("params")
+            for group in parameters
+            for parameter in group
         )
 
 
@@ -217,11 +214,11 @@ class State(dict[Any, Any]):
         entry = StateEntry()
         epoch.count += 1
         super().__setitem__(parameter, entry)
+        hooks.makes(self, parameter, entry)
         return entry
 
     def __setitem__(self, parameter: Any, value: Any) -> None:
-        if hooks.is_tracing():
-            _refuse_change("of a parameter", parameter not in self)
+        hooks.binds(self, parameter, lambda: "an optimizer's state of a parameter")
         epoch.count += 1
         super().__setitem__(parameter, value if isinstance(value, StateEntry) else _entry(value))
 

@@ -26,8 +26,8 @@ Maker = Callable[[Tensor], Tensor]
 class Optimizer:
     """Holds groups of parameters and updates them by their gradients; subclasses say how.
 
-    A subclass with a `step` of its own may make its state at the first update, as PyTorch's do: a
-    compiled step that meets this runs eagerly for that one call, and is traced at the next.
+    A subclass with a `step` of its own may make its state at the first update, as PyTorch's do, and
+    bind it anew at each.
 
     Attributes:
         param_groups: one dict per group: "params" and the hyper-parameters. A compiled step reads
@@ -132,11 +132,9 @@ class Optimizer:
         """Create what is missing of a parameter's state, on concrete tensors also in a trace."""
         entry = self.state[parameter]
         needed = self._state_makers(group, parameter)
-        missing = [key for key in needed if key not in entry]
-        for key in missing:
-            entry.create(key, needed[key](parameter))
-        if missing:
-            hooks.on_trace_failure(lambda: [entry.pop(key, None) for key in missing])
+        for key in needed:
+            if key not in entry:
+                entry.create(key, needed[key](parameter))
 
     def guard(self) -> None:
         """Make the running trace depend on all of the groups but their floats."""
@@ -146,8 +144,14 @@ class Optimizer:
         recorder.guard_value(
             source, lambda: self.layout().settings, self.layout().settings, gated=True
         )
-        if type(self).step is not Optimizer.step:  # which guards them once they are made
-            self._guard_tensors()
+        recorder.guard_value(
+            f"parameters of {self.trace_name()}",
+            lambda: self.layout().parameters,
+            self.layout().parameters,
+            gated=True,
+        )
+        if type(self).step is not Optimizer.step:  # which guards the state once it is made
+            hooks.meet(self, self.trace_name())
 
     def _guard_tensors(self) -> None:
         """Make the running trace depend on which parameters and state tensors there are."""

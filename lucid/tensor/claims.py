@@ -19,6 +19,7 @@ from threading import get_ident
 from lucid.ir.errors import LucidError
 
 Keys = frozenset[int]  # identities: of leaves, of those who own memory, of what is traced
+TRACING = 0  # what a trace claims: one thread traces at a time
 
 lock = threading.RLock()
 _changed = threading.Condition(lock)

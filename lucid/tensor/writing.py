@@ -185,12 +185,17 @@ def set_data(target: TensorCore, value: TensorCore) -> None:
     """`target.data = value`: the handle gets the value's memory and keeps its identity."""
     if not isinstance(value, TensorCore):
         raise ArgumentError(f"data expects a Tensor, not {type(value).__name__}")
-    if context.recorder is not None:
-        context.recorder.refuse(
-            "assigning to .data", "write in place instead: with lucid.no_grad(): t.copy_(value)"
-        )
     if target._requires_grad and not value.dtype.is_floating_point:
         raise LucidError("data set to a tensor that requires gradients must be floating point")
-    target._storage, target._array, target._type = value._storage, value._array, value._type
-    target._strides, target._chain, target._value = value._strides, value._chain, None
+    if context.recorder is not None:
+        context.recorder.note_memory(target)
+    take_memory(target, value)
     epoch.count += 1
+
+
+def take_memory(target: TensorCore, value: TensorCore) -> None:
+    """Let `target` show the memory that `value` shows."""
+    target._storage, target._type = value._storage, value._type
+    target._strides, target._chain, target._value = value._strides, value._chain, None
+    if value._array is not None or context.recorder is None:  # in a trace it also says: concrete
+        target._array = value._array

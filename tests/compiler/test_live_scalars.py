@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from math import sqrt
 
 import numpy as np
 import pytest
@@ -34,24 +35,50 @@ def test_arithmetic_stays_live(agree, formula):
 @pytest.mark.parametrize(
     "formula",
     [
-        lambda a: math.sqrt(a),
-        lambda a: float(f"{a:.3f}"),
-        lambda a: a if a > 1.0 else -a,
-        lambda a: int(a) + round(a, 1) + math.floor(a) + a // 2 + a % 2,
-        lambda a: {0.5: 1.0}.get(a, 2.0),
-        lambda a: float(a) + a.is_integer() + max(a, 1.0),
-        lambda a: (np.ones(2, np.float32) * a).tolist()[0],
+        lambda a: math.sqrt(a) + math.exp(-a) * sqrt(a),
+        lambda a: round(a, 1) + math.floor(a) + a // 2 + a % 2,
         lambda a: divmod(a, 2)[1] + 7 // a + 7 % a,
-        lambda a: bool(a) + (a == 0.5) + (a != 0.5) + (a <= 0.5) + (a >= 0.5) + (a < 1),
+        lambda a: np.sqrt(a) + np.float64(3) ** a + math.pow(2, a) + math.hypot(a, 3.0),
     ],
 )
-def test_looking_at_the_value_guards_it(agree, formula):
+def test_functions_of_numbers_stay_live(agree, formula):
+    def scenario(compile):
+        step = compile(lambda x, a: x * formula(a))
+        return [step(lucid.ones(2), a) for a in (0.5, 0.5, 1.5, 1.5)]
+
+    agree(scenario, traces=1)
+
+
+@pytest.mark.parametrize(
+    ("formula", "reason"),
+    [
+        (lambda a: float(f"{a:.3f}"), "a (a branch looked at it): 0.5 -> 1.5"),
+        (lambda a: a if a > 1.0 else -a, "a > 1.0 (a branch looked at it): False -> True"),
+        (lambda a: {0.5: 1.0}.get(a, 2.0), "a (a branch looked at it): 0.5 -> 1.5"),
+        (lambda a: int(a * 3), "int(a * 3) (a branch looked at it): 1 -> 4"),
+        (lambda a: float(a) + a.is_integer(), "a (a branch looked at it): 0.5 -> 1.5"),
+        (lambda a: max(a, 1.0), "a < 1.0 (a branch looked at it): True -> False"),
+        (lambda a: (np.ones(2) * a).tolist()[0], "a (a branch looked at it): 0.5 -> 1.5"),
+        (lambda a: bool(a) + (a == 0.5), "a == 0.5 (a branch looked at it): True -> False"),
+        (lambda a: (a != 0.5) + (a <= 0.9), "a != 0.5 (a branch looked at it): False -> True"),
+        (lambda a: (a >= 1) + math.isnan(a), "a >= 1 (a branch looked at it): False -> True"),
+    ],
+)
+def test_what_was_seen_of_a_number_guards_the_step(agree, formula, reason):
     def scenario(compile):
         step = compile(lambda x, a: x * formula(a))
         return [step(lucid.ones(2), a) for a in (0.5, 0.5, 1.5, 1.5)]
 
     steps = agree(scenario, traces=2)
-    assert steps[0].stats.retrace_reasons == ["a (a branch looked at it): 0.5 -> 1.5"]
+    assert steps[0].stats.retrace_reasons == [reason]
+
+
+def test_a_branch_depends_on_its_answer_and_not_on_the_number(agree):
+    def scenario(compile):
+        step = compile(lambda x, a: x * a if a > 1.0 else -x * a)
+        return [step(lucid.ones(2), a) for a in (0.5, 0.25, 1.5, 2.5, 0.125)]
+
+    agree(scenario, traces=2)
 
 
 def test_live_values_pass_for_floats():

@@ -241,37 +241,3 @@ def test_a_batch_may_be_short_or_empty(agree, size):
         return [step(x, y), step(x[:size], y[:size]), model]
 
     agree(scenario, traces=2)
-
-
-def test_an_own_optimizer_that_makes_state_says_why_its_first_call_runs_op_by_op(caplog):
-    class Momentum(lucid.optim.Optimizer):
-        def __init__(self, params):
-            super().__init__(params, {"lr": 0.1})
-
-        @lucid.no_grad()
-        def step(self, closure=None):
-            for group in self.param_groups:
-                for p in group["params"]:
-                    state = self.state[p]
-                    if "m" not in state:
-                        state["m"] = lucid.zeros_like(p)
-                    state["m"].mul_(0.9).add_(p.grad)
-                    p.sub_(group["lr"] * state["m"])
-
-    w = nn.Parameter(lucid.ones(3))
-    opt = Momentum([w])
-
-    @lucid.compile
-    def step(x):
-        opt.zero_grad()
-        (w * x).sum().backward()
-        opt.step()
-
-    for _ in range(3):
-        step(lucid.ones(3))
-    reason = "the optimizer's state 'm' is made inside a compiled step"
-    assert step.stats.eager_reasons == [reason]
-    assert (step.stats.traces, step.stats.calls) == (1, 2)
-    assert caplog.messages == [f"step: this call runs op by op: {reason}"]
-    expected = 1 - 0.1 * (1 + 1.9 + 2.71)
-    assert w.tolist() == pytest.approx([expected] * 3)

@@ -5,6 +5,8 @@ from inputs import fill, integers, numbers
 from torch import nn
 from torch.optim.optimizer import Optimizer
 
+TRACES = 2  # the first call finds no state
+
 
 class Signs(Optimizer):
     def __init__(self, params, lr=1e-4, betas=(0.9, 0.99), weight_decay=0.0):

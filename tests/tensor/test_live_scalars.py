@@ -49,7 +49,7 @@ def test_using_it_guards_nothing(name: str) -> None:
     with recording(recorder):
         source = LiveSource("lr", lambda: 0.5)
         USES[name](recorder.live_scalar(source, 0.5))
-    assert recorder.guarded_sources == set()
+    assert recorder.formulas == {}
     (live,) = [entry.value for entry in recorder.graph.inputs if entry.kind == "live"]
     assert any(live in node.operands for node in recorder.graph.nodes)
     recorder.restore(True)

@@ -1,0 +1,153 @@
+"""Places that Python binds: entries, attributes, variables, and the properties of a tensor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lucid.compiler.signature import Call
+from lucid.compiler.watches import ABSENT, SCALARS, Attributes
+from lucid.tensor.context import epoch
+from lucid.tensor.core import TensorCore
+from lucid.tensor.writing import take_memory
+
+CONTENTS = "all entries"
+Identity = tuple[int, object]
+
+
+class Place:
+    """An entry of a container, or an attribute: `owner[key]`.
+
+    Attributes:
+        path: how the user gets at it.
+        in_module: whether changing it moves the epoch.
+    """
+
+    __slots__ = ("in_module", "key", "owner", "path")
+
+    def __init__(self, path: str, owner: Any, key: Any, in_module: bool = False) -> None:
+        self.path = path
+        self.owner = owner
+        self.key = key
+        self.in_module = in_module
+
+    @property
+    def identity(self) -> Identity:
+        return identity_of(self.owner, self.key)
+
+    def found(self) -> Any:
+        """What is there now; ABSENT: nothing."""
+        try:
+            return self.owner[self.key]
+        except (KeyError, IndexError):
+            return ABSENT
+
+    def put(self, value: Any) -> None:
+        """Bind the place, unnoticed by other programs."""
+        if value is not ABSENT:
+            self.owner[self.key] = value
+        elif self.found() is not ABSENT:
+            del self.owner[self.key]
+
+    def bind(self, value: Any, call: Call) -> None:
+        """Bind the place at the end of a call."""
+        self.put(value)
+        if self.in_module:
+            epoch.count += 1
+
+    def holds(self, value: Any) -> bool:
+        """Whether it is still bound to what was put there."""
+        return self.found() is value
+
+
+class Variable(Place):
+    """A variable of an enclosing function."""
+
+    __slots__ = ()
+
+    def found(self) -> Any:
+        try:
+            return self.owner.cell_contents
+        except ValueError:
+            return ABSENT
+
+    def put(self, value: Any) -> None:
+        if value is not ABSENT:
+            self.owner.cell_contents = value
+        elif self.found() is not ABSENT:
+            del self.owner.cell_contents
+
+
+class Contents(Place):
+    """All entries of a list or a deque whose length changes."""
+
+    __slots__ = ()
+
+    def found(self) -> Any:
+        return list(self.owner)
+
+    def put(self, value: Any) -> None:
+        self.owner.clear()
+        self.owner.extend(value)
+
+    def holds(self, value: Any) -> bool:
+        now = self.found()
+        return len(now) == len(value) and all(a is b for a, b in zip(now, value, strict=True))
+
+
+class OfTensor(Place):
+    """A property of a tensor.
+
+    Attributes:
+        position: of an argument, its number; else -1.
+    """
+
+    __slots__ = ("position",)
+
+    def __init__(self, path: str, tensor: TensorCore, position: int = -1) -> None:
+        super().__init__(path, tensor, type(self).__name__)
+        self.position = position
+
+    def put(self, value: Any) -> None:
+        self.give(self.owner, value)
+
+    def bind(self, value: Any, call: Call) -> None:
+        self.give(self.owner if self.position < 0 else call.tensors[self.position], value)
+        epoch.count += 1
+
+    def give(self, tensor: TensorCore, value: Any) -> None:
+        """Set the property."""
+        raise NotImplementedError
+
+
+class Memory(OfTensor):
+    """The memory of a tensor, which `tensor.data = value` assigns."""
+
+    __slots__ = ()
+
+    def found(self) -> Any:
+        return self.owner.data
+
+    def give(self, tensor: TensorCore, value: TensorCore) -> None:
+        take_memory(tensor, value)
+
+    def holds(self, value: TensorCore) -> bool:
+        tensor = self.owner
+        return tensor._storage is value._storage and bool(tensor._chain == value._chain)
+
+
+class Flag(OfTensor):
+    """Whether a leaf requires grad."""
+
+    __slots__ = ()
+
+    def found(self) -> bool:
+        return bool(self.owner._requires_grad)
+
+    def give(self, tensor: TensorCore, value: bool) -> None:
+        tensor._requires_grad = value
+
+
+def identity_of(owner: Any, key: Any) -> Identity:
+    """What tells places apart."""
+    of = owner.of if isinstance(owner, Attributes) else owner
+    return id(of), key if isinstance(key, SCALARS) else id(key)

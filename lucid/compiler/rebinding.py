@@ -1,0 +1,247 @@
+"""Places that a step binds anew: attributes, entries of containers, variables, a tensor's memory.
+
+What such a place holds at the end of the step is one more result of it, which each call puts there.
+If it held tensors or numbers at the start, they are one more argument, which each call reads there.
+With its places as arguments and results the recorded function has no hidden state.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lucid.compiler.places import Contents, Flag, Memory, OfTensor, Place
+from lucid.compiler.scalars import is_live
+from lucid.compiler.signature import Call, LiveInt
+from lucid.compiler.tree import containers, map_tree
+from lucid.compiler.watches import ABSENT, SCALARS, brief
+from lucid.ir.errors import TraceError
+from lucid.ir.types import DType
+from lucid.tensor.claims import TRACING, Keys
+from lucid.tensor.core import TensorCore
+from lucid.tensor.tensor import Tensor
+
+if TYPE_CHECKING:
+    from lucid.compiler.environment import Environment
+    from lucid.compiler.recorder import Recorder
+
+VALUES = "~places"  # the name of an argument, the last one; no parameter can have it
+
+
+class Rebinds(BaseException):
+    """The step binds places that hold its state: the trace starts again, with them as arguments.
+
+    No `Exception`, so that a program that is being traced doesn't catch it.
+    """
+
+    def __init__(self, places: list[Place]) -> None:
+        self.places = places
+
+
+def holds_state(value: Any) -> bool:
+    """Whether there are tensors or numbers in a value."""
+    found: list[bool] = []
+
+    def look(leaf: Any, _: str) -> None:
+        found.append(isinstance(leaf, TensorCore) or type(leaf) in (int, float))
+
+    map_tree(look, value)
+    return any(found)
+
+
+def _as_argument(value: Any) -> Any:
+    return map_tree(lambda leaf, _: LiveInt(leaf) if type(leaf) is int else leaf, value)
+
+
+def _as_found(leaf: Any, _: str) -> Any:
+    return leaf.value if type(leaf) is LiveInt else leaf
+
+
+class Rebinding:
+    """A function with the places that it binds as further arguments and results.
+
+    Attributes:
+        read: the places whose state is an argument.
+        bound: the places that get a new value.
+    """
+
+    def __init__(self, function: Callable[..., Any], known: Iterable[Place]) -> None:
+        self.function = function
+        self.read: list[Place] = []
+        self.bound: list[Place] = []
+        self._before: list[Any] = []
+        self._given: list[Any] = []
+        for place in known:
+            value = place.found()
+            if holds_state(value):
+                self.read.append(place)
+                self._before.append(value)
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.read and not self.bound
+
+    @property
+    def keeps_guards(self) -> bool:
+        """Whether binding the places leaves what is watched as it is."""
+        read = {place.identity for place in self.read}
+        return all(place.identity in read for place in self.bound)
+
+    @property
+    def claims(self) -> Keys:
+        """What other threads may not do meanwhile: work with the owners of the places, or trace.
+
+        A trace has stand-ins in its places.
+        """
+        places = (*self.read, *self.bound)
+        owners = {place.identity[0] for place in places if not _is_given(place)}
+        return frozenset({TRACING, *owners})
+
+    def values(self) -> list[Any]:
+        """What the places hold now, as arguments."""
+        return [_as_argument(place.found()) for place in self.read]
+
+    # ------------------------------------------------------------------ while tracing
+
+    def enter(self, values: Sequence[Any]) -> None:
+        """Put what stands for the arguments into the places."""
+        for place, value in zip(self.read, values, strict=True):
+            place.put(value)
+            self._given.append(value)
+
+    def leave(self, environment: Environment, recorder: Recorder) -> list[Any]:
+        """Find what was bound and to what; then put everything back.
+
+        Raises: `Rebinds`, `TraceError` for what can't be made again at each call.
+        """
+        given = zip(self.read, self._given, strict=True)
+        self.bound = [place for place, value in given if not place.holds(value)]
+        known = {place.identity for place in self.read}
+        of_tensors = [pair for pair in _set_properties(recorder) if pair[0].identity not in known]
+        changed = [*environment.changes(), *of_tensors]
+        self.bound += [place for place, _ in changed]
+        finals = [place.found() for place in self.bound]
+        recorder.restore_properties()
+        self.put_back()
+        environment.put_back()
+        new = [place for place, before in changed if holds_state(before) and not _is_given(place)]
+        if new:
+            raise Rebinds(new)
+        self._check(finals, environment)
+        self._check_growth(finals, recorder)
+        return finals
+
+    def put_back(self) -> None:
+        """Take what stood for the arguments out of the places again."""
+        if self._given:
+            for place, value in zip(self.read, self._before, strict=True):
+                place.put(value)
+        self._given = []
+
+    def forget(self) -> None:
+        """Let go of what the places held while the step was traced."""
+        self._before = []
+        for place in self.bound:
+            if _is_given(place):
+                place.owner = None
+
+    def _check(self, finals: list[Any], environment: Environment) -> None:
+        """Raise for what would be shared by all calls, or would be lost."""
+        seen: dict[int, str] = {}
+        for place, final in zip(self.bound, finals, strict=True):
+            for path, container, _ in containers(final, place.path):
+                if environment.knows(container) or isinstance(place, Contents):
+                    continue
+                first = seen.setdefault(id(container), path)
+                if first != path:
+                    _refuse(f"the same {type(container).__name__} is kept in {first} and {path}")
+            map_tree(lambda leaf, path: _check_leaf(leaf, path, environment), final, place.path)
+
+    def _check_growth(self, finals: list[Any], recorder: Recorder) -> None:
+        """Raise for a list that gets longer with each call, without being read."""
+        grown = [
+            (place, before)
+            for place, final in zip(self.bound, finals, strict=True)
+            for known, before in zip(self.read, self._before, strict=True)
+            if isinstance(place, Contents) and known is place and len(final) > len(before)
+        ]
+        if not grown:
+            return
+        used = {operand for node in recorder.graph.nodes for operand in node.operands}
+        read = {entry.source for entry in recorder.graph.inputs if entry.value in used}
+        for place, before in grown:
+            if not any(source.startswith(place.path) for source in read):
+                raise TraceError(
+                    f"the list {place.path} gets longer with every call, {len(before)} by now, and "
+                    "the step doesn't read what is in it: each length would be traced anew\n"
+                    "hint: return the tensor, and append it outside of the compiled function"
+                )
+
+    # ------------------------------------------------------------------ calling
+
+    def deliver(self, outcome: tuple[Any, Sequence[Any]], call: Call) -> Any:
+        """Bind the places after a call; what it returns."""
+        result, finals = outcome
+        for place, value in zip(self.bound, finals, strict=True):
+            place.bind(value, call)
+        return result
+
+    def __call__(self, *args: Any, **kwargs: Any) -> tuple[Any, list[Any]]:
+        """Run the function from given contents of the places, which are put back after it."""
+        values = kwargs.pop(VALUES)
+        places = [*self.read, *(place for place in self.bound if not _is_given(place))]
+        before = [place.found() for place in places]
+        try:
+            for place, value in zip(self.read, values, strict=True):
+                place.put(map_tree(_as_found, value))
+            result = self.function(*args, **kwargs)
+            return result, [place.found() for place in self.bound if not _is_given(place)]
+        finally:
+            for place, value in zip(places, before, strict=True):
+                place.put(value)
+
+
+def _is_given(place: Place) -> bool:
+    """Whether it is a property of an argument: each call has another one."""
+    return isinstance(place, OfTensor) and place.position >= 0
+
+
+def _set_properties(recorder: Recorder) -> list[tuple[Place, Any]]:
+    """The flags and the memory of tensors that the step set, with what they were."""
+    environment = recorder.environment
+    assert environment is not None
+    names = {id(tensor): path for path, tensor in environment.tensors()}
+    found: list[tuple[Place, Any]] = []
+    for tensor, flag in recorder.flags.values():
+        name, position = names.get(id(tensor), "a tensor"), recorder.positions.get(id(tensor), -1)
+        if tensor._requires_grad != flag:
+            found.append((Flag(f"{name}.requires_grad", tensor, position), flag))
+    for tensor, before in recorder.memories.values():
+        name, position = names.get(id(tensor), "a tensor"), recorder.positions.get(id(tensor), -1)
+        place = Memory(f"{name}.data", tensor, position)
+        if not place.holds(before):
+            found.append((place, before))
+    return found
+
+
+def _check_leaf(leaf: Any, path: str, environment: Environment) -> None:
+    kept = (*SCALARS, types.FunctionType, types.ModuleType, type, DType, complex, range, slice)
+    if is_live(leaf) or isinstance(leaf, kept) or leaf is ABSENT or environment.knows(leaf):
+        return
+    if isinstance(leaf, TensorCore):
+        if type(leaf) is not Tensor and leaf._array is None:
+            _refuse(f"a new {type(leaf).__name__} is kept in {path}")
+        return
+    what = "an array" if isinstance(leaf, np.ndarray) else f"an object of {type(leaf).__name__}"
+    _refuse(f"{what} that the step made, {brief(leaf)}, is kept in {path}")
+
+
+def _refuse(what: str) -> None:
+    raise TraceError(
+        f"{what}, which can't be made again at each call\n"
+        "hint: keep tensors, numbers, and lists, tuples or dicts of them; or make the object "
+        "before the step and set what is in it"
+    )

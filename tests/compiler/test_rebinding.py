@@ -1,0 +1,393 @@
+"""What a step binds anew: attributes, entries, variables, a tensor's memory and its flag."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import deque
+
+import numpy as np
+import pytest
+
+import lucid
+from lucid import nn
+
+
+class Holder:
+    """An object of the user's, with the attributes that it is given."""
+
+    def __init__(self, **attributes):
+        vars(self).update(attributes)
+
+
+X = [0.5, -1.0, 2.0]
+
+
+def run(compile, step, count=5, *, inputs=None):
+    """What `count` calls return, and the step."""
+    step = compile(step)
+    inputs = inputs or [lucid.tensor(X) * (i + 1) for i in range(count)]
+    return [step(x) for x in inputs], step
+
+
+def test_an_attribute_that_each_step_replaces(agree):
+    def scenario(compile):
+        holder = Holder(mean=lucid.zeros(3), steps=0, bias=1.0)
+
+        def step(x):
+            holder.mean = 0.9 * holder.mean + 0.1 * x
+            holder.steps += 1
+            holder.bias = holder.bias * 0.5 + holder.steps
+            return x * holder.bias - holder.mean / (1 - 0.9**holder.steps)
+
+        results, _ = run(compile, step)
+        assert type(holder.steps) is int and type(holder.bias) is float
+        return [results, holder.mean, holder.steps, holder.bias]
+
+    agree(scenario, traces=1)
+
+
+def test_what_is_none_at_first_is_one_more_trace(agree):
+    def scenario(compile):
+        holder = Holder(hidden=None)
+
+        def step(x):
+            if holder.hidden is None:
+                holder.hidden = lucid.zeros(3)
+            holder.hidden = lucid.tanh(holder.hidden + x)
+            holder.latest = x * 2
+            return holder.hidden.sum()
+
+        first, step = run(compile, step)
+        before, holder.hidden = holder.hidden, None
+        return [first, run(lambda f: step, step)[0], before, holder.hidden, holder.latest]
+
+    steps = agree(scenario, traces=2)
+    assert steps[0].stats.retrace_reasons == ["holder.hidden: None -> a tensor f32[3]"]
+
+
+def test_variables_of_functions_and_of_the_module(agree):
+    def scenario(compile):
+        global COUNT, LATEST
+        COUNT, LATEST = 0, lucid.zeros(3)
+        total, peak = 0.0, lucid.zeros(3)
+
+        def step(x):
+            nonlocal total, peak
+            global COUNT, LATEST
+            COUNT += 2
+            total += 0.5 * COUNT
+            peak, LATEST = lucid.maximum(peak, x), peak
+            return LATEST * total
+
+        return [run(compile, step)[0], COUNT, total, peak, LATEST]
+
+    agree(scenario, traces=1)
+
+
+def test_entries_of_dicts_lists_and_deques(agree):
+    def scenario(compile):
+        table = {"m": lucid.zeros(3), "deep": [lucid.ones(3), 7]}
+        recent = deque([lucid.zeros(3), lucid.zeros(3)], maxlen=2)
+
+        def step(x):
+            table["m"] = table["m"] * 0.5 + x
+            table["deep"][1] += 1
+            table["deep"][0] = table["deep"][0] + table["m"] / table["deep"][1]
+            recent.append(x)
+            return recent[0] + table["deep"][0]
+
+        results, _ = run(compile, step)
+        return [results, table, list(recent)]
+
+    agree(scenario, traces=1)
+
+
+def test_a_history_of_bounded_length(agree):
+    """One trace per length, then none: the entries move by one place at each call."""
+
+    def scenario(compile):
+        history = []
+
+        def step(x):
+            mixed = x.clone()
+            for weight, old in enumerate(history):
+                mixed = mixed + old / (weight + 2)
+            if len(history) == 3:
+                history.pop(0)
+            history.append(mixed * 0.5)
+            return mixed
+
+        return [run(compile, step, 8)[0], history]
+
+    agree(scenario, traces=4)
+
+
+def test_tuples_and_dicts_that_are_replaced_whole(agree):
+    def scenario(compile):
+        holder = Holder(state=(lucid.zeros(3), lucid.ones(3)), stats={"n": 0, "sum": 0.0})
+
+        def step(x):
+            h, c = holder.state
+            c = c * lucid.sigmoid(x) + h
+            holder.state = (lucid.tanh(c), c)
+            holder.stats = {"n": holder.stats["n"] + 1, "sum": holder.stats["sum"] + 0.25}
+            return holder.state[0] * holder.stats["sum"] / holder.stats["n"]
+
+        return [run(compile, step)[0], holder.state, holder.stats]
+
+    agree(scenario, traces=1)
+
+
+def test_places_that_swap_what_they_hold(agree):
+    def scenario(compile):
+        holder = Holder(a=lucid.zeros(3), b=lucid.ones(3), m=2, n=3.0)
+
+        def step(x):
+            holder.a, holder.b = holder.b, holder.a + x
+            holder.m, holder.n = holder.n, holder.m
+            return holder.a * holder.m
+
+        return [run(compile, step)[0], holder.a, holder.b, holder.m, holder.n]
+
+    agree(scenario, traces=2)
+
+
+def test_an_argument_that_is_kept_is_the_callers_tensor(agree):
+    def scenario(compile):
+        holder = Holder(last=lucid.zeros(3))
+
+        @compile
+        def step(x):
+            change = x - holder.last
+            holder.last = x
+            return change
+
+        inputs = [lucid.tensor(X) * i for i in range(4)]
+        results = []
+        for x in inputs:
+            results.append(step(x))
+            assert holder.last is x
+            x.add_(10.0)
+        return [results, step(inputs[-1])]
+
+    agree(scenario)
+
+
+def test_what_is_returned_and_kept_is_one_tensor(agree):
+    def scenario(compile):
+        holder = Holder(h=lucid.zeros(3))
+
+        @compile
+        def step(x):
+            holder.h = holder.h + x
+            return holder.h, holder.h[1:]
+
+        results = []
+        for i in range(3):
+            h, tail = step(lucid.tensor(X) * i)
+            assert h is holder.h
+            tail.mul_(2.0)
+            results += [h.clone(), tail.clone()]
+        return results
+
+    agree(scenario, traces=1)
+
+
+def test_a_branch_on_a_count_is_one_trace_per_answer(agree):
+    def scenario(compile):
+        holder = Holder(t=0, target=lucid.zeros(3), online=lucid.zeros(3))
+
+        def step(x):
+            holder.t += 1
+            holder.online = holder.online + x
+            if holder.t % 3 == 0:
+                holder.target = holder.online * 1.0
+            return x * min(1.0, holder.t / 4) - holder.target
+
+        return [run(compile, step, 9)[0], holder.t, holder.target]
+
+    steps = agree(scenario)
+    assert steps[0].stats.traces <= 4  # update or not, before and after the warm-up
+
+
+def test_functions_of_a_count(agree):
+    def scenario(compile):
+        holder = Holder(t=0)
+
+        def step(x):
+            holder.t += 1
+            t = holder.t
+            rate = math.sqrt(1 - 0.99**t) / (1 - 0.9**t) * 0.5 * (1 + math.cos(math.pi * t / 10))
+            return x * rate + t // 2 + (t - 1) % 4
+
+        return [run(compile, step, 6)[0], holder.t]
+
+    agree(scenario, traces=1)
+
+
+def test_a_failed_call_binds_nothing():
+    holder = Holder(t=0, last=lucid.zeros(()))
+
+    @lucid.compile
+    def step(x, i):
+        holder.t += 1
+        holder.last = x[i].sum()
+        return holder.last
+
+    x = lucid.arange(4.0)
+    step(x, lucid.tensor([1]))
+    with pytest.raises(lucid.LucidError):
+        step(x, lucid.tensor([9]))
+    assert holder.t == 1 and holder.last.item() == 1.0
+    step(x, lucid.tensor([2]))
+    assert holder.t == 2 and holder.last.item() == 2.0 and step.stats.traces == 1
+
+
+def test_a_failed_trace_binds_nothing():
+    holder = Holder(t=0, last=lucid.zeros(3), items=[lucid.ones(3)])
+
+    @lucid.compile
+    def step(x):
+        holder.t += 1
+        holder.last = x * 2
+        holder.items.append(x)
+        holder.new = x
+        raise KeyError("late")
+
+    before = dict(vars(holder))
+    with pytest.raises(KeyError):
+        step(lucid.ones(3))
+    assert vars(holder) == before and len(holder.items) == 1
+
+
+def test_kept_results_can_be_differentiated_outside(agree):
+    def scenario(compile):
+        net = nn.Linear(3, 2)
+
+        class Features(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.net, self.seen, self.calls = net, None, 0
+
+            def forward(self, x):
+                self.calls += 1
+                self.seen = lucid.tanh(self.net(x))
+                return self.seen.sum() * self.calls
+
+        module = Features()
+        forward = compile(module.forward)
+        for i in range(3):
+            loss = forward(lucid.tensor(X) * i) + module.seen.square().sum()
+            loss.backward()
+            module.seen = None
+        return [net, module.calls]
+
+    agree(scenario)
+
+
+def test_data_of_parameters_buffers_and_arguments(agree):
+    def scenario(compile):
+        model = nn.Linear(3, 2)
+        model.register_buffer("count", lucid.zeros(2))
+
+        @compile
+        def step(x):
+            loss = (model(x) + model.count).square().sum()
+            loss.backward()
+            for p in model.parameters():
+                p.data = p.data - 0.1 * p.grad
+                p.data.clamp_(-0.5, 0.5)
+                p.grad.data.zero_()
+            model.count.data = model.count + 1
+            fresh = x * 2
+            fresh.data = x * 3
+            x.data = x / 2
+            return loss, fresh
+
+        x = lucid.tensor(X)
+        return [[step(x) for _ in range(4)], x, model]
+
+    agree(scenario)
+
+
+def test_data_that_two_parameters_share_or_swap(agree):
+    def scenario(compile):
+        a, b, c = (nn.Parameter(lucid.tensor(X) * i) for i in (1, 2, 3))
+
+        @compile
+        def step(x):
+            a.data, b.data = b.data, a.data
+            c.data = a.data
+            c.data.add_(x)
+            return a * b
+
+        results = [step(lucid.ones(3)) for _ in range(3)]
+        assert np.shares_memory(a.detach().numpy(), c.detach().numpy())
+        return [results, a, b, c]
+
+    agree(scenario)
+
+
+def test_flags_that_a_step_sets_and_takes_back(agree):
+    def scenario(compile):
+        net = nn.Linear(3, 1)
+
+        @compile
+        def step(x, y):
+            for p in net.parameters():
+                p.requires_grad_(False)
+            x.requires_grad_(True)
+            net(x).sum().backward()
+            y = (y * 2).requires_grad_(True)
+            (net(y) ** 2).sum().backward()
+            for p in net.parameters():
+                p.requires_grad_(True)
+            net(x.detach()).sum().backward()
+            return y.grad, x.grad
+
+        x = lucid.tensor(X)
+        return [step(x, lucid.ones(3)), step(x, lucid.ones(3)), x, net]
+
+    agree(scenario)
+
+
+def test_a_flag_that_differs_at_the_end_is_set_at_every_call(agree):
+    def scenario(compile):
+        a, b = nn.Parameter(lucid.ones(3)), nn.Parameter(lucid.ones(3))
+
+        @compile
+        def step(x):
+            a.grad = b.grad = None
+            a.requires_grad_(not a.requires_grad)
+            (a * b * x).sum().backward()
+            return x * 2
+
+        seen = []
+        for i in range(5):
+            step(lucid.tensor(X) * i)
+            seen += [a.requires_grad, a.grad, b.grad]
+        return seen
+
+    agree(scenario, traces=2)
+
+
+def test_threads_that_bind_the_same_places_lose_no_update():
+    holder = Holder(t=0, total=lucid.zeros(3))
+
+    @lucid.compile
+    def step(x):
+        holder.t += 1
+        holder.total = holder.total + x
+        return holder.total
+
+    def work():
+        for _ in range(50):
+            step(lucid.ones(3))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert holder.t == 200 and holder.total.tolist() == [200.0] * 3
