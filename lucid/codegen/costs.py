@@ -15,6 +15,8 @@ SHORT = 6
 
 # Elements of a row that is gone over several times: it should stay in the L1 or L2 cache.
 ROW = 16384
+# To store a line that is shorter takes less than to look for an element in it.
+LONG = 64
 # Sums of columns that stay in the L1 cache while rows are swept.
 COLUMNS = 1 << 13
 # Size of one loop body; beyond it registers spill and code generation gets slow.

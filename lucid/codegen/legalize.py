@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from math import inf
 
+from lucid.codegen import costs
 from lucid.codegen.rewrites import elementwise_of_repeated, sum_of_pads, sum_of_scatters
 from lucid.ir import ops
 from lucid.ir.graph import Graph, Node, Value
@@ -20,10 +22,11 @@ def legalize(graph: Graph) -> list[Node]:
     replacement: dict[Value, Value] = {}
     sums: dict[Value, list[Node]] = {}
     gone: list[Node] = []
+    reduced = _reduced_axes(graph)
     old, graph.nodes = graph.nodes, []
     for node in old:
         node.operands = tuple(replacement.get(v, v) for v in node.operands)
-        result = _pointwise_scatter(node)
+        result = _pointwise_scatter(node) or _reduction_of_gather(node, reduced)
         if result is not None:
             gone.append(node)
         else:
@@ -76,15 +79,67 @@ def _pointwise_scatter(node: Node) -> Value | None:
         return None
     base, index, source = node.operands
     axis: int = node.attributes["axis"]
-    expected = (*base.shape[:axis], 1, *base.shape[axis + 1 :])
-    if index.shape != expected or not base.type.size:
+    if index.shape != ops.kept_axes(base.shape, (axis,)) or not base.type.size:
         return None
-    negative = ops.lt(index, ops.zero(index))
-    size = index.constant(base.shape[axis], index.dtype)
-    position = ops.where(negative, ops.add(index, size), index)
+    position = _from_the_front(index, base.shape[axis])
     count = ops.indices(index, base.shape, axis, index.dtype)
     updated = ops.add(base, source) if node.op.name == "scatter_add" else source
     result = ops.where(ops.eq(count, position), updated, base)
+    assert isinstance(result, Value)
+    return result
+
+
+def _reduced_axes(graph: Graph) -> dict[Value, set[int]]:
+    """The axes along which each value is reduced."""
+    found: dict[Value, set[int]] = {}
+    for node in graph.nodes:
+        if node.op.kind == "reduce" and "axes" in node.attributes:
+            found.setdefault(node.operands[0], set()).update(node.attributes["axes"])
+    return found
+
+
+def _reduction_of_gather(node: Node, reduced: Mapping[Value, set[int]]) -> Value | None:
+    """gather(x, i) = amax(where(iota == i, x, -inf)), with one index per line of a computed x.
+
+    Where the lines are long, and gone over anyway for sums of what x is made of, x need not be
+    stored for the sake of a few elements: the loss of a cross-entropy has this form.
+    """
+    if node.op.name != "gather" or not node.result.dtype.is_floating_point:
+        return None
+    x, index = node.operands
+    axis: int = node.attributes["axis"]
+    if x.shape[axis] < costs.LONG:
+        return None
+    if index.shape != ops.kept_axes(x.shape, (axis,)) or not _is_reduced_near(x, axis, reduced):
+        return None
+    count = ops.indices(index, x.shape, axis, index.dtype)
+    nothing = ops.full(x, -inf, x.shape, x.dtype)
+    chosen = ops.where(ops.eq(count, _from_the_front(index, x.shape[axis])), x, nothing)
+    result = ops.reshape(ops.amax(chosen, axes=(axis,)), shape=index.shape)
+    assert isinstance(result, Value)
+    return result
+
+
+def _is_reduced_near(x: Value, axis: int, reduced: Mapping[Value, set[int]]) -> bool:
+    """Whether x is computed, elementwise, from something that is reduced along the axis."""
+    seen: set[Value] = set()
+    todo = [x]
+    while todo:
+        value = todo.pop()
+        node = value.producer
+        if node is None or node.op.kind != "map" or value in seen or value.shape != x.shape:
+            continue
+        seen.add(value)
+        if any(axis in reduced.get(other, ()) for other in (value, *node.operands)):
+            return True
+        todo += node.operands
+    return False
+
+
+def _from_the_front(index: Value, size: int) -> Value:
+    """Indices that count from the end as those from the beginning."""
+    negative = ops.lt(index, ops.zero(index))
+    result = ops.where(negative, ops.add(index, index.constant(size, index.dtype)), index)
     assert isinstance(result, Value)
     return result
 

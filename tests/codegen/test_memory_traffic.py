@@ -259,3 +259,53 @@ def _temp_sizes(executable: Executable) -> list[int]:
     lines = executable.stages["buffers"].splitlines()[1:]
     places = [line.split(": ")[1].split("  ")[0].split(" .. ") for line in lines]
     return sorted(int(stop) - int(start) for start, stop in places)
+
+
+# Elements of lines ----------------------------------------------------------------------------
+
+
+LONG = 100
+
+
+def log_softmax(x: Value) -> Value:
+    shifted = ops.sub(x, ops.keep_axes(ops.amax(x, axes=(1,)), x.shape, (1,)))
+    total = ops.sum(ops.exp(shifted), axes=(1,))
+    return ops.sub(shifted, ops.keep_axes(ops.log(total), x.shape, (1,)))
+
+
+def test_a_loss_of_chosen_elements_stores_no_others(rng: np.random.Generator) -> None:
+    """Of the logarithms of a softmax one per line is chosen where they are computed."""
+    graph = Graph()
+    (x,) = inputs(graph, (LINES, LONG))
+    labels = graph.add_input(TensorType(i64, (LINES, 1)))
+    graph.outputs = [ops.neg(ops.gather(log_softmax(x), labels, axis=1))]
+    executable = run(graph, rng)
+    assert _temp_sizes(executable) == []
+    assert "gather" not in executable.stages["kernels"]
+
+
+def test_what_lies_in_memory_anyway_is_indexed_there(rng: np.random.Generator) -> None:
+    graph = Graph()
+    (x,) = inputs(graph, (LINES, LONG))
+    labels = graph.add_input(TensorType(i64, (LINES, 1)))
+    graph.outputs = [ops.gather(x, labels, axis=1), ops.sum(x, axes=(1,))]
+    assert "gather" in run(graph, rng).stages["kernels"]
+
+
+@pytest.mark.parametrize("columns", [3, LONG])
+def test_chosen_elements_are_what_they_were(columns: int) -> None:
+    """A NaN elsewhere in the line does no harm; one that is chosen, or a zero's sign, stays."""
+    graph = Graph()
+    (x,) = inputs(graph, (4, columns))
+    labels = graph.add_input(TensorType(i64, (4, 1)))
+    negated = ops.neg(x)
+    graph.outputs = [ops.gather(negated, labels, axis=1), ops.sum(negated, axes=(1,))]
+    array = np.full((4, columns), 2.0, np.float32)
+    array[:, :3] = [[np.nan, 1, 2], [0.0, 5, np.nan], [np.inf, 1, 2], [3, -np.inf, 4]]
+    chosen = np.array([[0], [0], [0], [1 - columns]])
+    executable = compile_graph(graph)
+    assert ("gather" in executable.stages["kernels"]) == (columns == 3), "lines are short"
+    ours, _ = executable.call([array, chosen])
+    want = np.take_along_axis(-array, chosen, 1)
+    np.testing.assert_array_equal(ours, want)
+    np.testing.assert_array_equal(np.signbit(ours[1:]), np.signbit(want[1:]))
