@@ -8,17 +8,6 @@ import types
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from lucid.compiler.watches import AnyWatch, ArrayWatch, Watch
-
-
-def was_read(watch: AnyWatch, executed: set[types.CodeType], names: set[str]) -> bool:
-    """Whether code that ran could have read what is watched; `names` are those it uses."""
-    if not isinstance(watch, (Watch, ArrayWatch)):
-        return True
-    if watch.code is not None:
-        return watch.code in executed
-    return watch.attribute is None or watch.attribute in names
-
 
 class Executed:
     """The code objects that this thread ran inside of the block.

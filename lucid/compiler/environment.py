@@ -19,8 +19,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from lucid.compiler.codes import global_names, nested, was_read
+from lucid.compiler.codes import global_names, nested
 from lucid.compiler.places import CONTENTS, Contents, Identity, Place, Variable, identity_of
+from lucid.compiler.reads import CONTAINERS, DIRECT, Reads, Way, Ways
 from lucid.compiler.watches import (
     ABSENT,
     SCALARS,
@@ -79,7 +80,8 @@ class Environment:
         self._skipped = skipped  # code objects that run at every call, and read it anew
         self._keep: list[Any] = []
         self._seen: set[Any] = set()
-        self._queue: deque[tuple[str, Any, bool]] = deque()
+        self._queue: deque[tuple[str, Any, bool] | tuple[str, Any, bool, Way]] = deque()
+        self._ways = Ways()
         self._visit("", function, False)
         self._queue += [(name, value, False) for name, value in arguments.items()]
         self._walk()
@@ -168,8 +170,8 @@ class Environment:
         executed: None when that is unknown. live: owners of memory that the program reads itself.
         """
         if executed is not None:
-            names = {name for code in executed for name in code.co_names}
-            self.watches = [w for w in self.watches if was_read(w, executed, names)]
+            reads = Reads(executed, lambda code: _is_users_file(code.co_filename))
+            self.watches = [w for w in self.watches if self._ways.was_read(w, reads)]
         self.watches = [
             watch
             for watch in self.watches
@@ -225,21 +227,28 @@ class Environment:
         in_module: bool,
         attribute: str | None = None,
         code: types.CodeType | None = None,
+        holder: object = None,
     ) -> None:
         if identity_of(owner, key) in self._read:
             return
         self._watched.add(identity_of(owner, key))
-        self.watches.append(Watch(path, owner, key, value, in_module, attribute, code))
+        watch = Watch(path, owner, key, value, in_module, attribute, code)
+        self.watches.append(watch)
+        if isinstance(holder, CONTAINERS):
+            self._ways.belongs(watch, holder)
         if isinstance(value, np.ndarray):
-            self._visit_array(path, value, attribute, code)
+            self._visit_array(path, value, attribute, code, holder)
         else:
-            self._queue.append((path, value, in_module))
+            self._queue.append((path, value, in_module, (watch, holder)))
 
-    def _visit(self, path: str, value: Any, in_module: bool) -> None:
-        if isinstance(value, SCALARS) or id(value) in self._seen:
+    def _visit(self, path: str, value: Any, in_module: bool, way: Way = DIRECT) -> None:
+        if isinstance(value, SCALARS):
             return
         if isinstance(value, np.ndarray):
-            self._visit_array(path, value, None, None)
+            self._visit_array(path, value, None, None, way[1])
+            return
+        self._ways.add(value, way)
+        if id(value) in self._seen:
             return
         self._seen.add(id(value))
         self._keep.append(value)
@@ -259,7 +268,9 @@ class Environment:
             self._visit_container(path, value, in_module)
         elif isinstance(value, set):
             if len(value) <= _LARGE:
-                self.watches.append(SetWatch(path, value, frozenset(value), in_module))
+                members = SetWatch(path, value, frozenset(value), in_module)
+                self.watches.append(members)
+                self._ways.belongs(members, value)
         elif isinstance(value, types.FunctionType):
             if _is_users(value):
                 self._visit_function(value)
@@ -274,18 +285,27 @@ class Environment:
             self._visit_object(path, value, in_module)
 
     def _visit_array(
-        self, path: str, array: np.ndarray, attribute: str | None, code: types.CodeType | None
+        self,
+        path: str,
+        array: np.ndarray,
+        attribute: str | None,
+        code: types.CodeType | None,
+        holder: object,
     ) -> None:
         if id(array) not in self._seen:
             self._seen.add(id(array))
             self._keep.append(array)
             self._owners.add(id(owner_of(array)))
             if array.nbytes <= _COPIED_BYTES and not array.dtype.hasobject:
-                self.watches.append(ArrayWatch(path, array, array.copy(), code, attribute))
+                watch = ArrayWatch(path, array, array.copy(), code, attribute)
+                self.watches.append(watch)
+                if isinstance(holder, CONTAINERS):
+                    self._ways.belongs(watch, holder)
 
     def _visit_container(self, path: str, value: Any, in_module: bool) -> None:
         if isinstance(value, tuple):
-            self._queue += [(f"{path}[{i}]", item, in_module) for i, item in enumerate(value)]
+            way = (None, value)
+            self._queue += [(f"{path}[{i}]", item, in_module, way) for i, item in enumerate(value)]
             return
         if identity_of(value, CONTENTS) in self._read:
             return
@@ -296,11 +316,13 @@ class Environment:
         length = LengthWatch(path, value, copy, len(value), in_module)
         self._lengths[id(value)] = length
         self.watches.append(length)
+        self._ways.belongs(length, value)
         if len(value) <= _LARGE:
             items = value.items() if isinstance(value, dict) else enumerate(value)
             for i, (key, item) in enumerate(list(items)):
                 if key is not None:  # which means the contents of a closure's cell
-                    self._watch(f"{path}[{self._key_text(key, i)}]", value, key, item, in_module)
+                    place = f"{path}[{self._key_text(key, i)}]"
+                    self._watch(place, value, key, item, in_module, holder=value)
 
     def _visit_object(self, path: str, value: Any, in_module: bool) -> None:
         from lucid.nn.module import Module
@@ -330,13 +352,15 @@ class Environment:
             self._grown.append((path, attributes, frozenset(attributes), in_module))
             for name, item in list(attributes.items()):
                 if not name.startswith(_COMPILED):
-                    self._watch(f"{path}.{name}", attributes, name, item, in_module, name)
+                    place = f"{path}.{name}"
+                    self._watch(place, attributes, name, item, in_module, name, holder=value)
         for base in kind.__mro__:
             slots = vars(base).get("__slots__", ())
             for name in (slots,) if isinstance(slots, str) else slots:
                 if name not in ("__dict__", "__weakref__") and hasattr(value, name):
                     item, owner = getattr(value, name), Attributes(value)
-                    self._watch(f"{path}.{name}", owner, name, item, in_module, name)
+                    place = f"{path}.{name}"
+                    self._watch(place, owner, name, item, in_module, name, holder=value)
         if not isinstance(value, _NAMESPACES):
             self._visit_class(path, kind, attributes)
 
@@ -356,7 +380,7 @@ class Environment:
             if name not in _MODULE_INTERNALS and not name.startswith(_COMPILED):
                 gated = not isinstance(item, (list, dict, set, deque, np.ndarray))
                 full = f"{path}.{name}" if path else name  # containers change unnoticed
-                self._watch(full, attributes, name, item, gated, name)
+                self._watch(full, attributes, name, item, gated, name, holder=module)
         self._visit_class(path, type(module), attributes, in_module=True)
 
     def _visit_class(
@@ -368,6 +392,7 @@ class Environment:
     ) -> None:
         """What a class of the user's defines, which an instance's own attributes could cover."""
         for base in filter(_is_users, kind.__mro__):
+            self._ways.add(base, DIRECT)
             for name, item in list(vars(base).items()):
                 function = getattr(item, "__func__", getattr(item, "fget", item))
                 is_function = isinstance(function, types.FunctionType)
@@ -378,7 +403,8 @@ class Environment:
                 if (id(base), name) not in self._seen:
                     self._seen.add((id(base), name))
                     place = f"{base.__name__}.{name}"
-                    self._watch(place, ClassAttributes(base), name, item, False, name)
+                    owner = ClassAttributes(base)
+                    self._watch(place, owner, name, item, False, name, holder=base)
                 if attributes is not None and name not in attributes and not is_function:
                     cover = Watch(f"{path}.{name}", attributes, name, ABSENT, in_module, name)
                     self.watches.append(cover)

@@ -20,7 +20,7 @@ from lucid.autograd.host_world import Captured, Slot
 from lucid.autograd.outputs import TwiceDifferentiated, refuse_second_derivative
 from lucid.compiler.host_attributes import Attributes, attributes_of, sort_attributes
 from lucid.compiler.host_plans import Traced, tensors_of
-from lucid.compiler.host_state import Surroundings
+from lucid.compiler.host_state import PythonChanges, Surroundings
 from lucid.compiler.present import PresentValues
 from lucid.compiler.scalars import is_live
 from lucid.compiler.tree import map_tree
@@ -60,6 +60,7 @@ class HostRecording:
 
     Attributes:
         left: the signal that the user's code was given, and may have caught.
+        undo: what the evaluations left in Python objects, in their order.
     """
 
     def __init__(self, recorder: Recorder, known: frozenset[object]) -> None:
@@ -70,6 +71,7 @@ class HostRecording:
         self._present = PresentValues(recorder)
         self._frame: Frame = {}
         self.left: LeavesTrace | None = None
+        self.undo: list[PythonChanges] = []
 
     # ---------------------------------------------------------------- which methods
 
@@ -79,17 +81,28 @@ class HostRecording:
         if not methods or (methods[0].__module__ or "").startswith("lucid."):
             yield
             return
+        is_beside = code_of(methods[0]) in self._beside
+        before = self._changed_python() if is_beside else set()
         self._attempts.append(methods)
         try:
             yield
-            if code_of(methods[0]) in self._beside and self._changed_python():
+            if is_beside and self._changed_python() - before:
                 self.leave()
         finally:
             self._attempts.pop()
 
-    def _changed_python(self) -> bool:
+    def _changed_python(self) -> set[int]:
+        """The Python values from outside that have changed by now."""
         environment = self._recorder.environment
-        return environment is not None and environment.failure() is not None
+        watches = [] if environment is None else environment.watches
+        return {number for number, watch in enumerate(watches) if not watch.holds()}
+
+    def put_back(self) -> str | None:
+        """Undo what evaluations changed in Python; return what traced code has changed since."""
+        changed = None
+        while self.undo:
+            changed = self.undo.pop().put_back() or changed
+        return changed
 
     def leave(self) -> None:
         """Start again with the innermost method that is being traced on the host, if one is."""
@@ -137,7 +150,8 @@ class HostRecording:
             tuple(flag for x, flag in _flags(ctx) if x is not None),
         )
         methods = (function.forward, function.setup_context)
-        around = Surroundings(self._recorder, methods, (*inputs, *keywords.values()))
+        name = f"{function.__name__}.forward"
+        around = Surroundings(self._recorder, name, methods, (*inputs, *keywords.values()))
         host.states = around.states(len(operands.values))
         values = [*operands.values, *around.values]
         host.saves = is_differentiable or bool(context.levels)
@@ -194,7 +208,8 @@ class HostRecording:
             tuple(edge is not None for edge in ctx._edges),
             context.grad_enabled,
         )
-        around = Surroundings(self._recorder, (backward_of(function),), tuple(attributes.values()))
+        methods = (backward_of(function),)
+        around = Surroundings(self._recorder, name, methods, tuple(attributes.values()))
         host.states = around.states(len(operands.values))
         values = [*operands.values, *around.values]
         lent = self._present.of(values)

@@ -12,6 +12,7 @@ import numpy as np
 
 from lucid.autograd.host_world import Changes, State
 from lucid.compiler.environment import Environment
+from lucid.compiler.watches import AnyWatch, ArrayWatch, LengthWatch, SetWatch, Watch, is_same
 from lucid.tensor.core import TensorCore
 
 if TYPE_CHECKING:
@@ -27,9 +28,14 @@ class Surroundings:
     """
 
     def __init__(
-        self, recorder: Recorder, methods: Sequence[Callable[..., Any]], objects: Sequence[Any]
+        self,
+        recorder: Recorder,
+        name: str,
+        methods: Sequence[Callable[..., Any]],
+        objects: Sequence[Any],
     ) -> None:
         self._recorder = recorder
+        self._name = name
         named = {f"argument {i}": x for i, x in enumerate(objects) if not isinstance(x, TensorCore)}
         self._environments = [Environment(method, named) for method in methods]
         self._tensors: list[TensorCore] = []
@@ -67,8 +73,9 @@ class Surroundings:
 
     @contextmanager
     def untouched(self) -> Iterator[None]:
-        """Put back what the block changes in Python: it is an evaluation more than eager has.
+        """Undo what the block changes in Python: it is an evaluation more than eager has.
 
+        Objects hold until the trace ends what the block left, which code that follows may read.
         The trace is suspended: another one may run inside, on the same tensors.
         """
         profile = sys.getprofile()
@@ -79,13 +86,17 @@ class Surroundings:
         sys.setprofile(None)
         try:
             yield
+        except BaseException:
+            for environment in self._environments:
+                environment.put_back()
+            raise
+        else:
+            self._recorder.hosts.undo.append(PythonChanges(self._name, self._environments))
         finally:
             sys.setprofile(profile)
             for storage, value, generation in suspended:
                 storage.value, storage.generation = value, generation
                 storage.recorder = self._recorder
-            for environment in self._environments:
-                environment.put_back()
             random.setstate(python)
             np.random.set_state(numpy)
 
@@ -118,3 +129,37 @@ class Surroundings:
             tensor._storage.generation += 1
             recorder.note_counter(tensor._counter)
             tensor._counter.value += changes.moved[number]
+
+
+class PythonChanges:
+    """What one evaluation changed in Python objects."""
+
+    def __init__(self, name: str, environments: Sequence[Environment]) -> None:
+        self._name = name
+        self._environments = environments
+        watches = (watch for environment in environments for watch in environment.watches)
+        self._left = [(watch, _state_of(watch)) for watch in watches if not watch.holds()]
+
+    def put_back(self) -> str | None:
+        """Undo it; return what the traced code has changed since, if it has."""
+        pairs = ((watch.path, _are_same(_state_of(watch), left)) for watch, left in self._left)
+        changed = next((path for path, same in pairs if not same), None)
+        for environment in self._environments:
+            environment.put_back()
+        return changed and f"{changed}, which {self._name}, a host call, changes as well"
+
+
+def _state_of(watch: AnyWatch) -> list[Any]:
+    """What a watch looks at, in a form that stays as it is now."""
+    if isinstance(watch, Watch):
+        return [watch.found()]
+    if isinstance(watch, ArrayWatch):
+        return [watch.array.tobytes()]
+    if isinstance(watch, (LengthWatch, SetWatch)):
+        owner = watch.owner
+        return [*owner, *owner.values()] if isinstance(owner, dict) else list(owner)
+    return []
+
+
+def _are_same(now: list[Any], before: list[Any]) -> bool:
+    return len(now) == len(before) and all(map(is_same, now, before))

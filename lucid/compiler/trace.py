@@ -192,6 +192,7 @@ def _run(
         left = None if context.grad_enabled == grad_enabled else context.grad_enabled
         recorder.raise_caught()
         refuse_growing_histories(recorder)
+        _refuse_changes_of_both(recorder.hosts.put_back())
         training = environment.settle_training()
         with recording(recorder):
             finals = rebinding.leave(environment, recorder)
@@ -209,6 +210,7 @@ def _run(
         context.grad_enabled = grad_enabled
         recorder.restore(failed)
         if failed:
+            recorder.hosts.put_back()
             rebinding.put_back()
             environment.put_back()
             generators.put_back()
@@ -224,6 +226,16 @@ def _is_input(cell: Cell) -> bool:
 def _strides_of(cell: Cell) -> Strides | None:
     strides = cell.storage.strides
     return None if is_contiguous(cell.storage.root_type.shape, strides) else strides
+
+
+def _refuse_changes_of_both(what: str | None) -> None:
+    """Raise when the traced code binds what a host call binds as well."""
+    if what is not None:
+        raise TraceError(
+            f"Python state changed while the step was traced: {what}\n"
+            "Nobody knows then what it is after a call.\n"
+            "hint: change it in one place"
+        )
 
 
 class _HostGenerators:

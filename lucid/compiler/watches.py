@@ -80,7 +80,7 @@ class Watch:
             return ABSENT
 
     def holds(self) -> bool:
-        return _is_same(self.found(), self.expected)
+        return is_same(self.found(), self.expected)
 
     def failure(self) -> str:
         return f"{self.path}: {brief(self.expected)} -> {brief(self.found())}"
@@ -94,7 +94,7 @@ class Watch:
             self.owner[self.key] = self.expected
 
 
-def _is_same(found: Any, expected: Any) -> bool:
+def is_same(found: Any, expected: Any) -> bool:
     """Whether a value is what it was: the same object, or a number or text that is equal."""
     if found is expected:
         return True

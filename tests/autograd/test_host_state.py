@@ -6,9 +6,11 @@ import threading
 from typing import Any
 
 import numpy as np
+import pytest
 from custom_functions import define, leaf, numbers
 
 import lucid
+from lucid.autograd import Function
 
 
 def test_host_code_sees_what_the_step_has_written_by_then(prepared):
@@ -96,6 +98,126 @@ def test_numpys_random_numbers_are_drawn_at_every_call(prepared):
     found = [numbers(step(lucid.tensor([0.0, 0.0], dtype=lucid.float64))) for _ in range(2)]
     np.random.seed(3)
     assert found == [np.random.rand(2).tolist() for _ in range(2)]
+
+
+class Logging(Function):
+    """Keeps a log, a cache, a set and a counter on its class."""
+
+    log: list[float] = []  # noqa: RUF012
+    cache: dict[float, float] = {}  # noqa: RUF012
+    seen: set[float] = set()  # noqa: RUF012
+    count = 0
+
+    @staticmethod
+    def forward(ctx, x):
+        key = x.sum().item()
+        Logging.count += 1
+        Logging.log.append(key)
+        Logging.seen.add(key)
+        if key not in Logging.cache:
+            Logging.cache[key] = float(np.sin(key))
+        return x * Logging.cache[key]
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad
+
+
+class Solver:
+    """Keeps a history on an object, which the traced code hands on."""
+
+    def __init__(self) -> None:
+        self.history: list[float] = []
+
+    def __call__(self, x):
+        return Solves.apply(x, self)
+
+
+class Solves(Function):
+    @staticmethod
+    def forward(ctx, x, solver):
+        solver.history.append(x.item())
+        return x * len(solver.history)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad, None
+
+
+def test_what_a_host_method_keeps_on_its_class_does_not_retrace(prepared):
+    Logging.log.clear()
+    Logging.cache.clear()
+    Logging.seen.clear()
+    Logging.count = 0
+    step = prepared(lambda x: Logging.apply(x))
+    for k in (1.0, 2.0, 1.0):
+        assert step(lucid.tensor([k])).item() == pytest.approx(k * np.sin(k))
+    assert (Logging.log, Logging.count) == ([1.0, 2.0, 1.0], 3)
+    assert Logging.seen == Logging.cache.keys() == {1.0, 2.0}
+    if hasattr(step, "stats"):
+        assert step.stats.traces == 1
+
+
+def test_what_a_host_method_keeps_on_an_object_does_not_retrace(prepared):
+    solver = Solver()
+    step = prepared(lambda x: solver(x))
+    assert [step(lucid.tensor(k)).item() for k in (5.0, 6.0, 7.0)] == [5.0, 12.0, 21.0]
+    assert solver.history == [5.0, 6.0, 7.0]
+    if hasattr(step, "stats"):
+        assert step.stats.traces == 1
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda solver: len(solver.history),
+        lambda solver: len(getattr(solver, "history")),  # noqa: B009
+        lambda solver: len(vars(solver)["history"]),
+        lambda solver: len([*solver.__dict__.values()][0]),  # noqa: RUF015
+    ],
+)
+def test_what_the_traced_code_reads_as_well_is_watched(prepared, read):
+    solver = Solver()
+
+    def body(x):
+        before = read(solver)
+        y = solver(x)
+        return [before, y, read(solver)]
+
+    step = prepared(body)
+    assert [[int(n) for n in step(lucid.tensor(1.0))] for _ in range(3)] == [
+        [0, 1, 1], [1, 2, 2], [2, 3, 3]
+    ]  # fmt: skip
+
+
+def test_what_the_traced_code_changes_after_a_host_call_is_an_error():
+    solver = Solver()
+
+    def body(x):
+        y = solver(x)
+        solver.history.clear()
+        return y
+
+    message = r"traced: argument 1.history, which Solves.forward, a host call, changes as well\n"
+    with pytest.raises(lucid.TraceError, match=message):
+        lucid.compile(body)(lucid.tensor(1.0))
+    assert solver.history == []
+
+
+def test_a_container_on_a_class_that_is_read_through_an_object_is_watched(prepared):
+    class Config:
+        scales = [2.0]  # noqa: RUF012
+
+        def __call__(self, x):
+            return x * self.scales[0] * len(self.scales)
+
+    config = Config()
+    step = prepared(lambda x: config(x))
+    assert step(lucid.tensor(1.0)).item() == 2.0
+    Config.scales.append(1.0)
+    assert step(lucid.tensor(1.0)).item() == 4.0
+    Config.scales[0] = 3.0
+    assert step(lucid.tensor(1.0)).item() == 6.0
 
 
 def test_threads_do_not_share_a_ctx():
