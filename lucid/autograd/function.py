@@ -115,26 +115,36 @@ class BackwardCFunction(FunctionCtx, CustomNode):
     def _seal(self, output_numbers: dict[int, int]) -> None:
         """Take what forward saved, with its versions, once forward is over.
 
+        A call in another forward runs with gradients off: what can't be saved is no error there,
+        but for who asks for derivatives through it.
+
         Args:
             output_numbers: for the outputs, by id, which they are.
         """
         if self.to_save is None:
             return
-        saved: list[SavedTensor | SavedSparse | None] = []
-        for position, tensor in enumerate(self.to_save):
-            if getattr(tensor, "is_sparse", False):
-                from lucid.sparse.saved import SavedSparse
-
-                saved.append(SavedSparse(tensor, self._is_private))
-                continue
-            require_tensor(tensor, "save_for_backward can only save variables", position)
-            if tensor is None:
-                saved.append(None)
-            else:
-                number = output_numbers.get(id(tensor), -1)
-                saved.append(SavedTensor(tensor, number, self._is_private))
-        self._saved = saved
+        try:
+            self._saved = [
+                self._kept(tensor, position, output_numbers)
+                for position, tensor in enumerate(self.to_save)
+            ]
+        except ArgumentError as error:
+            if not self._is_private:
+                raise
+            self._freed = str(error)
         self.to_save = None
+
+    def _kept(
+        self, tensor: Any, position: int, output_numbers: dict[int, int]
+    ) -> SavedTensor | SavedSparse | None:
+        if getattr(tensor, "is_sparse", False):
+            from lucid.sparse.saved import SavedSparse
+
+            return SavedSparse(tensor, self._is_private)
+        require_tensor(tensor, "save_for_backward can only save variables", position)
+        if tensor is None:
+            return None
+        return SavedTensor(tensor, output_numbers.get(id(tensor), -1), self._is_private)
 
     @property
     def saved_tensors(self) -> tuple[Any, ...]:

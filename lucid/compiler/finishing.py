@@ -20,6 +20,7 @@ from lucid.compiler.outcomes import (
     NewLeaf,
     Outcome,
     PartOfProgram,
+    Past,
     Retaining,
     Same,
     View,
@@ -169,17 +170,17 @@ class Finisher:
         self._recorder.value_of(leaf)
         storage = leaf._storage
         assert storage.value is not None
-        lost = lost_backward(leaf)
+        past = _past(leaf)
         owner = self._owners.get(storage)
         if owner is None:
             slot = self._slot(storage, storage.value)
-            of_owner = None if leaf._chain else lost
+            of_owner = None if leaf._chain else past
             version = leaf._counter.value
             owner = FromProgram(slot, storage.value.type, version, of_owner)
             self._owners[storage] = owner
             if not leaf._chain:
                 return owner
-        return PartOfProgram(owner, leaf._chain, lost)
+        return PartOfProgram(owner, leaf._chain, past)
 
     def _find_differentiable(
         self, leaves: list[tuple[Any, Outcome]], function: Callable[..., Any]
@@ -211,10 +212,18 @@ class Finisher:
                 self.counters.append((positions.get(counter, counter), delta))
 
 
+def _past(result: TensorCore) -> Past | None:
+    lost = lost_backward(result)
+    guard = result._guard if result.requires_grad else None
+    if guard is not None:
+        guard = guard._replace(stale=None)  # a result has memory of its own
+    return None if lost is None and guard is None else Past(lost, guard)
+
+
 def _is_open(tensor: Any, outcome: Outcome) -> bool:
     """Whether a result can be differentiated outside, with respect to what the step found."""
     made = outcome.tensor if isinstance(outcome, Retaining) else outcome
-    is_own = isinstance(made, FromProgram) and made.lost is None
+    is_own = isinstance(made, FromProgram) and not made.is_lost
     return is_own and tensor.grad_fn is not None
 
 
@@ -232,7 +241,15 @@ def refuse_growing_histories(recorder: Recorder) -> None:
     for tensor, history in recorder.histories.values():
         cell = recorder.cells.get(tensor._storage)
         is_outside = cell is not None and not cell.is_inside
-        if is_outside and tensor._requires_grad and tensor._grad_fn is not history[0]:
+        if not is_outside:
+            continue
+        if history[0] is not None and tensor._grad_fn is None:
+            raise TraceError(
+                "a tensor from outside of the compiled function was cut from its history, which "
+                f"can't be compiled\n  {tensor._describe()}\nhint: use detach(), or clone() it "
+                "before it is overwritten"
+            )
+        if tensor._requires_grad and tensor._grad_fn is not history[0]:
             raise TraceError(
                 "a tensor from outside of the compiled function was written with a value that "
                 f"requires grad, so its history would grow with every call\n"

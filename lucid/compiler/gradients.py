@@ -34,7 +34,7 @@ class Gradients:
         self._promised: list[tuple[TensorCore, FromProgram]] = []
         self.others: list[LeafGrad] = []
         for leaf, outcome in grads:
-            if type(outcome) is FromProgram and outcome.lost is None and used[outcome.slot] == 1:
+            if type(outcome) is FromProgram and outcome.past is None and used[outcome.slot] == 1:
                 self._promised.append((leaf, outcome))
             else:
                 self.others.append((leaf, outcome))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from lucid.compiler.tree import map_tree
 from lucid.ir.types import TensorType
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, ViewChain, _new, alias, of_array
-from lucid.tensor.storage import Storage, VersionCounter
+from lucid.tensor.storage import Storage, VersionCounter, ViewGuard
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.writing import replay
 
@@ -82,21 +82,39 @@ class Copied(Outcome):
         return self.value.copy()
 
 
-class FromProgram(Outcome):
-    """One of the program's outputs, as the tensor that owns it.
+class Past(NamedTuple):
+    """What is special about the history of a result.
 
     Attributes:
-        lost: for a result that requires grad, but whose graph was freed or lost in the step: the
-            node that says so.
+        lost: if its graph was freed or lost in the step: the node that says so.
+        guard: against writes, for a view that a custom Function returned.
     """
 
-    __slots__ = ("lost", "slot", "type", "version")
+    lost: Node | None
+    guard: ViewGuard | None
 
-    def __init__(self, slot: int, type: TensorType, version: int, lost: Node | None) -> None:
+    def leave_on(self, result: TensorCore) -> None:
+        """Give a result of this call what it had in the trace."""
+        if self.lost is not None:
+            result._grad_fn, result._output_nr, result._requires_grad = self.lost, 0, True
+        result._guard = self.guard
+
+
+class FromProgram(Outcome):
+    """One of the program's outputs, as the tensor that owns it."""
+
+    __slots__ = ("past", "slot", "type", "version")
+
+    def __init__(self, slot: int, type: TensorType, version: int, past: Past | None) -> None:
         self.slot = slot
         self.type = type
         self.version = version
-        self.lost = lost
+        self.past = past
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it requires grad and yet can't be differentiated."""
+        return self.past is not None and self.past.lost is not None
 
     def of(self, run: Run) -> Tensor:
         result = run.roots[self.slot]
@@ -105,9 +123,9 @@ class FromProgram(Outcome):
         return result
 
     def with_history(self, result: Tensor) -> Tensor:
-        """The result with the graph that was lost, if it has one."""
-        if self.lost is not None:
-            result._grad_fn, result._requires_grad = self.lost, True
+        """The result with what is special about its history."""
+        if self.past is not None:
+            self.past.leave_on(result)
         return result
 
     def root(self, run: Run) -> Tensor:
@@ -129,8 +147,8 @@ class PartOfProgram(FromProgram):
 
     __slots__ = ("chain", "owner")
 
-    def __init__(self, owner: FromProgram, chain: ViewChain, lost: Node | None) -> None:
-        super().__init__(owner.slot, owner.type, owner.version, lost)
+    def __init__(self, owner: FromProgram, chain: ViewChain, past: Past | None) -> None:
+        super().__init__(owner.slot, owner.type, owner.version, past)
         self.owner = owner
         self.chain = chain
 
@@ -140,9 +158,7 @@ class PartOfProgram(FromProgram):
     def make(self, run: Run) -> Tensor:
         root = self.owner.of(run)
         result = replayed(root, self.chain, False) if self.chain else alias(root)
-        if self.lost is not None:
-            result._grad_fn, result._output_nr, result._requires_grad = self.lost, 0, True
-        return cast(Tensor, result)
+        return self.with_history(result)
 
 
 class NewLeaf(Outcome):

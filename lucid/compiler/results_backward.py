@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lucid.autograd.node import CustomNode, Edge, Gradients, Node, edge_of
+from lucid.autograd.node import CustomNode, Edge, Gradients, Node, accumulator_of, edge_of
 from lucid.autograd.outputs import reaches_freed
 from lucid.autograd.saved import FREED, modified
 from lucid.compiler.results import Differentiable, tensor_of
@@ -74,7 +74,7 @@ class History:
             outputs = [results[output.position] for output in layer.outputs]
             upstream: list[Edge | None] = [(nodes[k], index) for k, index in layer.upstream]
             leaves = [tensor_of(leaf, call.tensors, results) for leaf in layer.leaves]
-            edges = (*upstream, *map(edge_of, leaves))
+            edges = (*upstream, *map(_leaf_edge, leaves))
             nodes.append(CompiledBackward(self, number, edges, outputs))
 
     def free(self, numbers: Collection[int]) -> None:
@@ -106,6 +106,11 @@ class History:
             _refuse_changed(node, changed, program.used_inputs)
             found = program.run(call, given, {})
         return found
+
+
+def _leaf_edge(leaf: TensorCore) -> Edge:
+    """Where its gradient goes. The step may have asked for it: the flag is set at the end."""
+    return edge_of(leaf) or (accumulator_of(leaf), 0)
 
 
 class CompiledBackward(CustomNode):

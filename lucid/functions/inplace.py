@@ -78,5 +78,8 @@ def detach_(input: Tensor) -> Tensor:
         raise LucidError(
             f"Can't detach views in-place. Use detach() instead.\n  {input._describe()}"
         )
-    input._grad_fn, input._output_nr, input._requires_grad = None, 0, False
-    return input
+    if context.recorder is not None:
+        context.recorder.value_of(input)
+        context.recorder.note_history(input)
+    input._grad_fn, input._output_nr = None, 0
+    return input.requires_grad_(False)

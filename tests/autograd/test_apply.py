@@ -159,6 +159,24 @@ def test_saving_is_validated_only_when_a_graph_is_made(run):
     assert str(caught.value) == message
 
 
+def test_saving_is_not_validated_in_another_forward_which_runs_without_grad(run):
+    def forward(ctx, x):
+        ctx.save_for_backward(3)
+        return x * 2
+
+    inner = define(forward)
+    outer = define(lambda ctx, x: inner.apply(x) * 3, lambda ctx, grad: grad * 6)
+    x = leaf([1.0])
+
+    def body(x):
+        y = outer.apply(x)
+        y.sum().backward()
+        return y
+
+    assert numbers(run(body, x)) == [6.0]
+    assert numbers(x.grad) == [6.0]
+
+
 def test_other_arguments_arrive_untouched(run):
     fn = define(lambda ctx, x, how: x * len(how["by"]), lambda ctx, grad: (grad, None))
     x = leaf([1.0])
@@ -222,9 +240,17 @@ def test_keyword_only_parameters_are_allowed_and_have_no_slot(run):
 
 
 def test_an_unknown_keyword_is_named(run):
+    for fn in (Square, Scale):
+        with pytest.raises(TypeError) as caught:
+            run(lambda x, fn=fn: fn.apply(x, power=3), leaf([1.0]))
+        message = f"{fn.__name__}.apply: got an unexpected keyword argument 'power'"
+        assert str(caught.value) == message
+
+
+def test_an_argument_given_twice_is_named(run):
     with pytest.raises(TypeError) as caught:
-        run(lambda x: Square.apply(x, power=3), leaf([1.0]))
-    assert str(caught.value) == "Square.apply: got an unexpected keyword argument 'power'"
+        run(lambda x: Square.apply(x, x=x), leaf([1.0]))
+    assert str(caught.value) == "Square.apply: multiple values for argument 'x'"
 
 
 def test_a_missing_argument_is_named(run):
