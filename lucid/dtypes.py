@@ -22,6 +22,11 @@ def get_default_dtype() -> DType:
     return _Default.floating
 
 
+def default_dtype_place() -> tuple[Any, str]:
+    """A mapping that holds the default dtype, and its key."""
+    return vars(_Default), "floating"
+
+
 def set_default_dtype(d: DType) -> None:
     """Set the dtype that Python floats get: `float32` or `float64`."""
     if not as_dtype(d, "set_default_dtype").is_floating_point:

@@ -7,7 +7,7 @@ The state is one block of memory, a cache line or two for each thing that is wri
     128  chunks that are done
     256  1 while a region runs;  264  worker threads;  272  for how many microseconds the caller
          shall run regions alone;  280  for how many it will be after the next stall;  288  the
-         processor on which it last woke a worker
+         processor on which it last woke a worker;  296  1 once the workers have been started
     384  1 when the workers shall leave
     512  for each worker, 128 bytes apart: 1 while it is parked, and its lock
 
@@ -30,6 +30,7 @@ from lucid.codegen.target import Target
 RUN, WORK, WAKE = "lucid_run", "lucid_work", "lucid_wake"
 LINE = 128
 FUNCTION, FRAME, DONE, BUSY, WORKERS, STOP, FIRST_WORKER = 8, 16, 128, 256, 264, 384, 512
+AWAKE = 296
 PARKED, LOCK = 0, 8
 MOST_CHUNKS = 1 << 18
 LEAST_ALONE, MOST_ALONE = 3_000, 200_000  # microseconds

@@ -44,17 +44,25 @@ class Stats:
 
     Attributes:
         traces: how often it was traced; 1 in a healthy training loop.
-        calls: calls that ran natively.
+        calls: calls that ran natively; native code counts them too, in `counted`.
         retrace_reasons: for each trace after the first, the guard that failed: old -> new.
         compile_seconds: tracing and compiling, in all.
         eager_reasons: for each call that had to run op by op, why; it is logged as a warning too.
     """
 
     traces: int = 0
-    calls: int = 0
     retrace_reasons: list[str] = field(default_factory=list)
     compile_seconds: float = 0.0
     eager_reasons: list[str] = field(default_factory=list)
+
+    counted: np.ndarray = field(default_factory=lambda: np.zeros(1, np.int64), repr=False)
+
+    @property
+    def calls(self) -> int:
+        return int(self.counted[0])
+
+    def add_call(self) -> None:
+        self.counted[0] += 1
 
     @property
     def compiles(self) -> int:
@@ -83,16 +91,21 @@ class Compiled:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         latest = self._latest
         if latest is not None and not kwargs:
+            calls = latest.calls
+            if calls is not None and calls.enter is not None:
+                result = calls.enter(*args)
+                if result is not LONG_WAY:
+                    return result
             result = latest.call_plain(args)
             if result is not LONG_WAY:
-                self.stats.calls += 1
+                self.stats.add_call()
                 return result
         if self._mode == "eager" or context.recorder is not None or _eager_is_needed():
             return self.__wrapped__(*_as_tensors(args), **_as_tensors(kwargs))
         if latest is not None and not kwargs and latest.accepts(args):
             result = latest.attempt(Call.of_tensors(args), args, kwargs)
             if result is not LONG_WAY:
-                self.stats.calls += 1
+                self.stats.add_call()
                 return result
         try:
             return self._call(args, kwargs)
@@ -110,7 +123,7 @@ class Compiled:
             result = attempt(call, args, kwargs)
             if result is not LONG_WAY:  # as it is when another thread changed what guards look at
                 self._latest = program
-                self.stats.calls += 1
+                self.stats.add_call()
                 return result
 
     def prepare(self, args: tuple[Any, ...]) -> tuple[Call, Program]:
@@ -160,7 +173,7 @@ class Compiled:
                 return program
             program = self._trace(call, args, kwargs, reason, claim)
             if not kwargs:
-                program.take_plain(call, args)
+                program.take_plain(call, args, self.stats.counted)
             programs = self._programs.setdefault(call.key, [])
             programs.append(program)
             self._forget_oldest(call.key, programs)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
+import numpy as np
+
 from lucid.compiler.outcomes import FromProgram, NewLeaf, Outcome, PartOfProgram, View
 from lucid.runtime.executable import Executable
 from lucid.tensor.claims import lock
@@ -25,6 +27,7 @@ class Gradients:
     Attributes:
         are_promised: whether there are gradients to promise.
         others: leaves whose gradient is no array of its own: a view, None, a result as well.
+        spares: batches whose memory may be written; `latest`: the one on the leaves, in a list.
     """
 
     def __init__(
@@ -43,13 +46,25 @@ class Gradients:
         self._slots = {outcome.slot for _, outcome in self._promised}
         size = sum(outcome.type.nbytes for _, outcome in self._promised)
         self._is_kept = size <= KEPT_BYTES
-        self._spares: list[Batch] = []
-        self._latest: Batch | None = None
+        self._place: int | None = None
+        self.spares: list[Batch] = []
+        self.latest: list[Batch | None] = [None]
+
+    def kept_results(self, count: int) -> list[int]:
+        """The numbers of the program's `count` outputs that are no promised gradients."""
+        return [number for number in range(count) if number not in self._slots]
+
+    def share(self, place: int) -> None:
+        """Let native code leave gradients too; `place` is where a leaf has its own, in bytes."""
+        self._place = place
+        for batch in (*self.spares, *self.latest):
+            if batch is not None and self._is_kept:
+                batch.words = self._words(batch)
 
     def begin(self) -> Batch:
         """Memory for the gradients of a call."""
         try:
-            return self._spares.pop()
+            return self.spares.pop()
         except IndexError:
             pass
         outputs = self._executable.reusable(self._slots)
@@ -58,7 +73,18 @@ class Gradients:
             array = outputs.arrays[outcome.slot]
             assert array is not None
             batch.promises.append((leaf, Promise(batch, array, outcome.on)))
+        if self._is_kept and self._place is not None:
+            batch.words = self._words(batch)
         return batch
+
+    def _words(self, batch: Batch) -> np.ndarray:
+        assert self._place is not None
+        addresses = dict(batch.outputs.addresses)
+        words = [len(self._promised)]
+        for (leaf, promise), (_, outcome) in zip(batch.promises, self._promised, strict=True):
+            slot = outcome.slot
+            words += (slot, addresses[slot], id(leaf) + self._place, id(promise))
+        return np.array(words, np.int64)
 
     def leave(self, batch: Batch) -> None:
         """Promise the gradients to the leaves; the memory of those before is spare now."""
@@ -67,11 +93,11 @@ class Gradients:
                 leaf._gradient = promise
             ended: Batch | None = batch
             if self._is_kept:
-                ended, self._latest = self._latest, batch
+                ended, self.latest[0] = self.latest[0], batch
             if ended is None:
                 return
-            if self._is_kept and not ended.was_seen and not self._spares:
-                self._spares.append(ended)
+            if self._is_kept and not ended.was_seen and not self.spares:
+                self.spares.append(ended)
             else:
                 ended.promises.clear()  # they refer to the batch: memory must not wait for gc
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from lucid.compiler.scalars import LiveSource
@@ -46,6 +47,11 @@ def makes(owner: Any, key: Any, value: Any) -> None:
             recorder.environment.accept(owner, key, value)
 
 
+def item_of(read: Callable[[], Any], index: int) -> Any:
+    """One element of the tuple that `read()` gives."""
+    return read()[index]
+
+
 def live(read: Callable[[], Any], source: str) -> Any:
     """What `read()` gives; in a trace a float stays an input of the step.
 
@@ -57,10 +63,7 @@ def live(read: Callable[[], Any], source: str) -> Any:
     if recorder is None:
         return value
     if type(value) is tuple:
-        return tuple(
-            live(lambda i=i: read()[i], f"{source}[{i}]")  # type: ignore[misc]
-            for i in range(len(value))
-        )
+        return tuple(live(partial(item_of, read, i), f"{source}[{i}]") for i in range(len(value)))
     if type(value) is float:
         return recorder.live_scalar(LiveSource(source, read), value)
     if value is None or isinstance(value, (bool, int, str)):

@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lucid.compiler.gradients import Gradients
+from lucid.compiler.native import NativeCalls, native_calls
 from lucid.compiler.outcomes import FromProgram, Outcome, Run
 from lucid.compiler.sharing import Sharing
 from lucid.compiler.signature import Call
 from lucid.compiler.tree import map_tree
 from lucid.compiler.watches import Guard
-from lucid.ir.types import Shape, TensorType
+from lucid.ir.errors import LucidError
+from lucid.ir.types import DType, Shape, TensorType
+from lucid.runtime.context import Context
 from lucid.runtime.executable import Executable
 from lucid.tensor.claims import Keys, Unlocked, held, lock, wait_for
 from lucid.tensor.core import TensorCore
@@ -22,7 +25,7 @@ from lucid.tensor.storage import Storage, VersionCounter
 from lucid.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
-    from lucid.compiler.cells import ValueGuard
+    from lucid.compiler.cells import FormulaGuard, ValueGuard
 
 LONG_WAY = object()  # what a call gives that can't go the short way
 
@@ -42,6 +45,11 @@ class PlainCalls:
         readers: live numbers, by the number of their input.
         counters: version counters, and how far they move.
         claims: the state that the step writes.
+        formulas: what the step asked live numbers, and is specialized on.
+        in_grad_mode, default_dtype: what was in force while tracing.
+        counted: a counter of the calls that native code runs.
+        native: the native form of all this, once a call has bound the state, and the function to
+            call; None: there is none.
     """
 
     executable: Executable
@@ -56,6 +64,14 @@ class PlainCalls:
     result: Any
     output_count: int
     claims: Keys
+    formulas: list[FormulaGuard]
+    in_grad_mode: bool
+    default_dtype: DType
+    counted: np.ndarray
+    long_way: object = LONG_WAY
+    native: NativeCalls | None = None
+    enter: Callable[..., Any] | None = None
+    _is_prepared: bool = False
 
     def call(self, args: Sequence[Any]) -> Any:
         """The result, or `LONG_WAY`: then nothing has happened yet."""
@@ -75,18 +91,35 @@ class PlainCalls:
         for guard in self.values:
             if guard.failure() is not None:
                 return LONG_WAY
-        native = self.executable.ready()
-        if native is None:
+        for question in self.formulas:
+            if question.failure(()) is not None:
+                return LONG_WAY
+        buffers = self.executable.ready()
+        if buffers is None:
             return LONG_WAY
-        changed = self._changed(native.bound, args)
-        if changed is None or (self.readers and not self._read(native.doubles)):
-            self.executable.put_back(native)
+        changed = self._changed(buffers.bound, args)
+        if changed is None or (self.readers and not self._read(buffers.doubles)):
+            self.executable.put_back(buffers)
             return LONG_WAY
         if changed:
-            self.sharing.check(changed)
+            try:
+                self.sharing.check(changed)
+            except LucidError:
+                self.executable.put_back(buffers)
+                raise
             for place, array in changed:
-                native.replace(place, array)
-        return self._run(native, args)
+                buffers.replace(place, array)
+        self._prepare(buffers)
+        return self._run(buffers, args)
+
+    def _prepare(self, buffers: Context) -> None:
+        """Let native code run the calls from now on, where it can."""
+        if self.native is not None:
+            self.native.rearm()
+        elif not self._is_prepared:
+            self._is_prepared = True
+            self.native = native_calls(self, buffers)
+            self.enter = None if self.native is None else self.native.function
 
     def _read(self, doubles: Any) -> bool:
         """Enter the live numbers; whether all are floats."""
@@ -116,24 +149,25 @@ class PlainCalls:
                     changed.append((place, array))
         return changed
 
-    def _run(self, native: Any, args: Sequence[TensorCore]) -> Any:
+    def _run(self, buffers: Context, args: Sequence[TensorCore]) -> Any:
         gradients = self.gradients
         batch = gradients.begin() if gradients.are_promised else None
         memory = None if batch is None else batch.outputs
         if self.claims and not self.executable.is_short:
             with Unlocked(self.claims):
-                outputs = self.executable.run(native, memory)
+                outputs = self.executable.run(buffers, memory)
         else:
-            outputs = self.executable.run(native, memory)
+            outputs = self.executable.run(buffers, memory)
         if batch is not None:
             gradients.leave(batch)
         for counter, delta in self.counters:
             counter.now += delta
         if type(self.result) is FromProgram and not gradients.others:
             return self.result.with_history(self.result.on(outputs[self.result.slot]))
-        return self._outcomes(outputs, args)
+        return self.outcomes(outputs, args)
 
-    def _outcomes(self, outputs: list[np.ndarray], args: Sequence[TensorCore]) -> Any:
+    def outcomes(self, outputs: list[np.ndarray], args: Sequence[TensorCore]) -> Any:
+        """What the call returns; gradients that can't be promised are set."""
         run = Run(Call.of_tensors(args), self.output_count)
         run.outputs = outputs
         for leaf, outcome in self.gradients.others:

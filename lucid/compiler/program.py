@@ -63,6 +63,7 @@ class Program:
         compile_seconds: tracing and compiling together.
         is_claiming: whether it writes something that threads may share.
         used_inputs: state, and numbers of arguments, that the step computes with.
+        calls: the short way for calls with plain tensors; None: there is none.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class Program:
         self.executable = self._compile(trace)
         self.compile_seconds = trace.seconds + self.executable.compile_seconds
         self._epoch = epoch.count
-        self._calls: PlainCalls | None = None
+        self.calls: PlainCalls | None = None
         self._plain: list[tuple[TensorType, Shape]] | None = None
         self._in_grad_mode = context.grad_enabled
         self._default_dtype = get_default_dtype()
@@ -204,12 +205,15 @@ class Program:
 
     # ------------------------------------------------------------------ guards
 
-    def take_plain(self, call: Call, args: tuple[Any, ...]) -> None:
-        """Note that calls with plain tensors of the same types are calls of this program."""
+    def take_plain(self, call: Call, args: tuple[Any, ...], counted: np.ndarray) -> None:
+        """Note that calls with plain tensors of the same types are calls of this program.
+
+        Native code counts those that it runs in `counted`.
+        """
         if self._differentiable is None:
             self._plain = call.plain_types(args)
             if self._plain is not None and self._is_simple():
-                self._calls = self._plain_calls(self._plain)
+                self.calls = self._plain_calls(self._plain, counted)
 
     def _is_simple(self) -> bool:
         """Whether a call has nothing to do with gradients or effects but to leave gradients."""
@@ -217,7 +221,6 @@ class Program:
             self._pinned,
             self._found,
             self._numbers,
-            self._formulas,
             self._grads_read,
             self._early,
             self._outer_grads,
@@ -227,7 +230,9 @@ class Program:
         )
         return not any(rare) and not any(type(target) is int for target, _ in self._counters)
 
-    def _plain_calls(self, types: list[tuple[TensorType, Shape]]) -> PlainCalls:
+    def _plain_calls(
+        self, types: list[tuple[TensorType, Shape]], counted: np.ndarray
+    ) -> PlainCalls:
         places = {position: number for number, position in self._arguments}
         return PlainCalls(
             executable=self.executable,
@@ -242,13 +247,17 @@ class Program:
             result=self._result,
             output_count=self._output_count,
             claims=self._claims,
+            formulas=self._formulas,
+            in_grad_mode=self._in_grad_mode,
+            default_dtype=self._default_dtype,
+            counted=counted,
         )
 
     def call_plain(self, args: tuple[Any, ...]) -> Any:
         """The result of a call, or `LONG_WAY` for one that isn't plain."""
         here = vars(context)  # of this thread; one look instead of four
         if (
-            self._calls is None
+            self.calls is None
             or epoch.count != self._epoch
             or here["grad_enabled"] is not self._in_grad_mode
             or here["recorder"] is not None
@@ -258,7 +267,7 @@ class Program:
             or eager_is_forced()
         ):
             return LONG_WAY
-        return self._calls.call(args)
+        return self.calls.call(args)
 
     def accepts(self, args: tuple[Any, ...]) -> bool:
         """Whether the arguments are plain tensors that this program was made for: a quick look."""

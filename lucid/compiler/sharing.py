@@ -22,6 +22,7 @@ class Sharing:
 
     Attributes:
         writes_arguments: whether an input is written that is not bound once.
+        written_spans: addresses of what is written of the state, and its input; sorted.
     """
 
     def __init__(
@@ -34,8 +35,8 @@ class Sharing:
         self._are_owners = all(array.base is None for _, array in bound)
         spans = sorted((*_span(array), i) for i, array in bound if array.size)
         self._spans = spans
-        self._written_spans = [entry for entry in spans if entry[2] in self._written]
-        self._starts = [low for low, _, _ in self._written_spans]
+        self.written_spans = [entry for entry in spans if entry[2] in self._written]
+        self._starts = [low for low, _, _ in self.written_spans]
         self.writes_arguments = any(arrays[i] is None for i in self._written)
         self._check_state()
 
@@ -68,8 +69,8 @@ class Sharing:
                     self._refuse(other, number)
             return
         place = bisect_right(self._starts, high - 1) - 1
-        if place >= 0 and self._written_spans[place][1] > low:
-            self._refuse(self._written_spans[place][2], number)
+        if place >= 0 and self.written_spans[place][1] > low:
+            self._refuse(self.written_spans[place][2], number)
 
     def _check_pairs(self, given: Sequence[tuple[int, np.ndarray]]) -> None:
         for i, (number, array) in enumerate(given):

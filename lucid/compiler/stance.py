@@ -8,12 +8,17 @@ from typing import Self
 from lucid.ir.errors import OptionError
 
 STANCES = ("default", "force_eager")
-_current = "force_eager" if os.environ.get("LUCID_EAGER", "0") not in ("", "0") else "default"
+_current = STANCES[os.environ.get("LUCID_EAGER", "0") not in ("", "0")]
 
 
 def eager_is_forced() -> bool:
     """Whether compiled functions run as plain Python now."""
     return _current == "force_eager"
+
+
+def place() -> tuple[dict[str, object], str, str]:
+    """Where the stance stands, and what is there when compiled functions run natively."""
+    return globals(), "_current", STANCES[0]
 
 
 class set_stance:  # noqa: N801 - the name PyTorch gives it
@@ -27,7 +32,7 @@ class set_stance:  # noqa: N801 - the name PyTorch gives it
         if stance not in STANCES:
             raise OptionError(f"unknown stance {stance!r}; there are {', '.join(STANCES)}")
         self._before = _current
-        _current = stance
+        _current = STANCES[STANCES.index(stance)]  # that very object
 
     def __enter__(self) -> Self:
         return self

@@ -252,45 +252,47 @@ class Guard:
 
     Attributes:
         gated: those to look at only when the epoch moved.
+        cells: with what must be in each; `items`: container, key and what must be there;
+            `lengths`: containers with the number of their items; `others`: all else.
     """
 
-    __slots__ = ("_cells", "_items", "_lengths", "_others", "gated", "watches")
+    __slots__ = ("cells", "gated", "items", "lengths", "others", "watches")
 
     def __init__(self, watches: list[AnyWatch]) -> None:
         self.watches = [watch for watch in watches if not watch.in_module]
         self.gated = [watch for watch in watches if watch.in_module]
-        self._cells: list[tuple[Any, Any]] = []
-        self._items: list[tuple[Any, Any, Any]] = []
-        self._lengths: list[tuple[Any, int]] = []
-        self._others: list[AnyWatch] = []
+        self.cells: list[tuple[Any, Any]] = []
+        self.items: list[tuple[Any, Any, Any]] = []
+        self.lengths: list[tuple[Any, int]] = []
+        self.others: list[AnyWatch] = []
         for watch in self.watches:
             if isinstance(watch, LengthWatch):
-                self._lengths.append((watch.owner, watch.expected))
+                self.lengths.append((watch.owner, watch.expected))
             elif not isinstance(watch, Watch) or watch.expected is ABSENT:
-                self._others.append(watch)
+                self.others.append(watch)
             elif watch.key is None:
-                self._cells.append((watch.owner, watch.expected))
+                self.cells.append((watch.owner, watch.expected))
             else:
                 owner = watch.owner
                 if isinstance(owner, ClassAttributes):
                     owner = vars(owner.of)
-                self._items.append((owner, watch.key, watch.expected))
+                self.items.append((owner, watch.key, watch.expected))
 
     def failure(self) -> str | None:
         """The first watch that looks at every call and doesn't hold; None if all do."""
         try:
-            for cell, expected in self._cells:
+            for cell, expected in self.cells:
                 if cell.cell_contents is not expected:
                     return self._first()
-            for owner, key, expected in self._items:
+            for owner, key, expected in self.items:
                 if owner[key] is not expected:
                     return self._first()
         except (ValueError, KeyError, IndexError):
             return self._first()
-        for owner, length in self._lengths:
+        for owner, length in self.lengths:
             if len(owner) != length:
                 return self._first()
-        for watch in self._others:
+        for watch in self.others:
             if not watch.holds():
                 return watch.failure()
         return None

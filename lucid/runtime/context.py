@@ -10,6 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from lucid.codegen.entry_words import IS_READY, IS_TOUCHED
 from lucid.ir.errors import ArgumentError, DTypeError, ShapeError
 from lucid.ir.strides import Strides
 from lucid.ir.types import TensorType
@@ -88,8 +89,10 @@ class Context:
 
     Attributes:
         bound: the arrays whose addresses are in the table; kept alive, so that these stay right.
+        entered: the inputs that the native entry enters without a note in `bound`.
         hosts: the calls of Python; `has_hosts`: whether there are any.
-        is_ready: whether all inputs are bound, and none is a copy.
+        words: whether all inputs are bound, and none is a copy; and whether the native entry has
+            entered arguments since, which `bound` doesn't know of.
     """
 
     def __init__(
@@ -113,13 +116,26 @@ class Context:
         self.table[inputs + outputs + 4] = pool.address
         self.address = ctypes.addressof(self.table)
         self.bound: list[object] = [_NOTHING] * inputs
+        self.entered: Sequence[int] = ()
         self._addresses = [0] * inputs
         self._copies: dict[int, np.ndarray] = {}
-        self.is_ready = False
+        self.words = (ctypes.c_int64 * 2)()
         self._written: list[tuple[int, int, int]] = []
+
+    @property
+    def is_ready(self) -> bool:
+        return bool(self.words[IS_READY])
+
+    def forget_touched(self) -> None:
+        """Look at all arguments again, if native code has entered others."""
+        if self.words[IS_TOUCHED]:
+            self.words[IS_TOUCHED] = 0
+            for number in self.entered:
+                self.bound[number] = _NOTHING
 
     def bind(self, inputs: Sequence[np.ndarray | float]) -> None:
         """Enter the inputs in the table; arrays that are there already cost next to nothing."""
+        self.forget_touched()
         bound = self.bound
         if len(inputs) != len(bound):
             raise ArgumentError(f"the step takes {len(bound)} inputs, {len(inputs)} were given")
@@ -132,14 +148,15 @@ class Context:
                 self.doubles[number] = self._number(expected, given)
                 continue
             bound[number] = _NOTHING
+            self.words[IS_READY] = 0
             array = expected.check(given)
             self._addresses[number] = self.table[number] = address_of(array)
             bound[number] = array
             changed.append(number)
         if changed:
-            self.is_ready = False
+            self.words[IS_READY] = 0
             self._separate(changed)
-        self.is_ready = not self._copies
+        self.words[IS_READY] = not self._copies
 
     def replace(self, number: int, array: np.ndarray) -> None:
         """Enter another array for an input that is only read, known to fit and to share nothing."""

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from lucid.runtime.addresses import address_of
 from lucid.runtime.cache import compiled
 from lucid.runtime.context import Context, Expected, expected_input
 from lucid.runtime.hosts import HostCalls
-from lucid.runtime.recycling import recycling
+from lucid.runtime.recycling import LARGE_BYTES, recycling
 from lucid.runtime.reuse import Reusable
 from lucid.runtime.stages import Stages
 from lucid.runtime.threads import pool
@@ -31,7 +31,7 @@ from lucid.runtime.timed import TimedStep
 from lucid.runtime.watched import WatchedStep
 
 # Releasing and taking back the interpreter's lock takes 30 ns, and others may take it meanwhile.
-SHORT_SECONDS = 20e-6
+SHORT_SECONDS = 50e-6
 
 
 class Executable:
@@ -43,6 +43,9 @@ class Executable:
         function_count: different kernels among them.
         shared_count: calls of kernels whose work threads share.
         is_short: whether a call keeps the interpreter's lock.
+        free: contexts that no call uses.
+        address: of the native function.
+        is_open: a word: whether other native code may call it; only `run` knows of replaced ones.
     """
 
     def __init__(
@@ -65,10 +68,12 @@ class Executable:
         self._checks = [step for step in program.steps if isinstance(step.kernel, CheckKernel)]
         self.is_short = emitted.seconds < SHORT_SECONDS and not program.graph.hosts
         self._kind = ctypes.PYFUNCTYPE if self.is_short else ctypes.CFUNCTYPE
+        self.address = library.addresses[STEP]
         native = self._kind(ctypes.c_int32, ctypes.c_void_p)
-        self._step: Callable[[int], int] = native(library.addresses[STEP])
+        self._step: Callable[[int], int] = native(self.address)
+        self.is_open = (ctypes.c_int64 * 1)(1)
         self._is_shared = emitted.shared > 0
-        self._free: list[Context] = []
+        self.free: list[Context] = []
         self._replacing = threading.RLock()
         self.compile_seconds = compile_seconds
         self.kernel_count = emitted.calls
@@ -100,23 +105,27 @@ class Executable:
     def timed(self) -> Iterator[TimedStep]:
         """In the block this thread's calls note how long each kernel takes."""
         with self._replacing:
-            plain = self._step
-            self._step = step = TimedStep(self._program, self._target, plain, self._kind)
-            try:
+            step = TimedStep(self._program, self._target, self._step, self._kind)
+            with self._replaced_by(step):
                 yield step
-            finally:
-                self._step = plain
 
     @contextmanager
     def watched(self) -> Iterator[WatchedStep]:
         """In the block what this thread's calls get and make is kept."""
         with self._replacing:
-            plain = self._step
-            self._step = step = WatchedStep(self._program, self._expected, plain)
-            try:
+            step = WatchedStep(self._program, self._expected, self._step)
+            with self._replaced_by(step):
                 yield step
-            finally:
-                self._step = plain
+
+    @contextmanager
+    def _replaced_by(self, step: Callable[[int], int]) -> Iterator[None]:
+        plain, self._step = self._step, step
+        self.is_open[0] = 0
+        try:
+            yield
+        finally:
+            self._step = plain
+            self.is_open[0] = 1
 
     def call(
         self, inputs: Sequence[np.ndarray | float], reused: Reusable | None = None
@@ -134,10 +143,14 @@ class Executable:
             IndexOutOfRangeError, and what a call of Python raises: nothing was written then.
         """
         try:
-            context = self._free.pop()
+            context = self.free.pop()
         except IndexError:
             context = self._new_context()
-        context.bind(inputs)
+        try:
+            context.bind(inputs)
+        except BaseException:
+            self.free.append(context)
+            raise
         return self.run(context, reused)
 
     __call__ = call
@@ -145,17 +158,18 @@ class Executable:
     def ready(self) -> Context | None:
         """Take a context that an earlier call has bound all inputs to, for `run`; None: none."""
         try:
-            context = self._free.pop()
+            context = self.free.pop()
         except IndexError:
             return None
         if context.is_ready:
+            context.forget_touched()
             return context
-        self._free.append(context)
+        self.free.append(context)
         return None
 
     def put_back(self, context: Context) -> None:
         """Give back a context that was not used."""
-        self._free.append(context)
+        self.free.append(context)
 
     def run(self, context: Context, reused: Reusable | None) -> list[np.ndarray]:
         """Run the step on what is bound to a context, which is free again afterwards."""
@@ -164,11 +178,11 @@ class Executable:
         try:
             results = self._new_outputs(context, reused)
             if self._step(context.address):
-                raise context.hosts.error or self._index_error(context)
+                self.raise_error(context)
         finally:
             if context.has_hosts:
                 context.hosts.finish()
-            self._free.append(context)
+            self.free.append(context)
         return results
 
     def _new_context(self) -> Context:
@@ -194,6 +208,21 @@ class Executable:
             table[first + number] = address_of(array)
             results[number] = array
         return results
+
+    def raise_error(self, context: Context) -> NoReturn:
+        """Raise what the latest run on a context found."""
+        raise context.hosts.error or self._index_error(context)
+
+    @property
+    def has_hosts(self) -> bool:
+        return bool(self._program.graph.hosts)
+
+    def maker(self, number: int) -> tuple[Callable[..., np.ndarray], tuple[Any, ...]]:
+        """What makes a new array for an output, with its arguments."""
+        shape, dtype, nbytes = self._outputs[number]
+        if nbytes < LARGE_BYTES:
+            return np.empty, (shape, dtype)
+        return recycling.empty, (shape, dtype, nbytes)
 
     def _index_error(self, context: Context) -> IndexOutOfRangeError:
         """Make the error that the record describes, and clear it."""

@@ -29,7 +29,7 @@ class Pool:
     Attributes:
         address: of the state that compiled steps get.
         entry: address of the function that runs a region.
-        awake: whether the workers have been started.
+        awake: whether the workers have been started; a word at `awake_address`.
     """
 
     def __init__(self) -> None:
@@ -37,12 +37,16 @@ class Pool:
         self._memory = ctypes.create_string_buffer(_ROOM)
         start = ctypes.addressof(self._memory)
         self.address = start + -start % code.LINE
+        self.awake_address = self.address + code.AWAKE
         self.entry = 0
-        self.awake = False
         self._library: Library | None = None
         self._wanted: int | None = None
         self._threads: list[threading.Thread] = []
         self._locks: list[int] = []
+
+    @property
+    def awake(self) -> bool:
+        return bool(ctypes.c_int64.from_address(self.awake_address).value)
 
     @property
     def num_threads(self) -> int:
@@ -83,7 +87,7 @@ class Pool:
                 thread.start()
                 self._threads.append(thread)
             self._set(code.WORKERS, count)
-            self.awake = True
+            self._set(code.AWAKE, 1)
 
     def _prepare(self, number: int) -> None:
         """Give a worker a lock, which it holds from the beginning."""
@@ -111,7 +115,7 @@ class Pool:
                 self._threads.clear()
                 self._set(code.WORKERS, 0)
                 self._set(code.STOP, 0)
-                self.awake = False
+                self._set(code.AWAKE, 0)
 
     def forget(self) -> None:
         """Begin anew in a forked child: no other thread lives there, a region may be half run."""
@@ -119,7 +123,6 @@ class Pool:
         self._threads.clear()
         self._locks.clear()
         ctypes.memset(self.address, 0, code.state_bytes(MOST_THREADS - 1))
-        self.awake = False
 
     def _set(self, place: int, value: int) -> None:
         ctypes.c_int64.from_address(self.address + place).value = value

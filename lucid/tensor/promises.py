@@ -27,14 +27,17 @@ class Batch:
         outputs: the memory that they are in.
         promises: with the leaf that each is for.
         was_seen: whether somebody has read one of them.
+        words: the same for native code, if that leaves gradients too: their number, and for each
+            the number of the output, its address, the place of the promise on the leaf, and that.
     """
 
-    __slots__ = ("outputs", "promises", "was_seen")
+    __slots__ = ("outputs", "promises", "was_seen", "words")
 
     def __init__(self, outputs: Reusable) -> None:
         self.outputs = outputs
         self.promises: list[tuple[WithGradient, Promise]] = []
         self.was_seen = False
+        self.words: np.ndarray | None = None
 
 
 class Promise:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import lucid
+from lucid.compiler import native
 
 Compile = Callable[..., Any]
 Scenario = Callable[[Compile], Any]
@@ -50,6 +51,15 @@ def assert_same(found: Any, expected: Any, path: str = "") -> None:
         np.testing.assert_allclose(found, expected, rtol=2e-5, atol=1e-6, err_msg=path)
     else:
         assert found == expected, path
+
+
+@pytest.fixture(params=["native", "portable"])
+def entry(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Calls enter their step natively; or through Python, as where objects look different."""
+    kind: str = request.param
+    if kind == "portable":
+        monkeypatch.setattr(native, "_measured", lambda: None)
+    return kind
 
 
 @pytest.fixture

@@ -15,6 +15,8 @@ import pytest
 import lucid
 from lucid.tensor.promises import Promise
 
+pytestmark = pytest.mark.usefixtures("entry")
+
 Leaves = list[lucid.Tensor]
 
 

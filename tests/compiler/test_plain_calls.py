@@ -12,6 +12,8 @@ import pytest
 import lucid
 from lucid.compiler.plain import LONG_WAY
 
+pytestmark = pytest.mark.usefixtures("entry")
+
 Args = tuple[Any, ...]
 WEIGHT = lucid.ones(1, requires_grad=True)
 

@@ -48,11 +48,11 @@ def test_a_step_has_one_arena_and_keeps_it() -> None:
     executable = compile_graph(training_step())
     inputs = [np.ones(entry.value.shape, np.float32) for entry in training_step().inputs]
     executable.call(inputs)
-    (context,) = executable._free
+    (context,) = executable.free
     arena = context.arena
     for _ in range(3):
         executable.call(inputs)
-    assert executable._free == [context]
+    assert executable.free == [context]
     assert context.arena is arena
 
 

@@ -1,0 +1,150 @@
+"""Makes Python functions of the native entry, on interpreters whose objects it knows."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import sys
+import types
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from lucid.codegen.entry import ENTER, entry_text
+from lucid.codegen.entry_words import IMPORTS, Layout
+from lucid.codegen.jit import Library
+from lucid.codegen.target import host_target
+from lucid.runtime.cache import compiled
+
+_WORD = 8
+_METH_FASTCALL = 0x80
+_PY_TP_NEW = 65  # of the stable ABI
+
+_get_slot = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_int)(
+    ("PyType_GetSlot", ctypes.pythonapi)
+)
+_new_function = ctypes.PYFUNCTYPE(
+    ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p
+)(("PyCFunction_NewEx", ctypes.pythonapi))
+
+
+class UnknownLayoutError(Exception):
+    """Objects don't lie in memory as the native entry expects."""
+
+
+def constructor_of(kind: type) -> int:
+    """Address of the C function that `kind.__new__` is, (class, args, keywords)."""
+    address = _get_slot(kind, _PY_TP_NEW)
+    if not address:
+        raise UnknownLayoutError(f"{kind.__name__} has no constructor")
+    return int(address)
+
+
+def words_in(value: object, size: int) -> list[int]:
+    """The words that an object consists of, or its first bytes."""
+    return list((ctypes.c_uint64 * (size // _WORD)).from_address(id(value)))
+
+
+def slot_offset(value: object, name: str) -> int:
+    """Where a slot of an object lies, found by putting something in it."""
+    mark = object()
+    setattr(value, name, mark)
+    found = words_in(value, type(value).__basicsize__)
+    if found.count(id(mark)) != 1:
+        raise UnknownLayoutError(f"slot {name}")
+    return _WORD * found.index(id(mark))
+
+
+def general_layout() -> dict[str, int]:
+    """The offsets of fields of CPython's and NumPy's objects; checked, not only assumed.
+
+    Raises `UnknownLayoutError`, as for free-threaded builds, whose objects need locks besides.
+    """
+    is_locked = getattr(sys, "_is_gil_enabled", lambda: True)()
+    if sys.implementation.name != "cpython" or not is_locked:
+        raise UnknownLayoutError("another interpreter")
+    if ctypes.sizeof(ctypes.c_void_p) != _WORD or sys.byteorder != "little":
+        raise UnknownLayoutError("another word")
+    header = object.__basicsize__
+    mark = object()
+    kinds = words_in(mark, header)
+    cell = words_in(types.CellType(mark), types.CellType.__basicsize__)
+    if kinds.count(id(object)) != 1 or cell.count(id(mark)) != 1:
+        raise UnknownLayoutError("objects")
+    fields = ("data", "axes", "shape", "strides", "base", "dtype")
+    found = {f"array_{name}": header + _WORD * i for i, name in enumerate(fields)}
+    del found["array_base"]
+    for array in _probes():
+        _check_array(array, found)
+    return {"kind": _WORD * kinds.index(id(object)), "cell": _WORD * cell.index(id(mark))} | found
+
+
+def _probes() -> list[np.ndarray]:
+    base = np.arange(24, dtype=np.float64)
+    cube = np.zeros((2, 3, 5), np.int32)
+    return [base, base[3::2], base.reshape(4, 6).T, cube, cube[1], np.zeros((), np.float32)]
+
+
+def _check_array(array: np.ndarray, offsets: dict[str, int]) -> None:
+    place = id(array)
+
+    def at(name: str, kind: Any = ctypes.c_size_t) -> int:
+        return int(kind.from_address(place + offsets[name]).value)
+
+    right = at("array_data") == array.ctypes.data
+    right = right and at("array_axes", ctypes.c_int32) == array.ndim
+    right = right and at("array_dtype") == id(array.dtype)
+    if right and array.ndim:
+        for name, expected in (("array_shape", array.shape), ("array_strides", array.strides)):
+            found = (ctypes.c_int64 * array.ndim).from_address(at(name))
+            right = right and tuple(found) == expected
+    if not right:
+        raise UnknownLayoutError("arrays")
+
+
+class _MethodDef(ctypes.Structure):
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    )
+
+
+class Entry:
+    """The machine code of the entry for one layout; one in a process."""
+
+    def __init__(self, layout: Layout) -> None:
+        imports = {name: _address(name) for name in IMPORTS}
+        target = host_target()
+        self._library: Library = compiled(entry_text(target, layout), target, [ENTER], imports)
+        address = self._library.addresses[ENTER]
+        self._definition = _MethodDef(b"call", address, _METH_FASTCALL, None)
+        self.layout = layout
+
+    def function(self, plan: np.ndarray) -> Callable[..., Any]:
+        """The step of a plan as a function of the interpreter; it keeps the plan alive."""
+        made: Callable[..., Any] = _new_function(ctypes.addressof(self._definition), plan, None)
+        return made
+
+
+@functools.cache
+def entry_for(layout: Layout) -> Entry:
+    """The entry; made once."""
+    return Entry(layout)
+
+
+def layout_of(others: dict[str, int]) -> Layout:
+    """All offsets: those of this module, and `others`."""
+    known = Layout(**general_layout(), **others)
+    if any(offset % _WORD for offset in asdict(known).values()):
+        raise UnknownLayoutError("a field between two words")
+    return known
+
+
+def _address(name: str) -> int:
+    found = ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value
+    assert found is not None
+    return found

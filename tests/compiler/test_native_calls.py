@@ -1,0 +1,520 @@
+"""The native entry of plain calls: what it takes, what it leaves to Python, and what it keeps."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import subprocess
+import sys
+import threading
+import tracemalloc
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lucid
+from lucid import nn
+from lucid.compiler import native
+from lucid.compiler.plain import LONG_WAY
+from lucid.runtime import entry as runtime_entry
+from lucid.runtime.entry import UnknownLayoutError, general_layout, layout_of
+from lucid.tensor.claims import Claim, held, lock
+from lucid.tensor.context import context
+
+pytestmark = pytest.mark.skipif(native._measured() is None, reason="objects look different here")
+
+
+def enter(step: Any, *args: Any) -> Any:
+    """Call the native entry itself."""
+    return step._latest_program().calls.enter(*args)
+
+
+def is_taken(step: Any, *args: Any) -> bool:
+    return enter(step, *args) is not LONG_WAY
+
+
+def warm(step: Any, *args: Any) -> Any:
+    for _ in range(3):
+        step(*args)
+    return step
+
+
+def tensor(*shape: int, start: float = 0.0) -> lucid.Tensor:
+    return lucid.arange(start, start + float(np.prod(shape))).reshape(*shape).clone()
+
+
+def difference(x: lucid.Tensor, y: lucid.Tensor) -> lucid.Tensor:
+    return 2 * x - y
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.drop, self.second = nn.Linear(3, 4), nn.Dropout(0.25), nn.Linear(4, 2)
+
+    def forward(self, x: lucid.Tensor) -> lucid.Tensor:
+        result: lucid.Tensor = self.second(self.drop(self.first(x)))
+        return result
+
+
+def training(kind: Callable[..., Any] = lucid.optim.Adam) -> Any:
+    model = Net()
+    optimizer = kind(model.parameters(), lr=1e-2)
+
+    @lucid.compile
+    def step(x: lucid.Tensor, y: lucid.Tensor) -> lucid.Tensor:
+        optimizer.zero_grad()
+        loss = ((model(x) - y) ** 2).mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    step.optimizer, step.model = optimizer, model
+    return step
+
+
+@pytest.mark.parametrize("kind", [lucid.optim.SGD, lucid.optim.Adam, lucid.optim.AdamW])
+def test_training_is_native(kind: Callable[..., Any]) -> None:
+    args = tensor(5, 3), tensor(5, 2)
+    step = warm(training(kind), *args)
+    before = step.stats.calls
+    losses = [enter(step, *args).item() for _ in range(4)]
+    assert len(set(losses)) == 4
+    assert step.stats.calls == before + 4
+    step.optimizer.param_groups[0]["lr"] = 1e-3  # live
+    assert is_taken(step, *args)
+    step.optimizer.param_groups[0]["lr"] = 1  # no float
+    assert not is_taken(step, *args)
+
+
+@pytest.mark.parametrize(
+    ("body", "result"),
+    [
+        (lambda x, y: None, None),
+        (lambda x, y: 3, 3),
+        (lambda x, y: x + y, [0.0, 2.0, 4.0]),
+        (lambda x, y: (x + y, x - y), ([0.0, 2.0, 4.0], [0.0, 0.0, 0.0])),
+        (lambda x, y: {"a": x * y, "b": (x + y)[1:], "c": x}, None),
+    ],
+)
+def test_every_kind_of_result_is_native(body: Callable[..., Any], result: Any) -> None:
+    x, y = tensor(3), tensor(3)
+    step = warm(lucid.compile(body), x, y)
+    found, eager = enter(step, x, y), body(x, y)
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, lucid.Tensor):
+            return value.tolist()
+        if isinstance(value, tuple):
+            return tuple(map(plain, value))
+        return {k: plain(v) for k, v in value.items()} if isinstance(value, dict) else value
+
+    assert plain(found) == plain(eager)
+    assert result is None or plain(found) == result
+
+
+def test_a_native_result_is_a_tensor_like_any_other() -> None:
+    x, y = tensor(2, 3), tensor(2, 3)
+    step = warm(lucid.compile(difference), x, y)
+    found, other = enter(step, x, y), difference(x, y)
+    assert type(found) is lucid.Tensor
+    names = [n for kind in lucid.Tensor.__mro__ for n in getattr(kind, "__slots__", ())]
+    for name in set(names) - {"__dict__", "__weakref__"}:
+        if name not in ("_storage", "_array", "_counter", "_line", "_strides", "_type"):
+            assert getattr(found, name) == getattr(other, name), name
+    assert found.type == other.type
+    assert found._strides in (None, other._strides)
+    assert found.stride() == other.stride()
+    found.note = "mine"
+    assert weakref.ref(found)() is found
+    assert found._storage.array is found._array
+    second = enter(step, x, y)
+    assert found._counter is not second._counter
+    assert found._storage is not second._storage
+    found.requires_grad_()
+    (found * found).sum().backward()
+    assert found.grad.tolist() == (2 * found.detach()).tolist()
+    found.detach().add_(1)
+    assert (found._version, second._version) == (1, 0)
+
+
+BAD_ARGUMENTS: dict[str, Callable[[], tuple[Any, ...]]] = {
+    "the same twice": lambda: (tensor(2, 3),) * 2,
+    "two views of one": lambda: tuple(tensor(2, 2, 3)),
+    "a leaf": lambda: (tensor(2, 3).requires_grad_(), tensor(2, 3)),
+    "another dtype": lambda: (tensor(2, 3).double(), tensor(2, 3)),
+    "another shape": lambda: (tensor(3, 2), tensor(2, 3)),
+    "fewer axes": lambda: (tensor(3), tensor(2, 3)),
+    "other strides": lambda: (tensor(3, 2).T, tensor(2, 3)),
+    "an array": lambda: (np.ones((2, 3), np.float32), tensor(2, 3)),
+    "a number": lambda: (2.0, tensor(2, 3)),
+    "a Parameter": lambda: (nn.Parameter(tensor(2, 3)), tensor(2, 3)),
+    "too few": lambda: (tensor(2, 3),),
+    "too many": lambda: (tensor(2, 3),) * 3,
+    "None": lambda: (None, None),
+}
+
+
+@pytest.mark.parametrize("name", BAD_ARGUMENTS)
+def test_other_arguments_go_the_long_way(name: str) -> None:
+    args, others = (tensor(2, 3), tensor(2, 3)), BAD_ARGUMENTS[name]()
+    step = warm(lucid.compile(difference), *args)
+    assert not is_taken(step, *others)
+    assert is_taken(step, *args)
+
+
+def test_views_as_arguments_are_native_unless_they_have_a_history() -> None:
+    data, weight = tensor(6, 3), lucid.ones(1, requires_grad=True)
+    step = warm(lucid.compile(lambda x: x * 2), data[:2])
+    assert enter(step, data[2:4]).tolist() == (data[2:4] * 2).tolist()
+    part = data[4:]
+    data.mul_(weight)
+    assert not is_taken(step, part)
+    assert is_taken(step, tensor(2, 3))
+
+
+def test_state_as_an_argument_goes_the_long_way() -> None:
+    states = [tensor(3) for _ in range(40)]
+
+    @lucid.compile
+    def step(x: lucid.Tensor) -> lucid.Tensor:
+        return sum((state for state in states), x)
+
+    warm(step, tensor(3))
+    assert is_taken(step, tensor(3))
+    assert not any(is_taken(step, state) for state in states)
+    assert not any(is_taken(step, state.view(3)) for state in states)
+
+
+def test_memory_of_written_state_behind_our_back_goes_the_long_way() -> None:
+    memory = np.zeros(400, np.float32)
+    states = [lucid.from_numpy(memory[20 * i : 20 * i + 10]) for i in range(20)]
+
+    @lucid.compile
+    def step(x: lucid.Tensor) -> None:
+        for state in states:
+            state.add_(x)
+
+    warm(step, lucid.ones(10))
+    for i in range(20):
+        for start in range(20 * i - 9, 20 * i + 10):
+            if start >= 0:
+                assert not is_taken(step, lucid.from_numpy(memory[start : start + 10])), start
+        assert is_taken(step, lucid.from_numpy(memory[20 * i + 10 : 20 * i + 20]))
+
+
+def test_modes_of_the_thread_go_the_long_way() -> None:
+    x = tensor(3)
+    weight = lucid.ones(3)
+    step = warm(lucid.compile(lambda x: x * weight), x)
+    assert is_taken(step, x)
+    with lucid.no_grad():
+        assert not is_taken(step, x)
+    with lucid.compiler.set_stance("force_eager"):
+        assert not is_taken(step, x)
+    with lucid.autograd.detect_anomaly():
+        assert not is_taken(step, x)
+    lucid.set_default_dtype(lucid.float64)
+    assert not is_taken(step, x)
+    lucid.set_default_dtype(lucid.float32)
+    assert is_taken(step, x)
+    seen: list[bool] = []
+
+    def inside(y: lucid.Tensor) -> lucid.Tensor:
+        seen.append(is_taken(step, x))
+        return y
+
+    lucid.func.vmap(inside)(tensor(2, 3))
+    context.recorder = object()  # type: ignore[assignment]
+    try:
+        inside(x)
+    finally:
+        context.recorder = None
+    assert seen == [False, False]
+    thread = threading.Thread(target=lambda: seen.append(is_taken(step, x)))
+    thread.start()
+    thread.join()
+    assert seen[-1]
+    assert is_taken(step, x)
+
+
+def test_what_the_step_has_read_is_looked_at() -> None:
+    settings: dict[str, Any] = {"scale": 2, "shift": [1]}
+    offset = 1
+
+    def body(x: lucid.Tensor) -> lucid.Tensor:
+        return x * settings["scale"] + settings["shift"][0] + offset
+
+    x = tensor(3)
+    step = warm(lucid.compile(body), x)
+    assert is_taken(step, x)
+    for change in (
+        lambda: settings.update(scale=3),
+        lambda: settings["shift"].__setitem__(0, 5),
+        lambda: settings["shift"].append(1),
+        lambda: settings.update(more=1),
+    ):
+        change()
+        assert step(x).tolist() == body(x).tolist()
+        warm(step, x)
+        assert is_taken(step, x)
+    offset = 7
+    assert not is_taken(step, x)
+    assert step(x).tolist() == body(x).tolist()
+
+
+def test_a_moved_epoch_is_looked_at_once() -> None:
+    args = tensor(5, 3), tensor(5, 2)
+    step = warm(training(), *args)
+    assert is_taken(step, *args)
+    lucid.ones(3).requires_grad_()  # somebody else's flag
+    assert not is_taken(step, *args)
+    step(*args)
+    step(*args)
+    assert is_taken(step, *args)
+    assert step.stats.traces == 1
+    step.model.eval()
+    assert not is_taken(step, *args)
+
+
+def test_an_error_leaves_all_as_it_was() -> None:
+    weight = lucid.arange(4.0).requires_grad_()
+
+    @lucid.compile
+    def step(index: lucid.Tensor) -> lucid.Tensor:
+        weight.grad = None
+        loss = (weight[index] * weight[index]).sum()
+        loss.backward()
+        return loss
+
+    right, wrong = lucid.tensor([1, 3]), lucid.tensor([1, 4])
+    warm(step, right)
+    for _ in range(5):
+        enter(step, right)
+        kept = weight._gradient
+        for _ in range(3):
+            with pytest.raises(lucid.IndexOutOfRangeError, match="index 4 is out of range"):
+                enter(step, wrong)
+        assert weight._gradient is kept
+    assert is_taken(step, right)
+    assert weight.grad is not None
+    assert weight.grad.tolist() == [0, 2, 0, 6]
+
+
+def references(values: list[Any]) -> list[int]:
+    return [sys.getrefcount(value) for value in values]
+
+
+def test_no_reference_is_lost_or_kept() -> None:
+    args = tensor(5, 3), tensor(5, 2)
+    step = warm(training(), *args)
+    bodies = (lambda x, y: None, difference, lambda x, y: (x + y, y))
+    others = [warm(lucid.compile(body), tensor(2, 3), tensor(2, 3)) for body in bodies]
+    pair = tensor(2, 3), tensor(2, 3)
+    index = warm(lucid.compile(lambda x, i: x[i]), tensor(3), lucid.tensor([1]))
+    far = tensor(3), lucid.tensor([3])
+    watched = [*args, *pair, *far, None, False, True, (), 0, LONG_WAY, lucid.Tensor, np.ndarray]
+    watched += [np.dtype(np.float32), lucid.tensor, step, step._latest, *step.model.parameters()]
+    watched += [
+        args[0]._array,
+        pair[0]._array,
+        pair[0]._storage,
+        *step._latest.calls.gradients.latest,
+    ]
+
+    def work(count: int) -> None:
+        for _ in range(count):
+            enter(step, *args)
+            enter(step, *args)
+            for other in others:
+                enter(other, *pair)
+                enter(other, *args)  # the long way
+            with contextlib.suppress(lucid.IndexOutOfRangeError):
+                enter(index, *far)
+
+    work(5)
+    while gc.collect():  # of earlier tests too
+        pass
+    before, objects = references(watched), len(gc.get_objects())
+    work(500)
+    gc.collect()
+    after = references(watched)
+    moved = [(v, b, a) for v, b, a in zip(watched, before, after, strict=True) if abs(a - b) > 300]
+    assert not moved, [(type(v), b, a) for v, b, a in moved]
+    assert abs(len(gc.get_objects()) - objects) < 50
+
+
+def test_nothing_is_allocated_in_the_steady_state() -> None:
+    args = tensor(5, 3), tensor(5, 2)
+    step = warm(training(), *args)
+    for _ in range(5):
+        enter(step, *args)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        enter(step, *args)
+        before, _ = tracemalloc.get_traced_memory()
+        tracemalloc.reset_peak()
+        for _ in range(50):
+            enter(step, *args)
+        after, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert after - before < 2000
+    assert peak - before < 4000
+
+
+def test_a_call_inside_of_a_call_goes_the_long_way() -> None:
+    """The step reads a number with Python code, which calls the step."""
+    found: list[bool] = []
+
+    class Rate:
+        value = 0.5
+
+    x = tensor(3)
+
+    @lucid.compile
+    def step(x: lucid.Tensor) -> lucid.Tensor:
+        return x * lucid.compiler.hooks.live(read, "rate")
+
+    def read() -> float:
+        calls = step._latest and step._latest.calls
+        if calls is not None and calls.enter is not None and not found:
+            found.append(True)
+            found[0] = is_taken(step, x)
+        return Rate.value
+
+    warm(step, x)
+    Rate.value = 0.25
+    assert step(x).tolist() == [0, 0.25, 0.5]
+    assert found == [False]
+
+
+def test_threads_share_a_step_natively() -> None:
+    weight = lucid.zeros(200, 100, requires_grad=True)
+
+    @lucid.compile
+    def step(x: lucid.Tensor) -> lucid.Tensor:
+        weight.grad = None
+        loss = ((weight + x) * x).sum()
+        loss.backward()
+        return loss
+
+    warm(step, lucid.ones(200, 100))
+    wrong: list[Any] = []
+
+    def call(value: float) -> None:
+        x = lucid.full((200, 100), value)
+        for _ in range(100):
+            if step(x).item() != 20000 * value * value:
+                wrong.append(value)
+            grad = weight.grad
+            if grad is None or len(np.unique(grad.numpy())) != 1:
+                wrong.append("gradient")
+
+    threads = [threading.Thread(target=call, args=(float(i),)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_a_long_step_that_writes_lets_others_run_and_fails_like_a_short_one() -> None:
+    state = lucid.zeros(1 << 20)
+
+    @lucid.compile
+    def step(index: lucid.Tensor) -> lucid.Tensor:
+        state.add_(1)
+        return state[index].sum()
+
+    right, wrong = lucid.tensor([1, 3]), lucid.tensor([1, 1 << 20])
+    warm(step, right)
+    assert not step._latest.executable.is_short
+    for count in range(4, 8):
+        assert enter(step, right).item() == 2 * count
+        with pytest.raises(lucid.IndexOutOfRangeError, match="index 1048576 is out of range"):
+            enter(step, wrong)
+        assert not held
+    assert lock.acquire(blocking=False)  # of this thread: not locked any more by any
+    lock.release()
+    thread_saw: list[bool] = []
+
+    def look() -> None:
+        thread_saw.append(lock.acquire(blocking=False))
+        lock.release()
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join()
+    assert thread_saw == [True]
+
+
+def test_a_claim_of_another_thread_goes_the_long_way() -> None:
+    args = tensor(5, 3), tensor(5, 2)
+    step = warm(training(), *args)
+    with Claim(frozenset((1,))):
+        assert not is_taken(step, *args)
+    assert is_taken(step, *args)
+    done = threading.Event()
+    inside = threading.Event()
+
+    def hold() -> None:
+        with lock:
+            inside.set()
+            done.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    inside.wait()
+    assert not is_taken(step, *args)
+    done.set()
+    thread.join()
+    assert is_taken(step, *args)
+
+
+def test_a_step_that_is_dropped_is_freed() -> None:
+    args = tensor(5, 3), tensor(5, 2)
+    step = warm(training(), *args)
+    kept = weakref.ref(step._latest.calls.native._kept[0].executable)
+    del step
+    gc.collect()
+    assert kept() is None
+
+
+def test_fields_of_objects_are_found_by_looking() -> None:
+    measured = native._measured()
+    assert measured is not None
+    assert layout_of(measured[1].fields) == measured[0].layout
+    assert general_layout()["kind"] == object.__basicsize__ - 8
+
+
+def test_unknown_objects_leave_calls_to_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> dict[str, int]:
+        raise UnknownLayoutError("objects")
+
+    monkeypatch.setattr(runtime_entry, "general_layout", refuse)
+    native._measured.cache_clear()
+    try:
+        step = warm(lucid.compile(difference), tensor(2), tensor(2))
+        assert step._latest_program().calls.enter is None
+        assert step(tensor(2), tensor(2)).tolist() == [0, 1]
+    finally:
+        monkeypatch.undo()
+        native._measured.cache_clear()
+
+
+def test_the_environment_leaves_calls_to_python() -> None:
+    code = """
+import lucid
+step = lucid.compile(lambda x: x + 1)
+print([step(lucid.ones(1)).item() for _ in range(4)], step._latest.calls.enter)
+"""
+    given = {"LUCID_NATIVE_CALLS": "0", "PYTHONPATH": ":".join(sys.path)}
+    run = subprocess.run(
+        [sys.executable, "-c", code], env=given, capture_output=True, text=True, check=True
+    )
+    assert run.stdout.strip() == "[2.0, 2.0, 2.0, 2.0] None"
