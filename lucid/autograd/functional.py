@@ -1,4 +1,4 @@
-"""Jacobians, Hessians and products with them, by reverse mode."""
+"""Jacobians, Hessians and products with them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lucid.autograd.entry_points import grad
 from lucid.autograd.modes import enable_grad
-from lucid.ir.errors import ArgumentError, LucidError, ShapeError
+from lucid.ir.errors import ArgumentError, LucidError, OptionError, ShapeError
 
 if TYPE_CHECKING:
     from lucid.tensor.tensor import Tensor
@@ -23,22 +23,25 @@ def jacobian(
     vectorize: bool = False,
     strategy: str = "reverse-mode",
 ) -> Any:
-    """The Jacobian of `func`, one row of backward at a time.
+    """The Jacobian of `func`: one row of backward at a time, or one column of forward mode.
 
     Shapes: output.shape + input.shape; for a tuple of inputs or outputs, nested tuples, outputs
-    outside. `strict` raises where an output doesn't depend on an input, instead of giving zeros.
+    outside. `strict` raises where an output doesn't depend on an input, instead of giving zeros;
+    not with `vectorize`, which has the same results else, nor in forward mode.
 
     >>> import lucid
     >>> lucid.autograd.functional.jacobian(lucid.square, lucid.tensor([1.0, 2.0]))
     tensor([[2., 0.],
             [0., 4.]])
     """
-    if strategy not in ("reverse-mode", "forward-mode"):
+    is_forward = _is_forward(strategy, "strategy")
+    if strict and (vectorize or is_forward):
         raise LucidError(
-            'Expected strategy to be either "forward-mode" or "reverse-mode". Hint: If your '
-            'function has more outputs than inputs, "forward-mode" tends to be more performant. '
-            'Otherwise, prefer to use "reverse-mode".'
+            "lucid.autograd.functional.jacobian: `strict=True` and `vectorized=True` are not "
+            "supported together. Please either set `strict=False` or `vectorize=False`."
         )
+    if is_forward:
+        return _jacobian_forward(func, inputs, create_graph)
     with enable_grad():
         xs = _own(_tuple(inputs, "inputs", "jacobian"), create_graph)
         result = func(*xs)
@@ -47,6 +50,35 @@ def jacobian(
         rows = tuple(_rows(y, i, xs, create_graph, strict) for i, y in enumerate(ys))
     blocks = tuple(_unwrapped(row, inputs) for row in rows)
     return _unwrapped(blocks, result)
+
+
+def _is_forward(strategy: str, name: str) -> bool:
+    if strategy not in ("reverse-mode", "forward-mode"):
+        raise OptionError(
+            f'Expected {name} to be either "forward-mode" or "reverse-mode". Hint: If your '
+            'function has more outputs than inputs, "forward-mode" tends to be more performant. '
+            'Otherwise, prefer to use "reverse-mode".'
+        )
+    return strategy == "forward-mode"
+
+
+def _jacobian_forward(func: Callable[..., Any], inputs: Any, create_graph: bool) -> Any:
+    from lucid.func import jacfwd
+
+    shape: list[Any] = []
+
+    def outputs(*xs: Any) -> Tensors:
+        shape[:] = [func(*xs)]
+        return _tuple(shape[0], "outputs of the user-provided function", "jacobian")
+
+    with enable_grad():
+        xs = _tuple(inputs, "inputs", "jacobian")
+        xs = xs if create_graph else tuple(x.detach() for x in xs)
+        blocks = jacfwd(outputs, argnums=tuple(range(len(xs))))(*xs)
+    rows = tuple(
+        _unwrapped(tuple(_kept(part, create_graph) for part in row), inputs) for row in blocks
+    )
+    return _unwrapped(rows, shape[0])
 
 
 def _rows(y: Tensor, i: int, xs: Tensors, create_graph: bool, strict: bool) -> Any:
@@ -81,7 +113,8 @@ def hessian(
 ) -> Any:
     """The Hessian of a `func` with one number as its result: the Jacobian of its gradient.
 
-    Shapes: input.shape + input.shape; nested tuples for a tuple of inputs.
+    Shapes: input.shape + input.shape; nested tuples for a tuple of inputs. The options are those
+    of `jacobian`, `outer_jacobian_strategy` its strategy.
 
     >>> import lucid
     >>> cube_sum = lambda x: (x * x * x).sum()
@@ -89,18 +122,44 @@ def hessian(
     tensor([[ 6.,  0.],
             [ 0., 12.]])
     """
+    from lucid.func import grad as gradient_function
+
     is_tuple = isinstance(inputs, tuple)
+    is_forward = _is_forward(outer_jacobian_strategy, "outer_jacobian_strategy")
 
     def gradient(*xs: Any) -> Any:
-        y = _scalar(func(*xs), "hessian")
-        found: Sequence[Any] = (None,) * len(xs)
-        if y.requires_grad:
-            found = grad(y, xs, create_graph=True, allow_unused=True)
-        parts = _of_inputs(found, xs, 0, strict)
+        if is_forward:
+            number = lambda *own: _scalar(func(*own), "hessian")  # noqa: E731
+            parts = gradient_function(number, tuple(range(len(xs))))(*xs)
+        else:
+            parts = _gradient(func, xs, "hessian", strict)[1]
         return parts if is_tuple else parts[0]
 
     return jacobian(gradient, _tuple(inputs, "inputs", "hessian") if is_tuple else inputs,
-                    create_graph, strict)  # fmt: skip
+                    create_graph, strict, vectorize, outer_jacobian_strategy)  # fmt: skip
+
+
+def _gradient(
+    func: Callable[..., Any], xs: Tensors, name: str, strict: bool
+) -> tuple[Tensor, Tensors]:
+    """The one number that `func` returns, and its gradients, to be differentiated again."""
+    result = func(*xs)
+    y = _scalar(result, name)
+    _require_differentiable((y,), strict)
+    found: Sequence[Any] = (None,) * len(xs)
+    if y.requires_grad:
+        found = grad(y, xs, create_graph=True, allow_unused=True)
+    parts = _of_inputs(found, xs, 0, strict)
+    for i, part in enumerate(parts):
+        if strict and not part.requires_grad:
+            raise LucidError(
+                "While computing the hessian, found that the jacobian of the user-provided "
+                f"function with respect to input {i} is independent of the input. This is not "
+                "allowed in strict mode. You should ensure that your function is twice "
+                "differentiable and that the jacobian depends on the inputs (this would be "
+                "violated by a linear function for example)."
+            )
+    return y, parts
 
 
 def vjp(
@@ -179,6 +238,92 @@ def _transposed(
         for i, part in zip(used, parts, strict=True):
             found[i] = part
     return found
+
+
+def vhp(
+    func: Callable[..., Any],
+    inputs: Any,
+    v: Any = None,
+    create_graph: bool = False,
+    strict: bool = False,
+) -> tuple[Any, Any]:
+    """The one number that `func` returns, and the product of `v` with its Hessian.
+
+    Shapes: `v` as the inputs; it may be left out for a single number.
+
+    >>> import lucid
+    >>> x = lucid.tensor([1.0, 2.0])
+    >>> lucid.autograd.functional.vhp(lambda x: (x * x * x).sum(), x, lucid.ones(2))
+    (tensor(9.), tensor([ 6., 12.]))
+    """
+    with enable_grad():
+        xs, vectors = _point_and_vector(inputs, v, "vhp", create_graph)
+        y, gradients = _gradient(func, xs, "vhp", strict)
+        used = [(g, t) for g, t in zip(gradients, vectors, strict=True) if g.requires_grad]
+        found: Sequence[Any] = (None,) * len(xs)
+        if used:
+            found = grad([g for g, _ in used], xs, [t for _, t in used],
+                         create_graph=create_graph, allow_unused=True)  # fmt: skip
+    parts = tuple(
+        _of_hessian(part, x, f"jacobian of the user-provided function is independent of input {i}. "
+                    "This is not allowed in strict mode.", strict)
+        for i, (part, x) in enumerate(zip(found, xs, strict=True))
+    )  # fmt: skip
+    return _kept(y, create_graph), _unwrapped(_kept_all(parts, create_graph), inputs)
+
+
+def hvp(
+    func: Callable[..., Any],
+    inputs: Any,
+    v: Any = None,
+    create_graph: bool = False,
+    strict: bool = False,
+) -> tuple[Any, Any]:
+    """The one number that `func` returns, and the product of its Hessian with `v`.
+
+    As `vhp` where second derivatives commute, which is cheaper. Shapes: `v` as the inputs.
+
+    >>> import lucid
+    >>> x = lucid.tensor([1.0, 2.0])
+    >>> lucid.autograd.functional.hvp(lambda x: (x * x * x).sum(), x, lucid.ones(2))
+    (tensor(9.), tensor([ 6., 12.]))
+    """
+    from lucid.functions.creation import zeros_like
+
+    with enable_grad():
+        xs, vectors = _point_and_vector(inputs, v, "hvp", create_graph)
+        y, gradients = _gradient(func, xs, "hvp", strict)
+        cotangents: Any = [zeros_like(g).requires_grad_() for g in gradients]
+        used = [i for i, g in enumerate(gradients) if g.requires_grad]
+        found: Sequence[Any] = (None,) * len(xs)
+        if used:
+            found = _transposed(gradients, xs, cotangents, vectors, used, create_graph)
+    parts = tuple(
+        _of_hessian(part, x, f"hessian of the user-provided function is independent of entry {i} "
+                    "in the grad_jacobian. This is not allowed in strict mode as it prevents from "
+                    "using the double backward trick to replace forward mode AD.", strict)
+        for i, (part, x) in enumerate(zip(found, xs, strict=True))
+    )  # fmt: skip
+    return _kept(y, create_graph), _unwrapped(_kept_all(parts, create_graph), inputs)
+
+
+def _point_and_vector(
+    inputs: Any, v: Any, name: str, create_graph: bool
+) -> tuple[Tensors, Tensors]:
+    xs = _own(_tuple(inputs, "inputs", name), create_graph)
+    return xs, _vector(v, xs, "v", "input to the function is")
+
+
+def _of_hessian(part: Any, x: Tensor, text: str, strict: bool) -> Any:
+    if part is not None:
+        return part
+    if strict:
+        raise LucidError(f"The {text}")
+    return _zeros(x.type.shape, x)
+
+
+def _kept_all(values: Tensors, create_graph: bool) -> Tensors:
+    return tuple(_kept(value, create_graph) for value in values)
 
 
 # ---------------------------------------------------------------------- arguments and results
@@ -277,6 +422,8 @@ def _vector(v: Any, like: Tensors, name: str, owner: str) -> Tensors:
         return (ones_like(like[0]),)
     values = v if isinstance(v, tuple) else (v,)
     if len(values) != len(like):
+        if len(like) == 1:
+            raise LucidError("The given v should contain a single Tensor.")
         raise LucidError(
             f"{name} is a tuple of invalid length: should be {len(like)} but got {len(values)}."
         )

@@ -160,7 +160,9 @@ class Reader:
         )
 
     def _is_view(self, value: Any) -> bool:
-        return not isinstance(value, TensorCore) or value._storage in self._memory
+        if isinstance(value, TensorCore):
+            return value._storage in self._memory
+        return not getattr(value, "is_sparse", False)  # one that is made anew stays on the ctx
 
     def number_of(self, value: Any) -> int | None:
         return self._known.get(id(value))

@@ -114,10 +114,15 @@ class SparseTensor:
     # ------------------------------------------------------------------ the same, differently
 
     def coalesce(self) -> SparseTensor:
-        """Sort the places and add up equal ones. In a trace their number isn't known: it raises."""
+        """Sort the places and add up equal ones.
+
+        How many differ isn't known in a trace: a custom Function that asks becomes a host call,
+        and anything else raises `TraceError`.
+        """
         if self.is_sorted:
             return self
         if context.recorder is not None:
+            context.recorder.hosts.leave()
             raise TraceError(
                 "coalesce: how many places differ is known only when the step runs\n"
                 "hint: coalesce before, or pass is_coalesced=True to sparse_coo_tensor"
@@ -265,6 +270,7 @@ def sparse_coo_tensor(
 
 def _inferred_size(places: Tensor) -> tuple[int, ...]:
     if context.recorder is not None:
+        context.recorder.hosts.leave()
         raise TraceError(
             "sparse_coo_tensor: the size depends on the indices' values\nhint: pass size"
         )

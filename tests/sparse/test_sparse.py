@@ -24,6 +24,12 @@ def run(request: pytest.FixtureRequest) -> Run:
     return lambda body, *args: (lucid.compile(body) if request.param == "compiled" else body)(*args)
 
 
+@pytest.fixture(params=["eager", "compiled"])
+def prepared(request: pytest.FixtureRequest) -> Run:
+    """The body as it is, or compiled: to be called several times."""
+    return lambda body: lucid.compile(body) if request.param == "compiled" else body
+
+
 def places() -> lucid.Tensor:
     return lucid.tensor(np.stack([ROWS, COLUMNS]))
 
@@ -126,6 +132,64 @@ def test_equal_places_add_up_when_coalesced() -> None:
     assert c.indices().tolist() == [[0, 1, 2, 2], [1, 2, 0, 2]]
     assert c.values().tolist() == [1.0, 2.5, 3.0, 4.0]
     assert c.t().shape == (4, 3)
+
+
+class Coalesced(Function):
+    """How many places differ is known only at each call."""
+
+    @staticmethod
+    def forward(ctx, indices, values, b):
+        a = lucid.sparse_coo_tensor(indices, values, (3, b.shape[0])).coalesce()
+        ctx.save_for_backward(a, b)
+        return a @ b
+
+    @staticmethod
+    def backward(ctx, g):
+        a, _ = ctx.saved_tensors
+        return None, None, a.t() @ g
+
+
+def test_a_function_may_coalesce(prepared: Run) -> None:
+    def body(indices: Any, values: Any, b: Any) -> Any:
+        y = Coalesced.apply(indices, values, b)
+        y.sum().backward()
+        return y
+
+    step = prepared(body)
+    values = numbers().detach()
+    for indices in (places(), places().flip(1), places() * 0):
+        b = lucid.ones(4, 2, dtype=lucid.float64, requires_grad=True)
+        dense = np.zeros(SHAPE)
+        np.add.at(dense, tuple(indices.numpy()), values.numpy())
+        found = step(indices, values, b).detach().numpy()
+        np.testing.assert_allclose(found, dense.sum(1)[:, None].repeat(2, 1))
+        np.testing.assert_allclose(b.grad.numpy(), dense.sum(0)[:, None].repeat(2, 1))
+
+
+def test_elsewhere_in_a_step_it_is_refused() -> None:
+    with pytest.raises(lucid.TraceError) as caught:
+        lucid.compile(lambda v: lucid.sparse_coo_tensor(places(), v, SHAPE).coalesce())(numbers())
+    assert str(caught.value) == (
+        "coalesce: how many places differ is known only when the step runs\n"
+        "hint: coalesce before, or pass is_coalesced=True to sparse_coo_tensor"
+    )
+
+
+def test_a_sparse_product_is_mapped_and_pushed_forward(run: Run) -> None:
+    def body(values: Any, b: Any, v: Any) -> Any:
+        spmm = lambda values, b: SpecialSpmm.apply(places(), values, SHAPE, b)  # noqa: E731
+        each = lucid.vmap(spmm)(lucid.stack([values, 2 * values]), lucid.stack([b, b]))
+        tangent = lucid.func.jvp(lambda b: spmm(values, b), (b,), (v,))[1]
+        of_values = lucid.func.grad(lambda values: spmm(values, b).sum())(values)
+        return each, tangent, of_values
+
+    values, rng = numbers().detach(), np.random.default_rng(0)
+    b, v = (lucid.tensor(rng.standard_normal((4, 2))) for _ in range(2))
+    dense = dense_of(values.numpy())
+    each, tangent, of_values = run(body, values, b, v)
+    np.testing.assert_allclose(each.numpy(), np.stack([dense @ b.numpy(), 2 * dense @ b.numpy()]))
+    np.testing.assert_allclose(tangent.numpy(), dense @ v.numpy())
+    np.testing.assert_allclose(of_values.numpy(), b.numpy().sum(1)[COLUMNS])
 
 
 def test_sparse_arguments_and_results_pass_through_a_compiled_function() -> None:
