@@ -25,6 +25,33 @@ from lucid.dtypes import (
     promote_types,
     set_default_dtype,
 )
+from lucid.functions.arranging import (
+    adjoint,
+    atleast_1d,
+    atleast_2d,
+    atleast_3d,
+    block_diag,
+    cartesian_prod,
+    column_stack,
+    combinations,
+    constant_pad_nd,
+    diagflat,
+    diagonal_scatter,
+    dsplit,
+    dstack,
+    hsplit,
+    put,
+    renorm,
+    rot90,
+    select_scatter,
+    slice_scatter,
+    split_with_sizes,
+    tensor_split,
+    tril_indices,
+    triu_indices,
+    unravel_index,
+    vsplit,
+)
 from lucid.functions.border import enter_border
 from lucid.functions.comparison import (
     allclose,
@@ -55,7 +82,15 @@ from lucid.functions.comparison import gt as greater
 from lucid.functions.comparison import le as less_equal
 from lucid.functions.comparison import lt as less
 from lucid.functions.comparison import ne as not_equal
-from lucid.functions.conversion import is_complex, is_floating_point, is_nonzero, is_tensor
+from lucid.functions.conversion import (
+    is_complex,
+    is_floating_point,
+    is_inference,
+    is_nonzero,
+    is_same_size,
+    is_signed,
+    is_tensor,
+)
 from lucid.functions.creation import (
     arange,
     as_tensor,
@@ -134,8 +169,11 @@ from lucid.functions.elementwise import div as divide
 from lucid.functions.elementwise import div as true_divide
 from lucid.functions.elementwise import mul as multiply
 from lucid.functions.elementwise import neg as negative
+from lucid.functions.elementwise import positive as conj
+from lucid.functions.elementwise import positive as real
 from lucid.functions.elementwise import sub as subtract
 from lucid.functions.elementwise import trunc as fix
+from lucid.functions.gamma import digamma, erfinv, lgamma, mvlgamma, polygamma
 from lucid.functions.gathering import (
     argwhere,
     gather,
@@ -173,8 +211,10 @@ from lucid.functions.joining import (
 )
 from lucid.functions.joining import cat as concat
 from lucid.functions.joining import cat as concatenate
+from lucid.functions.joining import vstack as row_stack
 from lucid.functions.legacy import BoolTensor, DoubleTensor, FloatTensor, IntTensor, LongTensor
 from lucid.functions.linalg import (
+    addbmm,
     addmm,
     addmv,
     baddbmm,
@@ -247,6 +287,28 @@ from lucid.functions.reduction import (
     sum,
     var,
     var_mean,
+)
+from lucid.functions.samples import (
+    aminmax,
+    angle,
+    corrcoef,
+    cov,
+    cumulative_trapezoid,
+    dist,
+    fmax,
+    fmin,
+    gcd,
+    gradient,
+    isneginf,
+    isposinf,
+    isreal,
+    lcm,
+    ldexp,
+    mode,
+    nanmean,
+    nansum,
+    pdist,
+    unique_consecutive,
 )
 from lucid.functions.scans import cummax, cummin, cumprod, diff, logcumsumexp, trapezoid
 from lucid.functions.scans import trapezoid as trapz
@@ -376,6 +438,16 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 newaxis = None
 
+# The in-place methods that PyTorch has as functions too.
+_IN_PLACE = (
+    "abs_", "acos_", "acosh_", "asin_", "asinh_", "atan_", "atanh_", "ceil_", "clamp_",
+    "clamp_max_", "clamp_min_", "clip_", "cos_", "cosh_", "deg2rad_", "erf_", "erfc_", "exp2_",
+    "exp_", "expm1_", "fill_", "fix_", "floor_", "frac_", "index_put_", "log10_", "log1p_",
+    "log2_", "log_", "logit_", "nan_to_num_", "neg_", "negative_", "rad2deg_", "reciprocal_",
+    "relu_", "round_", "rsqrt_", "sigmoid_", "sin_", "sinc_", "sinh_", "sqrt_", "square_", "tan_",
+    "tanh_", "trunc_", "xlogy_", "zero_", "detach", "detach_",
+)  # fmt: skip
+vars().update({name: getattr(Tensor, name) for name in _IN_PLACE})
 enter_border(sys.modules[__name__], dict(vars()), __name__)
 
 # Imported when they are first used: `import lucid` stays fast.
@@ -387,11 +459,24 @@ _MEMBERS = {
     "sparse_coo_tensor": "lucid.sparse",
     "vmap": "lucid.func",
 }
+# Layers and losses that PyTorch has under its first name too.
+_LAYERS = frozenset((
+    "adaptive_avg_pool1d", "alpha_dropout", "avg_pool1d", "batch_norm", "bilinear",
+    "binary_cross_entropy_with_logits", "celu", "celu_", "channel_shuffle", "conv1d", "conv2d",
+    "conv3d", "conv_transpose1d", "conv_transpose2d", "cosine_embedding_loss", "cosine_similarity",
+    "ctc_loss", "dropout", "dropout_", "group_norm", "hardshrink",
+    "hinge_embedding_loss", "instance_norm", "kl_div", "layer_norm", "margin_ranking_loss",
+    "max_pool1d", "max_pool2d", "max_pool3d", "pairwise_distance", "pixel_shuffle",
+    "pixel_unshuffle", "poisson_nll_loss", "prelu", "rms_norm", "rrelu", "selu", "selu_",
+    "threshold", "threshold_", "triplet_margin_loss",
+))  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return import_module(f"lucid.{name}")
+    if name in _LAYERS:
+        return getattr(import_module("lucid.nn.functional"), name)
     if name in _MEMBERS:
         return getattr(import_module(_MEMBERS[name]), name)
     raise AttributeError(f"module 'lucid' has no attribute {name!r}")
@@ -407,48 +492,57 @@ __all__ = [
     "IndexOutOfRangeError", "IntTensor", "LongTensor", "LucidError", "MissingRuleError",
     "NotDifferentiableError", "OptionError", "ParseError", "ShapeError", "Size", "Tensor",
     "TraceError", "VerifyError", "__version__", "abs", "absolute", "acos", "acosh", "add",
-    "addcdiv", "addcmul", "addmm", "addmv", "addr", "all", "allclose", "amax", "amin", "any",
-    "arange", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh",
-    "argmax", "argmin", "argsort", "argwhere", "as_tensor", "asarray", "asin", "asinh", "atan",
-    "atan2", "atanh", "autograd", "backends", "baddbmm", "bernoulli", "bincount", "bitwise_and",
-    "bitwise_left_shift", "bitwise_not", "bitwise_or", "bitwise_right_shift", "bitwise_xor",
-    "bmm", "bool", "broadcast_shapes", "broadcast_tensors", "broadcast_to", "bucketize",
-    "can_cast", "cat", "cdist", "ceil", "chain_matmul", "cholesky", "cholesky_inverse",
-    "cholesky_solve", "chunk", "clamp", "clamp_max", "clamp_min", "clip", "clone", "compile",
-    "compiler", "concat", "concatenate", "contiguous_format", "copysign", "cos", "cosh",
-    "count_nonzero", "cross", "cuda", "cummax", "cummin", "cumprod", "cumsum",
-    "default_generator", "deg2rad", "det", "device", "diag", "diag_embed", "diagonal", "diff",
-    "div", "divide", "dot", "double", "dtype", "e", "einsum", "empty", "empty_like",
-    "enable_grad", "eq", "equal", "erf", "erfc", "exp", "exp2", "expm1", "eye", "finfo", "fix",
-    "flatten", "flip", "fliplr", "flipud", "float", "float32", "float64", "float_power",
-    "floor", "floor_divide", "fmod", "frac", "from_dlpack", "from_numpy", "full", "full_like",
-    "func", "gather", "ge", "ger", "get_default_dtype", "get_num_threads", "get_printoptions",
-    "get_rng_state", "greater", "greater_equal", "gt", "heaviside", "histc", "hstack", "hypot",
-    "iinfo", "index_add", "index_copy", "index_fill", "index_put", "index_select", "inf",
-    "inference_mode", "initial_seed", "inner", "int", "int32", "int64", "inverse", "is_complex",
-    "is_floating_point", "is_grad_enabled", "is_nonzero", "is_tensor", "isclose", "isfinite",
-    "isin", "isinf", "isnan", "kron", "kthvalue", "le", "lerp", "less", "less_equal", "linalg",
-    "linspace", "load", "log", "log10", "log1p", "log2", "log_softmax", "logaddexp",
-    "logaddexp2", "logcumsumexp", "logdet", "logical_and", "logical_not", "logical_or",
-    "logical_xor", "logit", "logspace", "logsumexp", "long", "lt", "manual_seed", "masked_fill",
-    "masked_scatter", "masked_select", "matmul", "matrix_exp", "matrix_power", "max", "maximum",
-    "mean", "median", "meshgrid", "min", "minimum", "mm", "moveaxis", "movedim", "msort", "mul",
-    "multinomial", "multiply", "mv", "nan", "nan_to_num", "nanmedian", "nanquantile", "narrow",
-    "ne", "neg", "negative", "newaxis", "nn", "no_grad", "nonzero", "norm", "normal",
-    "not_equal", "numel", "ones", "ones_like", "optim", "outer", "pca_lowrank", "permute", "pi",
-    "pinverse", "positive", "pow", "preserve_format", "prod", "promote_types", "qr", "quantile",
-    "rad2deg", "rand", "rand_like", "randint", "randint_like", "randn", "randn_like",
-    "randperm", "ravel", "reciprocal", "relu", "remainder", "repeat_interleave", "reshape",
-    "result_type", "roll", "round", "rsqrt", "rsub", "save", "scalar_tensor", "scatter",
-    "scatter_add", "scatter_reduce", "searchsorted", "seed", "select", "set_default_dtype",
+    "addbmm", "addcdiv", "addcmul", "addmm", "addmv", "addr", "adjoint", "all", "allclose",
+    "amax", "amin", "aminmax", "angle", "any", "arange", "arccos", "arccosh", "arcsin",
+    "arcsinh", "arctan", "arctan2", "arctanh", "argmax", "argmin", "argsort", "argwhere",
+    "as_tensor", "asarray", "asin", "asinh", "atan", "atan2", "atanh", "atleast_1d",
+    "atleast_2d", "atleast_3d", "autograd", "backends", "baddbmm", "bernoulli", "bincount",
+    "bitwise_and", "bitwise_left_shift", "bitwise_not", "bitwise_or", "bitwise_right_shift",
+    "bitwise_xor", "block_diag", "bmm", "bool", "broadcast_shapes", "broadcast_tensors",
+    "broadcast_to", "bucketize", "can_cast", "cartesian_prod", "cat", "cdist", "ceil",
+    "chain_matmul", "cholesky", "cholesky_inverse", "cholesky_solve", "chunk", "clamp",
+    "clamp_max", "clamp_min", "clip", "clone", "column_stack", "combinations", "compile",
+    "compiler", "concat", "concatenate", "conj", "constant_pad_nd", "contiguous_format",
+    "copysign", "corrcoef", "cos", "cosh", "count_nonzero", "cov", "cross", "cuda", "cummax",
+    "cummin", "cumprod", "cumsum", "cumulative_trapezoid", "default_generator", "deg2rad",
+    "det", "device", "diag", "diag_embed", "diagflat", "diagonal", "diagonal_scatter", "diff",
+    "digamma", "dist", "div", "divide", "dot", "double", "dsplit", "dstack", "dtype", "e",
+    "einsum", "empty", "empty_like", "enable_grad", "enter_border", "eq", "equal", "erf",
+    "erfc", "erfinv", "exp", "exp2", "expm1", "eye", "finfo", "fix", "flatten", "flip",
+    "fliplr", "flipud", "float", "float32", "float64", "float_power", "floor", "floor_divide",
+    "fmax", "fmin", "fmod", "frac", "from_dlpack", "from_numpy", "full", "full_like", "func",
+    "gather", "gcd", "ge", "ger", "get_default_dtype", "get_num_threads", "get_printoptions",
+    "get_rng_state", "gradient", "greater", "greater_equal", "gt", "heaviside", "histc",
+    "hsplit", "hstack", "hypot", "iinfo", "index_add", "index_copy", "index_fill", "index_put",
+    "index_select", "inf", "inference_mode", "initial_seed", "inner", "int", "int32", "int64",
+    "inverse", "is_complex", "is_floating_point", "is_grad_enabled", "is_inference",
+    "is_nonzero", "is_same_size", "is_signed", "is_tensor", "isclose", "isfinite", "isin",
+    "isinf", "isnan", "isneginf", "isposinf", "isreal", "kron", "kthvalue", "lcm", "ldexp",
+    "le", "lerp", "less", "less_equal", "lgamma", "linalg", "linspace", "load", "log", "log10",
+    "log1p", "log2", "log_softmax", "logaddexp", "logaddexp2", "logcumsumexp", "logdet",
+    "logical_and", "logical_not", "logical_or", "logical_xor", "logit", "logspace", "logsumexp",
+    "long", "lt", "manual_seed", "masked_fill", "masked_scatter", "masked_select", "matmul",
+    "matrix_exp", "matrix_power", "max", "maximum", "mean", "median", "meshgrid", "min",
+    "minimum", "mm", "mode", "moveaxis", "movedim", "msort", "mul", "multinomial", "multiply",
+    "mv", "mvlgamma", "nan", "nan_to_num", "nanmean", "nanmedian", "nanquantile", "nansum",
+    "narrow", "ne", "neg", "negative", "newaxis", "nn", "no_grad", "nonzero", "norm", "normal",
+    "not_equal", "numel", "ones", "ones_like", "optim", "outer", "pca_lowrank", "pdist",
+    "permute", "pi", "pinverse", "polygamma", "positive", "pow", "preserve_format", "prod",
+    "promote_types", "put", "qr", "quantile", "rad2deg", "rand", "rand_like", "randint",
+    "randint_like", "randn", "randn_like", "randperm", "ravel", "real", "reciprocal", "relu",
+    "remainder", "renorm", "repeat_interleave", "reshape", "result_type", "roll", "rot90",
+    "round", "row_stack", "rsqrt", "rsub", "save", "scalar_tensor", "scatter", "scatter_add",
+    "scatter_reduce", "searchsorted", "seed", "select", "select_scatter", "set_default_dtype",
     "set_float32_matmul_precision", "set_grad_enabled", "set_num_threads", "set_printoptions",
-    "set_rng_state", "sgn", "sigmoid", "sign", "signbit", "sin", "sinc", "sinh", "slogdet",
-    "softmax", "softplus", "sort", "sparse", "sparse_coo_tensor", "split", "sqrt", "square",
-    "squeeze", "stack", "std", "std_mean", "strided", "sub", "subtract", "sum", "svd",
-    "svd_lowrank", "swapaxes", "swapdims", "t", "take", "take_along_dim", "tan", "tanh",
-    "tensor", "tensordot", "tile", "topk", "trace", "transpose", "trapezoid", "trapz",
-    "triangular_solve", "tril", "triu", "true_divide", "trunc", "uint32", "unbind", "unflatten",
-    "unique", "unsqueeze", "use_deterministic_algorithms", "utils", "vander", "var", "var_mean",
-    "vdot", "vmap", "vstack", "where", "xlogy", "zeros", "zeros_like",
+    "set_rng_state", "sgn", "sigmoid", "sign", "signbit", "sin", "sinc", "sinh",
+    "slice_scatter", "slogdet", "softmax", "softplus", "sort", "sparse", "sparse_coo_tensor",
+    "split", "split_with_sizes", "sqrt", "square", "squeeze", "stack", "std", "std_mean",
+    "strided", "sub", "subtract", "sum", "svd", "svd_lowrank", "swapaxes", "swapdims", "t",
+    "take", "take_along_dim", "tan", "tanh", "tensor", "tensor_split", "tensordot", "tile",
+    "topk", "trace", "transpose", "trapezoid", "trapz", "triangular_solve", "tril",
+    "tril_indices", "triu", "triu_indices", "true_divide", "trunc", "uint32", "unbind",
+    "unflatten", "unique", "unique_consecutive", "unravel_index", "unsqueeze",
+    "use_deterministic_algorithms", "utils", "vander", "var", "var_mean", "vdot", "vmap",
+    "vsplit", "vstack", "where", "xlogy", "zeros", "zeros_like",
 ]
 # fmt: on

@@ -87,6 +87,47 @@ def cpu(input: Tensor) -> Tensor:
     return input
 
 
+def cuda(input: Tensor, device: Any = None, non_blocking: bool = False) -> Tensor:
+    """Raise `OptionError`: there is no such device."""
+    check_device("cuda", "cuda")
+    return input
+
+
+def pin_memory(input: Tensor, device: Any = None) -> Tensor:
+    """Return the tensor itself: there is no other device to copy to."""
+    return input
+
+
+def share_memory_(input: Tensor) -> Tensor:
+    """Return the tensor itself; its memory stays this process's."""
+    return input
+
+
+def is_shared(input: Tensor) -> bool:
+    """Whether the memory is shared with other processes, or pinned: no."""
+    return False
+
+
+def get_device(input: Tensor) -> int:
+    """Return the device's number, -1 for the CPU."""
+    return -1
+
+
+def is_same_size(input: Tensor, other: Tensor) -> bool:
+    """Whether both have one shape."""
+    return input._type.shape == other._type.shape
+
+
+def is_signed(input: Tensor) -> bool:
+    """Whether the dtype has negative numbers."""
+    return tensor_of(input, "is_signed")._type.dtype.numpy.kind in "if"
+
+
+def is_inference(input: Tensor) -> bool:
+    """Whether the tensor was made in inference mode: not remembered, False."""
+    return False
+
+
 def device_of(input: Tensor) -> device:
     """`.device`: the CPU."""
     return CPU

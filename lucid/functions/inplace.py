@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any, Concatenate, ParamSpec
 
-from lucid.functions.arguments import describe, tensor_of
+import numpy as np
+
+from lucid.functions.arguments import describe, shape_of, tensor_of
 from lucid.functions.conversion import cast
 from lucid.functions.elementwise import clone, masked_fill
 from lucid.functions.promotion import Number, operand
 from lucid.functions.tensors import Tensor
 from lucid.ir.errors import LucidError, ShapeError
 from lucid.tensor.context import context
-from lucid.tensor.writing import write_
+from lucid.tensor.core import of_array
+from lucid.tensor.writing import set_data, write_
 
 P = ParamSpec("P")
 Function = Callable[Concatenate[Tensor, P], Tensor]
@@ -39,6 +43,72 @@ def _is_recorded(*operands: Any) -> bool:
     return context.grad_enabled and any(
         isinstance(operand, Tensor) and operand._is_recorded() for operand in operands
     )
+
+
+def reshaping(function: Function[P]) -> Function[P]:
+    """The variant of a view function that makes the handle the view. Eager, without history."""
+
+    def reshaped_(input: Tensor, /, *args: P.args, **kwargs: P.kwargs) -> Tensor:
+        name = f"{function.__name__}_"
+        if input.requires_grad or input._view_chain:
+            raise LucidError(
+                f"{name}: can't change the shape of a tensor with history, or of a view, in place\n"
+                f"hint: write x = x.{function.__name__}(...)"
+            )
+        if input.is_traced:
+            _become(input, function(input, *args, **kwargs))
+        else:
+            set_data(input, function(input, *args, **kwargs))
+        return input
+
+    reshaped_.__name__ = reshaped_.__qualname__ = f"{function.__name__}_"
+    reshaped_.__doc__ = f"In place: see `{function.__name__}`."
+    return reshaped_
+
+
+def _become(input: Tensor, view: Tensor) -> None:
+    """Make a handle that the running trace made one like its view."""
+    input._type, input._chain = view._type, view._chain
+    input._strides, input._value = view._strides, view._value
+
+
+def resize_(input: Tensor, *sizes: Any) -> Tensor:
+    """Give the tensor another shape; new memory, with the elements that it had at the front."""
+    shape = shape_of(sizes, "resize_")
+    array = np.zeros(prod(shape), input.dtype.numpy)
+    kept = input.detach().reshape(-1).numpy()[: array.size]
+    array[: kept.size] = kept
+    set_data(input, of_array(array.reshape(shape)))
+    return input
+
+
+def resize_as_(input: Tensor, other: Tensor) -> Tensor:
+    """`resize_` to the shape of `other`."""
+    return resize_(input, *other._type.shape) if other.ndim else resize_(input, ())
+
+
+def set_(input: Tensor, source: Tensor) -> Tensor:
+    """Make the tensor one on the memory of `source`."""
+    set_data(input, tensor_of(source, "set_", "source").detach())
+    return input
+
+
+def apply_(input: Tensor, callable: Callable[[Any], Any]) -> Tensor:
+    """Overwrite each element with what a Python function gives for it. Eager only, slow."""
+    array = input.detach().numpy()
+    array[...] = np.reshape([callable(item) for item in array.ravel().tolist()], array.shape)
+    input._counter.value += 1
+    return input
+
+
+def map_(input: Tensor, tensor: Tensor, callable: Callable[[Any, Any], Any]) -> Tensor:
+    """Overwrite each element with a Python function of it and one of `tensor`. Eager, slow."""
+    array = input.detach().numpy()
+    others = np.broadcast_to(tensor.detach().numpy(), array.shape)
+    pairs = zip(array.ravel().tolist(), others.ravel().tolist(), strict=True)
+    array[...] = np.reshape([callable(a, b) for a, b in pairs], array.shape)
+    input._counter.value += 1
+    return input
 
 
 def copy_(input: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:

@@ -139,6 +139,13 @@ def baddbmm(
     return _combined(input, bmm(batch1, batch2), beta, alpha)
 
 
+def addbmm(
+    input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Number = 1, alpha: Number = 1
+) -> Tensor:
+    """Return `beta * input + alpha * (batch1 @ batch2).sum(0)`."""
+    return _combined(input, bmm(batch1, batch2).sum(0), beta, alpha)
+
+
 def _combined(base: Tensor, product: Tensor, beta: Number, alpha: Number) -> Tensor:
     """`beta * base + alpha * product`; with a beta of 0, NaN in `base` doesn't count."""
     if type(alpha) is not int or alpha != 1:

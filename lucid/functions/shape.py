@@ -372,6 +372,16 @@ def size(input: Tensor, dim: int | None = None) -> Any:
     return input._type.shape[axis_of(dim, input.ndim, "size")]
 
 
+def storage_offset(input: Tensor) -> int:
+    """Return where in its storage the tensor begins, in elements. Eager only."""
+    array = input._concrete("storage_offset()")
+    whole: Any = array
+    while isinstance(whole.base, type(array)):
+        whole = whole.base
+    first = array.__array_interface__["data"][0] - whole.__array_interface__["data"][0]
+    return int(first // array.itemsize)
+
+
 def stride(input: Tensor, dim: int | None = None) -> Any:
     """Return the distance of neighbours along each axis, or one, in elements."""
     strides = input.element_strides()

@@ -54,15 +54,10 @@ class SolveTriangular(Lapack):
 
     @staticmethod
     def forward(ctx: Any, a: Tensor, b: Tensor, upper: bool, unit: bool) -> Tensor:
-        def solve(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-            a = np.triu(a, 1 if unit else 0) if upper else np.tril(a, -1 if unit else 0)
-            if unit:
-                a = a + np.eye(a.shape[-1], dtype=a.dtype)
-            return np.linalg.solve(a, b)
-
-        x: Tensor = call("solve_triangular", solve, a, b)
+        x: Tensor = call("solve_triangular", lambda a, b: _triangular(a, b, upper, unit), a, b)
         ctx.save_for_backward(a, x)
-        ctx.upper, ctx.unit = upper, unit
+        ctx.upper = upper
+        ctx.unit = unit
         return x
 
     @staticmethod
@@ -75,6 +70,13 @@ class SolveTriangular(Lapack):
         whole = -(to_b @ x.mT)
         part = triu(whole, int(unit)) if upper else tril(whole, -int(unit))
         return part, to_b, None, None
+
+
+def _triangular(a: np.ndarray, b: np.ndarray, upper: bool, unit: bool) -> np.ndarray:
+    a = np.triu(a, 1 if unit else 0) if upper else np.tril(a, -1 if unit else 0)
+    if unit:
+        a = a + np.eye(a.shape[-1], dtype=a.dtype)
+    return np.linalg.solve(a, b)
 
 
 class Determinant(Lapack):

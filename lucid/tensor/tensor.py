@@ -9,13 +9,14 @@ from typing import Any
 
 from lucid import random
 from lucid.functions import (
+    arranging,
     comparison,
     conversion,
     creation,
     elementwise,
+    gamma,
     gathering,
     indexing,
-    inplace,
     joining,
     linalg,
     matrices,
@@ -23,6 +24,7 @@ from lucid.functions import (
     protocols,
     quantiles,
     reduction,
+    samples,
     scans,
     scattering,
     sorting,
@@ -31,14 +33,15 @@ from lucid.functions import (
 )
 from lucid.functions import shape as shapes
 from lucid.functions.border import enter_border
-from lucid.functions.inplace import in_place
 from lucid.ir.types import f32
+from lucid.settings import strided
 from lucid.tensor import formatting
 from lucid.tensor.core import TensorCore, register_tensor_class
 from lucid.tensor.size import Size
+from lucid.tensor.written import WrittenInPlace
 
 
-class Tensor(TensorCore):
+class Tensor(WrittenInPlace):
     """A dense array with shape, dtype and, if it requires grad, the history of its computation.
 
     Made by `lucid.tensor`, `lucid.from_numpy`, `lucid.zeros`, … and by operations on tensors.
@@ -60,10 +63,17 @@ class Tensor(TensorCore):
     device = property(conversion.device_of)
     T = property(shapes.reversed_axes)
     mT = property(shapes.matrix_transpose)  # noqa: N815 - PyTorch's name
+    mH = property(shapes.matrix_transpose)  # noqa: N815 - PyTorch's name
     H = property(shapes.t)
     is_cpu = True
     is_cuda = False
     is_sparse = False
+    is_mps = False
+    is_meta = False
+    is_quantized = False
+    is_nested = False
+    layout = strided
+    storage_offset = shapes.storage_offset
 
     itemsize = property(shapes.element_size)
     nbytes = property(shapes.nbytes)
@@ -191,6 +201,21 @@ class Tensor(TensorCore):
     nan_to_num = elementwise.nan_to_num
     clone = elementwise.clone
     conj = elementwise.positive
+    conj_physical = elementwise.positive
+    resolve_conj = elementwise.positive
+    resolve_neg = elementwise.positive
+    real = property(elementwise.positive)
+    angle = samples.angle
+    digamma = gamma.digamma
+    lgamma = gamma.lgamma
+    mvlgamma = gamma.mvlgamma
+    erfinv = gamma.erfinv
+    polygamma = gamma.polygamma_of
+    fmax = samples.fmax
+    fmin = samples.fmin
+    gcd = samples.gcd
+    lcm = samples.lcm
+    ldexp = samples.ldexp
 
     # ------------------------------------------------------------------ comparison, logic, bits
 
@@ -211,6 +236,12 @@ class Tensor(TensorCore):
     isnan = comparison.isnan
     isinf = comparison.isinf
     isfinite = comparison.isfinite
+    isposinf = samples.isposinf
+    isneginf = samples.isneginf
+    isreal = samples.isreal
+    is_same_size = conversion.is_same_size
+    is_signed = conversion.is_signed
+    is_inference = conversion.is_inference
     logical_and = comparison.logical_and
     logical_or = comparison.logical_or
     logical_xor = comparison.logical_xor
@@ -254,6 +285,15 @@ class Tensor(TensorCore):
     any = reduction.any
     all = reduction.all
     count_nonzero = reduction.count_nonzero
+    aminmax = samples.aminmax
+    nansum = samples.nansum
+    nanmean = samples.nanmean
+    mode = samples.mode
+    cov = samples.cov
+    corrcoef = samples.corrcoef
+    dist = samples.dist
+    renorm = arranging.renorm
+    sum_to_size = arranging.sum_to_size
     var = reduction.var
     std = reduction.std
     norm = reduction.norm
@@ -318,6 +358,18 @@ class Tensor(TensorCore):
     trace = joining.trace
     tril = joining.tril
     triu = joining.triu
+    adjoint = arranging.adjoint
+    tensor_split = arranging.tensor_split
+    split_with_sizes = arranging.split_with_sizes
+    hsplit = arranging.hsplit
+    vsplit = arranging.vsplit
+    dsplit = arranging.dsplit
+    rot90 = arranging.rot90
+    unfold = arranging.unfold
+    diagflat = arranging.diagflat
+    slice_scatter = arranging.slice_scatter
+    select_scatter = arranging.select_scatter
+    diagonal_scatter = arranging.diagonal_scatter
 
     # ------------------------------------------------------------------ products
 
@@ -329,6 +381,7 @@ class Tensor(TensorCore):
     outer = linalg.outer
     ger = linalg.outer
     addmm = linalg.addmm
+    addbmm = linalg.addbmm
     addmv = linalg.addmv
     baddbmm = linalg.baddbmm
     addr = products.addr
@@ -372,6 +425,8 @@ class Tensor(TensorCore):
     nonzero = gathering.nonzero
     argwhere = gathering.argwhere
     unique = gathering.unique
+    unique_consecutive = samples.unique_consecutive
+    put = arranging.put
 
     # ------------------------------------------------------------------ dtype and device
 
@@ -383,6 +438,12 @@ class Tensor(TensorCore):
     bool = conversion.to_bool
     type_as = conversion.type_as
     cpu = conversion.cpu
+    cuda = conversion.cuda
+    pin_memory = conversion.pin_memory
+    share_memory_ = conversion.share_memory_
+    is_shared = conversion.is_shared
+    is_pinned = conversion.is_shared
+    get_device = conversion.get_device
     new_tensor = creation.new_tensor
     new_zeros = creation.new_zeros
     new_ones = creation.new_ones
@@ -390,111 +451,6 @@ class Tensor(TensorCore):
     new_full = creation.new_full
     bernoulli = random.bernoulli
     multinomial = random.multinomial
-
-    # ------------------------------------------------------------------ in place
-
-    copy_ = inplace.copy_
-    fill_ = inplace.fill_
-    zero_ = inplace.zero_
-    masked_fill_ = inplace.masked_fill_
-    fill_diagonal_ = inplace.fill_diagonal_
-    detach_ = inplace.detach_
-    uniform_ = random.uniform_
-    normal_ = random.normal_
-    bernoulli_ = random.bernoulli_
-    random_ = random.random_
-    exponential_ = random.exponential_
-    add_ = in_place(elementwise.add)
-    sub_ = in_place(elementwise.sub)
-    mul_ = in_place(elementwise.mul)
-    div_ = in_place(elementwise.div)
-    pow_ = in_place(elementwise.pow)
-    floor_divide_ = in_place(elementwise.floor_divide)
-    remainder_ = in_place(elementwise.remainder)
-    fmod_ = in_place(elementwise.fmod)
-    neg_ = in_place(elementwise.neg)
-    abs_ = in_place(elementwise.abs)
-    sign_ = in_place(elementwise.sign)
-    square_ = in_place(elementwise.square)
-    reciprocal_ = in_place(elementwise.reciprocal)
-    sqrt_ = in_place(elementwise.sqrt)
-    rsqrt_ = in_place(elementwise.rsqrt)
-    addcmul_ = in_place(elementwise.addcmul)
-    addcdiv_ = in_place(elementwise.addcdiv)
-    lerp_ = in_place(elementwise.lerp)
-    exp_ = in_place(elementwise.exp)
-    exp2_ = in_place(elementwise.exp2)
-    expm1_ = in_place(elementwise.expm1)
-    log_ = in_place(elementwise.log)
-    log2_ = in_place(elementwise.log2)
-    log10_ = in_place(elementwise.log10)
-    log1p_ = in_place(elementwise.log1p)
-    sin_ = in_place(elementwise.sin)
-    cos_ = in_place(elementwise.cos)
-    tanh_ = in_place(elementwise.tanh)
-    sigmoid_ = in_place(elementwise.sigmoid)
-    erf_ = in_place(elementwise.erf)
-    acos_ = in_place(trigonometry.acos)
-    acosh_ = in_place(trigonometry.acosh)
-    asin_ = in_place(trigonometry.asin)
-    asinh_ = in_place(trigonometry.asinh)
-    atan_ = in_place(trigonometry.atan)
-    atan2_ = in_place(trigonometry.atan2)
-    atanh_ = in_place(trigonometry.atanh)
-    cosh_ = in_place(trigonometry.cosh)
-    sinh_ = in_place(trigonometry.sinh)
-    tan_ = in_place(trigonometry.tan)
-    logit_ = in_place(special.logit)
-    copysign_ = in_place(special.copysign)
-    relu_ = in_place(elementwise.relu)
-    floor_ = in_place(elementwise.floor)
-    ceil_ = in_place(elementwise.ceil)
-    trunc_ = in_place(elementwise.trunc)
-    round_ = in_place(elementwise.round)
-    frac_ = in_place(elementwise.frac)
-    clamp_ = in_place(elementwise.clamp)
-    clip_ = in_place(elementwise.clamp)
-    clamp_min_ = in_place(elementwise.clamp_min)
-    clamp_max_ = in_place(elementwise.clamp_max)
-    nan_to_num_ = in_place(elementwise.nan_to_num)
-    logical_and_ = in_place(comparison.logical_and)
-    logical_or_ = in_place(comparison.logical_or)
-    logical_xor_ = in_place(comparison.logical_xor)
-    logical_not_ = in_place(comparison.logical_not)
-    bitwise_and_ = in_place(comparison.bitwise_and)
-    bitwise_or_ = in_place(comparison.bitwise_or)
-    bitwise_xor_ = in_place(comparison.bitwise_xor)
-    bitwise_not_ = in_place(comparison.bitwise_not)
-    eq_ = in_place(comparison.eq)
-    ne_ = in_place(comparison.ne)
-    lt_ = in_place(comparison.lt)
-    le_ = in_place(comparison.le)
-    gt_ = in_place(comparison.gt)
-    ge_ = in_place(comparison.ge)
-    cumsum_ = in_place(reduction.cumsum)
-    cumprod_ = in_place(scans.cumprod)
-    tril_ = in_place(joining.tril)
-    triu_ = in_place(joining.triu)
-    scatter_ = in_place(gathering.scatter)
-    scatter_add_ = in_place(gathering.scatter_add)
-    scatter_reduce_ = in_place(scattering.scatter_reduce)
-    masked_scatter_ = in_place(scattering.masked_scatter)
-    index_add_ = in_place(gathering.index_add)
-    index_copy_ = in_place(gathering.index_copy)
-    index_fill_ = in_place(gathering.index_fill)
-    index_put_ = in_place(gathering.index_put)
-    __iadd__ = add_
-    __isub__ = sub_
-    __imul__ = mul_
-    __itruediv__ = div_
-    __ifloordiv__ = floor_divide_
-    __imod__ = remainder_
-    __ipow__ = pow_
-    __iand__ = bitwise_and_
-    __ior__ = bitwise_or_
-    __ixor__ = bitwise_xor_
-    __ilshift__ = in_place(comparison.bitwise_left_shift)
-    __irshift__ = in_place(comparison.bitwise_right_shift)
 
     # ------------------------------------------------------------------ Python, NumPy, copies
 
@@ -517,5 +473,6 @@ class Tensor(TensorCore):
     __reduce_ex__ = protocols.reduced
 
 
-enter_border(Tensor, dict(vars(Tensor)), "lucid.tensor.tensor", "Tensor.")
+methods = {**vars(WrittenInPlace), **vars(Tensor)}
+enter_border(Tensor, methods, "lucid.tensor.tensor", "Tensor.")
 register_tensor_class(Tensor)

@@ -1,0 +1,260 @@
+"""The gamma function's logarithm and its derivatives, and the inverse of the error function."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from lucid.autograd.function import Function
+from lucid.functions.arguments import integer
+from lucid.functions.conversion import cast
+from lucid.functions.elementwise import abs as absolute
+from lucid.functions.elementwise import choose, exp, floor, log, log1p, sin, sqrt
+from lucid.functions.promotion import floating
+from lucid.functions.special import erfc
+from lucid.functions.tensors import Tensor
+from lucid.functions.trigonometry import tan
+from lucid.ir.errors import OptionError
+from lucid.ir.types import f64
+from lucid.tensor.core import constant
+
+_SHIFT = 8  # Stirling's and Euler's series are used from here on
+_HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
+_STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156)
+_BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)
+
+
+def _series(x: Tensor, coefficients: tuple[float, ...]) -> Tensor:
+    """The sum of c[k] / x^(2k)."""
+    square = 1 / (x * x)
+    total: Any = coefficients[-1]
+    for coefficient in reversed(coefficients[:-1]):
+        total = total * square + coefficient
+    whole: Tensor = total
+    return whole
+
+
+def _right_lgamma(x: Tensor) -> Tensor:
+    """log(gamma(x)) of positive x: Stirling's series, from smaller x by the recurrence."""
+    small = x < _SHIFT
+    product = choose(small, x, 1.0)
+    for k in range(1, _SHIFT):
+        product = product * choose(small, x + k, 1.0)
+    far = choose(small, x + _SHIFT, x)
+    value = (far - 0.5) * log(far) - far + _HALF_LOG_TAU + _series(far, _STIRLING) / far
+    return choose(far == math.inf, math.inf, value) - log(product)
+
+
+class LogGamma(Function):
+    """log(|gamma(x)|), by the reflection formula below 1/2."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        dtype, x = x._type.dtype, cast(x, f64)  # large terms cancel
+        left = x < 0.5
+        right = _right_lgamma(choose(left, 1 - x, x))
+        fraction = choose(left, x - floor(x), 0.5)
+        reflected = math.log(math.pi) - log(absolute(sin(fraction * math.pi))) - right
+        value = choose(left, reflected, right)
+        return cast(choose(absolute(x) == math.inf, math.inf, value), dtype)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        return g * digamma(x)
+
+
+class Digamma(Function):
+    """The derivative of log(gamma(x)), by the reflection formula below 0."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        dtype, x = x._type.dtype, cast(x, f64)
+        left = x < 0
+        right = choose(left, 1 - x, x)
+        small, total = right < _SHIFT, constant(0.0, x._type.dtype)
+        for k in range(_SHIFT):
+            total = total + choose(small, 1 / (right + k), 0.0)
+        far = choose(small, right + _SHIFT, right)
+        halves = tuple(b / (2 * k + 2) for k, b in enumerate(_BERNOULLI))
+        value = log(far) - 0.5 / far - _series(far, halves) / (far * far) - total
+        reflected = value - math.pi / tan(math.pi * (x - floor(x)))
+        return cast(choose(left, choose(x == floor(x), math.nan, reflected), value), dtype)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        return g * polygamma(1, x)
+
+
+class Polygamma(Function):
+    """The n-th derivative of digamma for positive x, by Euler and Maclaurin's formula."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, n: int) -> Tensor:
+        ctx.save_for_backward(x)
+        ctx.n = n
+        s = n + 1
+        total = x ** float(-s)
+        for k in range(1, _SHIFT):
+            total = total + (x + k) ** float(-s)
+        far = x + _SHIFT
+        total = total + far ** float(1 - s) / n + 0.5 * far ** float(-s)
+        factor, power = float(s), far ** float(-s - 1)
+        for k, bernoulli in enumerate(_BERNOULLI):
+            total = total + bernoulli / math.factorial(2 * k + 2) * factor * power
+            factor *= (s + 2 * k + 1) * (s + 2 * k + 2)
+            power = power / (far * far)
+        return (-1.0) ** (n + 1) * math.factorial(n) * total
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
+        (x,) = ctx.saved_tensors
+        return g * polygamma(ctx.n + 1, x), None
+
+
+def lgamma(input: Tensor) -> Tensor:
+    """Return the logarithm of the absolute value of the gamma function."""
+    result: Tensor = LogGamma.apply(floating(input, "lgamma"))
+    return result
+
+
+def digamma(input: Tensor) -> Tensor:
+    """Return the derivative of `lgamma`."""
+    x = floating(input, "digamma")
+    result: Tensor = Digamma.apply(x)
+    return choose(x == 0, choose(1 / x < 0, math.inf, -math.inf), result)
+
+
+def polygamma(n: int, input: Tensor) -> Tensor:
+    """Return the n-th derivative of `digamma`; for n > 0 of positive numbers."""
+    order = integer(n, "polygamma", "n")
+    if order < 0:
+        raise OptionError(f"polygamma(n, x) does not support negative n, got {order}")
+    x = floating(input, "polygamma")
+    if order == 0:
+        return digamma(x)
+    result: Tensor = Polygamma.apply(x, order)
+    return result
+
+
+def polygamma_of(input: Tensor, n: int) -> Tensor:
+    """`x.polygamma(n)`: the n-th derivative of `digamma`."""
+    return polygamma(n, input)
+
+
+def mvlgamma(input: Tensor, p: int) -> Tensor:
+    """Return the logarithm of the multivariate gamma function of dimension `p`."""
+    x = floating(input, "mvlgamma")
+    total: Tensor = lgamma(x)
+    for i in range(1, p):
+        total = total + lgamma(x - i / 2)
+    return total + p * (p - 1) / 4 * math.log(math.pi)
+
+
+# Quotients for the normal quantile: near the middle, in the tails, and far in the tails.
+# Reference: Wichura, "Algorithm AS 241: The Percentage Points of the Normal Distribution", 1988.
+_MIDDLE = (
+    (2.50908092873012266727e3, 3.34305755835881281050e4, 6.72657709270087008530e4,
+     4.59219539315498714570e4, 1.37316937655094611250e4, 1.97159095030655144270e3,
+     1.33141667891784377450e2, 3.38713287279636660800e0),
+    (5.22649527885285456100e3, 2.87290857357219426740e4, 3.93078958000927106100e4,
+     2.12137943015865958670e4, 5.39419602142475110770e3, 6.87187007492057908300e2,
+     4.23133307016009112520e1, 1.0),
+)  # fmt: skip
+_TAIL = (
+    (7.74545014278341407640e-4, 2.27238449892691845833e-2, 2.41780725177450611770e-1,
+     1.27045825245236838258e0, 3.64784832476320460504e0, 5.76949722146069140550e0,
+     4.63033784615654529590e0, 1.42343711074968357734e0),
+    (1.05075007164441684324e-9, 5.47593808499534494600e-4, 1.51986665636164571966e-2,
+     1.48103976427480074590e-1, 6.89767334985100004550e-1, 1.67638483018380384940e0,
+     2.05319162663775882187e0, 1.0),
+)  # fmt: skip
+_FAR_TAIL = (
+    (2.01033439929228813265e-7, 2.71155556874348757815e-5, 1.24266094738807843860e-3,
+     2.65321895265761230930e-2, 2.96560571828504891230e-1, 1.78482653991729133580e0,
+     5.46378491116411436990e0, 6.65790464350110377720e0),
+    (2.04426310338993978564e-15, 1.42151175831644588870e-7, 1.84631831751005468180e-5,
+     7.86869131145613259100e-4, 1.48753612908506148525e-2, 1.36929880922735805310e-1,
+     5.99832206555887937690e-1, 1.0),
+)  # fmt: skip
+
+
+def _quotient(x: Tensor, parts: tuple[tuple[float, ...], tuple[float, ...]]) -> Tensor:
+    over, under = (_horner(x, coefficients) for coefficients in parts)
+    return over / under
+
+
+def _horner(x: Tensor, coefficients: tuple[float, ...]) -> Tensor:
+    total: Any = coefficients[0]
+    for coefficient in coefficients[1:]:
+        total = total * x + coefficient
+    whole: Tensor = total
+    return whole
+
+
+class InverseErf(Function):
+    """The number whose error function is x."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        q = x * 0.5
+        inner = absolute(q) <= 0.425
+        middle = choose(inner, q, 0.0)
+        near = middle * _quotient(0.180625 - middle * middle, _MIDDLE)
+        rest = choose(inner, 0.5, 0.5 - absolute(q))
+        r = sqrt(-log(rest))
+        is_far = r > 5.0
+        tail = _quotient(choose(is_far, 5.0, r) - 1.6, _TAIL)
+        far = _quotient(choose(is_far, r, 5.0) - 5.0, _FAR_TAIL)
+        outer = choose(rest == 0, math.inf, choose(is_far, far, tail))
+        y = choose(inner, near, choose(q < 0, -outer, outer)) * math.sqrt(0.5)
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Tensor:
+        (y,) = ctx.saved_tensors
+        return g * (math.sqrt(math.pi) / 2) * exp(y * y)
+
+
+def erfinv(input: Tensor) -> Tensor:
+    """Return the number whose error function is `input`; infinite at -1 and 1, NaN beyond."""
+    result: Tensor = InverseErf.apply(floating(input, "erfinv"))
+    return result
+
+
+def ndtr(input: Tensor) -> Tensor:
+    """Return the standard normal distribution's area to the left."""
+    x = floating(input, "ndtr") * math.sqrt(0.5)
+    return 0.5 * erfc(-x)
+
+
+def ndtri(input: Tensor) -> Tensor:
+    """Return the number with this area of the normal distribution to the left."""
+    return math.sqrt(2.0) * erfinv(2 * floating(input, "ndtri") - 1)
+
+
+def log_ndtr(input: Tensor) -> Tensor:
+    """Return the logarithm of `ndtr`, far to the left by the tail's asymptotic series."""
+    x = floating(input, "log_ndtr")
+    is_left = x < -5.0
+    t = choose(is_left, x, -5.0)
+    square = 1 / (t * t)
+    series = 1 + square * (-1 + square * (3 + square * (-15 + square * (105 - 945 * square))))
+    tail = -0.5 * t * t - log(-t) - _HALF_LOG_TAU + log(series)
+    inner = choose(is_left, 0.0, x)
+    body = choose(inner > 0, log1p(-0.5 * erfc(inner * math.sqrt(0.5))), log(ndtr(inner)))
+    return choose(is_left, tail, body)
+
+
+def _entropy_term(x: Tensor) -> Tensor:
+    return -x * log(choose(x > 0, x, 1.0))
+
+
+def entr(input: Tensor) -> Tensor:
+    """Return `-input * log(input)`: 0 at 0, -inf below."""
+    x = floating(input, "entr")
+    return choose(x < 0, -math.inf, _entropy_term(x))

@@ -1,0 +1,259 @@
+"""Statistics of samples, and functions of one or two elements that need no op of their own."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lucid.functions.arguments import Dims, axis_of, describe, tensor_of
+from lucid.functions.elementwise import choose, maximum, minimum
+from lucid.functions.joining import cat
+from lucid.functions.linalg import matmul
+from lucid.functions.naming import numpy_names
+from lucid.functions.promotion import Number, floating, promoted
+from lucid.functions.reduction import Extremum, norm, sum
+from lucid.functions.scans import diff
+from lucid.functions.shape import matrix_transpose, reshaped, sliced, unsqueeze
+from lucid.functions.sorting import sort
+from lucid.functions.tensors import Tensor
+from lucid.ir import ops
+from lucid.ir.errors import DTypeError, OptionError, ShapeError
+from lucid.ir.types import DType, bool_, i64
+from lucid.tensor.core import constant, emit, from_array
+
+
+class Limits(NamedTuple):
+    """What `aminmax` returns."""
+
+    min: Tensor
+    max: Tensor
+
+
+@numpy_names
+def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> Limits:
+    """Return the least and the greatest element, of all or along `dim`."""
+    x = tensor_of(input, "aminmax")
+    axes: Any = tuple(range(x.ndim)) if dim is None else dim
+    return Limits(x.amin(axes, keepdim=keepdim), x.amax(axes, keepdim=keepdim))
+
+
+@numpy_names
+def nansum(
+    input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None
+) -> Tensor:
+    """Return the sum of the elements that are no NaN."""
+    x = tensor_of(input, "nansum")
+    return sum(choose(x != x, 0, x), dim, keepdim, dtype=dtype)
+
+
+@numpy_names
+def nanmean(
+    input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None
+) -> Tensor:
+    """Return the mean of the elements that are no NaN."""
+    x = tensor_of(input, "nanmean")
+    count = sum(x == x, dim, keepdim)
+    return nansum(x, dim, keepdim, dtype=dtype) / count
+
+
+@numpy_names
+def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> Extremum:
+    """Return (values, indices) of the most frequent element along `dim`, the least of equals."""
+    x = tensor_of(input, "mode")
+    if not x.ndim:
+        return Extremum(x.clone(), constant(0, i64))
+    axis = axis_of(dim, x.ndim, "mode")
+    ordered, places = sort(x.movedim(axis, -1), stable=True)
+    same = unsqueeze(ordered, -1) == unsqueeze(ordered, -2)
+    best = same.sum(-1).argmax(-1, keepdim=True)
+    last = best + same.sum(-1).gather(-1, best) - 1
+    index = places.gather(-1, last)
+    values = x.movedim(axis, -1).gather(-1, index)
+    values, index = values.movedim(-1, axis), index.movedim(-1, axis)
+    if keepdim:
+        return Extremum(values, index)
+    return Extremum(values.squeeze(axis), index.squeeze(axis))
+
+
+def cov(
+    input: Tensor, *, correction: int = 1, fweights: Any = None, aweights: Any = None
+) -> Tensor:
+    """Return the covariances of variables (rows), from observations (columns).
+
+    fweights: how often each observation counts; aweights: how much.
+    """
+    x = floating(input, "cov")
+    if x.ndim > 2:
+        raise ShapeError(f"cov: expected input to have two or fewer dimensions{describe(x)}")
+    rows = reshaped(x, (1, x._type.size)) if x.ndim < 2 else x
+    weights: Any = None
+    for given in (fweights, aweights):
+        if given is not None:
+            weights = given if weights is None else weights * given
+    count = rows._type.shape[1]
+    if weights is None:
+        centred = rows - rows.mean(1, keepdim=True)
+        result = matmul(centred, matrix_transpose(centred)) / max(count - correction, 0)
+    else:
+        total = weights.sum()
+        centred = rows - (rows * weights).sum(1, keepdim=True) / total
+        if aweights is None:
+            divisor = total - correction
+        else:
+            divisor = total - correction * (weights * aweights).sum() / total
+        result = matmul(centred * weights, matrix_transpose(centred)) / divisor
+    return reshaped(result, ()) if x.ndim < 2 else result
+
+
+def corrcoef(input: Tensor) -> Tensor:
+    """Return the correlations of variables (rows), from observations (columns)."""
+    c = cov(input)
+    if not c.ndim:
+        return c / c
+    deviation = c.diagonal().sqrt()
+    result: Tensor = c / deviation[:, None] / deviation[None, :]
+    return result.clamp(-1, 1)
+
+
+def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
+    """Return the p-norm of the difference."""
+    return norm(input - other, p)
+
+
+def pdist(input: Tensor, p: float = 2.0) -> Tensor:
+    """Return the p-norms of the differences of all pairs of rows, (0, 1), (0, 2), …"""
+    x = tensor_of(input, "pdist")
+    first, second = (from_array(a) for a in np.triu_indices(x._type.shape[0], 1))
+    return norm(x[first] - x[second], p, -1)
+
+
+def cumulative_trapezoid(
+    y: Tensor, x: Tensor | None = None, *, dx: float = 1.0, dim: int = -1
+) -> Tensor:
+    """Return the running integral along `dim` by the trapezoidal rule."""
+    axis = axis_of(dim, y.ndim, "cumulative_trapezoid")
+    size = y._type.shape[axis]
+    pairs = (sliced(y, axis, 1, size) + sliced(y, axis, 0, size - 1)) / 2
+    if x is None:
+        return (pairs * dx).cumsum(axis)
+    steps = diff(x) if x.ndim == 1 else diff(x, dim=axis)
+    if x.ndim == 1:
+        steps = steps.reshape(-1, *(1,) * (y.ndim - 1 - axis))
+    return (pairs * steps).cumsum(axis)
+
+
+def gradient(input: Tensor, *, spacing: Any = 1.0, dim: Any = None, edge_order: int = 1) -> Any:
+    """Return central differences along each axis, one-sided at the ends, for equal spacing."""
+    x = tensor_of(input, "gradient")
+    if edge_order != 1 or not isinstance(spacing, (int, float)):
+        raise OptionError("gradient: takes one number as spacing, and edge_order=1")
+    dims = range(x.ndim) if dim is None else [dim] if isinstance(dim, int) else dim
+    found = []
+    for axis in (axis_of(d, x.ndim, "gradient") for d in dims):
+        size = x._type.shape[axis]
+        if size < 2:
+            raise ShapeError(f"gradient: needs at least 2 elements per dimension{describe(x)}")
+        step = diff(x, dim=axis)
+        inner = (sliced(step, axis, 1, size - 1) + sliced(step, axis, 0, size - 2)) / 2
+        ends = sliced(step, axis, 0, 1), sliced(step, axis, size - 2, size - 1)
+        found.append(cat([ends[0], inner, ends[1]], axis) / spacing)
+    return tuple(found)
+
+
+def unique_consecutive(
+    input: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: Any = None
+) -> Any:
+    """Return the elements without repetitions of the one before. Eager only.
+
+    return_inverse: also where each element went; return_counts: also how often each came.
+    """
+    if dim is not None:
+        raise OptionError("unique_consecutive: only of the flattened tensor, without dim")
+    x = tensor_of(input, "unique_consecutive")
+    array = x._concrete("unique_consecutive(), whose result's size depends on data,").ravel()
+    starts = np.concatenate([[True], array[1:] != array[:-1]]) if array.size else np.zeros(0, bool)
+    places = np.flatnonzero(starts)
+    results = [reshaped(x, (x._type.size,))[from_array(places)]]
+    if return_inverse:
+        results.append(from_array((np.cumsum(starts) - 1).reshape(x._type.shape).astype(np.int64)))
+    if return_counts:
+        results.append(from_array(np.diff(np.append(places, array.size)).astype(np.int64)))
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+# ---------------------------------------------------------------------- elements
+
+
+def fmax(input: Tensor, other: Tensor) -> Tensor:
+    """Return the greater of two elements; where one is a NaN, the other."""
+    x, y = promoted(input, other, "fmax")
+    return choose(x != x, y, choose(y != y, x, maximum(x, y)))
+
+
+def fmin(input: Tensor, other: Tensor) -> Tensor:
+    """Return the smaller of two elements; where one is a NaN, the other."""
+    x, y = promoted(input, other, "fmin")
+    return choose(x != x, y, choose(y != y, x, minimum(x, y)))
+
+
+def gcd(input: Tensor, other: Tensor) -> Tensor:
+    """Return the greatest common divisor of two integers, by Euclid's algorithm."""
+    x, y = promoted(input, other, "gcd")
+    if x._type.dtype.kind != "int":
+        raise DTypeError(f"gcd: defined for integers, not {x.dtype!r}")
+    a, b = x.abs(), y.abs()
+    for _ in range(_LONGEST_EUCLID[x._type.dtype.numpy.itemsize]):
+        rest = a % choose(b == 0, 1, b)
+        a, b = choose(b == 0, a, b), choose(b == 0, b, rest)
+    return a
+
+
+_LONGEST_EUCLID = {4: 46, 8: 92}  # divisions of the largest pair of Fibonacci numbers
+
+
+def lcm(input: Tensor, other: Tensor) -> Tensor:
+    """Return the least common multiple of two integers, 0 where one is 0."""
+    x, y = promoted(input, other, "lcm")
+    divisor = gcd(x, y)
+    return (x // choose(divisor == 0, 1, divisor) * y).abs()
+
+
+def ldexp(input: Tensor, other: Tensor) -> Tensor:
+    """Return `input * 2 ** other`, a float."""
+    return floating(input, "ldexp") * 2.0 ** floating(other, "ldexp")
+
+
+def isposinf(input: Tensor) -> Tensor:
+    """Return whether each element is positive infinity."""
+    return _equals(input, math.inf, "isposinf")
+
+
+def isneginf(input: Tensor) -> Tensor:
+    """Return whether each element is negative infinity."""
+    return _equals(input, -math.inf, "isneginf")
+
+
+def _equals(input: Tensor, value: Number, op: str) -> Tensor:
+    result: Tensor = floating(input, op) == value
+    return result
+
+
+def isreal(input: Tensor) -> Tensor:
+    """Return whether each element is real: yes; lucid has no complex numbers."""
+    x = tensor_of(input, "isreal")
+    return emit(ops.broadcast, (constant(True, bool_),), shape=x._type.shape)
+
+
+def angle(input: Tensor) -> Tensor:
+    """Return the angle on the complex plane: 0, or pi of negative numbers."""
+    x = floating(input, "angle")
+    return choose(x != x, x, choose(x < 0, math.pi, 0.0))
+
+
+def xlog1py(input: Any, other: Any) -> Tensor:
+    """Return `input * log1p(other)`, and 0 where `input` is 0 unless `other` is NaN."""
+    x, y = promoted(input, other, "xlog1py")
+    nothing = (x == 0) & (y == y)
+    return choose(nothing, 0.0, x * choose(nothing, 0.0, y).log1p())

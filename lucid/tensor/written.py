@@ -1,0 +1,189 @@
+"""The methods that write into the tensor itself: a part of the table of `Tensor`."""
+
+from __future__ import annotations
+
+from lucid import random
+from lucid.functions import (
+    arranging,
+    comparison,
+    elementwise,
+    gamma,
+    gathering,
+    inplace,
+    joining,
+    linalg,
+    products,
+    reduction,
+    samples,
+    scans,
+    scattering,
+    special,
+    trigonometry,
+)
+from lucid.functions import shape as shapes
+from lucid.functions.inplace import in_place
+from lucid.tensor.core import TensorCore
+
+
+class WrittenInPlace(TensorCore):
+    """What a tensor can do to itself; their names end with an underscore."""
+
+    __slots__ = ()
+
+    copy_ = inplace.copy_
+    fill_ = inplace.fill_
+    zero_ = inplace.zero_
+    masked_fill_ = inplace.masked_fill_
+    fill_diagonal_ = inplace.fill_diagonal_
+    detach_ = inplace.detach_
+    uniform_ = random.uniform_
+    normal_ = random.normal_
+    bernoulli_ = random.bernoulli_
+    random_ = random.random_
+    exponential_ = random.exponential_
+    add_ = in_place(elementwise.add)
+    sub_ = in_place(elementwise.sub)
+    mul_ = in_place(elementwise.mul)
+    div_ = in_place(elementwise.div)
+    pow_ = in_place(elementwise.pow)
+    floor_divide_ = in_place(elementwise.floor_divide)
+    remainder_ = in_place(elementwise.remainder)
+    fmod_ = in_place(elementwise.fmod)
+    neg_ = in_place(elementwise.neg)
+    abs_ = in_place(elementwise.abs)
+    sign_ = in_place(elementwise.sign)
+    square_ = in_place(elementwise.square)
+    reciprocal_ = in_place(elementwise.reciprocal)
+    sqrt_ = in_place(elementwise.sqrt)
+    rsqrt_ = in_place(elementwise.rsqrt)
+    addcmul_ = in_place(elementwise.addcmul)
+    addcdiv_ = in_place(elementwise.addcdiv)
+    lerp_ = in_place(elementwise.lerp)
+    exp_ = in_place(elementwise.exp)
+    exp2_ = in_place(elementwise.exp2)
+    expm1_ = in_place(elementwise.expm1)
+    log_ = in_place(elementwise.log)
+    log2_ = in_place(elementwise.log2)
+    log10_ = in_place(elementwise.log10)
+    log1p_ = in_place(elementwise.log1p)
+    sin_ = in_place(elementwise.sin)
+    cos_ = in_place(elementwise.cos)
+    tanh_ = in_place(elementwise.tanh)
+    sigmoid_ = in_place(elementwise.sigmoid)
+    erf_ = in_place(elementwise.erf)
+    acos_ = in_place(trigonometry.acos)
+    acosh_ = in_place(trigonometry.acosh)
+    asin_ = in_place(trigonometry.asin)
+    asinh_ = in_place(trigonometry.asinh)
+    atan_ = in_place(trigonometry.atan)
+    atan2_ = in_place(trigonometry.atan2)
+    atanh_ = in_place(trigonometry.atanh)
+    cosh_ = in_place(trigonometry.cosh)
+    sinh_ = in_place(trigonometry.sinh)
+    tan_ = in_place(trigonometry.tan)
+    logit_ = in_place(special.logit)
+    copysign_ = in_place(special.copysign)
+    relu_ = in_place(elementwise.relu)
+    floor_ = in_place(elementwise.floor)
+    ceil_ = in_place(elementwise.ceil)
+    trunc_ = in_place(elementwise.trunc)
+    round_ = in_place(elementwise.round)
+    frac_ = in_place(elementwise.frac)
+    clamp_ = in_place(elementwise.clamp)
+    clip_ = in_place(elementwise.clamp)
+    absolute_ = in_place(elementwise.abs)
+    negative_ = in_place(elementwise.neg)
+    sgn_ = in_place(elementwise.sgn)
+    subtract_ = in_place(elementwise.sub)
+    multiply_ = in_place(elementwise.mul)
+    divide_ = in_place(elementwise.div)
+    true_divide_ = in_place(elementwise.div)
+    fix_ = in_place(elementwise.trunc)
+    arccos_ = in_place(trigonometry.acos)
+    arccosh_ = in_place(trigonometry.acosh)
+    arcsin_ = in_place(trigonometry.asin)
+    arcsinh_ = in_place(trigonometry.asinh)
+    arctan_ = in_place(trigonometry.atan)
+    arctan2_ = in_place(trigonometry.atan2)
+    arctanh_ = in_place(trigonometry.atanh)
+    deg2rad_ = in_place(trigonometry.deg2rad)
+    rad2deg_ = in_place(trigonometry.rad2deg)
+    hypot_ = in_place(trigonometry.hypot)
+    sinc_ = in_place(trigonometry.sinc)
+    erfc_ = in_place(special.erfc)
+    erfinv_ = in_place(gamma.erfinv)
+    lgamma_ = in_place(gamma.lgamma)
+    digamma_ = in_place(gamma.digamma)
+    mvlgamma_ = in_place(gamma.mvlgamma)
+    xlogy_ = in_place(special.xlogy)
+    heaviside_ = in_place(special.heaviside)
+    float_power_ = in_place(special.float_power)
+    gcd_ = in_place(samples.gcd)
+    lcm_ = in_place(samples.lcm)
+    ldexp_ = in_place(samples.ldexp)
+    greater_ = in_place(comparison.gt)
+    greater_equal_ = in_place(comparison.ge)
+    less_ = in_place(comparison.lt)
+    less_equal_ = in_place(comparison.le)
+    not_equal_ = in_place(comparison.ne)
+    addmm_ = in_place(linalg.addmm)
+    addmv_ = in_place(linalg.addmv)
+    addbmm_ = in_place(linalg.addbmm)
+    baddbmm_ = in_place(linalg.baddbmm)
+    addr_ = in_place(products.addr)
+    renorm_ = in_place(arranging.renorm)
+    put_ = in_place(arranging.put)
+    squeeze_ = inplace.reshaping(shapes.squeeze)
+    unsqueeze_ = inplace.reshaping(shapes.unsqueeze)
+    transpose_ = inplace.reshaping(shapes.transpose)
+    swapaxes_ = inplace.reshaping(shapes.transpose)
+    swapdims_ = inplace.reshaping(shapes.transpose)
+    t_ = inplace.reshaping(shapes.t)
+    resize_ = inplace.resize_
+    resize_as_ = inplace.resize_as_
+    set_ = inplace.set_
+    apply_ = inplace.apply_
+    map_ = inplace.map_
+    clamp_min_ = in_place(elementwise.clamp_min)
+    clamp_max_ = in_place(elementwise.clamp_max)
+    nan_to_num_ = in_place(elementwise.nan_to_num)
+    logical_and_ = in_place(comparison.logical_and)
+    logical_or_ = in_place(comparison.logical_or)
+    logical_xor_ = in_place(comparison.logical_xor)
+    logical_not_ = in_place(comparison.logical_not)
+    bitwise_and_ = in_place(comparison.bitwise_and)
+    bitwise_or_ = in_place(comparison.bitwise_or)
+    bitwise_xor_ = in_place(comparison.bitwise_xor)
+    bitwise_not_ = in_place(comparison.bitwise_not)
+    eq_ = in_place(comparison.eq)
+    ne_ = in_place(comparison.ne)
+    lt_ = in_place(comparison.lt)
+    le_ = in_place(comparison.le)
+    gt_ = in_place(comparison.gt)
+    ge_ = in_place(comparison.ge)
+    cumsum_ = in_place(reduction.cumsum)
+    cumprod_ = in_place(scans.cumprod)
+    tril_ = in_place(joining.tril)
+    triu_ = in_place(joining.triu)
+    scatter_ = in_place(gathering.scatter)
+    scatter_add_ = in_place(gathering.scatter_add)
+    scatter_reduce_ = in_place(scattering.scatter_reduce)
+    masked_scatter_ = in_place(scattering.masked_scatter)
+    index_add_ = in_place(gathering.index_add)
+    index_copy_ = in_place(gathering.index_copy)
+    index_fill_ = in_place(gathering.index_fill)
+    index_put_ = in_place(gathering.index_put)
+    __iadd__ = add_
+    __isub__ = sub_
+    __imul__ = mul_
+    __itruediv__ = div_
+    __ifloordiv__ = floor_divide_
+    __imod__ = remainder_
+    __ipow__ = pow_
+    __iand__ = bitwise_and_
+    __ior__ = bitwise_or_
+    __ixor__ = bitwise_xor_
+    bitwise_left_shift_ = in_place(comparison.bitwise_left_shift)
+    bitwise_right_shift_ = in_place(comparison.bitwise_right_shift)
+    __ilshift__ = bitwise_left_shift_
+    __irshift__ = bitwise_right_shift_
