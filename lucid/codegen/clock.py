@@ -19,15 +19,13 @@ class Clock:
     def __init__(self, b: FunctionBuilder, ticks: Val | None) -> None:
         self._b = b
         self._ticks = ticks
-        self._count = 0
-        self.note()
 
-    def note(self) -> None:
+    def note(self, place: int) -> None:
+        """Note the time in a place of the notes."""
         if self._ticks is None:
             return
         now = self._b.call(counter_of(self._b.target), "i64")
-        self._b.store(now, self._b.at("i64", self._ticks, self._count))
-        self._count += 1
+        self._b.store(now, self._b.at("i64", self._ticks, place))
 
 
 def define_now(module: Module) -> None:

@@ -9,6 +9,7 @@ exception. A timed step, `i32 step(ptr table, ptr ticks)`, also notes when each 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lucid.codegen import lowering
@@ -27,6 +28,8 @@ from lucid.ir.graph import Graph
 STEP = "step"
 # A worker that is parked needs some 50 us to come; one that isn't waits for the next step as well.
 WAKE_SECONDS = 40e-6
+# Calls in one function: LLVM's time grows with the square of a function's length.
+PART_CALLS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,39 +69,79 @@ def emit_program(program: Program, target: Target, *, timed: bool = False) -> Em
     if timed:
         define_now(module)
         parameters.append(("ptr", "ticks"))
-    names: dict[str, str] = {}
-    costs = [seconds(step.kernel, target) for step in program.steps]
-    shared = [parts_of(step.kernel) is not None for step in program.steps]
-    ahead = sum(cost for cost, several in zip(costs, shared, strict=True) if several)
+    emitter = _StepEmitter(module, program)
+    count = len(program.steps)
     with FunctionBuilder(module, STEP, parameters, "i32") as b:
-        slots = Slots(b, program)
-        clock = Clock(b, b.args[1] if timed else None)
-        sizes = [len(s.args) for s, several in zip(program.steps, shared, strict=True) if several]
+        if timed:
+            Clock(b, b.args[1]).note(0)
+        if count <= PART_CALLS:
+            emitter.emit_part(b, range(count))
+        else:
+            for low in range(0, count, PART_CALLS):
+                name = f"{STEP}_from_{low}"
+                with FunctionBuilder(module, name, parameters, "i32", internal=True) as part:
+                    emitter.emit_part(part, range(low, min(low + PART_CALLS, count)))
+                    part.ret(const("i32", 0))
+                code = b.call(name, "i32", *b.args)
+                with b.if_(b.ne(code, 0)):
+                    b.ret(code)
+        b.ret(const("i32", 0))
+    kernels = len(emitter.names)
+    return Emitted(module.text(), kernels, count, sum(emitter.costs), sum(emitter.shared))
+
+
+class _StepEmitter:
+    """Emits the calls of a program's kernels, and the kernels when they are first called.
+
+    Attributes:
+        names: of the kernel functions, by their text.
+        costs: estimated seconds of each call; `shared`: whether threads share its work.
+    """
+
+    def __init__(self, module: Module, program: Program) -> None:
+        self._module = module
+        self._program = program
+        self.names: dict[str, str] = {}
+        self.costs = [seconds(step.kernel, module.target) for step in program.steps]
+        self.shared = [parts_of(step.kernel) is not None for step in program.steps]
+        pairs = zip(self.costs, self.shared, strict=True)
+        self._ahead = sum(cost for cost, several in pairs if several)
+        self._checks = self._hosts = 0
+
+    def emit_part(self, b: FunctionBuilder, numbers: Sequence[int]) -> None:
+        """Emit some of the calls; they return from the function when one fails."""
+        slots = Slots(b, self._program)
+        clock = Clock(b, b.args[1] if len(b.args) > 1 else None)
+        steps = [self._program.steps[number] for number in numbers]
+        sizes = [len(self._program.steps[n].args) for n in numbers if self.shared[n]]
         caller = Caller(b, slots.entry, slots.pool, max(sizes, default=0))
-        checks = 0
-        hosts = HostCalls(b, program)
-        for step, cost, several in zip(program.steps, costs, shared, strict=True):
+        hosts = HostCalls(b, steps)
+        for number, step in zip(numbers, steps, strict=True):
             if isinstance(step.kernel, HostKernel):
-                hosts.emit(slots.python, [slots.address(buffer) for buffer in step.args])
-                clock.note()
-                continue
-            text = step.text
-            name = names.get(text)
-            if name is None:
-                name = names[text] = f"k{len(names)}"
-                define_kernel(module, name, step.kernel, len(step.args))
-            args = [slots.address(x, step.origins.get(n, 0)) for n, x in enumerate(step.args)]
-            if isinstance(step.kernel, CheckKernel):
-                checks += 1
-                args = [slots.record, const("i64", checks), *args]
-            caller.call(name, step.kernel, args, cost, ahead >= WAKE_SECONDS)
-            clock.note()
-            ahead -= cost if several else 0.0
+                args = [slots.address(buffer) for buffer in step.args]
+                hosts.emit(self._hosts, slots.python, args)
+                self._hosts += 1
+            else:
+                self._call_kernel(b, slots, caller, number)
+            clock.note(number + 1)
             if isinstance(step.kernel, CheckKernel):
                 with b.if_(b.ne(b.load("i64", slots.record), 0)):
                     b.ret(const("i32", 1))
-        b.ret(const("i32", 0))
-    return Emitted(module.text(), len(names), len(program.steps), sum(costs), sum(shared))
+
+    def _call_kernel(self, b: FunctionBuilder, slots: Slots, caller: Caller, number: int) -> None:
+        step, cost = self._program.steps[number], self.costs[number]
+        text = step.text
+        name = self.names.get(text)
+        if name is None:
+            name = self.names[text] = f"k{len(self.names)}"
+            define_kernel(self._module, name, step.kernel, len(step.args))
+        args = [slots.address(x, step.origins.get(n, 0)) for n, x in enumerate(step.args)]
+        if isinstance(step.kernel, CheckKernel):
+            self._checks += 1
+            args = [slots.record, const("i64", self._checks), *args]
+        caller.call(name, step.kernel, args, cost, self._ahead >= WAKE_SECONDS)
+        if self.shared[number]:
+            self._ahead -= cost
 
 
 class Slots:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from lucid.codegen.emit import PART_CALLS
 from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, DTypeError, IndexOutOfRangeError, ShapeError
 from lucid.ir.graph import Graph
@@ -288,6 +289,36 @@ def test_threads_may_call_at_once() -> None:
     for thread in threads:
         thread.join()
     assert wrong == []
+
+
+def long_step(count: int) -> Graph:
+    """Each kernel takes elements of what the one before made, at indices of its own."""
+    graph = Graph("long")
+    x = graph.add_input(TensorType(f32, (3,)))
+    value: ops.Operand = x
+    for number in range(count):
+        index = graph.add_input(TensorType(i64, (3,)), "arg", f"i{number}")
+        value = ops.tanh(ops.take(value, index, axis=0))
+    graph.outputs = [value]
+    return graph
+
+
+@pytest.mark.parametrize("count", [1, 40, 150])
+def test_a_step_of_many_kernels_is_several_functions(count: int) -> None:
+    executable = compile_graph(long_step(count), fuse=False)
+    parts = -(-executable.kernel_count // PART_CALLS)
+    assert executable.llvm.count("@step_from_") == (2 * parts if parts > 1 else 0)
+    x, expected = floats(0.5, -1, 2), floats(0.5, -1, 2)
+    order = np.array([2, 0, 1])
+    for _ in range(count):
+        expected = np.tanh(expected[order])
+    (found,) = executable.call([x, *[order] * count])
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    for place in {0, count // 2, count - 1}:
+        indices = [order] * count
+        indices[place] = np.array([0, 0, 3 + place])
+        with pytest.raises(IndexOutOfRangeError, match=f"index {3 + place} is out of range"):
+            executable.call([x, *indices])
 
 
 def test_results_are_the_same_each_time() -> None:
