@@ -26,7 +26,7 @@ from lucid.codegen.forms import (
     radix,
     unbroadcast,
 )
-from lucid.codegen.groups import Group, bits_of, kind_of, match_radix, reduced_axes
+from lucid.codegen.groups import Group, bits_of, kind_of, match_radix, reduced_axes, values_for_sums
 from lucid.codegen.item import Item, is_reduction
 from lucid.codegen.items import ItemList
 from lucid.codegen.siblings import merge_siblings
@@ -52,6 +52,7 @@ class Fusion:
     def __init__(self, items: ItemList, fuse: bool = True) -> None:
         self.source = items
         self.fuse = fuse
+        self._for_sums = values_for_sums(items.graph)
         self.groups: dict[int, Group] = {}
         self.group_of: dict[Item, Group] = {}
         self.before: dict[int, int] = {}
@@ -249,14 +250,20 @@ class Fusion:
         forms = self._propose(item, item.shape, group)
         if forms is None or not self._reads_in_place(item, forms, group):
             return False
-        if group.kind == "contract" and len(set().union(*(f.dims for f in forms))) < len(
-            group.sizes
-        ):
+        if group.kind == "contract" and not self._follows(item, forms, group):
             return False
         if self._repeats_long_row(item, forms, group):
             return False
         self._enter(item, group, forms)
         return True
+
+    def _follows(self, item: Item, forms: Forms, group: Group) -> bool:
+        """Whether an item belongs behind a product: not if all that reads it are reductions.
+
+        They are loops of their own, which compute it from what is stored anyway.
+        """
+        covered = frozenset[int]().union(*(f.dims for f in forms))
+        return covered == set(group.sizes) and item.value not in self._for_sums
 
     def _join_reduction(self, item: Item, group: Group) -> bool:
         shape = item.operands[0].shape

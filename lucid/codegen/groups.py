@@ -7,6 +7,7 @@ from math import prod
 
 from lucid.codegen.forms import Form, Forms, SplitNeeded, form, fresh_dim
 from lucid.codegen.item import Item
+from lucid.ir.graph import Graph, Value
 from lucid.ir.op import OPS
 
 
@@ -138,3 +139,21 @@ def kind_of(item: Item) -> str:
     if item.op in ("take", "gather") or kind in ("map", "random"):
         return "map"
     return {"reduce": "reduce", "contract": "contract"}.get(kind, "opaque")
+
+
+def values_for_sums(graph: Graph) -> set[Value]:
+    """The values that nothing but reductions read, as they are or through views."""
+    users = graph.uses()
+    needed = {*graph.outputs, *(value for _, value in graph.writes)}
+    found: set[Value] = set()
+    for node in reversed(graph.nodes):
+        for value in node.results:
+            readers = users.get(value, ())
+            reduced = all(
+                reader.op.kind == "reduce"
+                or (reader.op.kind == "view" and found.issuperset(reader.results))
+                for reader in readers
+            )
+            if readers and reduced and value not in needed:
+                found.add(value)
+    return found

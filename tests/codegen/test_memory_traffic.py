@@ -309,3 +309,19 @@ def test_chosen_elements_are_what_they_were(columns: int) -> None:
     want = np.take_along_axis(-array, chosen, 1)
     np.testing.assert_array_equal(ours, want)
     np.testing.assert_array_equal(np.signbit(ours[1:]), np.signbit(want[1:]))
+
+
+# Products -------------------------------------------------------------------------------------
+
+
+def test_what_only_sums_read_is_not_stored(rng: np.random.Generator) -> None:
+    """The squares of a gradient's norm: the sum's loop makes them from the gradient itself."""
+    graph = Graph()
+    x, error = inputs(graph, (40, 30), (40, 50))
+    (w,) = inputs(graph, (30, 50), kind="state")
+    gradient = ops.matmul(ops.transpose(x, perm=(1, 0)), error)
+    norm = ops.sqrt(ops.sum(ops.mul(gradient, gradient), axes=(0, 1)))
+    graph.writes = [(w, w - ops.div(gradient, norm))]
+    executable = run(graph, rng)
+    assert _temp_sizes(executable) == [30 * 50 * 4], "the gradient"
+    assert executable.kernel_count == 2
