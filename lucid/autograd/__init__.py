@@ -9,7 +9,7 @@ from lucid.autograd.anomaly import (
 )
 from lucid.autograd.entry_points import backward, grad
 from lucid.autograd.function import Function
-from lucid.autograd.gradcheck import GradcheckError, gradcheck, gradgradcheck
+from lucid.autograd.gradcheck import gradcheck, gradgradcheck
 from lucid.autograd.modes import (
     enable_grad,
     inference_mode,
@@ -18,6 +18,7 @@ from lucid.autograd.modes import (
     set_grad_enabled,
 )
 from lucid.autograd.variable import Variable
+from lucid.ir.errors import GradcheckError
 
 __all__ = [
     "Function",

@@ -10,17 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lucid.autograd.entry_points import grad
-from lucid.ir.errors import ArgumentError, LucidError, OptionError
+from lucid.autograd.undefined_gradients import check_undefined_gradients
+from lucid.ir.errors import ArgumentError, GradcheckError, LucidError, OptionError
 from lucid.ir.types import f64
 
 if TYPE_CHECKING:
     from lucid.tensor.core import TensorCore
 
 Array = np.ndarray
-
-
-class GradcheckError(LucidError):
-    """The gradient of a function disagrees with its central difference."""
 
 
 def gradcheck(
@@ -60,6 +57,10 @@ def gradcheck(
     if not check_backward_ad and not check_forward_ad:
         raise OptionError(
             "Expected at least one of check_forward_ad or check_backward_ad to be True"
+        )
+    if check_batched_forward_grad and not check_forward_ad:
+        raise OptionError(
+            "Setting check_batched_forward_grad=True requires check_forward_ad to be True"
         )
     check = _Check(func, _arguments(inputs), eps, atol, rtol, nondet_tol, fast_mode)
     try:
@@ -115,7 +116,7 @@ class _Check:
     def require_inputs(self) -> None:
         """Raise where the inputs can't be checked, warn where rounding would hide everything."""
         if not self.checked:
-            raise ValueError(
+            raise OptionError(
                 "gradcheck expects at least one input tensor to require gradient, but none of "
                 "them have requires_grad=True."
             )
@@ -158,7 +159,17 @@ class _Check:
             if check_batched:
                 self._require_batched_gradients(j, output, analytical)
         if check_undefined:
-            self._check_undefined(outputs)
+            check_undefined_gradients(self._op_by_op(outputs))
+
+    def _op_by_op(self, outputs: Sequence[TensorCore]) -> Sequence[TensorCore]:
+        """The outputs with the nodes of custom Functions that compiled functions hide."""
+        from lucid.compiler.results_backward import CompiledBackward
+        from lucid.compiler.stance import set_stance
+
+        if not any(isinstance(output.grad_fn, CompiledBackward) for output in outputs):
+            return outputs
+        with set_stance("force_eager"):
+            return _outputs(self.function, self.arguments)
 
     def run_forward(self, check_batched: bool) -> None:
         """Check forward mode."""
@@ -346,53 +357,6 @@ class _Check:
         ]
         changed[i] = of_array(array).requires_grad_()
         return np.array(_outputs(self.function, changed)[j].detach().numpy()).reshape(-1)
-
-    # ------------------------------------------------------------------ missing gradients
-
-    def _check_undefined(self, outputs: Sequence[TensorCore]) -> None:
-        """Without any gradient of an output backward may give None or zeros, nothing else."""
-        differentiable = [y for y in outputs if y.requires_grad]
-        for missing in (range(len(differentiable)), *([k] for k in range(len(differentiable)))):
-            self._check_missing(differentiable, set(missing))
-
-    def _check_missing(self, outputs: Sequence[TensorCore], missing: set[int]) -> None:
-        from lucid.autograd.function import BackwardCFunction
-
-        nodes = {id(y.grad_fn): y.grad_fn for y in outputs}
-        for node in nodes.values():
-            if not isinstance(node, BackwardCFunction):
-                continue
-            own = {y.output_nr for k, y in enumerate(outputs) if y.grad_fn is node and k in missing}
-            if own != {y.output_nr for y in outputs if y.grad_fn is node}:
-                gradients = self._with_some(node, own)
-            else:
-                gradients = self._with_some(node, set(range(len(node._output_types))))
-            _require_zeros(gradients, len(own) == len(node._output_types))
-
-    def _with_some(self, node: Any, missing: set[int]) -> Any:
-        """What backward gives when the gradients of some outputs are missing."""
-        from lucid.autograd.engine import zeros_of
-
-        cotangents = [
-            None if n in missing or type is None else zeros_of(type)
-            for n, type in enumerate(node._output_types)
-        ]
-        try:
-            return node._differentiate(tuple(cotangents))
-        except (TypeError, AttributeError) as error:
-            raise GradcheckError(
-                "Expected backward function to handle undefined output grads: gradients that "
-                f"nobody sent arrive as None. It raised {type(error).__name__}: {error}"
-            ) from error
-
-
-def _require_zeros(gradients: Any, is_all: bool) -> None:
-    for gradient in gradients:
-        if gradient is not None and np.any(gradient.detach().numpy() != 0):
-            raise GradcheckError(
-                "Expected all input grads to be undefined or zero when all output grads are "
-                "undefined or zero."
-            )
 
 
 def _flat(tensor: TensorCore) -> Array:

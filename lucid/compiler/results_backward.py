@@ -25,14 +25,14 @@ class Read(NamedTuple):
 
     Attributes:
         what: state, or an argument by its position.
-        source: the history that it had.
+        argument: it, for one, whose history a message names.
     """
 
     what: Storage | int
     counter: VersionCounter
     version: int
     type: TensorType
-    source: Edge | None
+    argument: TensorCore | None
 
 
 class History:
@@ -63,9 +63,8 @@ class History:
         written = {call.tensors[position]._storage for position in rule.written_args}
         for i, tensor in enumerate(call.tensors):
             if tensor._storage not in written:
-                counter, source = tensor._counter, tensor._grad_fn
-                edge = None if source is None else (source, tensor._output_nr)
-                self._read.append(Read(i, counter, counter.now, tensor._type, edge))
+                counter = tensor._counter
+                self._read.append(Read(i, counter, counter.now, tensor._type, tensor))
 
     def attach(self, results: Sequence[TensorCore], call: Call) -> None:
         """Give the results of the call, in order, their nodes."""
@@ -181,9 +180,10 @@ def _refuse_changed(node: Node, changed: Sequence[Read], used: Collection[Storag
     """Raise when something that the gradients need was written in place since the call."""
     for read in changed:
         if read.what in used:
-            raise LucidError(
-                modified(read.type, read.source, read.counter.value, read.version, node)
-            )
+            written, source = read.argument, None
+            if written is not None and written._grad_fn is not None:
+                source = written._grad_fn, written._output_nr
+            raise LucidError(modified(read.type, source, read.counter.value, read.version, node))
 
 
 class LostBackward(Node):

@@ -47,6 +47,10 @@ class MissingRuleError(LucidError, NotImplementedError):
     """A method that the user's class must provide, or an op without the rule that is asked for."""
 
 
+class GradcheckError(LucidError):
+    """The gradient of a function disagrees with its central difference."""
+
+
 class ParseError(LucidError, ValueError):
     """IR text that isn't lucid IR: the message holds the line and a caret."""
 

@@ -76,18 +76,18 @@ CASES = {
 
 
 @pytest.mark.parametrize("fn", CASES.values(), ids=CASES.keys())
-def test_the_graph_dies_with_its_output(no_collector, fn):
+def test_the_graph_dies_with_its_output(no_collector, prepared, fn):
     x = leaf([0.1, 0.2, 0.3])
-    y = fn(x)
+    y = prepared(lambda x: fn(x))(x)
     alive = [weakref.ref(y), weakref.ref(y.grad_fn)]
     del y
     assert [reference() for reference in alive] == [None, None]
 
 
 @pytest.mark.parametrize("fn", CASES.values(), ids=CASES.keys())
-def test_so_it_does_after_a_backward_with_create_graph(no_collector, fn):
+def test_so_it_does_after_a_backward_with_create_graph(no_collector, prepared, fn):
     x = leaf([0.1, 0.2, 0.3])
-    y = fn(x)
+    y = prepared(lambda x: fn(x))(x)
     (g,) = grad(y.sum(), x, create_graph=True)
     alive = [weakref.ref(y), weakref.ref(y.grad_fn), weakref.ref(g)]
     del y, g

@@ -11,7 +11,16 @@ from lucid.autograd import Function, forward_ad
 from lucid.autograd.function import once_differentiable
 
 
-def test_set_materialize_grads_false_is_respected():
+@pytest.fixture(params=["all of the step", "the call alone"])
+def compiled(request):
+    """What wraps a step, and what wraps the call in it: one of the two compiles."""
+    plain = lambda body: body  # noqa: E731
+    return (lucid.compile, plain) if request.param == "all of the step" else (plain, lucid.compile)
+
+
+def test_set_materialize_grads_false_is_respected(compiled):
+    step, call = compiled
+
     def forward(ctx, x):
         ctx.set_materialize_grads(False)
         return x * 2, x * 3
@@ -21,36 +30,44 @@ def test_set_materialize_grads_false_is_respected():
 
     fn = define(forward, backward)
     x = leaf([1.0])
-    lucid.compile(lambda x: fn.apply(x)[0].sum().backward())(x)
+    double = call(lambda x: fn.apply(x))
+    step(lambda x: double(x)[0].sum().backward())(x)
     assert numbers(x.grad) == [7.0]
 
 
-def test_a_saved_tensor_that_was_written_is_an_error():
-    def step(x):
+def test_a_saved_tensor_that_was_written_is_an_error(compiled):
+    step, call = compiled
+    square = call(lambda a: Square.apply(a))
+
+    def body(x):
         a = x * 1
-        y = Square.apply(a)
+        y = square(a)
         a.add_(1)
         y.sum().backward()
 
     x = leaf([1.0])
     with pytest.raises(RuntimeError) as caught:
-        lucid.compile(step)(x)
+        step(body)(x)
     assert first_line(caught).endswith(
         "[DoubleTensor [1]], which is output 0 of Add, is at version 1; expected version 0 instead."
     )
     assert x.grad is None
 
 
-def test_a_wrong_number_of_gradients_is_an_error():
+def test_a_wrong_number_of_gradients_is_an_error(compiled):
+    step, call = compiled
     fn = define(lambda ctx, x, y: x * y, lambda ctx, g: g)
+    product = call(lambda x: fn.apply(x, x))
     with pytest.raises(RuntimeError) as caught:
-        lucid.compile(lambda x: fn.apply(x, x).sum().backward())(leaf([1.0]))
+        step(lambda x: product(x).sum().backward())(leaf([1.0]))
     assert first_line(caught) == (
         "function FnBackward returned an incorrect number of gradients (expected 2, got 1)"
     )
 
 
-def test_no_gradient_flows_through_an_output_marked_as_not_differentiable():
+def test_no_gradient_flows_through_an_output_marked_as_not_differentiable(compiled):
+    step, call = compiled
+
     def forward(ctx, x):
         y, z = x * 2, x * 3
         ctx.mark_non_differentiable(z)
@@ -59,18 +76,22 @@ def test_no_gradient_flows_through_an_output_marked_as_not_differentiable():
     fn = define(forward, lambda ctx, g, h: g * 2 + h * 100)
     x = leaf([1.0])
 
-    def step(x):
-        y, z = fn.apply(x)
+    both = call(lambda x: fn.apply(x))
+
+    def body(x):
+        y, z = both(x)
         (y + z).sum().backward()
 
-    lucid.compile(step)(x)
+    step(body)(x)
     assert numbers(x.grad) == [2.0]
 
 
-def test_the_same_tensor_in_two_slots_is_fine():
+def test_the_same_tensor_in_two_slots_is_fine(compiled):
+    step, call = compiled
     fn = define(lambda ctx, a, b: a * b, lambda ctx, g: (g * 10, g * 100))
+    product = call(lambda a, b: fn.apply(a, b))
     x = leaf([1.0])
-    lucid.compile(lambda x: fn.apply(x, x).sum().backward())(x)
+    step(lambda x: product(x, x).sum().backward())(x)
     assert numbers(x.grad) == [110.0]
 
 
@@ -94,48 +115,58 @@ class Cube(Function):
         return 21 * x * x * tangent
 
 
-def test_a_custom_jvp_is_used():
+def test_a_custom_jvp_is_used(compiled):
+    step, call = compiled
+    cube = call(lambda x: Cube.apply(x))
+
     def by_dual(x, v):
         with forward_ad.dual_level():
-            return forward_ad.unpack_dual(Cube.apply(forward_ad.make_dual(x, v))).tangent
+            return forward_ad.unpack_dual(cube(forward_ad.make_dual(x, v))).tangent
 
     def by_func(x, v):
-        return func.jvp(Cube.apply, (x,), (v,))[1], func.jacfwd(Cube.apply)(x)
+        return func.jvp(cube, (x,), (v,))[1], func.jacfwd(cube)(x)
 
     x, v = leaf([1.0, 2.0], False), leaf([1.0, 10.0], False)
-    assert numbers(lucid.compile(by_dual)(x, v)) == [21.0, 840.0]
-    assert numbers(lucid.compile(by_func)(x, v)) == [[21.0, 840.0], [[21.0, 0.0], [0.0, 84.0]]]
+    assert numbers(step(by_dual)(x, v)) == [21.0, 840.0]
+    assert numbers(step(by_func)(x, v)) == [[21.0, 840.0], [[21.0, 0.0], [0.0, 84.0]]]
 
 
-def test_a_custom_vjp_is_used():
+def test_a_custom_vjp_is_used(compiled):
+    step, call = compiled
+    cube = call(lambda x: Cube.apply(x))
     x = leaf([1.0, 2.0])
-    lucid.compile(lambda x: Cube.apply(x).sum().backward())(x)
+    step(lambda x: cube(x).sum().backward())(x)
     assert numbers(x.grad) == [30.0, 120.0]
-    pulled = lucid.compile(lambda x: func.grad(lambda x: Cube.apply(x).sum())(x))(x.detach())
+    pulled = step(lambda x: func.grad(lambda x: cube(x).sum())(x))(x.detach())
     assert numbers(pulled) == [30.0, 120.0]
 
 
-def test_double_backward_goes_through_the_custom_backward():
-    def step(x):
-        (first,) = lucid.autograd.grad(Cube.apply(x).sum(), x, create_graph=True)
+def test_double_backward_goes_through_the_custom_backward(compiled):
+    step, call = compiled
+    cube = call(lambda x: Cube.apply(x))
+
+    def body(x):
+        (first,) = lucid.autograd.grad(cube(x).sum(), x, create_graph=True)
         first.sum().backward()
         return first
 
     x = leaf([1.0, 2.0])
-    assert numbers(lucid.compile(step)(x)) == [30.0, 120.0]
+    assert numbers(step(body)(x)) == [30.0, 120.0]
     assert numbers(x.grad) == [60.0, 120.0]
 
 
-def test_double_backward_of_what_is_once_differentiable_is_an_error():
+def test_double_backward_of_what_is_once_differentiable_is_an_error(compiled):
+    step, call = compiled
     once = once_differentiable(lambda ctx, g: g * 2)
     fn = define(lambda ctx, x: x * 2, once)
+    double = call(lambda x: fn.apply(x))
 
-    def step(x):
-        (first,) = lucid.autograd.grad((fn.apply(x) ** 2).sum(), x, create_graph=True)
+    def body(x):
+        (first,) = lucid.autograd.grad((double(x) ** 2).sum(), x, create_graph=True)
         first.sum().backward()
 
     with pytest.raises(RuntimeError) as caught:
-        lucid.compile(step)(leaf([1.0]))
+        step(body)(leaf([1.0]))
     assert first_line(caught) == (
         "trying to differentiate twice a function that was marked with @once_differentiable"
     )
