@@ -8,7 +8,7 @@ from importlib import import_module
 from math import e, inf, nan, pi
 from typing import TYPE_CHECKING, Any
 
-from lucid import autograd
+from lucid import autograd, linalg
 from lucid.autograd import (
     enable_grad,
     inference_mode,
@@ -429,7 +429,19 @@ from lucid.tensor.size import Size
 from lucid.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
-    from lucid import backends, compiler, cuda, func, linalg, nn, optim, sparse, utils
+    from lucid import (
+        backends,
+        compiler,
+        cuda,
+        distributions,
+        func,
+        nn,
+        optim,
+        sparse,
+        special,
+        testing,
+        utils,
+    )
     from lucid.compiler import compile
     from lucid.func import vmap
     from lucid.serialization import load, save
@@ -451,7 +463,10 @@ vars().update({name: getattr(Tensor, name) for name in _IN_PLACE})
 enter_border(sys.modules[__name__], dict(vars()), __name__)
 
 # Imported when they are first used: `import lucid` stays fast.
-_MODULES = ("backends", "compiler", "cuda", "func", "linalg", "nn", "optim", "sparse", "utils")
+_MODULES = frozenset((
+    "backends", "compiler", "cuda", "distributions", "func", "nn", "optim", "sparse", "special",
+    "testing", "utils",
+))  # fmt: skip
 _MEMBERS = {
     "compile": "lucid.compiler",
     "load": "lucid.serialization",
@@ -506,9 +521,9 @@ __all__ = [
     "copysign", "corrcoef", "cos", "cosh", "count_nonzero", "cov", "cross", "cuda", "cummax",
     "cummin", "cumprod", "cumsum", "cumulative_trapezoid", "default_generator", "deg2rad",
     "det", "device", "diag", "diag_embed", "diagflat", "diagonal", "diagonal_scatter", "diff",
-    "digamma", "dist", "div", "divide", "dot", "double", "dsplit", "dstack", "dtype", "e",
-    "einsum", "empty", "empty_like", "enable_grad", "enter_border", "eq", "equal", "erf",
-    "erfc", "erfinv", "exp", "exp2", "expm1", "eye", "finfo", "fix", "flatten", "flip",
+    "digamma", "dist", "distributions", "div", "divide", "dot", "double", "dsplit", "dstack",
+    "dtype", "e", "einsum", "empty", "empty_like", "enable_grad", "enter_border", "eq", "equal",
+    "erf", "erfc", "erfinv", "exp", "exp2", "expm1", "eye", "finfo", "fix", "flatten", "flip",
     "fliplr", "flipud", "float", "float32", "float64", "float_power", "floor", "floor_divide",
     "fmax", "fmin", "fmod", "frac", "from_dlpack", "from_numpy", "full", "full_like", "func",
     "gather", "gcd", "ge", "ger", "get_default_dtype", "get_num_threads", "get_printoptions",
@@ -536,13 +551,13 @@ __all__ = [
     "set_float32_matmul_precision", "set_grad_enabled", "set_num_threads", "set_printoptions",
     "set_rng_state", "sgn", "sigmoid", "sign", "signbit", "sin", "sinc", "sinh",
     "slice_scatter", "slogdet", "softmax", "softplus", "sort", "sparse", "sparse_coo_tensor",
-    "split", "split_with_sizes", "sqrt", "square", "squeeze", "stack", "std", "std_mean",
-    "strided", "sub", "subtract", "sum", "svd", "svd_lowrank", "swapaxes", "swapdims", "t",
-    "take", "take_along_dim", "tan", "tanh", "tensor", "tensor_split", "tensordot", "tile",
-    "topk", "trace", "transpose", "trapezoid", "trapz", "triangular_solve", "tril",
-    "tril_indices", "triu", "triu_indices", "true_divide", "trunc", "uint32", "unbind",
-    "unflatten", "unique", "unique_consecutive", "unravel_index", "unsqueeze",
-    "use_deterministic_algorithms", "utils", "vander", "var", "var_mean", "vdot", "vmap",
-    "vsplit", "vstack", "where", "xlogy", "zeros", "zeros_like",
+    "special", "split", "split_with_sizes", "sqrt", "square", "squeeze", "stack", "std",
+    "std_mean", "strided", "sub", "subtract", "sum", "svd", "svd_lowrank", "swapaxes",
+    "swapdims", "t", "take", "take_along_dim", "tan", "tanh", "tensor", "tensor_split",
+    "tensordot", "testing", "tile", "topk", "trace", "transpose", "trapezoid", "trapz",
+    "triangular_solve", "tril", "tril_indices", "triu", "triu_indices", "true_divide", "trunc",
+    "uint32", "unbind", "unflatten", "unique", "unique_consecutive", "unravel_index",
+    "unsqueeze", "use_deterministic_algorithms", "utils", "vander", "var", "var_mean", "vdot",
+    "vmap", "vsplit", "vstack", "where", "xlogy", "zeros", "zeros_like",
 ]
 # fmt: on

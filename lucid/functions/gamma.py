@@ -237,17 +237,27 @@ def ndtri(input: Tensor) -> Tensor:
     return math.sqrt(2.0) * erfinv(2 * floating(input, "ndtri") - 1)
 
 
+_LEVELS = 30
+
+
 def log_ndtr(input: Tensor) -> Tensor:
-    """Return the logarithm of `ndtr`, far to the left by the tail's asymptotic series."""
-    x = floating(input, "log_ndtr")
-    is_left = x < -5.0
-    t = choose(is_left, x, -5.0)
-    square = 1 / (t * t)
-    series = 1 + square * (-1 + square * (3 + square * (-15 + square * (105 - 945 * square))))
-    tail = -0.5 * t * t - log(-t) - _HALF_LOG_TAU + log(series)
+    """Return the logarithm of `ndtr`, left of -4 by Laplace's continued fraction."""
+    given = floating(input, "log_ndtr")
+    x = cast(given, f64)
+    is_left = x < -4.0
+    t = choose(is_left, -x, 4.0)
+    fraction = t
+    for level in range(_LEVELS, 0, -1):
+        fraction = t + level / fraction
+    tail = -0.5 * t * t - _HALF_LOG_TAU - log(fraction)
     inner = choose(is_left, 0.0, x)
-    body = choose(inner > 0, log1p(-0.5 * erfc(inner * math.sqrt(0.5))), log(ndtr(inner)))
-    return choose(is_left, tail, body)
+    root = math.sqrt(0.5)
+    body = choose(
+        inner > 0,
+        log1p(-0.5 * erfc(choose(inner > 0, inner, 0.0) * root)),
+        log(0.5 * erfc(choose(inner > 0, 0.0, -inner) * root)),
+    )
+    return cast(choose(is_left, tail, body), given._type.dtype)
 
 
 def _entropy_term(x: Tensor) -> Tensor:

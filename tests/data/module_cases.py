@@ -20,6 +20,7 @@ SEQUENCE, BATCH_FIRST, ONE = numbers("l", 6, 2, 3), numbers("b", 2, 6, 3), numbe
 STATE, STATES = numbers("h", 5, 4), (numbers("h0", 1, 2, 4), numbers("c0", 1, 2, 4))
 Q, K, WIDE = numbers("q", 5, 3, 8), numbers("k", 6, 3, 8), numbers("w", 5, 6) * 3
 A, P, N = numbers("a", 5, 3), numbers("p", 5, 3), numbers("n", 5, 3)
+IMAGE, LINE, VOLUME = numbers("i", 2, 4, 4, 5), numbers("e", 2, 3, 7), numbers("v", 2, 2, 4, 3, 4)
 BAGS, TEXT, STARTS = integers("bags", 9, 5, 3), integers("text", 9, 7), np.array([0, 2, 2, 5])
 LAYER = "nn.TransformerEncoderLayer(8, 2, 16, 0.0"
 CONSTRUCTED: list[tuple[str, tuple[Any, ...]]] = [
@@ -43,6 +44,34 @@ CONSTRUCTED: list[tuple[str, tuple[Any, ...]]] = [
     (f"nn.TransformerEncoder({LAYER}, batch_first=True), 2, nn.LayerNorm(8))", (Q,)),
     ("nn.TransformerDecoderLayer(8, 2, 16, dropout=0.0)", (Q, K)),
     ("nn.Transformer(8, 2, 1, 1, 16, 0.0)", (Q, K)),
+    *((f"nn.{name}", (IMAGE,)) for name in (
+        "GroupNorm(2, 4)", "GroupNorm(4, 4, affine=False)", "InstanceNorm2d(4)",
+        "InstanceNorm2d(4, affine=True, track_running_stats=True)", "LocalResponseNorm(3, 0.1)",
+        "Upsample(scale_factor=2)", "Upsample((7, 3))", "Upsample(scale_factor=1.5)",
+        "Upsample(size=(7, 9), mode='bilinear')", "Upsample((3, 8), mode='bicubic')",
+        "Upsample(scale_factor=(2, 1.5), mode='bilinear', align_corners=True)",
+        "Upsample(scale_factor=0.7, mode='bicubic', align_corners=True)",
+        "Upsample(size=(3, 4), mode='area')", "Upsample(size=3, mode='nearest-exact')",
+        "UpsamplingBilinear2d(scale_factor=2)", "PixelShuffle(2)", "ChannelShuffle(2)",
+        "Unfold((2, 3), 1, 1, 2)", "AdaptiveMaxPool2d((2, 3))", "AdaptiveMaxPool2d(3)",
+        "LPPool2d(2, 2)", "ZeroPad2d(1)", "ConstantPad2d((1, 2, 0, 1), 0.5)", "CircularPad2d(1)",
+        "ReflectionPad2d((1, 2, 2, 1))", "ReplicationPad2d(2)", "Softmax2d()", "RReLU().eval()",
+    )),
+    ("nn.PixelUnshuffle(2)", (IMAGE[:, :, :4, :4],)),
+    ("nn.Fold((4, 5), (2, 2))", (numbers("columns", 2, 8, 12),)),
+    ("nn.Upsample(scale_factor=2, mode='linear')", (LINE,)),
+    ("nn.InstanceNorm1d(3, affine=True)", (LINE,)),
+    ("nn.AdaptiveMaxPool1d(4)", (LINE,)),
+    ("nn.LPPool1d(3, 2)", (LINE**2,)),
+    ("nn.ReflectionPad1d(2)", (LINE,)),
+    ("nn.MaxPool3d(2)", (VOLUME,)),
+    ("nn.AvgPool3d((2, 2, 1), padding=(1, 0, 0))", (VOLUME,)),
+    ("nn.AdaptiveAvgPool3d((2, 1, 3))", (VOLUME,)),
+    ("nn.BatchNorm3d(2)", (VOLUME,)),
+    ("nn.Upsample(scale_factor=2, mode='trilinear')", (VOLUME,)),
+    ("nn.MultiLabelMarginLoss()", (WIDE[:2], np.array([[3, 0, -1, 1, 1, 1], [5, 4, 3, 2, 1, 0]]))),
+    ("nn.Sequential(nn.LogSoftmax(-1), Labelled(nn.CTCLoss()))", (numbers("ctc", 9, 3, 5),)),
+    ("nn.Sequential(nn.LogSoftmax(-1), Labelled(nn.CTCLoss(2, 'sum')))", (numbers("ct", 9, 3, 5),)),
     ("nn.Bilinear(3, 3, 5)", (A, P)),
     ("nn.EmbeddingBag(9, 4)", (BAGS,)),
     ("nn.EmbeddingBag(9, 4, mode='sum')", (TEXT, STARTS)),
@@ -78,7 +107,7 @@ CONSTRUCTED: list[tuple[str, tuple[Any, ...]]] = [
 
 def run(L: Any, expression: str, inputs: tuple[Any, ...], decorator: Callable[..., Any]) -> Arrays:
     """Outputs, and gradients of inputs and parameters for a fixed cotangent."""
-    module = fill(eval(expression, {"nn": L.nn}))
+    module = fill(eval(expression, {"nn": L.nn, "Labelled": labelled(L)}))
     given = _map(lambda a: L.tensor(a, requires_grad=a.dtype.kind == "f"), inputs)
 
     @decorator
@@ -94,6 +123,21 @@ def run(L: Any, expression: str, inputs: tuple[Any, ...], decorator: Callable[..
         if leaf.grad is not None and np.any(leaf.grad.numpy()):
             found[f"gradient {i}"] = np.array(leaf.grad.numpy())
     return found
+
+
+def labelled(L: Any) -> Any:
+    """A module that gives a CTC loss its labels and lengths."""
+
+    class Labelled(L.nn.Module):  # type: ignore[misc]
+        def __init__(self, loss: Any) -> None:
+            super().__init__()
+            self.loss = loss
+
+        def forward(self, x: Any) -> Any:
+            targets = L.tensor([[1, 1, 3, 4], [3, 4, 0, 0], [4, 3, 4, 1]])
+            return self.loss(x, targets, L.tensor([9, 7, 8]), L.tensor([4, 2, 3]))
+
+    return Labelled
 
 
 def _map(function: Callable[[Any], Any], values: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -229,6 +229,25 @@ def max_pool2d(
     return _max_pool(2, input, kernel_size, options, ceil_mode, return_indices)
 
 
+def max_pool3d(
+    input: Tensor,
+    kernel_size: Size,
+    stride: Size | None = None,
+    padding: Size = 0,
+    dilation: Size = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Tensor:
+    """The greatest element of each window over the last three axes, of (n, c, d, h, w)."""
+    options = stride, padding, dilation
+    return _max_pool(3, input, kernel_size, options, ceil_mode, return_indices)
+
+
+def pool_greatest(rank: int, input: Tensor, sizes: Size) -> Tensor:
+    """The greatest element of each window of `sizes`, side by side over the last axes."""
+    return _max_pool(rank, input, sizes, (None, 0, 1), False, False)
+
+
 def avg_pool1d(
     input: Tensor,
     kernel_size: Size,
@@ -258,11 +277,25 @@ def avg_pool2d(
     return _avg_pool(2, input, kernel_size, options, ceil_mode, count_include_pad, divisor_override)
 
 
-def _adaptive(
-    rank: int, input: Tensor, output_size: int | Sequence[int | None] | None
+def avg_pool3d(
+    input: Tensor,
+    kernel_size: Size,
+    stride: Size | None = None,
+    padding: Size = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Tensor:
+    """The mean of each window over the last three axes, of (n, c, d, h, w)."""
+    options = stride, padding
+    return _avg_pool(3, input, kernel_size, options, ceil_mode, count_include_pad, divisor_override)
+
+
+def adaptive_sizes(
+    kind: str, rank: int, input: Tensor, output_size: int | Sequence[int | None] | None
 ) -> tuple[Ints, Shape]:
-    """The output's sizes and the input's."""
-    name = f"adaptive_avg_pool{rank}d"
+    """The output's sizes and the input's, for `adaptive_<kind>_pool<rank>d`."""
+    name = f"adaptive_{kind}_pool{rank}d"
     batched(name, input, rank)
     lengths = tuple(input.shape[-rank:])
     given = output_size if isinstance(output_size, Sequence) else (output_size,) * rank
@@ -277,7 +310,7 @@ def _adaptive(
 def _adaptive_avg_pool(
     rank: int, input: Tensor, output_size: int | Sequence[int | None] | None
 ) -> Tensor:
-    wanted, lengths = _adaptive(rank, input, output_size)
+    wanted, lengths = adaptive_sizes("avg", rank, input, output_size)
     if all(size and length % size == 0 for size, length in zip(wanted, lengths, strict=True)):
         sizes = tuple(length // size for size, length in zip(wanted, lengths, strict=True))
         return _avg_pool(rank, input, sizes, (None, 0), False, True)
@@ -305,3 +338,8 @@ def adaptive_avg_pool1d(input: Tensor, output_size: int | Sequence[int | None] |
 def adaptive_avg_pool2d(input: Tensor, output_size: int | Sequence[int | None] | None) -> Tensor:
     """The means of `output_size` bins over the last two axes; a None leaves an axis as it is."""
     return _adaptive_avg_pool(2, input, output_size)
+
+
+def adaptive_avg_pool3d(input: Tensor, output_size: int | Sequence[int | None] | None) -> Tensor:
+    """The means of `output_size` bins over the last three axes; None leaves an axis as it is."""
+    return _adaptive_avg_pool(3, input, output_size)

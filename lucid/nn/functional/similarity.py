@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import lucid
 from lucid.ir.errors import OptionError, ShapeError
 from lucid.nn.functional.activation import logsigmoid
 from lucid.nn.functional.calls import where
@@ -168,3 +169,20 @@ def multi_margin_loss(
         loss = loss * weight[target].unsqueeze(1)
     loss = loss.scatter(1, classes, 0.0)
     return reduce_loss(loss.sum(1) / input.shape[1], reduction)
+
+
+def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+    """The mean over classes of max(1 - (x[target] - x[other]), 0), for targets up to the first -1.
+
+    Shapes: input and target (n, classes) or (classes,).
+    """
+    if input.shape != target.shape:
+        raise ShapeError(f"multilabel_margin_loss: {input.type} and {target.type} differ")
+    valid = (target < 0).long().cumsum(-1) == 0
+    places = target.clamp(min=0)
+    is_target = lucid.zeros_like(target).scatter_add(-1, places, valid.long()) > 0
+    chosen = input.gather(-1, places)
+    margin = 1.0 - chosen.unsqueeze(-1) + input.unsqueeze(-2)
+    counts = valid.unsqueeze(-1) & ~is_target.unsqueeze(-2)
+    loss = where(counts, margin.clamp(min=0.0), 0.0).sum((-2, -1)) / input.shape[-1]
+    return reduce_loss(loss, reduction)

@@ -129,6 +129,48 @@ def dropout2d(
     return _channel_dropout("dropout2d", input, p, training, inplace, (3, 4))
 
 
+def dropout3d(
+    input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+) -> Tensor:
+    """Zero whole channels of (n, c, d, h, w) with probability p, and scale the others."""
+    return _channel_dropout("dropout3d", input, p, training, inplace, (4, 5))
+
+
+def alpha_dropout(
+    input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
+) -> Tensor:
+    """Set elements to what selu has far left, with probability p; keep mean 0 and variance 1.
+
+    Reference: Klambauer et al., "Self-Normalizing Neural Networks", 2017.
+    """
+    if not 0.0 <= p <= 1.0:
+        raise OptionError(f"dropout probability has to be between 0 and 1, but got {p}")
+    if not training or p == 0.0:
+        return input
+    if p == 1.0:
+        return result_of(input, input * 0.0, inplace)
+    low = -_SELU_ALPHA * _SELU_SCALE
+    scale = ((1 - p) * (1 + p * low * low)) ** -0.5
+    keep = lucid.rand(input.shape, dtype=input.dtype) >= p
+    y = where(keep, source_of(input, inplace), low) * scale - scale * p * low
+    return result_of(input, y, inplace)
+
+
+def rrelu(
+    input: Tensor,
+    lower: float = 1.0 / 8,
+    upper: float = 1.0 / 3,
+    training: bool = False,
+    inplace: bool = False,
+) -> Tensor:
+    """leaky_relu with slopes drawn from [lower, upper] if training, else their mean."""
+    x = source_of(input, inplace)
+    slope: float | Tensor = (lower + upper) / 2
+    if training:
+        slope = lucid.rand(x.shape, dtype=x.dtype) * (upper - lower) + lower
+    return result_of(input, where(x >= 0.0, x, x * slope), inplace)
+
+
 def _channel_dropout(
     name: str, x: Tensor, p: float, training: bool, inplace: bool, ranks: tuple[int, int]
 ) -> Tensor:

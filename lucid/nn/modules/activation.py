@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lucid.ir.errors import ShapeError
 from lucid.nn import functional as F
 from lucid.nn.module import Module
 from lucid.nn.tracing import live_attribute
@@ -154,3 +155,30 @@ class LogSoftmax(Module):
 
     def extra_repr(self) -> str:
         return f"dim={self.dim}"
+
+
+class Softmax2d(Module):
+    """softmax over the channels of (n, c, h, w) or (c, h, w)."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        if input.ndim not in (3, 4):
+            raise ShapeError(f"Softmax2d: expected input to be 3D or 4D, got {input.type}")
+        return F.softmax(input, -3)
+
+
+class RReLU(Module):
+    """leaky_relu with random slopes while training, else their mean."""
+
+    def __init__(
+        self, lower: float = 1.0 / 8, upper: float = 1.0 / 3, inplace: bool = False
+    ) -> None:
+        super().__init__()
+        self.lower = lower
+        self.upper = upper
+        self.inplace = inplace
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.rrelu(input, self.lower, self.upper, self.training, self.inplace)
+
+    def extra_repr(self) -> str:
+        return f"lower={self.lower}, upper={self.upper}"

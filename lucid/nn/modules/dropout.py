@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lucid.ir.errors import OptionError
 from lucid.nn.functional.dropout import dropout
-from lucid.nn.functional.threshold import dropout1d, dropout2d
+from lucid.nn.functional.threshold import alpha_dropout, dropout1d, dropout2d, dropout3d
 from lucid.nn.module import Module
 from lucid.nn.tracing import live_attribute
 from lucid.tensor.tensor import Tensor
@@ -39,3 +39,17 @@ class Dropout2d(Dropout):
 
     def forward(self, input: Tensor) -> Tensor:
         return dropout2d(input, live_attribute(self, "p"), self.training, self.inplace)
+
+
+class Dropout3d(Dropout):
+    """Zero whole channels of (n, c, d, h, w) with probability p while training."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return dropout3d(input, live_attribute(self, "p"), self.training, self.inplace)
+
+
+class AlphaDropout(Dropout):
+    """Dropout for selu networks: mean 0 and variance 1 are kept."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return alpha_dropout(input, self.p, self.training, self.inplace)

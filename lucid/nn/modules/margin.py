@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from lucid.nn import functional as F
 from lucid.nn.modules.loss import Loss, WeightedLoss
@@ -159,3 +160,34 @@ class PoissonNLLLoss(Loss):
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         eps = live_attribute(self, "eps")
         return F.poisson_nll_loss(input, target, self.log_input, self.full, eps, self.reduction)
+
+
+class MultiLabelMarginLoss(Loss):
+    """The mean of max(1 - (x[target] - x[other]), 0), for targets up to the first -1."""
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        return F.multilabel_margin_loss(input, target, self.reduction)
+
+
+class CTCLoss(Loss):
+    """-log p(targets | log_probs), over all alignments with blanks between labels."""
+
+    def __init__(
+        self, blank: int = 0, reduction: str = "mean", zero_infinity: bool = False
+    ) -> None:
+        super().__init__(reduction)
+        self.blank = blank
+        self.zero_infinity = zero_infinity
+
+    def forward(
+        self, log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any
+    ) -> Tensor:
+        return F.ctc_loss(
+            log_probs,
+            targets,
+            input_lengths,
+            target_lengths,
+            self.blank,
+            self.reduction,
+            self.zero_infinity,
+        )

@@ -38,13 +38,13 @@ class LayerNorm(Module):
         self.normalized_shape = _as_shape(normalized_shape)
         self.eps = eps
         self.elementwise_affine = elementwise_affine
-        _register_affine(
+        register_affine(
             self, self.normalized_shape, elementwise_affine, elementwise_affine and bias, dtype
         )
 
     def reset_parameters(self) -> None:
         """Set the weight to ones and the bias to zeros."""
-        _reset_affine(self.weight, self.bias)
+        reset_affine(self.weight, self.bias)
 
     def forward(self, input: Tensor) -> Tensor:
         eps = live_attribute(self, "eps")
@@ -115,7 +115,7 @@ class BatchNorm1d(Module):
         self.momentum = momentum
         self.affine = affine
         self.track_running_stats = track_running_stats
-        _register_affine(self, (num_features,), affine, affine, dtype)
+        register_affine(self, (num_features,), affine, affine, dtype)
         start = {
             "running_mean": lucid.zeros(num_features, dtype=dtype),
             "running_var": lucid.ones(num_features, dtype=dtype),
@@ -135,7 +135,7 @@ class BatchNorm1d(Module):
     def reset_parameters(self) -> None:
         """Forget all batches; set the weight to ones and the bias to zeros."""
         self.reset_running_stats()
-        _reset_affine(self.weight, self.bias)
+        reset_affine(self.weight, self.bias)
 
     def forward(self, input: Tensor) -> Tensor:
         if input.ndim not in self.ranks:
@@ -179,20 +179,28 @@ class BatchNorm2d(BatchNorm1d):
     ranks = (4,)
 
 
+class BatchNorm3d(BatchNorm1d):
+    """Standardize each channel of (n, c, d, h, w) over the batch, as `BatchNorm1d` does."""
+
+    ranks = (5,)
+
+
 def _as_shape(shape: int | Sequence[int]) -> tuple[int, ...]:
     return (shape,) if isinstance(shape, int) else tuple(shape)
 
 
-def _register_affine(
+def register_affine(
     module: Module, shape: tuple[int, ...], weight: bool, bias: bool, dtype: DType | None
 ) -> None:
+    """Give a module a weight of ones and a bias of zeros, or None in their places."""
     scale = Parameter(lucid.ones(shape, dtype=dtype)) if weight else None
     shift = Parameter(lucid.zeros(shape, dtype=dtype)) if bias else None
     module.register_parameter("weight", scale)
     module.register_parameter("bias", shift)
 
 
-def _reset_affine(weight: Parameter | None, bias: Parameter | None) -> None:
+def reset_affine(weight: Parameter | None, bias: Parameter | None) -> None:
+    """Set a weight to ones and a bias to zeros."""
     if weight is not None:
         init.ones_(weight)
     if bias is not None:

@@ -8,12 +8,22 @@ from typing import ClassVar
 from lucid.nn.functional.pooling import (
     adaptive_avg_pool1d,
     adaptive_avg_pool2d,
+    adaptive_avg_pool3d,
     avg_pool1d,
     avg_pool2d,
+    avg_pool3d,
     max_pool1d,
     max_pool2d,
+    max_pool3d,
 )
-from lucid.nn.functional.sliding import Size
+from lucid.nn.functional.sliding import Size, entries
+from lucid.nn.functional.volumes import (
+    adaptive_max_pool1d,
+    adaptive_max_pool2d,
+    adaptive_max_pool3d,
+    lp_pool1d,
+    lp_pool2d,
+)
 from lucid.nn.module import Module
 from lucid.tensor.tensor import Tensor
 
@@ -39,7 +49,7 @@ class _MaxPool(Module):
         self.ceil_mode = ceil_mode
 
     def forward(self, input: Tensor) -> Tensor:
-        function = (max_pool1d, max_pool2d)[self.rank - 1]
+        function = (max_pool1d, max_pool2d, max_pool3d)[self.rank - 1]
         return function(
             input,
             self.kernel_size,
@@ -67,6 +77,12 @@ class MaxPool2d(_MaxPool):
     """The greatest element of each window over the last two axes."""
 
     rank = 2
+
+
+class MaxPool3d(_MaxPool):
+    """The greatest element of each window over the last three axes."""
+
+    rank = 3
 
 
 class AvgPool1d(Module):
@@ -128,6 +144,21 @@ class AvgPool2d(AvgPool1d):
         )
 
 
+class AvgPool3d(AvgPool2d):
+    """The mean of each window over the last three axes."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return avg_pool3d(
+            input,
+            self.kernel_size,
+            self.stride,
+            self.padding,
+            self.ceil_mode,
+            self.count_include_pad,
+            self.divisor_override,
+        )
+
+
 class AdaptiveAvgPool1d(Module):
     """The means of `output_size` bins along the last axis."""
 
@@ -147,3 +178,60 @@ class AdaptiveAvgPool2d(AdaptiveAvgPool1d):
 
     def forward(self, input: Tensor) -> Tensor:
         return adaptive_avg_pool2d(input, self.output_size)
+
+
+class AdaptiveAvgPool3d(AdaptiveAvgPool1d):
+    """The means of `output_size` bins over the last three axes; None leaves an axis as it is."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return adaptive_avg_pool3d(input, self.output_size)
+
+
+class AdaptiveMaxPool1d(AdaptiveAvgPool1d):
+    """The greatest element of each of `output_size` bins along the last axis."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return adaptive_max_pool1d(input, self.output_size)
+
+
+class AdaptiveMaxPool2d(AdaptiveAvgPool1d):
+    """The greatest element of each of `output_size` bins over the last two axes."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return adaptive_max_pool2d(input, self.output_size)
+
+
+class AdaptiveMaxPool3d(AdaptiveAvgPool1d):
+    """The greatest element of each of `output_size` bins over the last three axes."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return adaptive_max_pool3d(input, self.output_size)
+
+
+class LPPool1d(Module):
+    """The norm of order `norm_type` of each window along the last axis."""
+
+    def __init__(
+        self,
+        norm_type: float,
+        kernel_size: Size,
+        stride: Size | None = None,
+        ceil_mode: bool = False,
+    ) -> None:
+        super().__init__()
+        self.norm_type = float(norm_type)
+        self.kernel_size = kernel_size
+        self.stride = stride
+        self.ceil_mode = ceil_mode
+
+    def forward(self, input: Tensor) -> Tensor:
+        (size,) = entries("lp_pool1d", "kernel_size", self.kernel_size, 1)
+        step = None if self.stride is None else entries("lp_pool1d", "stride", self.stride, 1)[0]
+        return lp_pool1d(input, self.norm_type, size, step, self.ceil_mode)
+
+
+class LPPool2d(LPPool1d):
+    """The norm of order `norm_type` of each window over the last two axes."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return lp_pool2d(input, self.norm_type, self.kernel_size, self.stride, self.ceil_mode)

@@ -1,0 +1,227 @@
+"""Distributions made of others: of vectors, of mixtures, of transformed draws."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import lucid
+from lucid import linalg
+from lucid.distributions.discrete import Categorical
+from lucid.distributions.distribution import Distribution, Shape, sum_rightmost
+from lucid.distributions.transforms import ComposeTransform, Transform
+from lucid.ir.errors import OptionError
+from lucid.tensor.tensor import Tensor
+
+
+class Independent(Distribution):
+    """A distribution whose last `reinterpreted_batch_ndims` batch axes are parts of one draw."""
+
+    def __init__(
+        self,
+        base_distribution: Distribution,
+        reinterpreted_batch_ndims: int,
+        validate_args: Any = None,
+    ) -> None:
+        batch = base_distribution.batch_shape
+        if reinterpreted_batch_ndims > len(batch):
+            raise OptionError(
+                "Expected reinterpreted_batch_ndims <= len(base_distribution.batch_shape), actual "
+                f"{reinterpreted_batch_ndims} vs {len(batch)}"
+            )
+        self.base_dist = base_distribution
+        self.reinterpreted_batch_ndims = reinterpreted_batch_ndims
+        kept = len(batch) - reinterpreted_batch_ndims
+        super().__init__(batch[:kept], (*batch[kept:], *base_distribution.event_shape))
+
+    @property
+    def has_rsample(self) -> bool:  # type: ignore[override]
+        return self.base_dist.has_rsample
+
+    @property
+    def mean(self) -> Tensor:
+        return self.base_dist.mean
+
+    @property
+    def variance(self) -> Tensor:
+        return self.base_dist.variance
+
+    def sample(self, sample_shape: Shape = ()) -> Tensor:
+        return self.base_dist.sample(sample_shape)
+
+    def rsample(self, sample_shape: Shape = ()) -> Tensor:
+        return self.base_dist.rsample(sample_shape)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        return sum_rightmost(self.base_dist.log_prob(value), self.reinterpreted_batch_ndims)
+
+    def entropy(self) -> Tensor:
+        return sum_rightmost(self.base_dist.entropy(), self.reinterpreted_batch_ndims)
+
+    def __repr__(self) -> str:
+        return f"Independent({self.base_dist}, {self.reinterpreted_batch_ndims})"
+
+
+class MultivariateNormal(Distribution):
+    """Normal vectors with mean `loc`, by a covariance, its inverse, or its Cholesky factor."""
+
+    _shown = ("loc", "scale_tril")
+    has_rsample = True
+
+    def __init__(
+        self,
+        loc: Tensor,
+        covariance_matrix: Tensor | None = None,
+        precision_matrix: Tensor | None = None,
+        scale_tril: Tensor | None = None,
+        validate_args: Any = None,
+    ) -> None:
+        given = [m for m in (covariance_matrix, precision_matrix, scale_tril) if m is not None]
+        if len(given) != 1:
+            raise OptionError(
+                "Exactly one of covariance_matrix or precision_matrix or scale_tril may be "
+                "specified."
+            )
+        if scale_tril is not None:
+            factor = scale_tril
+        elif covariance_matrix is not None:
+            factor = linalg.cholesky(covariance_matrix)
+        else:
+            factor = linalg.cholesky(linalg.inv(given[0]))
+        size = loc.shape[-1]
+        batch = tuple(lucid.broadcast_shapes(tuple(loc.shape[:-1]), tuple(factor.shape[:-2])))
+        self.loc = loc.expand(*batch, size)
+        self.scale_tril = factor.expand(*batch, size, size)
+        super().__init__(batch, (size,))
+
+    @property
+    def covariance_matrix(self) -> Tensor:
+        """The covariances."""
+        matrix: Tensor = self.scale_tril @ self.scale_tril.mT
+        return matrix
+
+    @property
+    def precision_matrix(self) -> Tensor:
+        """The inverse of the covariances."""
+        return lucid.cholesky_inverse(self.scale_tril)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.loc
+
+    @property
+    def variance(self) -> Tensor:
+        return (self.scale_tril**2).sum(-1)
+
+    def rsample(self, sample_shape: Shape = ()) -> Tensor:
+        eps = lucid.randn(self._extended_shape(sample_shape), dtype=self.loc.dtype)
+        return self.loc + (self.scale_tril @ eps.unsqueeze(-1)).squeeze(-1)
+
+    def _half_log_det(self) -> Tensor:
+        return self.scale_tril.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        size = self._event_shape[0]
+        distance = (value - self.loc).unsqueeze(-1)
+        white = linalg.solve_triangular(self.scale_tril, distance, upper=False).squeeze(-1)
+        square = (white**2).sum(-1)
+        return -0.5 * (size * math.log(2 * math.pi) + square) - self._half_log_det()
+
+    def entropy(self) -> Tensor:
+        size = self._event_shape[0]
+        return 0.5 * size * (1 + math.log(2 * math.pi)) + self._half_log_det()
+
+
+class MixtureSameFamily(Distribution):
+    """One of the components along the last batch axis, chosen by a `Categorical`."""
+
+    def __init__(
+        self,
+        mixture_distribution: Categorical,
+        component_distribution: Distribution,
+        validate_args: Any = None,
+    ) -> None:
+        self.mixture_distribution = mixture_distribution
+        self.component_distribution = component_distribution
+        batch = component_distribution.batch_shape[:-1]
+        super().__init__(batch, component_distribution.event_shape)
+
+    def _weights(self) -> Tensor:
+        probs = self.mixture_distribution.probs
+        return probs.reshape(*probs.shape, *(1,) * len(self._event_shape))
+
+    @property
+    def mean(self) -> Tensor:
+        return (self._weights() * self.component_distribution.mean).sum(-1 - len(self._event_shape))
+
+    @property
+    def variance(self) -> Tensor:
+        axis, weights = -1 - len(self._event_shape), self._weights()
+        inner = (weights * self.component_distribution.variance).sum(axis)
+        distance = self.component_distribution.mean - self.mean.unsqueeze(axis)
+        return inner + (weights * distance**2).sum(axis)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        axis = -1 - len(self._event_shape)
+        each = self.component_distribution.log_prob(value.unsqueeze(axis))
+        return (each + self.mixture_distribution.logits.log_softmax(-1)).logsumexp(-1)
+
+    def sample(self, sample_shape: Shape = ()) -> Tensor:
+        with lucid.no_grad():
+            axis = len(sample_shape) + len(self._batch_shape)
+            chosen = self.mixture_distribution.sample(sample_shape)
+            every = self.component_distribution.sample(sample_shape)
+            index = chosen.reshape(*chosen.shape, *(1,) * (1 + len(self._event_shape)))
+            shape = list(every.shape)
+            shape[axis] = 1
+            return every.gather(axis, index.expand(*shape)).squeeze(axis)
+
+
+class TransformedDistribution(Distribution):
+    """The distribution of a transformed draw; the density follows by the change of variables."""
+
+    def __init__(
+        self,
+        base_distribution: Distribution,
+        transforms: Transform | Sequence[Transform],
+        validate_args: Any = None,
+    ) -> None:
+        self.base_dist = base_distribution
+        self.transforms = [transforms] if isinstance(transforms, Transform) else list(transforms)
+        whole = ComposeTransform(self.transforms)
+        batch, event = base_distribution.batch_shape, base_distribution.event_shape
+        more = max(whole.event_dim - len(event), 0)
+        kept = len(batch) - more
+        self._base_event = len(event)
+        self._more = more
+        super().__init__(batch[:kept], (*batch[kept:], *event))
+
+    @property
+    def has_rsample(self) -> bool:  # type: ignore[override]
+        return self.base_dist.has_rsample
+
+    def sample(self, sample_shape: Shape = ()) -> Tensor:
+        with lucid.no_grad():
+            x = self.base_dist.sample(sample_shape)
+            for transform in self.transforms:
+                x = transform(x)
+            return x
+
+    def rsample(self, sample_shape: Shape = ()) -> Tensor:
+        x = self.base_dist.rsample(sample_shape)
+        for transform in self.transforms:
+            x = transform(x)
+        return x
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        axes, y = len(self._event_shape), value
+        total: Any = 0.0
+        for transform in reversed(self.transforms):
+            x = transform.inv(y)
+            slope = transform.log_abs_det_jacobian(x, y)
+            total = total - sum_rightmost(slope, axes - transform.event_dim)
+            y = x
+        density = sum_rightmost(self.base_dist.log_prob(y), axes - self._base_event)
+        result: Tensor = total + density
+        return result

@@ -1,0 +1,310 @@
+"""Distributions over whole numbers and categories."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import lucid
+from lucid.distributions.distribution import (
+    Distribution,
+    Shape,
+    exactly_one,
+    parameters_of,
+    uniform_like,
+)
+from lucid.nn import functional as F
+from lucid.tensor.tensor import Tensor
+
+
+def _clamped(probs: Tensor) -> Tensor:
+    eps = float(lucid.finfo(probs.dtype).eps)
+    return probs.clamp(eps, 1 - eps)
+
+
+class _OfProbability(Distribution):
+    """A distribution given by `probs` or by `logits`, their log odds."""
+
+    _shown = ("probs", "logits")
+
+    def __init__(self, probs: Any = None, logits: Any = None, validate_args: Any = None) -> None:
+        exactly_one(type(self).__name__, probs, logits)
+        self._given = "probs" if logits is None else "logits"
+        (self._parameter,) = parameters_of(probs if logits is None else logits)
+        super().__init__(self._parameter.shape)
+
+    @property
+    def probs(self) -> Tensor:
+        """The probability of 1."""
+        return self._parameter if self._given == "probs" else self._parameter.sigmoid()
+
+    @property
+    def logits(self) -> Tensor:
+        """The logarithm of the odds."""
+        if self._given == "logits":
+            return self._parameter
+        p = _clamped(self._parameter)
+        return p.log() - (-p).log1p()
+
+    @property
+    def param_shape(self) -> Any:
+        """The shape of the parameter."""
+        return self._parameter.shape
+
+
+class Bernoulli(_OfProbability):
+    """1 with probability `probs`, else 0."""
+
+    def sample(self, sample_shape: Shape = ()) -> Tensor:
+        with lucid.no_grad():
+            return lucid.bernoulli(self.probs.expand(*self._extended_shape(sample_shape)))
+
+    @property
+    def mean(self) -> Tensor:
+        return self.probs
+
+    @property
+    def mode(self) -> Tensor:
+        """The likelier value; NaN where both are as likely."""
+        p = self.probs
+        found: Tensor = lucid.where(p == 0.5, math.nan, (p >= 0.5).to(p.dtype))
+        return found
+
+    @property
+    def variance(self) -> Tensor:
+        return self.probs * (1 - self.probs)
+
+    def log_prob(self, value: Any) -> Tensor:
+        logits, target = lucid.broadcast_tensors(self.logits, value)
+        return -F.binary_cross_entropy_with_logits(
+            logits, target.to(logits.dtype), reduction="none"
+        )
+
+    def entropy(self) -> Tensor:
+        return F.binary_cross_entropy_with_logits(self.logits, self.probs, reduction="none")
+
+
+class Geometric(_OfProbability):
+    """How many failures come before the first success."""
+
+    def sample(self, sample_shape: Shape = ()) -> Tensor:
+        with lucid.no_grad():
+            u = uniform_like(self._extended_shape(sample_shape), self._parameter)
+            return (u.log() / (-self.probs).log1p()).floor()
+
+    @property
+    def mean(self) -> Tensor:
+        return 1 / self.probs - 1
+
+    @property
+    def variance(self) -> Tensor:
+        return (1 / self.probs - 1) / self.probs
+
+    def log_prob(self, value: Any) -> Tensor:
+        failure = (-self.probs).log1p()
+        return lucid.xlogy(value, 1 - self.probs) + self.probs.log() + 0 * failure
+
+    def entropy(self) -> Tensor:
+        return (
+            F.binary_cross_entropy_with_logits(self.logits, self.probs, reduction="none")
+            / self.probs
+        )
+
+
+class Categorical(Distribution):
+    """One of k categories, by the last axis of `probs` (normalized) or `logits`."""
+
+    _shown = ("probs", "logits")
+
+    def __init__(self, probs: Any = None, logits: Any = None, validate_args: Any = None) -> None:
+        exactly_one(type(self).__name__, probs, logits)
+        if probs is not None:
+            self._is_probs = True
+            self._parameter = probs / probs.sum(-1, keepdim=True)
+        else:
+            self._is_probs = False
+            self._parameter = logits - logits.logsumexp(-1, keepdim=True)
+        super().__init__(self._parameter.shape[:-1])
+
+    @property
+    def probs(self) -> Tensor:
+        """The categories' probabilities."""
+        return self._parameter if self._is_probs else F.softmax(self._parameter, -1)
+
+    @property
+    def logits(self) -> Tensor:
+        """The logarithms of the probabilities."""
+        return _clamped(self._parameter).log() if self._is_probs else self._parameter
+
+    @property
+    def param_shape(self) -> Any:
+        """The shape of the parameter."""
+        return self._parameter.shape
+
+    @property
+    def _num_events(self) -> int:
+        return int(self._parameter.shape[-1])
+
+    def sample(self, sample_shape: Shape = ()) -> Tensor:
+        with lucid.no_grad():
+            rows = self.probs.reshape(-1, self._num_events)
+            count = math.prod(sample_shape)
+            drawn = lucid.multinomial(rows, count, True).T
+            found: Tensor = drawn.reshape(self._extended_shape(sample_shape))
+            return found
+
+    @property
+    def mode(self) -> Tensor:
+        """The likeliest category."""
+        return self.probs.argmax(-1)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        index, logits = lucid.broadcast_tensors(value.long().unsqueeze(-1), self.logits)
+        return logits.gather(-1, index[..., :1]).squeeze(-1)
+
+    def entropy(self) -> Tensor:
+        lowest = float(lucid.finfo(self._parameter.dtype).min)
+        return -(self.logits.clamp(min=lowest) * self.probs).sum(-1)
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        """Return all categories along a new first axis."""
+        values = lucid.arange(self._num_events).reshape(-1, *(1,) * len(self._batch_shape))
+        return values.expand(-1, *self._batch_shape) if expand else values
+
+
+class OneHotCategorical(Distribution):
+    """A category as a vector with a single 1."""
+
+    _shown = ("probs", "logits")
+
+    def __init__(self, probs: Any = None, logits: Any = None, validate_args: Any = None) -> None:
+        self._categorical = Categorical(probs, logits)
+        shape = self._categorical.param_shape
+        super().__init__(shape[:-1], shape[-1:])
+
+    @property
+    def probs(self) -> Tensor:
+        """The categories' probabilities."""
+        return self._categorical.probs
+
+    @property
+    def logits(self) -> Tensor:
+        """The logarithms of the probabilities."""
+        return self._categorical.logits
+
+    @property
+    def mean(self) -> Tensor:
+        return self.probs
+
+    @property
+    def variance(self) -> Tensor:
+        return self.probs * (1 - self.probs)
+
+    def sample(self, sample_shape: Shape = ()) -> Tensor:
+        index = self._categorical.sample(sample_shape)
+        return F.one_hot(index, self._event_shape[0]).to(self.probs.dtype)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        return self._categorical.log_prob(value.argmax(-1))
+
+    def entropy(self) -> Tensor:
+        return self._categorical.entropy()
+
+
+class OneHotCategoricalStraightThrough(OneHotCategorical):
+    """As `OneHotCategorical`, with the gradient of the probabilities."""
+
+    has_rsample = True
+
+    def rsample(self, sample_shape: Shape = ()) -> Tensor:
+        probs = self.probs
+        return self.sample(sample_shape) + (probs - probs.detach())
+
+
+class Poisson(Distribution):
+    """How many events come at `rate`."""
+
+    _shown = ("rate",)
+
+    def __init__(self, rate: Any, validate_args: Any = None) -> None:
+        (self.rate,) = parameters_of(rate)
+        super().__init__(self.rate.shape)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.rate
+
+    @property
+    def variance(self) -> Tensor:
+        return self.rate
+
+    def sample(self, sample_shape: Shape = ()) -> Tensor:
+        with lucid.no_grad():
+            rate = self.rate.expand(*self._extended_shape(sample_shape))
+            return _counts(rate)
+
+    def log_prob(self, value: Any) -> Tensor:
+        return lucid.xlogy(value, self.rate) - self.rate - lucid.lgamma(value + 1)
+
+
+def _counts(rate: Tensor) -> Tensor:
+    """Poisson numbers, by inverting the distribution function. Eager only: it has to be cut off."""
+    greatest = float(rate.max().item()) if rate.numel() else 0.0
+    u = lucid.rand(rate.shape, dtype=rate.dtype)
+    term = (-rate).exp()
+    total, count = term, lucid.zeros_like(rate)
+    for k in range(1, int(greatest + 10 * math.sqrt(greatest)) + 20):
+        count = count + (u > total)
+        term = term * rate / k
+        total = total + term
+    return count
+
+
+class Binomial(Distribution):
+    """How many of `total_count` trials succeed."""
+
+    _shown = ("total_count", "probs", "logits")
+
+    def __init__(
+        self,
+        total_count: Any = 1,
+        probs: Any = None,
+        logits: Any = None,
+        validate_args: Any = None,
+    ) -> None:
+        exactly_one(type(self).__name__, probs, logits)
+        given = probs if logits is None else logits
+        parameter, self.total_count = parameters_of(given, total_count)
+        self._one = Bernoulli(parameter) if logits is None else Bernoulli(logits=parameter)
+        super().__init__(parameter.shape)
+
+    @property
+    def probs(self) -> Tensor:
+        """The probability that a trial succeeds."""
+        return self._one.probs
+
+    @property
+    def logits(self) -> Tensor:
+        """The logarithm of its odds."""
+        return self._one.logits
+
+    @property
+    def mean(self) -> Tensor:
+        return self.total_count * self.probs
+
+    @property
+    def variance(self) -> Tensor:
+        return self.total_count * self.probs * (1 - self.probs)
+
+    def sample(self, sample_shape: Shape = ()) -> Tensor:
+        with lucid.no_grad():
+            shape = self._extended_shape(sample_shape)
+            trials = int(self.total_count.max().item())
+            u = lucid.rand((trials, *shape), dtype=self.probs.dtype)
+            number = lucid.arange(trials).reshape(-1, *(1,) * len(shape))
+            return ((u < self.probs) & (number < self.total_count)).to(self.probs.dtype).sum(0)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        n, logits = self.total_count, self.logits
+        ways = lucid.lgamma(n + 1) - lucid.lgamma(value + 1) - lucid.lgamma(n - value + 1)
+        return ways + value * logits - n * F.softplus(logits)

@@ -1,0 +1,128 @@
+"""The base of all distributions: shapes, parameters, and what follows from one another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import lucid
+from lucid.autograd.modes import no_grad
+from lucid.dtypes import get_default_dtype
+from lucid.ir.errors import MissingRuleError, OptionError
+from lucid.tensor.size import Size
+from lucid.tensor.tensor import Tensor
+
+Shape = Sequence[int]
+
+
+class Distribution:
+    """A family of random variables: `batch_shape` of them, each with values of `event_shape`.
+
+    Subclasses define `rsample` (differentiable by the parameters) or `sample`, and `log_prob`.
+
+    Attributes:
+        has_rsample: whether samples are differentiable by the parameters.
+    """
+
+    has_rsample = False
+    _shown: ClassVar[tuple[str, ...]] = ()  # parameters that repr lists
+
+    def __init__(
+        self, batch_shape: Shape = (), event_shape: Shape = (), validate_args: Any = None
+    ) -> None:
+        self._batch_shape = Size(batch_shape)
+        self._event_shape = Size(event_shape)
+
+    @property
+    def batch_shape(self) -> Size:
+        """The shape of the parameters: one distribution for each element."""
+        return self._batch_shape
+
+    @property
+    def event_shape(self) -> Size:
+        """The shape of one draw from one of them."""
+        return self._event_shape
+
+    def _extended_shape(self, sample_shape: Shape = ()) -> tuple[int, ...]:
+        return (*sample_shape, *self._batch_shape, *self._event_shape)
+
+    def rsample(self, sample_shape: Shape = ()) -> Tensor:
+        """Draw `sample_shape` times, differentiably by the parameters."""
+        raise MissingRuleError(f"{type(self).__name__} has no rsample: draws aren't differentiable")
+
+    def sample(self, sample_shape: Shape = ()) -> Tensor:
+        """Draw `sample_shape` times, without gradients."""
+        with no_grad():
+            return self.rsample(sample_shape)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Return the logarithm of the density (or probability) at `value`."""
+        raise MissingRuleError(f"{type(self).__name__} must define log_prob()")
+
+    def prob(self, value: Tensor) -> Tensor:
+        """Return the density (or probability) at `value`."""
+        return self.log_prob(value).exp()
+
+    def cdf(self, value: Tensor) -> Tensor:
+        """Return the probability of a draw up to `value`."""
+        raise MissingRuleError(f"{type(self).__name__} has no cdf()")
+
+    def icdf(self, value: Tensor) -> Tensor:
+        """Return where `cdf` is `value`."""
+        raise MissingRuleError(f"{type(self).__name__} has no icdf()")
+
+    def entropy(self) -> Tensor:
+        """Return the entropy in nats."""
+        raise MissingRuleError(f"{type(self).__name__} has no entropy()")
+
+    def perplexity(self) -> Tensor:
+        """Return the exponential of the entropy."""
+        return self.entropy().exp()
+
+    @property
+    def mean(self) -> Tensor:
+        """The mean."""
+        raise MissingRuleError(f"{type(self).__name__} has no mean")
+
+    @property
+    def variance(self) -> Tensor:
+        """The variance."""
+        raise MissingRuleError(f"{type(self).__name__} has no variance")
+
+    @property
+    def stddev(self) -> Tensor:
+        """The standard deviation."""
+        return self.variance.sqrt()
+
+    def __repr__(self) -> str:
+        names = [name for name in self._shown if name in vars(self)]
+        parts = []
+        for name in names:
+            value = vars(self)[name]
+            shown = f"{value.item()}" if value.numel() == 1 else f"{value.shape}"
+            parts.append(f"{name}: {shown}")
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+
+def parameters_of(*values: Any) -> tuple[Tensor, ...]:
+    """Numbers and tensors as tensors of one shape."""
+    dtype = next((v.dtype for v in values if isinstance(v, Tensor)), get_default_dtype())
+    tensors = [v if isinstance(v, Tensor) else lucid.tensor(v, dtype=dtype) for v in values]
+    return tuple(lucid.broadcast_tensors(*tensors))
+
+
+def sum_rightmost(value: Tensor, count: int) -> Tensor:
+    """The sum over the last `count` axes."""
+    return value.sum(tuple(range(-count, 0))) if count else value
+
+
+def exactly_one(name: str, first: Any, second: Any) -> None:
+    """Raise `OptionError` unless one of two ways to give a parameter was chosen."""
+    if (first is None) == (second is None):
+        raise OptionError(f"{name}: Either `probs` or `logits` must be specified, but not both.")
+
+
+def uniform_like(shape: Shape, like: Tensor) -> Tensor:
+    """Uniform numbers from (0, 1) in the dtype of a parameter."""
+    tiny = float(lucid.finfo(like.dtype).tiny)
+    return lucid.rand(tuple(shape), dtype=like.dtype).clamp(min=tiny)

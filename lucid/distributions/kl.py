@@ -1,0 +1,149 @@
+"""The Kullback-Leibler divergence of two distributions, by their types."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import lucid
+from lucid import linalg
+from lucid.distributions.composed import Independent, MultivariateNormal
+from lucid.distributions.discrete import Bernoulli, Categorical, OneHotCategorical, Poisson
+from lucid.distributions.distribution import Distribution, sum_rightmost
+from lucid.distributions.location import Laplace, LogNormal, Normal, Uniform
+from lucid.distributions.positive import Beta, Dirichlet, Exponential, Gamma
+from lucid.ir.errors import MissingRuleError
+from lucid.tensor.tensor import Tensor
+
+Rule = Callable[[Any, Any], Tensor]
+_RULES: dict[tuple[type, type], Rule] = {}
+
+
+def register_kl(type_p: type, type_q: type) -> Callable[[Rule], Rule]:
+    """Decorate a function of two distributions of these types that returns their divergence."""
+
+    def registered(rule: Rule) -> Rule:
+        _RULES[type_p, type_q] = rule
+        return rule
+
+    return registered
+
+
+def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
+    """Return KL(p || q), the mean under p of log p - log q.
+
+    Raises: `MissingRuleError` for a pair of types without a rule.
+    """
+    for mine in type(p).__mro__:
+        for other in type(q).__mro__:
+            if (mine, other) in _RULES:
+                return _RULES[mine, other](p, q)
+    raise MissingRuleError(
+        f"No KL(p || q) is implemented for p type {type(p).__name__} and q type "
+        f"{type(q).__name__}\nhint: register_kl adds a rule"
+    )
+
+
+@register_kl(Normal, Normal)
+def _normal(p: Normal, q: Normal) -> Tensor:
+    ratio = (p.scale / q.scale) ** 2
+    distance = ((p.loc - q.loc) / q.scale) ** 2
+    return 0.5 * (ratio + distance - 1 - ratio.log())
+
+
+@register_kl(LogNormal, LogNormal)
+def _log_normal(p: LogNormal, q: LogNormal) -> Tensor:
+    return _normal(p, q)
+
+
+@register_kl(Laplace, Laplace)
+def _laplace(p: Laplace, q: Laplace) -> Tensor:
+    ratio = p.scale / q.scale
+    distance = (p.loc - q.loc).abs()
+    return -ratio.log() + distance / q.scale + ratio * (-distance / p.scale).exp() - 1
+
+
+@register_kl(Uniform, Uniform)
+def _uniform(p: Uniform, q: Uniform) -> Tensor:
+    inside = (q.low <= p.low) & (q.high >= p.high)
+    found: Tensor = lucid.where(inside, ((q.high - q.low) / (p.high - p.low)).log(), math.inf)
+    return found
+
+
+@register_kl(Bernoulli, Bernoulli)
+def _bernoulli(p: Bernoulli, q: Bernoulli) -> Tensor:
+    softplus = lucid.nn.functional.softplus
+    one = p.probs * (softplus(-q.logits) - softplus(-p.logits))
+    return one + (1 - p.probs) * (softplus(q.logits) - softplus(p.logits))
+
+
+@register_kl(Categorical, Categorical)
+def _categorical(p: Categorical, q: Categorical) -> Tensor:
+    return (p.probs * (p.logits - q.logits)).sum(-1)
+
+
+@register_kl(OneHotCategorical, OneHotCategorical)
+def _one_hot(p: OneHotCategorical, q: OneHotCategorical) -> Tensor:
+    return _categorical(p._categorical, q._categorical)
+
+
+@register_kl(Poisson, Poisson)
+def _poisson(p: Poisson, q: Poisson) -> Tensor:
+    return p.rate * (p.rate.log() - q.rate.log()) - (p.rate - q.rate)
+
+
+@register_kl(Exponential, Exponential)
+def _exponential(p: Exponential, q: Exponential) -> Tensor:
+    ratio = q.rate / p.rate
+    return ratio - ratio.log() - 1
+
+
+@register_kl(Gamma, Gamma)
+def _gamma(p: Gamma, q: Gamma) -> Tensor:
+    a, b = p.concentration, q.concentration
+    return (
+        b * (p.rate / q.rate).log()
+        + lucid.lgamma(b)
+        - lucid.lgamma(a)
+        + (a - b) * lucid.digamma(a)
+        + (q.rate - p.rate) * (a / p.rate)
+    )
+
+
+@register_kl(Beta, Beta)
+def _beta(p: Beta, q: Beta) -> Tensor:
+    parts = ((p.concentration1, q.concentration1), (p.concentration0, q.concentration0))
+    total_p, total_q = (parts[0][i] + parts[1][i] for i in (0, 1))
+    found: Any = lucid.lgamma(total_p) - lucid.lgamma(total_q)
+    found = found - (total_p - total_q) * lucid.digamma(total_p)
+    for a, b in parts:
+        found = found + lucid.lgamma(b) - lucid.lgamma(a) + (a - b) * lucid.digamma(a)
+    divergence: Tensor = found
+    return divergence
+
+
+@register_kl(Dirichlet, Dirichlet)
+def _dirichlet(p: Dirichlet, q: Dirichlet) -> Tensor:
+    a, b = p.concentration, q.concentration
+    total = a.sum(-1)
+    norms = lucid.lgamma(total) - lucid.lgamma(b.sum(-1))
+    parts = (lucid.lgamma(a) - lucid.lgamma(b)).sum(-1)
+    slopes = (a - b) * (lucid.digamma(a) - lucid.digamma(total).unsqueeze(-1))
+    return norms - parts + slopes.sum(-1)
+
+
+@register_kl(MultivariateNormal, MultivariateNormal)
+def _multivariate(p: MultivariateNormal, q: MultivariateNormal) -> Tensor:
+    ratio = linalg.solve_triangular(q.scale_tril, p.scale_tril, upper=False)
+    distance = (q.loc - p.loc).unsqueeze(-1)
+    white = linalg.solve_triangular(q.scale_tril, distance, upper=False)
+    square = (ratio**2).sum((-2, -1)) + (white**2).sum((-2, -1))
+    return q._half_log_det() - p._half_log_det() + 0.5 * (square - p.event_shape[0])
+
+
+@register_kl(Independent, Independent)
+def _independent(p: Independent, q: Independent) -> Tensor:
+    if p.reinterpreted_batch_ndims != q.reinterpreted_batch_ndims:
+        raise MissingRuleError("KL of Independents needs equal reinterpreted_batch_ndims")
+    return sum_rightmost(kl_divergence(p.base_dist, q.base_dist), p.reinterpreted_batch_ndims)

@@ -1,0 +1,251 @@
+"""Distributions of a location and a scale: normal, Laplace, Cauchy, uniform and others."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import lucid
+from lucid.distributions.distribution import Distribution, Shape, parameters_of, uniform_like
+from lucid.tensor.tensor import Tensor
+
+_EULER = 0.57721566490153286060
+
+
+class _LocationScale(Distribution):
+    """`loc + scale * (a draw from the standard distribution)`."""
+
+    _shown = ("loc", "scale")
+    has_rsample = True
+    loc: Tensor
+    scale: Tensor
+
+    def __init__(self, loc: Any, scale: Any, validate_args: Any = None) -> None:
+        self.loc, self.scale = parameters_of(loc, scale)
+        super().__init__(self.loc.shape)
+
+    def expand(self, batch_shape: Shape) -> Any:
+        """Return the distribution with its parameters expanded to `batch_shape`."""
+        return type(self)(self.loc.expand(*batch_shape), self.scale.expand(*batch_shape))
+
+    def _standard(self, shape: Shape) -> Tensor:
+        raise NotImplementedError
+
+    def rsample(self, sample_shape: Shape = ()) -> Tensor:
+        return self.loc + self.scale * self._standard(self._extended_shape(sample_shape))
+
+
+class Normal(_LocationScale):
+    """The normal distribution with mean `loc` and standard deviation `scale`."""
+
+    def _standard(self, shape: Shape) -> Tensor:
+        return lucid.randn(tuple(shape), dtype=self.loc.dtype)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.loc
+
+    @property
+    def mode(self) -> Tensor:
+        """Where the density is greatest."""
+        return self.loc
+
+    @property
+    def stddev(self) -> Tensor:
+        return self.scale
+
+    @property
+    def variance(self) -> Tensor:
+        return self.scale**2
+
+    def log_prob(self, value: Any) -> Tensor:
+        distance = (value - self.loc) ** 2 / (2 * self.variance)
+        found: Tensor = -distance - self.scale.log() - 0.5 * math.log(2 * math.pi)
+        return found
+
+    def cdf(self, value: Tensor) -> Tensor:
+        return 0.5 * (1 + lucid.erf((value - self.loc) / self.scale / math.sqrt(2)))
+
+    def icdf(self, value: Tensor) -> Tensor:
+        return self.loc + self.scale * lucid.erfinv(2 * value - 1) * math.sqrt(2)
+
+    def entropy(self) -> Tensor:
+        return 0.5 + 0.5 * math.log(2 * math.pi) + self.scale.log()
+
+
+class Laplace(_LocationScale):
+    """The double exponential distribution around `loc`."""
+
+    def _standard(self, shape: Shape) -> Tensor:
+        u = uniform_like(shape, self.loc) * 2 - 1
+        return -u.sign() * lucid.log1p(-u.abs().clamp(max=1 - 1e-7))
+
+    @property
+    def mean(self) -> Tensor:
+        return self.loc
+
+    @property
+    def variance(self) -> Tensor:
+        return 2 * self.scale**2
+
+    def log_prob(self, value: Any) -> Tensor:
+        found: Tensor = -(2 * self.scale).log() - (value - self.loc).abs() / self.scale
+        return found
+
+    def cdf(self, value: Tensor) -> Tensor:
+        z = (value - self.loc) / self.scale
+        return 0.5 - 0.5 * z.sign() * lucid.expm1(-z.abs())
+
+    def icdf(self, value: Tensor) -> Tensor:
+        term = value - 0.5
+        return self.loc - self.scale * term.sign() * lucid.log1p(-2 * term.abs())
+
+    def entropy(self) -> Tensor:
+        return 1 + (2 * self.scale).log()
+
+
+class Cauchy(_LocationScale):
+    """The quotient of two normal numbers, moved and scaled; without mean and variance."""
+
+    def _standard(self, shape: Shape) -> Tensor:
+        return lucid.tan(math.pi * (uniform_like(shape, self.loc) - 0.5))
+
+    def log_prob(self, value: Any) -> Tensor:
+        z = (value - self.loc) / self.scale
+        found: Tensor = -math.log(math.pi) - self.scale.log() - (z**2).log1p()
+        return found
+
+    def cdf(self, value: Tensor) -> Tensor:
+        return lucid.atan((value - self.loc) / self.scale) / math.pi + 0.5
+
+    def entropy(self) -> Tensor:
+        return math.log(4 * math.pi) + self.scale.log()
+
+
+class Gumbel(_LocationScale):
+    """The distribution of the largest of many numbers."""
+
+    def _standard(self, shape: Shape) -> Tensor:
+        return -(-uniform_like(shape, self.loc).log()).clamp(min=1e-30).log()
+
+    @property
+    def mean(self) -> Tensor:
+        return self.loc + self.scale * _EULER
+
+    @property
+    def variance(self) -> Tensor:
+        return math.pi**2 / 6 * self.scale**2
+
+    def log_prob(self, value: Any) -> Tensor:
+        z = (self.loc - value) / self.scale
+        found: Tensor = z - z.exp() - self.scale.log()
+        return found
+
+    def entropy(self) -> Tensor:
+        return self.scale.log() + (1 + _EULER)
+
+
+class LogNormal(Normal):
+    """The exponential of a normal number."""
+
+    def rsample(self, sample_shape: Shape = ()) -> Tensor:
+        return super().rsample(sample_shape).exp()
+
+    @property
+    def mean(self) -> Tensor:
+        return (self.loc + self.scale**2 / 2).exp()
+
+    @property
+    def mode(self) -> Tensor:
+        return (self.loc - self.scale**2).exp()
+
+    @property
+    def variance(self) -> Tensor:
+        square = self.scale**2
+        return square.expm1() * (2 * self.loc + square).exp()
+
+    @property
+    def stddev(self) -> Tensor:
+        return self.variance.sqrt()
+
+    def log_prob(self, value: Any) -> Tensor:
+        z = (value.log() - self.loc) / self.scale
+        found: Tensor = -0.5 * z**2 - self.scale.log() - 0.5 * math.log(2 * math.pi) - value.log()
+        return found
+
+    def cdf(self, value: Tensor) -> Tensor:
+        return super().cdf(value.log())
+
+    def icdf(self, value: Tensor) -> Tensor:
+        return super().icdf(value).exp()
+
+    def entropy(self) -> Tensor:
+        return super().entropy() + self.loc
+
+
+class HalfNormal(Distribution):
+    """The absolute value of a normal number with mean 0."""
+
+    _shown = ("scale",)
+    has_rsample = True
+
+    def __init__(self, scale: Any, validate_args: Any = None) -> None:
+        (self.scale,) = parameters_of(scale)
+        super().__init__(self.scale.shape)
+
+    def rsample(self, sample_shape: Shape = ()) -> Tensor:
+        shape = self._extended_shape(sample_shape)
+        return lucid.randn(shape, dtype=self.scale.dtype).abs() * self.scale
+
+    @property
+    def mean(self) -> Tensor:
+        return self.scale * math.sqrt(2 / math.pi)
+
+    @property
+    def variance(self) -> Tensor:
+        return self.scale**2 * (1 - 2 / math.pi)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        density = math.log(2) - (value / self.scale) ** 2 / 2 - self.scale.log()
+        found: Tensor = lucid.where(value >= 0, density - 0.5 * math.log(2 * math.pi), -math.inf)
+        return found
+
+    def entropy(self) -> Tensor:
+        return 0.5 * math.log(math.pi / 2) + 0.5 + self.scale.log()
+
+
+class Uniform(Distribution):
+    """Numbers from [low, high), all as likely."""
+
+    _shown = ("low", "high")
+    has_rsample = True
+
+    def __init__(self, low: Any, high: Any, validate_args: Any = None) -> None:
+        self.low, self.high = parameters_of(low, high)
+        super().__init__(self.low.shape)
+
+    def rsample(self, sample_shape: Shape = ()) -> Tensor:
+        u = lucid.rand(self._extended_shape(sample_shape), dtype=self.low.dtype)
+        return self.low + u * (self.high - self.low)
+
+    @property
+    def mean(self) -> Tensor:
+        return (self.high + self.low) / 2
+
+    @property
+    def variance(self) -> Tensor:
+        return (self.high - self.low) ** 2 / 12
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        inside = (value >= self.low) & (value < self.high)
+        found: Tensor = lucid.where(inside, -(self.high - self.low).log(), -math.inf)
+        return found
+
+    def cdf(self, value: Tensor) -> Tensor:
+        return ((value - self.low) / (self.high - self.low)).clamp(0, 1)
+
+    def icdf(self, value: Tensor) -> Tensor:
+        return self.low + value * (self.high - self.low)
+
+    def entropy(self) -> Tensor:
+        return (self.high - self.low).log()

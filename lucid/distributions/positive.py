@@ -1,0 +1,253 @@
+"""Distributions over positive numbers, proportions, and with heavy tails."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import lucid
+from lucid.distributions.distribution import Distribution, Shape, parameters_of, uniform_like
+from lucid.tensor.tensor import Tensor
+
+_ROUNDS = 12  # all of them reject with a probability below 1e-13
+
+
+class Exponential(Distribution):
+    """The time to the next event, of `rate` per unit."""
+
+    _shown = ("rate",)
+    has_rsample = True
+
+    def __init__(self, rate: Any, validate_args: Any = None) -> None:
+        (self.rate,) = parameters_of(rate)
+        super().__init__(self.rate.shape)
+
+    def rsample(self, sample_shape: Shape = ()) -> Tensor:
+        u = uniform_like(self._extended_shape(sample_shape), self.rate)
+        return -u.log() / self.rate
+
+    @property
+    def mean(self) -> Tensor:
+        return 1 / self.rate
+
+    @property
+    def variance(self) -> Tensor:
+        return self.rate**-2
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        return self.rate.log() - self.rate * value
+
+    def cdf(self, value: Tensor) -> Tensor:
+        return -lucid.expm1(-self.rate * value)
+
+    def icdf(self, value: Tensor) -> Tensor:
+        return -lucid.log1p(-value) / self.rate
+
+    def entropy(self) -> Tensor:
+        return 1.0 - self.rate.log()
+
+
+class Gamma(Distribution):
+    """The gamma distribution; its draws aren't differentiable by the concentration."""
+
+    _shown = ("concentration", "rate")
+
+    def __init__(self, concentration: Any, rate: Any, validate_args: Any = None) -> None:
+        self.concentration, self.rate = parameters_of(concentration, rate)
+        super().__init__(self.concentration.shape)
+
+    def sample(self, sample_shape: Shape = ()) -> Tensor:
+        with lucid.no_grad():
+            shape = self._extended_shape(sample_shape)
+            return standard_gamma(self.concentration.expand(*shape)) / self.rate
+
+    @property
+    def mean(self) -> Tensor:
+        return self.concentration / self.rate
+
+    @property
+    def variance(self) -> Tensor:
+        return self.concentration / self.rate**2
+
+    def log_prob(self, value: Any) -> Tensor:
+        value = value if isinstance(value, Tensor) else lucid.tensor(value, dtype=self.rate.dtype)
+        found: Tensor = (
+            lucid.xlogy(self.concentration, self.rate)
+            + lucid.xlogy(self.concentration - 1, value)
+            - self.rate * value
+            - lucid.lgamma(self.concentration)
+        )
+        return found
+
+    def entropy(self) -> Tensor:
+        a = self.concentration
+        return a - self.rate.log() + lucid.lgamma(a) + (1.0 - a) * lucid.digamma(a)
+
+
+def standard_gamma(concentration: Tensor) -> Tensor:
+    """Draw gamma numbers of rate 1, a fixed number of trials each.
+
+    Reference: Marsaglia and Tsang, "A Simple Method for Generating Gamma Variables", 2000.
+    """
+    small = concentration < 1
+    shape, dtype = tuple(concentration.shape), concentration.dtype
+    d = lucid.where(small, concentration + 1, concentration) - 1 / 3
+    c = 1 / (9 * d).sqrt()
+    found, done = d, lucid.zeros(shape, dtype=lucid.bool)
+    for _ in range(_ROUNDS):
+        x = lucid.randn(shape, dtype=dtype)
+        v = (1 + c * x) ** 3
+        positive = v > 0
+        inner = lucid.where(positive, v, 1.0)
+        u = uniform_like(shape, concentration)
+        accepted = positive & (u.log() < 0.5 * x * x + d * (1 - inner + inner.log()))
+        found = lucid.where(accepted & ~done, d * inner, found)
+        done = done | accepted
+    boost = uniform_like(shape, concentration) ** (1 / concentration)
+    tiny = float(lucid.finfo(dtype).tiny)
+    result: Tensor = lucid.where(small, found * boost, found)
+    return result.clamp(min=tiny)
+
+
+class Chi2(Gamma):
+    """The sum of the squares of `df` normal numbers."""
+
+    def __init__(self, df: Any, validate_args: Any = None) -> None:
+        (self.df,) = parameters_of(df)
+        super().__init__(0.5 * self.df, 0.5)
+
+
+class Beta(Distribution):
+    """Proportions, by two concentrations; draws aren't differentiable."""
+
+    _shown = ("concentration1", "concentration0")
+
+    def __init__(self, concentration1: Any, concentration0: Any, validate_args: Any = None) -> None:
+        self.concentration1, self.concentration0 = parameters_of(concentration1, concentration0)
+        super().__init__(self.concentration1.shape)
+
+    def sample(self, sample_shape: Shape = ()) -> Tensor:
+        with lucid.no_grad():
+            shape = self._extended_shape(sample_shape)
+            one = standard_gamma(self.concentration1.expand(*shape))
+            return one / (one + standard_gamma(self.concentration0.expand(*shape)))
+
+    @property
+    def mean(self) -> Tensor:
+        return self.concentration1 / (self.concentration1 + self.concentration0)
+
+    @property
+    def variance(self) -> Tensor:
+        total = self.concentration1 + self.concentration0
+        return self.concentration1 * self.concentration0 / (total**2 * (total + 1))
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        a, b = self.concentration1, self.concentration0
+        return lucid.xlogy(a - 1, value) + lucid.xlogy(b - 1, 1 - value) - _log_beta(a, b)
+
+    def entropy(self) -> Tensor:
+        a, b = self.concentration1, self.concentration0
+        return (
+            _log_beta(a, b)
+            - (a - 1) * lucid.digamma(a)
+            - (b - 1) * lucid.digamma(b)
+            + (a + b - 2) * lucid.digamma(a + b)
+        )
+
+
+def _log_beta(a: Tensor, b: Tensor) -> Tensor:
+    return lucid.lgamma(a) + lucid.lgamma(b) - lucid.lgamma(a + b)
+
+
+class Dirichlet(Distribution):
+    """Proportions of several parts, by their concentrations; draws aren't differentiable."""
+
+    _shown = ("concentration",)
+
+    def __init__(self, concentration: Tensor, validate_args: Any = None) -> None:
+        self.concentration = concentration
+        super().__init__(concentration.shape[:-1], concentration.shape[-1:])
+
+    def sample(self, sample_shape: Shape = ()) -> Tensor:
+        with lucid.no_grad():
+            shape = self._extended_shape(sample_shape)
+            parts = standard_gamma(self.concentration.expand(*shape))
+            return parts / parts.sum(-1, keepdim=True)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.concentration / self.concentration.sum(-1, keepdim=True)
+
+    @property
+    def variance(self) -> Tensor:
+        total = self.concentration.sum(-1, keepdim=True)
+        a = self.concentration
+        return a * (total - a) / (total**2 * (total + 1))
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        a = self.concentration
+        norm = lucid.lgamma(a.sum(-1)) - lucid.lgamma(a).sum(-1)
+        return lucid.xlogy(a - 1, value).sum(-1) + norm
+
+    def entropy(self) -> Tensor:
+        a, count = self.concentration, self.concentration.shape[-1]
+        total = a.sum(-1)
+        return (
+            lucid.lgamma(a).sum(-1)
+            - lucid.lgamma(total)
+            - (count - total) * lucid.digamma(total)
+            - ((a - 1) * lucid.digamma(a)).sum(-1)
+        )
+
+
+class StudentT(Distribution):
+    """A normal number over the root of an independent mean square; moved and scaled."""
+
+    _shown = ("df", "loc", "scale")
+
+    def __init__(
+        self, df: Any, loc: Any = 0.0, scale: Any = 1.0, validate_args: Any = None
+    ) -> None:
+        self.df, self.loc, self.scale = parameters_of(df, loc, scale)
+        super().__init__(self.df.shape)
+
+    def sample(self, sample_shape: Shape = ()) -> Tensor:
+        with lucid.no_grad():
+            shape = self._extended_shape(sample_shape)
+            x = lucid.randn(shape, dtype=self.df.dtype)
+            z = 2 * standard_gamma((0.5 * self.df).expand(*shape))
+            return self.loc + self.scale * x * (self.df / z).sqrt()
+
+    @property
+    def mean(self) -> Tensor:
+        mean: Tensor = lucid.where(self.df > 1, self.loc, math.nan)
+        return mean
+
+    @property
+    def variance(self) -> Tensor:
+        known = self.scale**2 * self.df / lucid.where(self.df > 2, self.df - 2, 1.0)
+        rest = lucid.where(self.df > 1, math.inf, math.nan)
+        variance: Tensor = lucid.where(self.df > 2, known, rest)
+        return variance
+
+    def log_prob(self, value: Any) -> Tensor:
+        y, half = (value - self.loc) / self.scale, 0.5 * self.df
+        norm = (
+            self.scale.log()
+            + 0.5 * self.df.log()
+            + 0.5 * math.log(math.pi)
+            + lucid.lgamma(half)
+            - lucid.lgamma(half + 0.5)
+        )
+        return -(half + 0.5) * lucid.log1p(y**2 / self.df) - norm
+
+    def entropy(self) -> Tensor:
+        half = 0.5 * self.df
+        log_beta = lucid.lgamma(half) + 0.5 * math.log(math.pi) - lucid.lgamma(half + 0.5)
+        above = half + 0.5
+        return (
+            self.scale.log()
+            + above * (lucid.digamma(above) - lucid.digamma(half))
+            + 0.5 * self.df.log()
+            + log_beta
+        )

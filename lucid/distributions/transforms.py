@@ -1,0 +1,176 @@
+"""Invertible functions with the logarithm of their slope."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import lucid
+from lucid.ir.errors import MissingRuleError
+from lucid.nn import functional as F
+from lucid.tensor.tensor import Tensor
+
+
+class Transform:
+    """An invertible function. Subclasses define `_call`, `_inverse` and `log_abs_det_jacobian`.
+
+    Attributes:
+        event_dim: how many axes at the end are transformed together.
+    """
+
+    event_dim = 0
+
+    def __init__(self, cache_size: int = 0) -> None:
+        pass
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self._call(x)
+
+    @property
+    def inv(self) -> Transform:
+        """The inverse function."""
+        return _Inverse(self)
+
+    def _call(self, x: Tensor) -> Tensor:
+        raise MissingRuleError(f"{type(self).__name__} must define _call()")
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        raise MissingRuleError(f"{type(self).__name__} must define _inverse()")
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return log |dy/dx| where `self(x)` is `y`."""
+        raise MissingRuleError(f"{type(self).__name__} must define log_abs_det_jacobian()")
+
+
+class _Inverse(Transform):
+    def __init__(self, transform: Transform) -> None:
+        self._transform = transform
+        self.event_dim = transform.event_dim
+
+    @property
+    def inv(self) -> Transform:
+        return self._transform
+
+    def _call(self, x: Tensor) -> Tensor:
+        return self._transform._inverse(x)
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        return self._transform(y)
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        return -self._transform.log_abs_det_jacobian(y, x)
+
+
+class ComposeTransform(Transform):
+    """One transform after the other."""
+
+    def __init__(self, parts: Sequence[Transform], cache_size: int = 0) -> None:
+        self.parts = list(parts)
+        self.event_dim = max((part.event_dim for part in self.parts), default=0)
+
+    def _call(self, x: Tensor) -> Tensor:
+        for part in self.parts:
+            x = part(x)
+        return x
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        for part in reversed(self.parts):
+            y = part.inv(y)
+        return y
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        total: Any = 0.0
+        for part in self.parts:
+            after = part(x)
+            slope = part.log_abs_det_jacobian(x, after)
+            more = self.event_dim - part.event_dim
+            total = total + (slope.sum(tuple(range(-more, 0))) if more else slope)
+            x = after
+        result: Tensor = total
+        return result
+
+
+class AffineTransform(Transform):
+    """loc + scale * x."""
+
+    def __init__(self, loc: Any, scale: Any, event_dim: int = 0, cache_size: int = 0) -> None:
+        self.loc = loc
+        self.scale = scale
+        self.event_dim = event_dim
+
+    def _call(self, x: Tensor) -> Tensor:
+        found: Tensor = x * self.scale + self.loc
+        return found
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        found: Tensor = (y - self.loc) / self.scale
+        return found
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        if isinstance(self.scale, Tensor):
+            slope = self.scale.abs().log().expand(*x.shape)
+        else:
+            slope = lucid.full_like(x, math.log(abs(self.scale)))
+        return slope.sum(tuple(range(-self.event_dim, 0))) if self.event_dim else slope
+
+
+class ExpTransform(Transform):
+    """exp(x)."""
+
+    def _call(self, x: Tensor) -> Tensor:
+        return x.exp()
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        return y.log()
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        return x
+
+
+class SigmoidTransform(Transform):
+    """sigmoid(x)."""
+
+    def _call(self, x: Tensor) -> Tensor:
+        eps = float(lucid.finfo(x.dtype).eps)
+        return x.sigmoid().clamp(float(lucid.finfo(x.dtype).tiny), 1.0 - eps)
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        eps = float(lucid.finfo(y.dtype).eps)
+        y = y.clamp(float(lucid.finfo(y.dtype).tiny), 1.0 - eps)
+        return y.log() - (-y).log1p()
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        return -F.softplus(-x) - F.softplus(x)
+
+
+class TanhTransform(Transform):
+    """tanh(x)."""
+
+    def _call(self, x: Tensor) -> Tensor:
+        return x.tanh()
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        return lucid.atanh(y)
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        return 2.0 * (math.log(2.0) - x - F.softplus(-2.0 * x))
+
+
+class PowerTransform(Transform):
+    """x ** exponent of positive x."""
+
+    def __init__(self, exponent: Any, cache_size: int = 0) -> None:
+        self.exponent = exponent
+
+    def _call(self, x: Tensor) -> Tensor:
+        result: Tensor = x**self.exponent
+        return result
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        result: Tensor = y ** (1 / self.exponent)
+        return result
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        found: Tensor = (self.exponent * y / x).abs().log()
+        return found

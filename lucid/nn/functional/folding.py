@@ -1,0 +1,56 @@
+"""Windows of images as columns, and columns added up to images."""
+
+from __future__ import annotations
+
+from math import prod
+
+from lucid.ir.errors import ShapeError
+from lucid.nn.functional.sliding import Size, Windows, add_windows, batched, entries, windows_of
+from lucid.tensor.tensor import Tensor
+
+
+def _windows(name: str, kernel: Size, dilation: Size, padding: Size, stride: Size) -> Windows:
+    low = entries(name, "padding", padding, 2, 0)
+    return Windows(
+        entries(name, "kernel_size", kernel, 2),
+        entries(name, "stride", stride, 2),
+        entries(name, "dilation", dilation, 2),
+        low,
+        low,
+    )
+
+
+def unfold(
+    input: Tensor, kernel_size: Size, dilation: Size = 1, padding: Size = 0, stride: Size = 1
+) -> Tensor:
+    """Return the windows of (n, c, h, w) as columns: (n, c * kernel, windows)."""
+    x, had_batch = batched("unfold", input, 2)
+    windows = _windows("unfold", kernel_size, dilation, padding, stride)
+    count = windows.counts(tuple(x.shape[2:]))
+    if min(count) < 1:
+        raise ShapeError(f"unfold: no window fits into {x.type}")
+    view = windows_of(x, windows).permute(0, 1, 4, 5, 2, 3)
+    y = view.reshape(x.shape[0], x.shape[1] * prod(windows.sizes), prod(count))
+    return y if had_batch else y.squeeze(0)
+
+
+def fold(
+    input: Tensor,
+    output_size: Size,
+    kernel_size: Size,
+    dilation: Size = 1,
+    padding: Size = 0,
+    stride: Size = 1,
+) -> Tensor:
+    """Add columns (n, c * kernel, windows) up where their windows lie: (n, c, *output_size)."""
+    x, had_batch = batched("fold", input, 1)
+    windows = _windows("fold", kernel_size, dilation, padding, stride)
+    lengths = entries("fold", "output_size", output_size, 2)
+    count, area = windows.counts(lengths), prod(windows.sizes)
+    if x.shape[1] % area or x.shape[2] != prod(count):
+        raise ShapeError(
+            f"fold: expected {prod(count)} columns of a multiple of {area} elements, not {x.type}"
+        )
+    split = x.reshape(x.shape[0], x.shape[1] // area, *windows.sizes, *count)
+    y = add_windows(split.permute(0, 1, 4, 5, 2, 3), windows, lengths)
+    return y if had_batch else y.squeeze(0)

@@ -1,0 +1,254 @@
+"""Images of other sizes: interpolation, sampling at points, channels turned into space."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import lucid
+from lucid.ir.errors import ArgumentError, OptionError, ShapeError
+from lucid.nn.functional.pooling import (
+    adaptive_avg_pool1d,
+    adaptive_avg_pool2d,
+    adaptive_avg_pool3d,
+)
+from lucid.tensor.core import from_array
+from lucid.tensor.tensor import Tensor
+
+_LINEAR = {"linear": 3, "bilinear": 4, "trilinear": 5, "bicubic": 4}
+_CUBIC = -0.75
+Scales = tuple[float, ...]
+
+
+def interpolate(
+    input: Tensor,
+    size: int | Sequence[int] | None = None,
+    scale_factor: float | Sequence[float] | None = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None,
+    antialias: bool = False,
+) -> Tensor:
+    """Resize all but the first two axes, to `size` or by `scale_factor`.
+
+    mode: "nearest", "nearest-exact", "linear" (3 axes), "bilinear" or "bicubic" (4), "trilinear"
+    (5), "area". align_corners: the corners' centres stay where they are.
+    """
+    sizes, scales = _target(input, size, scale_factor, bool(recompute_scale_factor))
+    if antialias:
+        raise OptionError("interpolate: antialias=True is not supported")
+    if mode == "area":
+        pools = (adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d)
+        return pools[input.ndim - 3](input, sizes)
+    if mode in ("nearest", "nearest-exact"):
+        if align_corners is not None:
+            raise OptionError(
+                "interpolate: align_corners option can only be set with the interpolating modes: "
+                "linear | bilinear | bicubic | trilinear"
+            )
+        return _nearest(input, sizes, scales, 0.5 if mode == "nearest-exact" else 0.0)
+    if _LINEAR.get(mode) != input.ndim:
+        raise OptionError(f"interpolate: mode {mode!r} doesn't fit an input of {input.ndim} axes")
+    y = input
+    for i, (wanted, scale) in enumerate(zip(sizes, scales, strict=True)):
+        matrix = _weights(input.shape[i + 2], wanted, scale, mode == "bicubic", bool(align_corners))
+        y = _along(y, i + 2, matrix)
+    return y
+
+
+def _along(x: Tensor, axis: int, matrix: np.ndarray) -> Tensor:
+    """Multiply one axis by a matrix (in, out)."""
+    weights = from_array(matrix.astype(x.dtype.numpy))
+    result: Tensor = (x.movedim(axis, -1) @ weights).movedim(-1, axis)
+    return result
+
+
+def _target(
+    input: Tensor, size: Any, scale_factor: Any, recompute: bool
+) -> tuple[tuple[int, ...], Scales]:
+    """The wanted sizes, and how far apart their points are in the input."""
+    lengths = input.shape[2:]
+    if not 3 <= input.ndim <= 5:
+        raise ShapeError(f"interpolate: takes 3, 4 or 5 axes, not {input.type}")
+    if (size is None) == (scale_factor is None):
+        raise ArgumentError("interpolate: exactly one of size or scale_factor should be defined")
+    given = scale_factor if size is None else size
+    entries = tuple(given) if isinstance(given, Sequence) else (given,) * len(lengths)
+    if len(entries) != len(lengths):
+        raise OptionError(f"interpolate: needs {len(lengths)} sizes or factors, not {entries}")
+    if size is not None:
+        sizes = tuple(int(n) for n in entries)
+        return sizes, tuple(n / m for n, m in zip(lengths, sizes, strict=True))
+    sizes = tuple(int(n * factor) for n, factor in zip(lengths, entries, strict=True))
+    if recompute:
+        return sizes, tuple(n / m for n, m in zip(lengths, sizes, strict=True))
+    return sizes, tuple(1.0 / factor for factor in entries)
+
+
+def _nearest(x: Tensor, sizes: tuple[int, ...], scales: Scales, shift: float) -> Tensor:
+    for i, (wanted, scale) in enumerate(zip(sizes, scales, strict=True)):
+        axis, length = i + 2, x.shape[i + 2]
+        if wanted == length:
+            continue
+        if wanted % length == 0:  # each element so many times
+            spread = x.unsqueeze(axis + 1)
+            spread = spread.expand(*x.shape[: axis + 1], wanted // length, *x.shape[axis + 1 :])
+            x = spread.reshape(*x.shape[:axis], wanted, *x.shape[axis + 1 :])
+            continue
+        places = np.floor((np.arange(wanted) + shift) * scale).astype(np.int64)
+        x = x.index_select(axis, from_array(np.minimum(places, length - 1)))
+    return x
+
+
+def _weights(length: int, size: int, scale: float, is_cubic: bool, align: bool) -> np.ndarray:
+    """The matrix (length, size) that interpolates between neighbours."""
+    if align:
+        points = np.arange(size) * ((length - 1) / (size - 1) if size > 1 else 0.0)
+    else:
+        points = (np.arange(size) + 0.5) * scale - 0.5
+        points = points if is_cubic else np.maximum(points, 0.0)
+    first = np.floor(points).astype(np.int64)
+    part = points - first
+    if is_cubic:
+        taps = [(-1, _far(part + 1)), (0, _near(part)), (1, _near(1 - part)), (2, _far(2 - part))]
+    else:
+        taps = [(0, 1 - part), (1, part)]
+    matrix = np.zeros((length, size))
+    for offset, weight in taps:
+        np.add.at(matrix, (np.clip(first + offset, 0, length - 1), np.arange(size)), weight)
+    return matrix
+
+
+def _near(x: np.ndarray) -> np.ndarray:
+    """Keys' cubic kernel up to distance 1."""
+    result: np.ndarray = ((_CUBIC + 2) * x - (_CUBIC + 3)) * x * x + 1
+    return result
+
+
+def _far(x: np.ndarray) -> np.ndarray:
+    """Keys' cubic kernel at distances from 1 to 2."""
+    result: np.ndarray = ((_CUBIC * x - 5 * _CUBIC) * x + 8 * _CUBIC) * x - 4 * _CUBIC
+    return result
+
+
+def upsample(
+    input: Tensor,
+    size: Any = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+) -> Tensor:
+    """Return `interpolate(input, size, scale_factor, mode, align_corners)`."""
+    return interpolate(input, size, scale_factor, mode, align_corners)
+
+
+# ---------------------------------------------------------------------- sampling at points
+
+
+def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None = None) -> Tensor:
+    """Return points (n, h, w, 2) for `grid_sample`, from matrices (n, 2, 3)."""
+    if theta.ndim != 3 or tuple(theta.shape[1:]) != (2, 3) or len(size) != 4:
+        raise ShapeError(f"affine_grid: takes matrices (n, 2, 3) and 4 sizes, not {theta.type}")
+    height, width = size[2:]
+    ys, xs = (_centres(n, bool(align_corners)) for n in (height, width))
+    points = np.stack(
+        [*np.broadcast_arrays(xs[None, :], ys[:, None]), np.ones((height, width))], -1
+    )
+    base = from_array(points.reshape(-1, 3).astype(theta.dtype.numpy))
+    grid: Tensor = (base @ theta.mT).reshape(theta.shape[0], height, width, 2)
+    return grid
+
+
+def _centres(count: int, align: bool) -> np.ndarray:
+    """Points from -1 to 1: elements' centres lie on the ends, or half an element within."""
+    if count <= 1:
+        return np.zeros(count)
+    points = np.linspace(-1, 1, count)
+    return points if align else points * (count - 1) / count
+
+
+def grid_sample(
+    input: Tensor,
+    grid: Tensor,
+    mode: str = "bilinear",
+    padding_mode: str = "zeros",
+    align_corners: bool | None = None,
+) -> Tensor:
+    """Return `input` (n, c, h, w) at the points `grid` (n, oh, ow, 2): x and y from -1 to 1.
+
+    mode: "bilinear" or "nearest". padding_mode: what is outside: "zeros" or the "border".
+    """
+    if input.ndim != 4 or grid.ndim != 4 or grid.shape[-1] != 2 or len(input) != len(grid):
+        raise ShapeError(f"grid_sample: takes (n, c, h, w) and (n, oh, ow, 2), not {grid.type}")
+    if mode not in ("bilinear", "nearest") or padding_mode not in ("zeros", "border"):
+        raise OptionError(f"grid_sample: no mode {mode!r} with padding_mode {padding_mode!r}")
+    places = []
+    for axis, length in ((0, input.shape[3]), (1, input.shape[2])):
+        point = grid[..., axis] + 1
+        place = point * ((length - 1) / 2) if align_corners else (point * length - 1) / 2
+        places.append(place.clamp(0, length - 1) if padding_mode == "border" else place)
+    x, y = places
+    if mode == "nearest":
+        return _at(input, x.round(), y.round())
+    left, top = x.detach().floor(), y.detach().floor()
+    right, low = x - left, y - top
+    total = _at(input, left, top) * ((1 - right) * (1 - low)).unsqueeze(1)
+    total = total + _at(input, left + 1, top) * (right * (1 - low)).unsqueeze(1)
+    total = total + _at(input, left, top + 1) * ((1 - right) * low).unsqueeze(1)
+    return total + _at(input, left + 1, top + 1) * (right * low).unsqueeze(1)
+
+
+def _at(input: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """The elements at whole places (n, oh, ow); 0 outside."""
+    count, channels, height, width = input.shape
+    inside = (x >= 0) & (x < width) & (y >= 0) & (y < height)
+    index = (y.clamp(0, height - 1) * width + x.clamp(0, width - 1)).long().reshape(count, 1, -1)
+    flat = input.reshape(count, channels, height * width)
+    found = flat.gather(2, index.expand(count, channels, index.shape[-1]))
+    result: Tensor = lucid.where(
+        inside.unsqueeze(1), found.reshape(count, channels, *x.shape[1:]), 0.0
+    )
+    return result
+
+
+# ---------------------------------------------------------------------- channels and space
+
+
+def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
+    """Turn channels into space: (…, c * r * r, h, w) becomes (…, c, h * r, w * r)."""
+    r = upscale_factor
+    if input.ndim < 3 or input.shape[-3] % (r * r):
+        raise ShapeError(
+            "pixel_shuffle: expects its input's 'channel' dimension to be divisible by the square "
+            f"of upscale_factor={r}, but input is {input.type}"
+        )
+    *lead, channels, height, width = input.shape
+    split = input.reshape(*lead, channels // (r * r), r, r, height, width)
+    n = len(lead)
+    turned = split.permute(*range(n + 1), n + 3, n + 1, n + 4, n + 2)
+    return turned.reshape(*lead, channels // (r * r), height * r, width * r)
+
+
+def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
+    """Turn space into channels: (…, c, h * r, w * r) becomes (…, c * r * r, h, w)."""
+    r = downscale_factor
+    if input.ndim < 3 or input.shape[-1] % r or input.shape[-2] % r:
+        raise ShapeError(
+            f"pixel_unshuffle: expects height and width to be divisible by {r}, not {input.type}"
+        )
+    *lead, channels, height, width = input.shape
+    split = input.reshape(*lead, channels, height // r, r, width // r, r)
+    n = len(lead)
+    turned = split.permute(*range(n + 1), n + 2, n + 4, n + 1, n + 3)
+    return turned.reshape(*lead, channels * r * r, height // r, width // r)
+
+
+def channel_shuffle(input: Tensor, groups: int) -> Tensor:
+    """Return the channels (axis 1) in an order that takes one of each group in turn."""
+    if input.ndim < 3 or input.shape[1] % groups:
+        raise ShapeError(f"channel_shuffle: {groups} groups don't divide the channels {input.type}")
+    count, channels, *rest = input.shape
+    split = input.reshape(count, groups, channels // groups, *rest)
+    return split.transpose(1, 2).reshape(input.shape)
