@@ -68,7 +68,7 @@ class StandIns:
         self.values = [map_tree(stand_in, value, path) for value, path in read]
 
         named = zip(names, self.args, strict=True)
-        trees = [*named, *self.kwargs.items(), *zip(places, self.values, strict=True)]
+        trees = [*named, *self.kwargs.items()]
         self._held = [found for name, tree in trees for found in containers(tree, name)]
 
     def refuse_changes(self) -> None:

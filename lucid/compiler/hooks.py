@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from lucid.compiler.scalars import LiveSource
+from lucid.compiler.scalars import LiveSource, is_live
 from lucid.tensor.context import context
 
 
@@ -31,11 +31,25 @@ def outside_trace() -> Iterator[None]:
         context.recorder = before
 
 
-def binds(owner: Any, key: Any, path: Callable[[], str]) -> None:
-    """Note that the running trace is about to bind or delete `owner[key]`; `path` names it."""
+def watch(owner: Any, key: Any, path: Callable[[], str]) -> None:
+    """Let the running trace depend on `owner[key]`; `path` names it."""
     recorder = context.recorder
     if recorder is not None and recorder.environment is not None:
         recorder.environment.note(path(), owner, key)
+
+
+def binds(owner: Any, key: Any, path: Callable[[], str]) -> None:
+    """Note that the running trace is about to bind or delete `owner[key]`."""
+    recorder = context.recorder
+    if recorder is not None:
+        watch(owner, key, path)
+        recorder.bound.add((id(owner), key))
+
+
+def has_bound(owner: Any, key: Any) -> bool:
+    """Whether the running trace has bound `owner[key]` itself."""
+    recorder = context.recorder
+    return recorder is not None and (id(owner), key) in recorder.bound
 
 
 def makes(owner: Any, key: Any, value: Any) -> None:
@@ -60,7 +74,7 @@ def live(read: Callable[[], Any], source: str) -> Any:
     """
     value = read()
     recorder = context.recorder
-    if recorder is None:
+    if recorder is None or is_live(value):
         return value
     if type(value) is tuple:
         return tuple(live(partial(item_of, read, i), f"{source}[{i}]") for i in range(len(value)))

@@ -42,8 +42,8 @@ class Rebinds(BaseException):
 
 
 def holds_state(value: Any) -> bool:
-    """Whether there are tensors or numbers in a value."""
-    found: list[bool] = []
+    """Whether a value is a container, or has tensors or numbers in it."""
+    found = [isinstance(value, (list, dict))]
 
     def look(leaf: Any, _: str) -> None:
         found.append(isinstance(leaf, TensorCore) or type(leaf) in (int, float))
@@ -110,15 +110,19 @@ class Rebinding:
         """Put what stands for the arguments into the places."""
         for place, value in zip(self.read, values, strict=True):
             place.put(value)
-            self._given.append(value)
+            self._given.append((value, list(containers(value, place.path))))
 
     def leave(self, environment: Environment, recorder: Recorder) -> list[Any]:
         """Find what was bound and to what; then put everything back.
 
         Raises: `Rebinds`, `TraceError` for what can't be made again at each call.
         """
-        given = zip(self.read, self._given, strict=True)
-        self.bound = [place for place, value in given if not place.holds(value)]
+        given = zip(self.read, self._given, self._before, strict=True)
+        self.bound = [
+            place
+            for place, (value, held), before in given
+            if not place.holds(value) or _was_changed(place, value, held, before, environment)
+        ]
         known = {place.identity for place in self.read}
         of_tensors = [pair for pair in _set_properties(recorder) if pair[0].identity not in known]
         changed = [*environment.changes(), *of_tensors]
@@ -166,7 +170,7 @@ class Rebinding:
             (place, before)
             for place, final in zip(self.bound, finals, strict=True)
             for known, before in zip(self.read, self._before, strict=True)
-            if isinstance(place, Contents) and known is place and len(final) > len(before)
+            if isinstance(place, Contents) and known is place and 0 < len(before) < len(final)
         ]
         if not grown:
             return
@@ -202,6 +206,24 @@ class Rebinding:
         finally:
             for place, value in zip(places, before, strict=True):
                 place.put(value)
+
+
+def _was_changed(
+    place: Place, value: Any, held: list[Any], before: Any, environment: Environment
+) -> bool:
+    """Whether a container was changed that stands for the one in a place.
+
+    Raises `TraceError` where that one is in another place as well.
+    """
+    now = [parts for _, _, parts in containers(value)]
+    was = [parts for _, _, parts in held]
+    is_same = len(now) == len(was) and all(
+        len(a) == len(b) and all(x is y for x, y in zip(a, b, strict=True))
+        for a, b in zip(now, was, strict=True)
+    )
+    if not is_same and environment.knows(before):
+        _refuse(f"the {type(value).__name__} {place.path} is changed, and is in another place too")
+    return not is_same
 
 
 def _is_given(place: Place) -> bool:

@@ -55,6 +55,7 @@ class Recorder:
         live_arrays: identities of those who own the memory of NumPy arrays that the program reads.
         aliases: identities of tensors made in the trace on the memory of concrete ones.
         own: identities of other tensors made in the trace that have data.
+        bound: entries of an optimizer's dicts that the step has set.
         memories: what tensors from outside showed before the step assigned their `data`.
         refusal: the error that the user's code was given, and may have caught.
     """
@@ -80,6 +81,7 @@ class Recorder:
         self.live_arrays: set[int] = set()
         self.aliases: set[int] = set()
         self.own: set[int] = set()
+        self.bound: set[tuple[int, object]] = set()
         self.refusal: TraceError | None = None
         self._array_tensors: dict[tuple[Any, ...], TensorCore] = {}
         self.made: list[weakref.ref[TensorCore]] = []

@@ -23,7 +23,9 @@ def map_tree(function: Leaf, tree: Any, path: str = "") -> Any:
         named = zip(tree._fields, tree, strict=True)
         return kind(*(map_tree(function, item, f"{path}.{name}") for name, item in named))
     if isinstance(tree, dict):
-        items = [(key, map_tree(function, item, f"{path}[{key!r}]")) for key, item in tree.items()]
+        items = [
+            (key, map_tree(function, item, entry_path(path, key))) for key, item in tree.items()
+        ]
         return _rebuilt_dict(tree, items)
     if is_record(tree):
         fields = {
@@ -37,6 +39,12 @@ def map_tree(function: Leaf, tree: Any, path: str = "") -> Any:
     return function(tree, path)
 
 
+def entry_path(path: str, key: object) -> str:
+    """What a dict's entry is called; the name of a key's type where it is no text or number."""
+    is_short = isinstance(key, (str, int, float, bool, type(None), tuple))
+    return f"{path}[{key!r}]" if is_short else f"{path}[a {type(key).__name__}]"
+
+
 def is_record(value: Any) -> bool:
     """Whether a value is an instance of a dataclass whose fields are looked into."""
     return dataclasses.is_dataclass(value) and not isinstance(value, (type, DType))
@@ -48,7 +56,7 @@ def containers(tree: Any, path: str = "") -> Iterator[tuple[str, Any, list[Any]]
     if isinstance(tree, (list, tuple)):
         items = [(f"{path}[{i}]", item) for i, item in enumerate(tree)]
     elif isinstance(tree, dict):
-        items = [(f"{path}[{key!r}]", item) for key, item in tree.items()]
+        items = [(entry_path(path, key), item) for key, item in tree.items()]
     elif is_record(tree):
         items = [(f"{path}.{name}", item) for name, item in vars(tree).items()]
     else:

@@ -1,6 +1,6 @@
 """Optimizers and learning-rate schedules."""
 
-from lucid.optim import lr_scheduler
+from lucid.optim import lr_scheduler, swa_utils
 from lucid.optim.adadelta import Adadelta
 from lucid.optim.adagrad import Adagrad
 from lucid.optim.adam import Adam, AdamW
@@ -27,4 +27,5 @@ __all__ = [
     "RMSprop",
     "Rprop",
     "lr_scheduler",
+    "swa_utils",
 ]

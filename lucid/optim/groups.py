@@ -49,7 +49,11 @@ class ParamGroup(dict[str, Any]):
         if not hooks.is_tracing():
             return value
         self.owner.guard()
-        if isinstance(value, (float, tuple)) or key in self.bound:
+        if hooks.has_bound(self, key):
+            return value
+        if key in self.bound and not isinstance(value, (float, tuple)):
+            hooks.watch(self, key, lambda: f"{self.source}[{key!r}]")
+        elif isinstance(value, (float, tuple)):
             read = partial(dict.__getitem__, self, key)  # at each call: no Python function
             return hooks.live(read, f"{self.source}[{key!r}]")
         return value

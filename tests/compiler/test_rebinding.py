@@ -372,6 +372,94 @@ def test_a_flag_that_differs_at_the_end_is_set_at_every_call(agree):
     agree(scenario, traces=2)
 
 
+def test_a_dict_that_is_filled_and_replaced(agree):
+    """Weights are swapped for their averages and back, with a backup that is emptied."""
+
+    def scenario(compile):
+        model = nn.Linear(3, 2)
+        holder = Holder(backup={}, shadow={n: p.data.clone() for n, p in model.named_parameters()})
+
+        def step(x):
+            for name, p in model.named_parameters():
+                holder.shadow[name] = 0.9 * holder.shadow[name] + 0.1 * p.data
+            for name, p in model.named_parameters():
+                holder.backup[name] = p.data
+                p.data = holder.shadow[name]
+            averaged = model(x).detach()
+            for name, p in model.named_parameters():
+                p.data = holder.backup[name]
+                p.data.add_(0.1)
+            holder.backup = {}
+            return averaged
+
+        return [run(compile, step)[0], model, holder.shadow, holder.backup]
+
+    agree(scenario, traces=1)
+
+
+def test_a_group_that_counts(agree):
+    """As Lookahead does: an int in a parameter group, set to 0 again at times."""
+
+    def scenario(compile):
+        w = nn.Parameter(lucid.ones(3))
+        opt = lucid.optim.SGD([w], lr=0.1)
+        slow = {w: w.detach().clone()}
+        for group in opt.param_groups:
+            group["counter"] = 0
+
+        def step(x):
+            opt.zero_grad()
+            (w * x).square().sum().backward()
+            opt.step()
+            for group in opt.param_groups:
+                group["counter"] += 1
+                if group["counter"] >= 3:
+                    slow[w] = 0.5 * slow[w] + 0.5 * w.detach()
+                    w.data.copy_(slow[w])
+                    group["counter"] = 0
+                group["lr"] = 0.2 if group["counter"] == 0 else 0.1
+            return w.sum()
+
+        return [run(compile, step, 8)[0], w, opt.param_groups[0]["counter"]]
+
+    agree(scenario, traces=3)  # once more after it is known that slow[w] is replaced at times
+
+
+def test_an_optimizer_with_a_limited_history(agree):
+    def scenario(compile):
+        w = nn.Parameter(lucid.ones(4, dtype=lucid.float64))
+        holder = Holder(changes=[], steps=[], before=None)
+
+        @lucid.no_grad()
+        def update():
+            gradient = w.grad.clone()
+            if holder.before is not None:
+                if len(holder.changes) == 2:
+                    holder.changes.pop(0)
+                    holder.steps.pop(0)
+                holder.changes.append(gradient - holder.before[0])
+                holder.steps.append(w.data - holder.before[1])
+            direction = -gradient
+            for change, moved in zip(holder.changes, holder.steps, strict=True):
+                share = moved.dot(direction) / (change.dot(moved) + 1e-3)
+                direction = direction - 0.1 * share * change
+            holder.before = (gradient, w.data.clone())
+            w.add_(direction, alpha=0.05)
+
+        @compile
+        def step(x):
+            w.grad = None
+            loss = ((w * x).sum() - 1) ** 2 + (w - 1).square().sum()
+            loss.backward()
+            update()
+            return loss
+
+        inputs = [lucid.tensor([1.0, -0.5, 0.25, 0.75], dtype=lucid.float64) * i for i in range(7)]
+        return [[step(x) for x in inputs], w, holder.changes, holder.steps]
+
+    agree(scenario, traces=4)
+
+
 def test_threads_that_bind_the_same_places_lose_no_update():
     holder = Holder(t=0, total=lucid.zeros(3))
 
