@@ -182,18 +182,31 @@ class SavedTensorHooks(NamedTuple):
 
 
 @contextmanager
+def _saving_block() -> Iterator[None]:
+    """Where compiled functions run op by op, since blocks from outside say what is saved how."""
+    before = context.saving
+    context.saving = 1 if before is None else before + 1
+    try:
+        yield
+    finally:
+        context.saving = before
+
+
+@contextmanager
 def saved_tensors_hooks(
     pack_hook: Callable[[Any], Any], unpack_hook: Callable[[Any], Any]
 ) -> Iterator[None]:
     """Pass what is saved through `pack_hook`, and through `unpack_hook` at each read.
 
-    The innermost block wins. None and attributes of a ctx are not packed.
+    The innermost block wins. None and attributes of a ctx are not packed. Compiled functions that
+    are called in the block run op by op.
     """
     if context.saved_hooks_refused is not None:
         raise LucidError(context.saved_hooks_refused)
     context.saved_hooks.append(SavedTensorHooks(pack_hook, unpack_hook))
     try:
-        yield
+        with _saving_block():
+            yield
     finally:
         context.saved_hooks.pop()
 
@@ -206,7 +219,8 @@ def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
     before = context.saved_hooks_refused
     context.saved_hooks_refused = error_message
     try:
-        yield
+        with _saving_block():
+            yield
     finally:
         context.saved_hooks_refused = before
 
@@ -237,7 +251,8 @@ def allow_mutation_on_saved_tensors() -> Iterator[MutationGuard]:
         raise LucidError("allow_mutation_on_saved_tensors contexts cannot be nested")
     context.mutation_guard = guard = MutationGuard()
     try:
-        yield guard
+        with _saving_block():
+            yield guard
     finally:
         context.mutation_guard = None
 

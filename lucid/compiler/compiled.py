@@ -307,8 +307,9 @@ class Compiled:
 
 
 def _eager_is_needed() -> bool:
-    """Whether the user asked for op by op: by a stance, or by looking for anomalies."""
-    return eager_is_forced() or context.anomaly is not None or bool(context.levels)
+    """Whether the user asked for op by op: by a stance, or by what looks at single ops."""
+    looks = context.anomaly is not None or context.saving is not None or bool(context.levels)
+    return looks or eager_is_forced()
 
 
 def _name_of(function: Callable[..., Any]) -> str:

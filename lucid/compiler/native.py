@@ -191,7 +191,8 @@ class NativeCalls:
         keep, guard = self._keep, calls.guard
         plan = self._plan
         plan[Word.EPOCH_AT] = keep(epoch) + self._offsets.epoch
-        modes = {"grad_enabled": calls.in_grad_mode, "recorder": None, "anomaly": None}
+        plain = ("recorder", "anomaly", "saving")
+        modes = {"grad_enabled": calls.in_grad_mode, **dict.fromkeys(plain)}
         self._table(Word.MODES, [(keep(name), keep(value)) for name, value in modes.items()])
         self._table(Word.CELLS, [(keep(cell), keep(value)) for cell, value in guard.cells])
         items = [*guard.items, stance.place(), (*default_dtype_place(), calls.default_dtype)]

@@ -26,6 +26,7 @@ class _Context(threading.local):
         saved_hooks: the hooks on saved tensors that are in force, innermost last.
         saved_hooks_refused: why no such hooks may be set; None: they may.
         mutation_guard: keeps saved tensors as they were when somebody writes to them in place.
+        saving: how many blocks say what becomes of saved tensors; None: none.
         levels: the transformations that run (vmap, forward-mode derivatives), innermost last.
         visible: how many of the levels' tangents ops see: the rule of a level's tangents computes
             with what is outside of it.
@@ -42,6 +43,7 @@ class _Context(threading.local):
         self.saved_hooks: list[SavedTensorHooks] = []
         self.saved_hooks_refused: str | None = None
         self.mutation_guard: MutationGuard | None = None
+        self.saving: int | None = None
         self.levels: list[Level] = []
         self.visible = sys.maxsize
         self.backward_run: BackwardRun | None = None

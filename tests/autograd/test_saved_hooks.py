@@ -227,3 +227,52 @@ def test_allow_mutation_keeps_histories(run):
             return g, lucid.autograd.grad(g.sum(), x)[0]
 
     assert numbers(run(body, leaf([3.0]))) == [[6.0], [2.0]]
+
+
+# ---------------------------------------------------------------------- around compiled functions
+
+
+def test_hooks_around_a_compiled_call_are_those_of_now(prepared):
+    """A program was traced before without hooks, or with others."""
+    step = prepared(lambda x: Square.apply(x).sum().backward())
+    square = prepared(lambda x: Square.apply(x))
+    x = leaf([1.0, 2.0])
+    for factor in (None, 10, 100, None):
+        x.grad = None
+        if factor is None:
+            y = square(x)
+            step(x)
+        else:
+            with graph.saved_tensors_hooks(lambda t, k=factor: t * k, lambda t: t):
+                y = square(x)
+                step(x)
+        y.sum().backward()
+        assert numbers(x.grad) == [4.0 * (factor or 1), 8.0 * (factor or 1)]
+
+
+def test_what_is_saved_by_a_compiled_call_may_be_written_where_that_is_allowed(prepared):
+    square = prepared(lambda a: Square.apply(a))
+    for block in (graph.allow_mutation_on_saved_tensors, graph.save_on_cpu):
+        x = leaf([1.0, 2.0])
+        with block():
+            a = x * 1
+            y = square(a)
+            a.mul_(10)
+            y.sum().backward()
+        assert numbers(x.grad) == [2.0, 4.0]
+
+
+def test_hooks_inside_of_a_compiled_function_are_refused_where_they_are_disabled(prepared):
+    def body(x):
+        with graph.saved_tensors_hooks(lambda t: t, lambda t: t):
+            return Square.apply(x)
+
+    step = prepared(body)
+    step(leaf([1.0]))
+    with (
+        pytest.raises(RuntimeError) as caught,
+        graph.disable_saved_tensors_hooks("not in here"),
+    ):
+        step(leaf([1.0]))
+    assert str(caught.value) == "not in here"
+    assert numbers(step(leaf([3.0]))) == [9.0]
