@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import os
 import stat
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -39,11 +41,11 @@ print(len(compiled))
 """
 
 
-def run(folder: Path, **environment: str) -> int:
+def run(folder: Path, script: str = SCRIPT, **environment: str) -> int:
     """How many modules another process compiles."""
     environment = {"LUCID_CACHE_DIR": str(folder), "LUCID_CACHE": "1", **environment}
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT],
+        [sys.executable, "-c", script],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment},
         capture_output=True,
         text=True,
@@ -93,6 +95,88 @@ def test_a_second_process_compiles_nothing(tmp_path: Path) -> None:
     assert run(tmp_path) == 1
     assert run(tmp_path) == 0
     assert run(tmp_path, LUCID_CACHE="0") == 1
+
+
+TRAINING = """
+import lucid
+from lucid.runtime import cache
+
+compiled = []
+compile_object = cache.compile_object
+cache.compile_object = lambda text, target: compiled.append(1) or compile_object(text, target)
+model = lucid.nn.Linear(64, 64)
+optimizer = lucid.optim.Adam(model.parameters())
+@lucid.compile
+def step(x):
+    optimizer.zero_grad()
+    loss = (model(x) ** 2).mean()
+    loss.backward()
+    optimizer.step()
+    return loss
+lucid.manual_seed(0)
+x = lucid.randn(2048, 64)
+losses = [step(x).item() for _ in range(4)]
+assert losses == sorted(losses, reverse=True)
+print(len(compiled))
+"""
+
+
+def test_a_second_process_trains_without_compiling(tmp_path: Path) -> None:
+    """The step, the native entry of its calls, and the pool of threads."""
+    assert run(tmp_path, TRAINING) == 3
+    assert run(tmp_path, TRAINING) == 0
+
+
+def test_processes_may_fill_and_repair_a_cache_at_once(tmp_path: Path) -> None:
+    for _ in range(2):
+        for path in entries(tmp_path):
+            path.write_bytes(b"lucid object code 1\n" + bytes(3000))
+        with ThreadPoolExecutor(2) as executor:
+            counts = list(executor.map(lambda _: run(tmp_path), range(2)))
+        assert max(counts) == 1
+        assert run(tmp_path) == 0
+        assert [path.suffix for path in tmp_path.iterdir()] == [".o"]
+
+
+@pytest.mark.parametrize("name", ["mkstemp", "replace", "scandir"])
+def test_a_disk_that_fails_is_no_error(
+    name: str, folder: Path, compilations: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is full, read-only, or gone."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(cache.tempfile if name == "mkstemp" else cache.os, name, fail)
+        step()
+        left = [path for path in folder.iterdir() if path.suffix != ".o"]
+        assert not left
+    step()
+    step()
+    assert len(compilations) == (1 if name == "scandir" else 2)
+
+
+def test_a_folder_in_place_of_an_entry_is_no_error(folder: Path, compilations: list[str]) -> None:
+    step()
+    (entry,) = entries(folder)
+    entry.unlink()
+    entry.mkdir()
+    step()
+    step()
+    assert len(compilations) == 3
+    assert [path.name for path in folder.iterdir()] == [entry.name]
+
+
+def test_an_entry_that_doesn_t_link_is_written_anew(folder: Path, compilations: list[str]) -> None:
+    """Its checksum is right, but it is no code for this module."""
+    step()
+    (entry,) = entries(folder)
+    content = entry.read_bytes()
+    cache.write_entry(entry, b"no object file")
+    step()
+    assert len(compilations) == 2
+    assert entry.read_bytes() == content
 
 
 def test_equal_programs_share_an_entry(folder: Path, compilations: list[str]) -> None:
