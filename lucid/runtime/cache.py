@@ -1,9 +1,10 @@
 """Object code on disk, by content: what was compiled once is loaded by later processes.
 
-An entry's name is a hash of all that the code depends on: the IR, the processor, how and by which
-versions of LLVM and llvmlite it is compiled. Entries are trusted only if the user owns them, not
-everybody may write them, and their checksum is right; others are ignored, and written anew.
-Nothing here ever fails: a folder that can't be read or written means compiling.
+An entry's name is a hash of all that the code depends on: the IR or what stands for it, the
+processor, how and by which versions of LLVM and llvmlite it is compiled. Entries are trusted only
+if the user owns them, not everybody may write them, and their checksum is right; others are
+ignored, and written anew. Nothing here ever fails: a folder that can't be read or written means
+compiling.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import stat
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from lucid.codegen.jit import (
@@ -36,19 +37,30 @@ _OFF = ("0", "off", "false", "no")
 
 
 def compiled(
-    text: str, target: Target, exports: Sequence[str], imports: Mapping[str, int] | None = None
+    text: str | Callable[[], str],
+    target: Target,
+    exports: Sequence[str],
+    imports: Mapping[str, int] | None = None,
+    *,
+    key: str | None = None,
 ) -> Library:
     """Link the code of an IR module, from the cache if it is there.
+
+    Args:
+        key: stands for the module's text, which then is written only where it has to be.
 
     Raises `CodegenError` where LLVM refuses the module.
     """
     folder = cache_folder()
-    name = entry_name(text, target)
+    if key is None:
+        assert isinstance(text, str)
+        key = text
+    name = entry_name(key, target)
     image = None if folder is None else read_entry(folder / name)
     if image is not None:
         with contextlib.suppress(CodegenError):
             return link_object(image, exports, imports)
-    image = compile_object(text, target)
+    image = compile_object(text if isinstance(text, str) else text(), target)
     if folder is not None:
         write_entry(folder / name, image)
     return link_object(image, exports, imports)
@@ -77,9 +89,9 @@ def _user_folder() -> Path:
     return Path(given) if os.path.isabs(given) else Path.home() / ".cache"
 
 
-def entry_name(text: str, target: Target) -> str:
-    """The file name of what the module compiles to."""
-    parts = (text, target.triple, target.cpu, target.features, compiler_version())
+def entry_name(key: str, target: Target) -> str:
+    """The file name of what a module compiles to, by its text or what stands for it."""
+    parts = (key, target.triple, target.cpu, target.features, compiler_version())
     return hashlib.sha256("\0".join(parts).encode()).hexdigest() + _SUFFIX
 
 

@@ -280,5 +280,5 @@ def compile_graph(
     emitted = emit_program(program, target)
     if emitted.shared:
         pool.load()
-    library = compiled(emitted.text, target, [STEP])
+    library = compiled(lambda: emitted.text, target, [STEP], key=emitted.key)
     return Executable(program, emitted, library, expected, target, time.perf_counter() - begin)
