@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from lucid.compiler.codes import global_names, nested
+from lucid.compiler.generators import GENERATORS
 from lucid.compiler.places import CONTENTS, Contents, Identity, Place, Variable, identity_of
 from lucid.compiler.reads import CONTAINERS, DIRECT, Reads, Way, Ways
 from lucid.compiler.watches import (
@@ -60,6 +61,7 @@ class Environment:
     Attributes:
         watches: all that must stay the same.
         library_objects: objects of the library's own classes, such as optimizers.
+        generators: random generators of Python's and NumPy's, with the user's way to each.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class Environment:
         self._lengths: dict[int, LengthWatch] = {}
         self._owners: set[int] = set()  # of the memory of NumPy arrays
         self.library_objects: list[tuple[str, Any]] = []
+        self.generators: list[tuple[str, Any]] = []
         self._grown: list[tuple[str, dict[str, Any], frozenset[str], bool]] = []
         self._names: dict[int, str] = {}
         self._skipped = skipped  # code objects that run at every call, and read it anew
@@ -277,10 +280,15 @@ class Environment:
             elif hasattr(value, "__wrapped__"):
                 self._queue.append((path, value.__wrapped__, in_module))
         elif isinstance(value, types.MethodType):
-            self._queue.append((path.rpartition(".")[0] or "self", value.__self__, False))
+            owner = path.rpartition(".")[0] or (f"{path}.__self__" if path else "self")
+            self._queue.append((owner, value.__self__, False))
             self._queue.append((path, value.__func__, False))
         elif isinstance(value, type):
             self._visit_class(path, value, None)
+        elif isinstance(value, GENERATORS):
+            self.generators.append((path, value))
+        elif not _is_users(type(value)) and isinstance(_bound_to(value), GENERATORS):
+            self.generators.append((path, _bound_to(value)))
         elif not isinstance(value, (np.generic, types.ModuleType)):
             self._visit_object(path, value, in_module)
 
@@ -447,6 +455,11 @@ class Environment:
                         self._watch(f"{path}.{name}", vars(module), name, item, False, name)
 
 
+def _bound_to(method: Any) -> Any:
+    """What a method of an installed package's, `rng.random`, is bound to."""
+    return getattr(method, "__self__", None)
+
+
 def owner_of(array: np.ndarray) -> Any:
     """The array whose memory this one is a view of; or the file or buffer that it comes from."""
     owner: Any = array
@@ -471,7 +484,7 @@ def _is_librarys(kind: type) -> bool:
 def _is_users(thing: Any) -> bool:
     """Whether a class or function is the user's, not the library's nor an installed package's."""
     code = getattr(thing, "__code__", None)
-    if code is not None:
+    if isinstance(code, types.CodeType):
         return _is_users_file(code.co_filename)
     module = sys.modules.get(getattr(thing, "__module__", ""))
     if module is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,7 +11,9 @@ import numpy as np
 
 from lucid.autograd.host_world import Changes, State
 from lucid.compiler.environment import Environment
+from lucid.compiler.generators import Generators
 from lucid.compiler.watches import AnyWatch, ArrayWatch, LengthWatch, SetWatch, Watch, is_same
+from lucid.tensor.context import epoch
 from lucid.tensor.core import TensorCore
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ class Surroundings:
             for path, value in environment.library_objects:
                 if isinstance(value, Generator):
                     yield f"{path}.state", value.state
+        yield from OptimizerStates(self._environments).tensors()
 
     @contextmanager
     def untouched(self) -> Iterator[None]:
@@ -82,7 +84,8 @@ class Surroundings:
         suspended = [(s, s.value, s.generation) for s in self._recorder.cells]
         for storage, _, _ in suspended:
             storage.value = storage.recorder = None
-        python, numpy = random.getstate(), np.random.get_state()
+        optimizers = OptimizerStates(self._environments)
+        generators = Generators([g for found in self._environments for g in found.generators])
         sys.setprofile(None)
         try:
             yield
@@ -97,8 +100,8 @@ class Surroundings:
             for storage, value, generation in suspended:
                 storage.value, storage.generation = value, generation
                 storage.recorder = self._recorder
-            random.setstate(python)
-            np.random.set_state(numpy)
+            generators.put_back()
+            optimizers.put_back()
 
     def settle(self, changes: Changes, lent: Sequence[np.ndarray]) -> list[int]:
         """Find which tensors the call changed: only their contents are results of it.
@@ -110,7 +113,7 @@ class Surroundings:
             before = state.storage.array if state.given is None else lent[state.given]
             assert before is not None
             after = changes.contents[number]
-            is_same = after.tobytes() == before.tobytes()
+            is_same = not changes.moved[number] and after.tobytes() == before.tobytes()
             state.result = None if is_same else number
             if is_same:
                 del changes.contents[number]
@@ -129,6 +132,40 @@ class Surroundings:
             tensor._storage.generation += 1
             recorder.note_counter(tensor._counter)
             tensor._counter.value += changes.moved[number]
+
+
+class OptimizerStates:
+    """What optimizers within reach keep for their parameters; a step makes it when it is needed."""
+
+    def __init__(self, environments: Sequence[Environment]) -> None:
+        from lucid.optim.optimizer import Optimizer
+
+        found = (entry for environment in environments for entry in environment.library_objects)
+        self._before = [
+            (path, value.state, {key: dict(entry) for key, entry in dict.items(value.state)})
+            for path, value in found
+            if isinstance(value, Optimizer)
+        ]
+
+    def tensors(self) -> Iterator[tuple[str, TensorCore]]:
+        for path, _, before in self._before:
+            for number, entry in enumerate(before.values()):
+                for key, value in entry.items():
+                    if isinstance(value, TensorCore):
+                        yield f"{path}.state[#{number}][{key!r}]", value
+
+    def put_back(self) -> None:
+        """Forget what was made since."""
+        for _, state, before in self._before:
+            for parameter in [*state]:
+                entry, known = dict.__getitem__(state, parameter), before.get(parameter)
+                if known is None:
+                    dict.__delitem__(state, parameter)
+                else:
+                    dict.clear(entry)
+                    dict.update(entry, known)
+            state.layout = None
+        epoch.count += len(self._before)
 
 
 class PythonChanges:

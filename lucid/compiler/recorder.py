@@ -313,10 +313,12 @@ class Recorder:
             if found is not None:
                 return _read_only(found)
         self.hosts.leave()
+        function = "look at it in the forward or backward of an autograd.Function, which may leave "
         self.refuse(
             f"{what} of a traced tensor, {tensor._describe()}",
             "the value is known only when the compiled step runs: use lucid.where or arithmetic "
-            "instead of a Python branch, return the tensor and look at it outside, or run with "
+            "instead of a Python branch, return the tensor and look at it outside, "
+            f"{'' if context.levels else function + 'lucid, '}or run with "
             'lucid.compiler.set_stance("force_eager") for debugging',
         )
 

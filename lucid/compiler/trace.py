@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import gc
 import inspect
-import random
 import time
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from lucid.compiler.arguments import StandIns
 from lucid.compiler.cells import ArgumentIsState, Cell, FormulaGuard, GradUse, ValueGuard
 from lucid.compiler.codes import executed_codes
 from lucid.compiler.environment import Environment
 from lucid.compiler.finishing import Finisher, GradOutcome, refuse_growing_histories
+from lucid.compiler.generators import Generators
 from lucid.compiler.host_recording import LeavesTrace
 from lucid.compiler.live_math import live_math
 from lucid.compiler.names import name_inputs
@@ -180,7 +178,7 @@ def _run(
     state: set[Storage],
 ) -> _Ran:
     """Run the function, in a frame of its own: no frame may hold a traced tensor afterwards."""
-    generators = _HostGenerators()
+    generators = Generators(environment.generators)
     function, places = rebinding.function, [place.path for place in rebinding.read]
     stand_ins = StandIns(recorder, call, function, args, kwargs, state, places)
     grad_enabled = context.grad_enabled
@@ -236,32 +234,6 @@ def _refuse_changes_of_both(what: str | None) -> None:
             "Nobody knows then what it is after a call.\n"
             "hint: change it in one place"
         )
-
-
-class _HostGenerators:
-    """The states of Python's and NumPy's global random generators before a trace."""
-
-    def __init__(self) -> None:
-        self._python = random.getstate()
-        self._numpy = np.random.get_state()
-
-    def refuse_use(self) -> None:
-        """Raise when numbers were drawn: the program would have them as constants."""
-        for name, now, before in (
-            ("random", random.getstate(), self._python),
-            ("numpy.random", np.random.get_state(), self._numpy),
-        ):
-            if repr(now) != repr(before):
-                raise TraceError(
-                    f"{name} was used while the step was traced: its numbers would be the same at "
-                    "every call\n"
-                    "hint: draw with lucid.rand, lucid.randn or lucid.randint, which are part of "
-                    "the step, or pass the numbers as arguments"
-                )
-
-    def put_back(self) -> None:
-        random.setstate(self._python)
-        np.random.set_state(self._numpy)
 
 
 def _refuse_escaped(recorder: Recorder, handles: list[weakref.ref[TensorCore]]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from custom_functions import Exp, Square, define, first_line, leaf, numbers
 
@@ -17,6 +18,15 @@ def test_right_gradients_pass(run, fn, fast_mode):
     x = leaf([0.5, -1.0])
     assert gradcheck(lambda x: run(fn.apply, x), (x,), fast_mode=fast_mode)
     assert gradgradcheck(lambda x: run(fn.apply, x), (x,), fast_mode=fast_mode)
+
+
+def test_a_backward_by_numpy_is_checked_without_its_history(prepared):
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return lucid.from_numpy(np.cos(x.numpy()) * grad.numpy())
+
+    fn = define(lambda ctx, x: (ctx.save_for_backward(x), x.sin())[1], backward)
+    assert gradcheck(prepared(fn.apply), (leaf([0.5, -1.0]),))
 
 
 def test_a_wrong_gradient_is_shown_beside_the_numerical_one(prepared):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import traceback
 
 import numpy as np
@@ -68,6 +69,30 @@ def test_an_exception_comes_out_as_it_is_and_nothing_was_written(prepared, where
         assert seen.item() == count  # eager has written by then what comes before
     step(lucid.tensor([1.0, 2.0]))
     assert state() != before
+
+
+def test_an_interrupt_in_a_host_method_comes_out(prepared):
+    count = lucid.zeros(())
+
+    def forward(ctx, x):
+        if x.item() < 0:
+            signal.raise_signal(signal.SIGINT)
+            raise AssertionError("the interrupt comes first")
+        return x * 2
+
+    fn = define(forward)
+
+    def body(x):
+        y = fn.apply(x)
+        count.add_(1)
+        return y
+
+    step = prepared(body)
+    step(lucid.tensor(1.0))
+    with pytest.raises(KeyboardInterrupt):
+        step(lucid.tensor(-1.0))
+    assert count.item() == 1.0
+    assert step(lucid.tensor(3.0)).item() == 6.0
 
 
 def test_another_shape_than_when_traced_is_an_error():
@@ -298,6 +323,19 @@ def test_outside_of_a_function_nothing_leaves_the_trace():
 
     with pytest.raises(lucid.TraceError, match=r"^item\(\) of a traced tensor"):
         lucid.compile(hook)(lucid.ones(1))
+
+
+def test_where_a_host_call_can_not_be_the_error_does_not_propose_one():
+    def body(x):
+        return lucid.func.jvp(lambda x: x * float(x.sum()), (x,), (x,))[0]
+
+    with pytest.raises(lucid.TraceError) as caught:
+        lucid.compile(body)(lucid.ones(2))
+    assert str(caught.value).endswith(
+        "\nhint: the value is known only when the compiled step runs: use lucid.where or "
+        "arithmetic instead of a Python branch, return the tensor and look at it outside, or run "
+        'with lucid.compiler.set_stance("force_eager") for debugging'
+    )
 
 
 # Higher order, and transformations ----------------------------------------------------------------

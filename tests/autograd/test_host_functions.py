@@ -362,6 +362,49 @@ def test_every_shape_and_dtype_goes_through(shape, dtype):
     assert y.dtype is x.dtype and y.shape == x.shape and numbers(y) == numbers(x)
 
 
+def test_arrays_of_every_kind_may_be_returned(prepared):
+    def forward(ctx, x):
+        array = x.numpy()
+        return (
+            lucid.from_numpy((np.arange(12.0).reshape(3, 4) * array[0]).T[::2]),
+            lucid.tensor(array.sum()),
+            lucid.from_numpy(array[array > 99]),
+            lucid.from_numpy(np.argsort(array)),
+            lucid.from_numpy(array > 1),
+            None,
+        )
+
+    def backward(ctx, strided, total, empty, order, mask, nothing):
+        assert (strided.shape, empty.shape, nothing) == ((2, 3), (0,), None)
+        return total + strided.sum() + lucid.zeros(2, dtype=total.dtype)
+
+    fn = define(forward, backward)
+
+    def body(x):
+        found = fn.apply(x)
+        assert found[5] is None and [y.requires_grad for y in found[:5]] == [1, 1, 1, 0, 0]
+        loss = 2 * found[0].sum() + found[1] + found[2].sum()
+        return [y.detach() for y in found[:5]], lucid.autograd.grad(loss, x)[0]
+
+    step = prepared(body)
+    for values in ([2.0, 1.0], [0.5, 3.0]):
+        found, gradient = step(leaf(values))
+        strided = (np.arange(12.0).reshape(3, 4) * values[0]).T[::2].tolist()
+        order = np.argsort(values).tolist()
+        assert numbers(found) == [strided, sum(values), [], order, [v > 1 for v in values]]
+        assert numbers(gradient) == [13.0, 13.0]
+
+
+def test_prints_come_at_every_call(prepared, capsys):
+    fn = define(lambda ctx, x: (print(f"x is {x.item()}"), x * 2)[1])
+    step = prepared(lambda x: fn.apply(x))
+    step(lucid.tensor(0.0))
+    capsys.readouterr()
+    for k in (1.0, 2.0):
+        step(lucid.tensor(k))
+    assert capsys.readouterr().out == "x is 1.0\nx is 2.0\n"
+
+
 def test_strided_operands_arrive_in_order(run):
     fn = define(lambda ctx, x: lucid.tensor(x.numpy().copy()))
     x = lucid.tensor(np.arange(6.0).reshape(2, 3))

@@ -15,7 +15,8 @@ from lucid import nn
 KEPT = []
 NOW_OR_NEVER = (
     "the value is known only when the compiled step runs: use lucid.where or arithmetic instead of "
-    "a Python branch, return the tensor and look at it outside, or run with "
+    "a Python branch, return the tensor and look at it outside, look at it in the forward or "
+    "backward of an autograd.Function, which may leave lucid, or run with "
     'lucid.compiler.set_stance("force_eager") for debugging'
 )
 
@@ -180,6 +181,35 @@ def test_shapes_that_depend_on_data(pick):
 
 def draw(x):
     return x * np.random.rand() + random.random()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [np.random.default_rng, np.random.RandomState, random.Random],
+)
+def test_random_numbers_of_a_generator_within_reach(make):
+    rng = make(0)
+    draw = rng.random
+
+    def by_object(x):
+        return x + float(rng.random())
+
+    def by_method(x):
+        return x + float(draw())
+
+    def by_argument(x, rng):
+        return x + float(rng.random())
+
+    for function, args, name in (
+        (by_object, (), "rng"),
+        (by_argument, (rng,), "rng"),
+        (by_method, (), "draw" if make is random.Random else "draw.__self__"),
+    ):
+        assert error_of(function, lucid.ones(1), *args).startswith(
+            f"{name} was used while the step was traced: its numbers would be the same at every "
+            "call\nhint: draw with lucid.rand, "
+        )
+    assert rng.random() == make(0).random()
 
 
 def test_random_numbers_of_the_host():
