@@ -116,28 +116,35 @@ def test_a_dual_tensor_unpacks_into_its_parts(run: Run) -> None:
     same(tangent, [3.0, 4.0])
 
 
-def test_tangents_end_with_the_level() -> None:
-    with forward_ad.dual_level():
-        y = forward_ad.make_dual(f(1.0), f(1.0)) * 2
-    assert forward_ad.unpack_dual(y) == (y, None)
-    with forward_ad.dual_level():
-        assert forward_ad.unpack_dual(y).tangent is None
+def test_tangents_end_with_the_level(run: Run) -> None:
+    def body(x: Any) -> Any:
+        with forward_ad.dual_level():
+            y = forward_ad.make_dual(x, x) * 2
+        after = forward_ad.unpack_dual(y)
+        with forward_ad.dual_level():
+            return after.primal is y, after.tangent, forward_ad.unpack_dual(y).tangent
+
+    assert run(body, f(1.0)) == (True, None, None)
 
 
-def test_the_level_ends_with_an_exception_too() -> None:
-    with pytest.raises(ZeroDivisionError), forward_ad.dual_level():
-        1 / 0
-    with forward_ad.dual_level():
-        pass
+def test_the_level_ends_with_an_exception_too(run: Run) -> None:
+    def body(x: Any) -> Any:
+        with pytest.raises(ZeroDivisionError), forward_ad.dual_level():
+            1 / 0
+        with forward_ad.dual_level():
+            return x * 2
+
+    same(run(body, f(1.0)), [2.0])
 
 
-def test_dual_level_is_a_decorator() -> None:
+def test_dual_level_is_a_decorator(prepared: Run) -> None:
     @forward_ad.dual_level()
-    def body() -> Any:
-        return forward_ad.unpack_dual(forward_ad.make_dual(f(1.0), f(2.0)) * 3).tangent
+    def body(x: Any, v: Any) -> Any:
+        return forward_ad.unpack_dual(forward_ad.make_dual(x, v) * 3).tangent
 
-    same(body(), [6.0])
-    same(body(), [6.0])
+    step = prepared(body)
+    same(step(f(1.0), f(2.0)), [6.0])
+    same(step(f(1.0), f(3.0)), [9.0])
 
 
 OUTSIDE = (
@@ -208,7 +215,7 @@ def test_writes_and_views_keep_tangents_right(run: Run) -> None:
     same(late, [20.0, 5.0])
 
 
-def test_overwriting_with_a_constant_clears_the_tangent() -> None:
+def test_overwriting_with_a_constant_clears_the_tangent(run: Run) -> None:
     def body(d: Any) -> Any:
         y = d * 1
         y.fill_(7.0)
@@ -216,22 +223,23 @@ def test_overwriting_with_a_constant_clears_the_tangent() -> None:
         z[0] = 3.0
         return y, z
 
-    cleared, half = tangent_of(body, f(1.0, 2.0), f(1.0, 1.0))
+    cleared, half = run(lambda x, v: tangent_of(body, x, v), f(1.0, 2.0), f(1.0, 1.0))
     assert cleared is None
     same(half, [0.0, 1.0])
 
 
-def test_the_given_tangent_is_not_written() -> None:
+def test_the_given_tangent_is_not_written(run: Run) -> None:
     v = f(1.0, 1.0)
-    same(tangent_of(lambda d: d.mul_(3), f(1.0, 2.0), v), [3.0, 3.0])
+    body = lambda x, v: tangent_of(lambda d: d.mul_(3), x, v)  # noqa: E731
+    same(run(body, f(1.0, 2.0), v), [3.0, 3.0])
     same(v, [1.0, 1.0])
 
 
-def test_a_dual_of_a_leaf_cannot_be_written_in_grad_mode() -> None:
+def test_a_dual_of_a_leaf_cannot_be_written_in_grad_mode(run: Run) -> None:
     x = f(1.0).requires_grad_()
     message = "a view of a leaf Variable that requires grad is being used in an in-place operation."
     with pytest.raises(RuntimeError, match=f"^{re.escape(message)}"):
-        tangent_of(lambda d: d.mul_(2), x, f(1.0))
+        run(lambda x, v: tangent_of(lambda d: d.mul_(2), x, v), x, f(1.0))
 
 
 # ---------------------------------------------------------------------- with reverse mode

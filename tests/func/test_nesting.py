@@ -236,15 +236,17 @@ def test_the_inner_input_may_be_the_outer_one(run: Run) -> None:
     assert run(body, lucid.tensor(3.0)).item() == 12.0
 
 
-def test_detach_cuts_every_level() -> None:
+def test_detach_cuts_every_level(run: Run) -> None:
     x = lucid.tensor([1.0, 2.0])
-    assert grad(lambda t: mapped(lambda s: s.detach() * s)(t).sum())(x).tolist() == [1.0, 2.0]
-    assert jvp(lambda t: t.detach() * t, (x,), (x,))[1].tolist() == [1.0, 4.0]
+    outer = grad(lambda t: mapped(lambda s: s.detach() * s)(t).sum())
+    assert run(outer, x).tolist() == [1.0, 2.0]
+    tangent = run(lambda x: jvp(lambda t: t.detach() * t, (x,), (x,))[1], x)
+    assert tangent.tolist() == [1.0, 4.0]
     twice = grad(lambda t: (t * grad(lambda s: (s.detach() * s).sum())(t)).sum())
-    assert twice(x).tolist() == [1.0, 2.0]
+    assert run(twice, x).tolist() == [1.0, 2.0]
 
 
-def test_results_require_grad_only_for_what_is_outside() -> None:
+def test_results_require_grad_only_for_what_is_outside(run: Run) -> None:
     x, w = lucid.tensor([1.0, 2.0]), lucid.tensor([3.0, 4.0], requires_grad=True)
     for transformed in (
         grad(total(Square.apply)),
@@ -253,20 +255,23 @@ def test_results_require_grad_only_for_what_is_outside() -> None:
         mapped(grad(Square.apply)),
         grad(total(mapped(Square.apply))),
     ):
-        assert not transformed(x).requires_grad
-    found = grad(lambda t: (t * t * w).sum())(x)
+        assert not run(transformed, x).requires_grad
+    found = run(grad(lambda t: (t * t * w).sum()), x)
     assert lucid.autograd.grad(found.sum(), w)[0].tolist() == [2.0, 4.0]
-    y, pull_back = vjp(lambda t: t * w, x)
-    assert y.requires_grad
-    assert pull_back(lucid.ones(2))[0].requires_grad
+
+    def both(x: Any) -> Any:
+        y, pull_back = vjp(lambda t: t * w, x)
+        return y, pull_back(lucid.ones(2))[0]
+
+    assert all(result.requires_grad for result in run(both, x))
     with lucid.no_grad():
         assert grad(lambda t: (t * t * w).sum())(x).tolist() == [6.0, 16.0]
         assert not grad(lambda t: (t * t * w).sum())(x).requires_grad
 
 
-def test_grad_of_a_tensor_that_requires_grad_is_differentiable() -> None:
+def test_grad_of_a_tensor_that_requires_grad_is_differentiable(run: Run) -> None:
     x = lucid.tensor([1.0, 2.0], requires_grad=True)
-    found = grad(lambda t: (t**3).sum())(x)
+    found = run(grad(lambda t: (t**3).sum()), x)
     assert lucid.autograd.grad(found.sum(), x)[0].tolist() == [6.0, 12.0]
     assert x.grad is None
 

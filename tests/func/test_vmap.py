@@ -67,9 +67,9 @@ def test_keyword_arguments_are_shared(run: Run) -> None:
     assert run(body, tensor(), tensor(X[1])).tolist() == [14.0, 50.0]
 
 
-def test_what_is_not_batched_is_repeated() -> None:
-    assert mapped(lambda x: lucid.ones(2))(tensor()).tolist() == [[1.0, 1.0]] * 2
-    assert mapped(lambda x: (x, 3), out_dims=(0, None))(tensor())[1] == 3
+def test_what_is_not_batched_is_repeated(run: Run) -> None:
+    assert run(mapped(lambda x: lucid.ones(2)), tensor()).tolist() == [[1.0, 1.0]] * 2
+    assert run(mapped(lambda x: (x, 3), out_dims=(0, None)), tensor())[1] == 3
 
 
 def test_nested_maps_give_outer_products(run: Run) -> None:
@@ -80,12 +80,12 @@ def test_nested_maps_give_outer_products(run: Run) -> None:
     np.testing.assert_array_equal(run(body, x, y).numpy(), np.outer([1.0, 2.0], [3.0, 4.0, 5.0]))
 
 
-def test_chunks_give_the_same() -> None:
+def test_chunks_give_the_same(run: Run) -> None:
     x = tensor(np.arange(15.0).reshape(5, 3))
     function = lambda t: (t * 2, t.sum())  # noqa: E731
     whole = mapped(function, out_dims=(1, 0))(x)
     for size in (1, 2, 5, 9):
-        parts = mapped(function, out_dims=(1, 0), chunk_size=size)(x)
+        parts = run(mapped(function, out_dims=(1, 0), chunk_size=size), x)
         assert [p.tolist() for p in parts] == [w.tolist() for w in whole]
 
 
@@ -108,13 +108,13 @@ def test_gradients_inside_are_those_of_each_example(run: Run) -> None:
     np.testing.assert_array_equal(run(body, tensor(), tensor([1.0, 1.0, 1.0])).numpy(), X)
 
 
-def test_a_leaf_made_inside_keeps_its_gradients_inside() -> None:
+def test_a_leaf_made_inside_keeps_its_gradients_inside(run: Run) -> None:
     def function(t: Any) -> Any:
         leaf = t.detach().requires_grad_()
         (leaf * leaf).sum().backward()
         return leaf.grad
 
-    np.testing.assert_array_equal(mapped(function)(tensor()).numpy(), 2 * X)
+    np.testing.assert_array_equal(run(mapped(function), tensor()).numpy(), 2 * X)
 
 
 SURFACE: dict[str, Callable[..., Any]] = {
@@ -175,9 +175,9 @@ def test_writes_go_to_each_example(run: Run) -> None:
     assert run(body, tensor()).tolist() == [[0.0, 2.0, 4.0], [3.0, 8.0, 10.0]]
 
 
-def test_a_write_to_the_input_is_seen_outside() -> None:
+def test_a_write_to_the_input_is_seen_outside(run: Run) -> None:
     x = tensor()
-    mapped(lambda t: t.mul_(2), in_dims=1)(x)
+    run(mapped(lambda t: t.mul_(2), in_dims=1), x)
     np.testing.assert_array_equal(x.numpy(), 2 * X)
 
 
@@ -213,7 +213,7 @@ def test_a_shared_tensor_is_not_written_with_examples(run: Run) -> None:
         run(lambda x: mapped(function)(x), tensor())
 
 
-def test_gradients_of_examples_are_not_accumulated_outside() -> None:
+def test_gradients_of_examples_are_not_accumulated_outside(run: Run) -> None:
     w = lucid.ones(3, dtype=lucid.float64, requires_grad=True)
 
     def function(t: Any) -> Any:
@@ -221,7 +221,7 @@ def test_gradients_of_examples_are_not_accumulated_outside() -> None:
         return t
 
     with pytest.raises(RuntimeError, match=r"^vmap: a gradient for each example can't be accumu"):
-        mapped(function)(tensor())
+        run(mapped(function), tensor())
     assert w.grad is None
 
 
@@ -259,10 +259,10 @@ def test_random_numbers_differ_or_not_as_asked(run: Run) -> None:
     assert [*every, *after.tolist()] == lucid.rand(24).tolist()
 
 
-def test_dropout_draws_for_each_example() -> None:
+def test_dropout_draws_for_each_example(run: Run) -> None:
     lucid.manual_seed(0)
     function = functools.partial(lucid.nn.functional.dropout, p=0.5)
-    found = mapped(function, randomness="different")(lucid.ones(4, 64))
+    found = run(mapped(function, randomness="different"), lucid.ones(4, 64))
     assert len({tuple(row) for row in found.tolist()}) == 4
 
 
@@ -359,10 +359,10 @@ INPUTS: dict[str, tuple[Callable[..., Any], type[Exception], str]] = {
 
 
 @pytest.mark.parametrize("case", INPUTS)
-def test_what_does_not_fit_is_said(case: str) -> None:
+def test_what_does_not_fit_is_said(run: Run, case: str) -> None:
     call, kind, message = INPUTS[case]
     with pytest.raises(kind, match=f"^{re.escape(message)}$") as info:
-        call(tensor())
+        run(call, tensor())
     assert isinstance(info.value, lucid.LucidError)
 
 
@@ -397,9 +397,9 @@ def test_the_data_of_one_example_cannot_be_looked_at(run: Run, case: str) -> Non
         run(lambda x: mapped(function)(x), tensor())
 
 
-def test_errors_speak_of_one_example() -> None:
+def test_errors_speak_of_one_example(run: Run) -> None:
     with pytest.raises(lucid.ShapeError, match=r"^add: the shapes don't broadcast: axis -1 has"):
-        mapped(lambda t: t + lucid.ones(2, dtype=lucid.float64))(tensor())
+        run(mapped(lambda t: t + lucid.ones(2, dtype=lucid.float64)), tensor())
 
 
 def test_an_escaped_handle_says_so() -> None:
