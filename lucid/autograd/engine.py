@@ -117,8 +117,7 @@ class BackwardRun:
     def _run_node(self, node: Node) -> None:
         slots = self.arrived.pop(node)
         self._finish_gradients(node, slots)
-        is_captured = any((node, i) in self.captured for i in range(len(slots)))
-        if self.is_part and is_captured and all(slot is None for slot in slots):
+        if self.is_part and self._ends_at(node, slots):
             return
         if isinstance(node, AccumulateGrad):
             if self.wanted is None:
@@ -131,6 +130,11 @@ class BackwardRun:
             if edge is not None:
                 self.send(edge, part)
         self.spent.append(node)
+
+    def _ends_at(self, node: Node, slots: Sequence[TensorCore | None]) -> bool:
+        """Whether all that arrived at a node was asked for, and is left to another walk."""
+        is_captured = any((node, i) in self.captured for i in range(len(slots)))
+        return is_captured and all(slot is None for slot in slots)
 
     def _parts(self, node: Node, gradients: Gradients) -> Gradients:
         """What a node makes of its gradients, hooks included."""
