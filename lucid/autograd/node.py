@@ -368,6 +368,19 @@ class CopySlices(Node):
         return rest, part
 
 
+class OverwriteBackward(Node):
+    """The history of a tensor that was overwritten by a constant: what it was has gradient zero."""
+
+    __slots__ = ()
+
+    def __init__(self, tensor: TensorCore) -> None:
+        super().__init__((edge_of(tensor),), (tensor._type,))
+
+    def apply(self, gradients: Gradients) -> Gradients:
+        gradient = gradients[0]
+        return (None if gradient is None else ops.zeros_like(gradient),)
+
+
 def iterate_graph(roots: Sequence[Node]) -> Iterator[Node]:
     """Every node reachable from the roots, each once, without recursion."""
     seen = set(roots)

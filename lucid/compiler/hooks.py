@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lucid.compiler.scalars import LiveSource, is_live
 from lucid.tensor.context import context
+
+if TYPE_CHECKING:
+    from lucid.compiler.recorder import Recorder
 
 
 def is_tracing() -> bool:
     """Whether this thread records a trace."""
     return context.recorder is not None
+
+
+def running_trace() -> weakref.ref[Recorder] | None:
+    """The trace that runs, to be compared with the one that made something."""
+    return None if context.recorder is None else weakref.ref(context.recorder)
 
 
 @contextmanager

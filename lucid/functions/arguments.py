@@ -83,6 +83,15 @@ def distinct_axes(dims: Iterable[Any], ndim: int, op: str) -> tuple[int, ...]:
     return axes
 
 
+def one_way(given: tuple[Any, ...], keyword: Any, name: str, op: str) -> tuple[Any, ...]:
+    """What was passed as `f(2, 3)` or as `f(name=(2, 3))`. Raises `ArgumentError` for both."""
+    if keyword is None:
+        return given
+    if given:
+        raise ArgumentError(f"{op}: got multiple values for argument '{name}'")
+    return (keyword,)
+
+
 def sizes_of(sizes: tuple[Any, ...], op: str) -> Shape:
     """Read `f(2, 3)`, `f((2, 3))` and `f([2, 3])` as a tuple of ints; negative ones pass."""
     if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):

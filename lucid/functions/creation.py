@@ -11,7 +11,7 @@ import numpy as np
 from lucid.autograd.host_arrays import HostArray
 from lucid.device import check_device
 from lucid.dtypes import as_dtype, get_default_dtype
-from lucid.functions.arguments import integer, shape_of, tensor_of
+from lucid.functions.arguments import integer, one_way, shape_of, tensor_of
 from lucid.functions.conversion import cast
 from lucid.functions.elementwise import choose, clone
 from lucid.functions.promotion import Number, operand, scalar_dtype
@@ -217,24 +217,36 @@ def _mapped_as(input: Tensor, result: Tensor) -> Tensor:
 
 
 def zeros(
-    *size: Any, dtype: DType | None = None, device: Any = None, requires_grad: bool = False
+    *sizes: Any,
+    size: Any = None,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
 ) -> Tensor:
     """Return zeros: `zeros(2, 3)` or `zeros((2, 3))`, in the default dtype."""
-    return _filled(size, 0, dtype, device, requires_grad, "zeros")
+    return _filled(one_way(sizes, size, "size", "zeros"), 0, dtype, device, requires_grad, "zeros")
 
 
 def ones(
-    *size: Any, dtype: DType | None = None, device: Any = None, requires_grad: bool = False
+    *sizes: Any,
+    size: Any = None,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
 ) -> Tensor:
     """Return ones: `ones(2, 3)` or `ones((2, 3))`, in the default dtype."""
-    return _filled(size, 1, dtype, device, requires_grad, "ones")
+    return _filled(one_way(sizes, size, "size", "ones"), 1, dtype, device, requires_grad, "ones")
 
 
 def empty(
-    *size: Any, dtype: DType | None = None, device: Any = None, requires_grad: bool = False
+    *sizes: Any,
+    size: Any = None,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
 ) -> Tensor:
     """Return a tensor to be written to; it holds zeros, so that eager and compiled agree."""
-    return _filled(size, 0, dtype, device, requires_grad, "empty")
+    return _filled(one_way(sizes, size, "size", "empty"), 0, dtype, device, requires_grad, "empty")
 
 
 def full(

@@ -12,6 +12,7 @@ from lucid.functions.arguments import (
     distinct_axes,
     infer_size,
     integer,
+    one_way,
     shape_of,
     sizes_of,
     tensor_of,
@@ -33,13 +34,14 @@ def reshaped(x: Tensor, shape: Shape) -> Tensor:
     return emit(ops.reshape, (x,), shape=shape)
 
 
-def reshape(input: Tensor, *shape: Any) -> Tensor:
+def reshape(input: Tensor, *sizes: Any, shape: Any = None) -> Tensor:
     """Return the elements in row-major order in another shape; one size may be -1.
 
     Aliasing: a view where the strides allow it, else a copy.
     """
     x = tensor_of(input, "reshape")
-    return reshaped(x, infer_size(sizes_of(_named(shape), "reshape"), x._type.size, "reshape"))
+    given = _named(one_way(sizes, shape, "shape", "reshape"))
+    return reshaped(x, infer_size(sizes_of(given, "reshape"), x._type.size, "reshape"))
 
 
 def _named(shape: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -48,13 +50,14 @@ def _named(shape: tuple[Any, ...]) -> tuple[Any, ...]:
     return shape
 
 
-def view(input: Tensor, *shape: Any) -> Tensor:
+def view(input: Tensor, *shape: Any, size: Any = None) -> Tensor:
     """Return a view of another shape; one size may be -1.
 
     Raises: `ShapeError` where the strides don't allow a view.
     """
     x = tensor_of(input, "view")
-    sizes = infer_size(sizes_of(_named(shape), "view"), x._type.size, "view")
+    given = _named(one_way(shape, size, "size", "view"))
+    sizes = infer_size(sizes_of(given, "view"), x._type.size, "view")
     if reshape_strides(x._type.shape, x.element_strides(), sizes) is None:
         raise ShapeError(
             "view: view size is not compatible with input tensor's size and stride (at least one "
@@ -131,10 +134,11 @@ def permuted(x: Tensor, perm: tuple[int, ...]) -> Tensor:
     return emit(ops.transpose, (x,), perm=perm)
 
 
-def permute(input: Tensor, *dims: Any) -> Tensor:
-    """Return a view with axis `dims[i]` as its axis i."""
+def permute(input: Tensor, *order: Any, dims: Any = None) -> Tensor:
+    """Return a view with axis `order[i]` as its axis i."""
     x = tensor_of(input, "permute")
-    perm = distinct_axes(sizes_of(dims, "permute"), x.ndim, "permute")
+    given = sizes_of(one_way(order, dims, "dims", "permute"), "permute")
+    perm = distinct_axes(given, x.ndim, "permute")
     if len(perm) != x.ndim:
         raise ShapeError(
             f"permute: number of dimensions in the tensor input does not match the length of the "
@@ -197,10 +201,10 @@ def broadcast(x: Tensor, shape: Shape) -> Tensor:
     return x if x._type.shape == shape else emit(ops.broadcast, (x,), shape=shape)
 
 
-def expand(input: Tensor, *sizes: Any) -> Tensor:
+def expand(input: Tensor, *sizes: Any, size: Any = None) -> Tensor:
     """Return a view in which axes of size 1 are repeated; -1 keeps a size."""
     x = tensor_of(input, "expand")
-    wanted = sizes_of(sizes, "expand")
+    wanted = sizes_of(one_way(sizes, size, "size", "expand"), "expand")
     shape = x._type.shape
     lead = len(wanted) - len(shape)
     if lead < 0:
@@ -235,10 +239,10 @@ def broadcast_to(input: Tensor, size: Any) -> Tensor:
     return expand(input, *sizes_of((size,), "broadcast_to"))
 
 
-def repeat(input: Tensor, *repeats: Any) -> Tensor:
-    """Return a copy with the whole repeated `repeats[i]` times along axis i."""
+def repeat(input: Tensor, *times: Any, repeats: Any = None) -> Tensor:
+    """Return a copy with the whole repeated `times[i]` times along axis i."""
     x = tensor_of(input, "repeat")
-    counts = shape_of(repeats, "repeat")
+    counts = shape_of(one_way(times, repeats, "repeats", "repeat"), "repeat")
     lead = len(counts) - x.ndim
     if lead < 0:
         raise ShapeError(
@@ -253,9 +257,9 @@ def repeat(input: Tensor, *repeats: Any) -> Tensor:
     return reshaped(clone(result), final)
 
 
-def tile(input: Tensor, *dims: Any) -> Tensor:
+def tile(input: Tensor, *times: Any, dims: Any = None) -> Tensor:
     """As `repeat`; fewer counts than axes are filled with 1 at the front."""
-    counts = shape_of(dims, "tile")
+    counts = shape_of(one_way(times, dims, "dims", "tile"), "tile")
     return repeat(input, (1,) * (input.ndim - len(counts)) + counts)
 
 
@@ -335,15 +339,16 @@ def checked_index(index: int, size: int, axis: int) -> int:
     return index + size if index < 0 else index
 
 
-def flip(input: Tensor, *dims: Any) -> Tensor:
-    """Return a copy with the order along `dims` reversed."""
+def flip(input: Tensor, *axes: Any, dims: Any = None) -> Tensor:
+    """Return a copy with the order along the axes reversed."""
     x = tensor_of(input, "flip")
     shape = x._type.shape
-    axes = distinct_axes(sizes_of(dims, "flip"), len(shape), "flip")
+    given = sizes_of(one_way(axes, dims, "dims", "flip"), "flip")
+    reversed_ = distinct_axes(given, len(shape), "flip")
     if not shape:
         return clone(x)
     starts, stops, steps = [0] * len(shape), list(shape), [1] * len(shape)
-    for axis in axes:
+    for axis in reversed_:
         if shape[axis]:
             starts[axis], stops[axis], steps[axis] = shape[axis] - 1, -1, -1
     flipped = emit(ops.slice, (x,), starts=tuple(starts), stops=tuple(stops), steps=tuple(steps))

@@ -27,13 +27,14 @@ class ParamGroup(dict[str, Any]):
         bound: what a compiled step sets, so that no other step is specialized on it.
     """
 
-    __slots__ = ("bound", "owner", "position")
+    __slots__ = ("bound", "owner", "position", "trace")
 
     def __init__(self, values: dict[str, Any], owner: Named, position: int) -> None:
         super().__init__({key: _plain(value) for key, value in values.items()})
         self.owner = owner
         self.position = position
         self.bound: set[str] = set()
+        self.trace = hooks.running_trace()  # one made in a trace is none of its inputs
 
     @property
     def source(self) -> str:
@@ -44,9 +45,13 @@ class ParamGroup(dict[str, Any]):
         """The value of now, unseen by a trace."""
         return dict.__getitem__(self, key)
 
+    def is_input(self) -> bool:
+        """Whether a trace runs that found the group, and reads it again at each call."""
+        return hooks.is_tracing() and hooks.running_trace() != self.trace
+
     def __getitem__(self, key: str) -> Any:
         value = dict.__getitem__(self, key)
-        if not hooks.is_tracing():
+        if not self.is_input():
             return value
         self.owner.guard()
         if hooks.has_bound(self, key):
@@ -83,7 +88,7 @@ class ParamGroup(dict[str, Any]):
         return ", ".join(shown)
 
     def __setitem__(self, key: str, value: Any) -> None:
-        if hooks.is_tracing():
+        if self.is_input():
             self.bound.add(key)
             hooks.binds(self, key, lambda: f"{self.source}[{key!r}]")
             super().__setitem__(key, value)

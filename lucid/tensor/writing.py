@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from lucid.autograd.node import CopySlices, edge_of, move_retained
+from lucid.autograd.node import CopySlices, OverwriteBackward, edge_of, move_retained
 from lucid.autograd.private import note_write
 from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, DTypeError, LucidError, ShapeError
@@ -165,11 +165,14 @@ def rebase_history(target: TensorCore, value: TensorCore) -> None:
     base = target._base
     before = target._grad_fn, target._output_nr
     if base is None:
-        target._grad_fn, target._output_nr = value.grad_fn, value._output_nr
-        if value.requires_grad and value.grad_fn is None:  # a leaf was copied in
+        if not value.requires_grad:
+            target._grad_fn, target._output_nr = OverwriteBackward(target), 0
+        elif value.grad_fn is None:  # a leaf was copied in
             copied = ops.reshape(value, shape=value._type.shape)
             target._grad_fn, target._output_nr = copied.grad_fn, copied._output_nr
-        target._requires_grad = value.requires_grad
+        else:
+            target._grad_fn, target._output_nr = value.grad_fn, value._output_nr
+        target._requires_grad = True
         target._epoch += 1
     else:
         before = base._grad_fn, base._output_nr

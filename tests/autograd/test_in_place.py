@@ -266,3 +266,39 @@ def test_views_are_not_detached_in_place(run, view):
     with pytest.raises(RuntimeError) as caught:
         run(lambda x: view(x).detach_(), leaf([1.0, 2.0]))
     assert first_line(caught) == "Can't detach views in-place. Use detach() instead."
+
+
+@pytest.mark.parametrize(
+    "write",
+    [lambda a: a.zero_(), lambda a: a.fill_(3.0), lambda a: a.copy_(a.detach() * 2)],
+    ids=["zero_", "fill_", "copy_"],
+)
+def test_what_is_overwritten_by_a_constant_has_gradient_zero(run, write):
+    x = leaf([1.0, 2.0])
+
+    def body(x):
+        a = x * 1
+        write(a)
+        Square.apply(a).sum().backward()
+        return a.requires_grad, a.is_leaf, a.grad_fn.name()
+
+    assert run(body, x) == (True, False, "OverwriteBackward")
+    assert numbers(x.grad) == [0.0, 0.0]
+
+
+def test_a_function_may_overwrite_its_input_by_a_constant(run):
+    def forward(ctx, x):
+        x.zero_()
+        ctx.mark_dirty(x)
+        return x
+
+    fn = define(forward, lambda ctx, g: g * 10)
+    x = leaf([1.0])
+
+    def body(x):
+        y = fn.apply(x * 1)
+        y.sum().backward()
+        return y
+
+    assert numbers(run(body, x)) == [0.0]
+    assert numbers(x.grad) == [10.0]

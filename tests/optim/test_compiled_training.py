@@ -241,3 +241,23 @@ def test_accumulation_over_two_backward_calls() -> None:
         results.append(w.tolist())
         assert w.grad is None
     assert_allclose(results[1], results[0], rtol=1e-6)
+
+
+def test_an_optimizer_and_its_schedule_may_be_made_in_the_step() -> None:
+    def fitted(w: lucid.Tensor) -> tuple[list[float], lucid.Tensor]:
+        p = nn.Parameter(w.detach().clone())
+        opt = optim.SGD([p], lr=1.0, momentum=0.5)
+        schedule = schedules.StepLR(opt, step_size=2, gamma=0.1)
+        rates = []
+        for _ in range(4):
+            opt.zero_grad()
+            (p * p).sum().backward()
+            opt.step()
+            schedule.step()
+            rates.append(opt.param_groups[0]["lr"])
+        return rates, p.detach()
+
+    w = lucid.tensor([1.0, -2.0])
+    (rates, p), (expected_rates, expected) = lucid.compile(fitted)(w), fitted(w)
+    assert_allclose(rates, expected_rates)
+    assert_allclose(p.tolist(), expected.tolist(), rtol=1e-6)

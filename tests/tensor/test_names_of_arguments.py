@@ -47,3 +47,38 @@ def test_constructors_by_class() -> None:
     assert lucid.BoolTensor([0, 2]).tolist() == [False, True]
     assert lucid.Tensor(2, 3).shape == (2, 3)
     assert lucid.DoubleTensor(4).tolist() == [0.0] * 4
+
+
+@pytest.mark.parametrize("name", ["zeros", "ones", "empty"])
+def test_the_size_of_a_new_tensor_may_be_named(name: str) -> None:
+    make = getattr(lucid, name)
+    assert make(size=(2, 3)).shape == make(2, 3).shape == make([2, 3]).shape == (2, 3)
+    with pytest.raises(TypeError) as caught:
+        make(2, size=(2,))
+    assert str(caught.value) == f"{name}: got multiple values for argument 'size'"
+
+
+@pytest.mark.parametrize(
+    ("method", "keyword", "sizes"),
+    [
+        ("reshape", "shape", (3, 2)),
+        ("view", "size", (3, 2)),
+        ("expand", "size", (2, 2, 3)),
+        ("permute", "dims", (1, 0)),
+        ("flip", "dims", (0, 1)),
+        ("repeat", "repeats", (2, 1)),
+        ("tile", "dims", (2,)),
+    ],
+)
+def test_sizes_and_axes_are_given_one_by_one_or_as_a_sequence_or_by_name(
+    method: str, keyword: str, sizes: tuple[int, ...]
+) -> None:
+    apply = getattr(X, method)
+    expected = apply(*sizes).tolist()
+    for found in (apply(sizes), apply(list(sizes)), apply(**{keyword: sizes})):
+        assert found.tolist() == expected
+    if method not in ("view", "expand", "repeat"):
+        assert getattr(lucid, method)(X, **{keyword: sizes}).tolist() == expected
+    with pytest.raises(TypeError) as caught:
+        apply(*sizes, **{keyword: sizes})
+    assert str(caught.value) == f"{method}: got multiple values for argument '{keyword}'"

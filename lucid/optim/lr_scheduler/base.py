@@ -87,10 +87,14 @@ class LRScheduler:
 
     def get_last_lr(self) -> list[Any]:
         """The learning rates that were set last, one per group."""
-        if hooks.is_tracing():
+        if self._is_outside():
             name = trace_name(self, lambda: variable_name(self))
             return list(hooks.live(lambda: tuple(self._last_lr), f"{name}.get_last_lr()"))
         return self._last_lr
+
+    def _is_outside(self) -> bool:
+        """Whether a trace runs that did not make the optimizer."""
+        return any(group.is_input() for group in self.optimizer.param_groups)
 
     def step(self, epoch: int | None = None) -> None:
         """Go to the next epoch; inside a compiled step, after each call of it.
@@ -104,7 +108,7 @@ class LRScheduler:
                 UserWarning,
                 stacklevel=2,
             )
-        if hooks.is_tracing():
+        if self._is_outside():
             name = trace_name(self, lambda: variable_name(self))
             hooks.after_call(lambda: self._advance(epoch), f"{name}.step()")
         else:
