@@ -13,6 +13,7 @@ import pytest
 
 import lucid
 from lucid import nn
+from lucid.utils import data
 from lucid.utils.data import (
     ConcatDataset,
     DataLoader,
@@ -178,3 +179,18 @@ def test_programs_that_ask_for_a_gpu_get_the_cpu() -> None:
     lucid.set_num_threads(lucid.get_num_threads())
     with pytest.raises(lucid.OptionError):
         lucid.set_num_threads(0)
+
+
+def test_samplers_say_what_comes_and_in_which_order() -> None:
+    rows = list(range(6))
+    assert list(data.SequentialSampler(rows)) == rows
+    assert sorted(data.RandomSampler(rows)) == rows
+    assert sorted(data.SubsetRandomSampler([5, 1])) == [1, 5]
+    assert len(list(data.RandomSampler(rows, replacement=True, num_samples=9))) == 9
+    assert set(data.WeightedRandomSampler([0.0, 1.0, 0.0], 4)) == {1}
+    batches = data.BatchSampler(data.SequentialSampler(rows), 4, drop_last=False)
+    assert list(batches) == [[0, 1, 2, 3], [4, 5]]
+    assert len(batches) == 2
+    dataset = data.TensorDataset(lucid.arange(6))
+    loader = data.DataLoader(dataset, batch_sampler=batches, num_workers=2, pin_memory=True)
+    assert [batch[0].tolist() for batch in loader] == [[0, 1, 2, 3], [4, 5]]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import lucid
-from lucid.ir.errors import ArgumentError, OptionError, ShapeError
+from lucid.ir.errors import ArgumentError, MissingRuleError, OptionError, ShapeError
 from lucid.random import Generator
 from lucid.tensor.tensor import Tensor
 
@@ -129,11 +129,121 @@ def default_collate(batch: Sequence[Any]) -> Any:
     )
 
 
+class Sampler:
+    """Says in which order a dataset's samples come; subclasses define `__iter__`."""
+
+    def __iter__(self) -> Iterator[Any]:
+        raise MissingRuleError(f"{type(self).__name__} must define __iter__()")
+
+
+class SequentialSampler(Sampler):
+    """0, 1, 2, …"""
+
+    def __init__(self, data_source: Any) -> None:
+        self.data_source = data_source
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(len(self.data_source)))
+
+    def __len__(self) -> int:
+        return len(self.data_source)
+
+
+class RandomSampler(Sampler):
+    """All samples in a random order, or `num_samples` draws with `replacement`."""
+
+    def __init__(
+        self,
+        data_source: Any,
+        replacement: bool = False,
+        num_samples: int | None = None,
+        generator: Generator | None = None,
+    ) -> None:
+        self.data_source = data_source
+        self.replacement = replacement
+        self.num_samples = len(data_source) if num_samples is None else num_samples
+        self.generator = generator
+
+    def __iter__(self) -> Iterator[int]:
+        size, left = len(self.data_source), self.num_samples
+        if self.replacement:
+            drawn = lucid.randint(0, size, (left,), generator=self.generator)
+            yield from drawn.tolist()
+            return
+        while left > 0:
+            order = lucid.randperm(size, generator=self.generator).tolist()
+            yield from order[:left]
+            left -= size
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+
+class SubsetRandomSampler(Sampler):
+    """The listed samples in a random order."""
+
+    def __init__(self, indices: Sequence[int], generator: Generator | None = None) -> None:
+        self.indices = indices
+        self.generator = generator
+
+    def __iter__(self) -> Iterator[int]:
+        for place in lucid.randperm(len(self.indices), generator=self.generator).tolist():
+            yield self.indices[place]
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+
+class WeightedRandomSampler(Sampler):
+    """`num_samples` draws, each sample as likely as its weight says."""
+
+    def __init__(
+        self,
+        weights: Sequence[float],
+        num_samples: int,
+        replacement: bool = True,
+        generator: Generator | None = None,
+    ) -> None:
+        self.weights = lucid.as_tensor(weights, dtype=lucid.float64)
+        self.num_samples = num_samples
+        self.replacement = replacement
+        self.generator = generator
+
+    def __iter__(self) -> Iterator[int]:
+        drawn = lucid.multinomial(
+            self.weights, self.num_samples, self.replacement, generator=self.generator
+        )
+        return iter(drawn.tolist())
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+
+class BatchSampler(Sampler):
+    """Lists of `batch_size` of another sampler's samples."""
+
+    def __init__(self, sampler: Iterable[int], batch_size: int, drop_last: bool) -> None:
+        self.sampler = sampler
+        self.batch_size = batch_size
+        self.drop_last = drop_last
+
+    def __iter__(self) -> Iterator[list[int]]:
+        source = iter(self.sampler)
+        while group := list(islice(source, self.batch_size)):
+            if len(group) == self.batch_size or not self.drop_last:
+                yield group
+
+    def __len__(self) -> int:
+        size = len(self.sampler)  # type: ignore[arg-type]
+        return size // self.batch_size if self.drop_last else -(-size // self.batch_size)
+
+
 class DataLoader:
     """Batches of a dataset's samples.
 
     shuffle: in a new random order each time. drop_last: without an incomplete last batch, which a
-    compiled step would trace anew. Worker processes and pinned memory don't exist.
+    compiled step would trace anew. `num_workers` and its like, and pinned memory, choose an
+    implementation in PyTorch; here this process loads all samples.
     """
 
     def __init__(
@@ -147,11 +257,17 @@ class DataLoader:
         collate_fn: Callable[[Any], Any] | None = None,
         pin_memory: bool = False,
         drop_last: bool = False,
-        *,
+        timeout: float = 0,
+        worker_init_fn: Callable[[int], None] | None = None,
+        multiprocessing_context: Any = None,
         generator: Generator | None = None,
+        *,
+        prefetch_factor: int | None = None,
+        persistent_workers: bool = False,
+        pin_memory_device: str = "",
     ) -> None:
-        if num_workers:
-            raise OptionError("DataLoader: num_workers must be 0: there are no worker processes")
+        if num_workers < 0:
+            raise OptionError("num_workers option should be non-negative")
         if sampler is not None and shuffle:
             raise OptionError("sampler option is mutually exclusive with shuffle")
         self.dataset = dataset
@@ -162,6 +278,8 @@ class DataLoader:
         self.collate_fn = default_collate if collate_fn is None else collate_fn
         self.drop_last = drop_last
         self.generator = generator
+        self.num_workers = num_workers
+        self.pin_memory = pin_memory
 
     def _order(self) -> Iterable[int]:
         if self.sampler is not None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import lucid
 from lucid.device import check_device
-from lucid.ir.errors import OptionError, ShapeError
+from lucid.ir.errors import ArgumentError, OptionError, ShapeError
 from lucid.ir.types import DType
 from lucid.nn import init
 from lucid.nn.functional.activation import relu
@@ -18,6 +18,7 @@ from lucid.nn.functional.linear import linear
 from lucid.nn.module import Module
 from lucid.nn.parameter import Parameter
 from lucid.nn.tracing import live_attribute
+from lucid.nn.utils.rnn import PackedSequence
 from lucid.tensor.tensor import Tensor
 
 State = Any  # h, or (h, c)
@@ -219,7 +220,14 @@ class _Layers(_Recurrent):
     def flatten_parameters(self) -> None:
         """Nothing to do: the weights need no special place."""
 
-    def forward(self, input: Tensor, hx: State = None) -> tuple[Tensor, State]:
+    def forward(self, input: Any, hx: State = None) -> tuple[Any, State]:
+        if isinstance(input, PackedSequence):
+            return self._packed(input, hx)
+        if not isinstance(input, Tensor):
+            raise ArgumentError(
+                f"{type(self).__name__}.forward: argument 'input' (position 1) must be Tensor or "
+                f"PackedSequence, not {type(input).__name__}"
+            )
         single = input.ndim == 2
         if input.ndim not in (2, 3) or input.shape[-1] != self.input_size:
             raise ShapeError(
@@ -239,13 +247,22 @@ class _Layers(_Recurrent):
             return x.squeeze(1), _each(state, lambda h: h.squeeze(1))
         return (x.transpose(0, 1) if self.batch_first else x), state
 
-    def _run(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+    def _packed(self, sequence: PackedSequence, hx: State) -> tuple[PackedSequence, State]:
+        """Run over sequences of different lengths: a state stays once its sequence is over."""
+        x = sequence.padded
+        rows = self.num_layers * len(self._directions())
+        state = self._zeros(x, rows, x.shape[1], self.hidden_size) if hx is None else hx
+        reached = lucid.arange(x.shape[0]).unsqueeze(1) < sequence.lengths
+        x, state = self._run(x, state, reached.unsqueeze(-1))
+        return PackedSequence(x, sequence.lengths), state
+
+    def _run(self, x: Tensor, state: State, reached: Tensor | None = None) -> tuple[Tensor, State]:
         ends: list[State] = []
         for layer in range(self.num_layers):
             outputs = []
             for direction in self._directions():
                 start = _each(state, itemgetter(len(ends)))
-                output, end = self._unrolled(x, start, f"_l{layer}{direction}", bool(direction))
+                output, end = self._unrolled(x, start, f"_l{layer}{direction}", reached)
                 outputs.append(output)
                 ends.append(end)
             x = outputs[0] if len(outputs) == 1 else lucid.cat(outputs, -1)
@@ -256,16 +273,21 @@ class _Layers(_Recurrent):
         return x, lucid.stack(ends)
 
     def _unrolled(
-        self, x: Tensor, state: State, suffix: str, backwards: bool
+        self, x: Tensor, state: State, suffix: str, reached: Tensor | None
     ) -> tuple[Tensor, State]:
-        """One layer in one direction; the input's projections are one product for all steps."""
+        """One layer in one direction; the input's projections are one product for all steps.
+
+        reached: where a sequence is at a step (l, n, 1); None: everywhere.
+        """
+        backwards = suffix.endswith("_reverse")
         names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh") if self.bias else _WEIGHTS
         weights = [getattr(self, name + suffix) for name in names]
         w_x, w_h, b_x, b_h = weights if self.bias else (*weights, None, None)
         step, projected = self._step(), linear(x, w_x, b_x)
         outputs: list[Tensor] = []
         for t in reversed(range(x.shape[0])) if backwards else range(x.shape[0]):
-            state = step(projected[t], state, w_h, b_h)
+            new = step(projected[t], state, w_h, b_h)
+            state = new if reached is None else _chosen(reached[t], new, state)
             outputs.append(state[0] if self._has_cell() else state)
         if backwards:
             outputs.reverse()
@@ -279,6 +301,13 @@ class _Layers(_Recurrent):
             if value != default:
                 parts.append(f"{name}={value}")
         return ", ".join(parts)
+
+
+def _chosen(condition: Tensor, new: State, old: State) -> State:
+    """The new state where the condition holds."""
+    if isinstance(new, tuple):
+        return tuple(lucid.where(condition, a, b) for a, b in zip(new, old, strict=True))
+    return lucid.where(condition, new, old)
 
 
 _WEIGHTS = ("weight_ih", "weight_hh")

@@ -1,12 +1,34 @@
-"""Gradient clipping, and all parameters as one vector."""
+"""Gradient clipping, all parameters as one vector, parametrizations, sequences of any length."""
 
+from typing import Any
+
+from lucid.nn.utils import rnn
 from lucid.nn.utils.clip_grad import clip_grad_norm_, clip_grad_value_, get_total_norm
+from lucid.nn.utils.clip_grad import clip_grad_norm_ as clip_grad_norm
 from lucid.nn.utils.convert_parameters import parameters_to_vector, vector_to_parameters
 
 __all__ = [
+    "clip_grad_norm",
     "clip_grad_norm_",
     "clip_grad_value_",
     "get_total_norm",
     "parameters_to_vector",
+    "parametrizations",
+    "parametrize",
+    "rnn",
+    "spectral_norm",
     "vector_to_parameters",
+    "weight_norm",
 ]
+
+_LATER = ("parametrizations", "parametrize")  # they need modules, which need this package
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    if name in _LATER:
+        return import_module(f"lucid.nn.utils.{name}")
+    if name in ("weight_norm", "spectral_norm"):
+        return getattr(import_module("lucid.nn.utils.parametrizations"), name)
+    raise AttributeError(f"module 'lucid.nn.utils' has no attribute {name!r}")

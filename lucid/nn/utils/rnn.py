@@ -1,0 +1,121 @@
+"""Sequences of different lengths in one tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import lucid
+from lucid.ir.errors import ArgumentError, OptionError
+from lucid.ir.types import i64
+from lucid.tensor.tensor import Tensor
+
+
+def pad_sequence(
+    sequences: Sequence[Tensor] | Tensor,
+    batch_first: bool = False,
+    padding_value: float = 0.0,
+    padding_side: str = "right",
+) -> Tensor:
+    """Return sequences (l_i, …) as one tensor (l, n, …) or (n, l, …), padded to the longest."""
+    parts = list(sequences)
+    if not parts:
+        raise ArgumentError("pad_sequence: expected a non-empty list of Tensors")
+    if padding_side not in ("left", "right"):
+        raise OptionError(f"padding_side should be either 'right' or 'left', got {padding_side!r}")
+    longest = max(part.shape[0] for part in parts)
+    padded = []
+    for part in parts:
+        rest = longest - part.shape[0]
+        width = [0, 0] * (part.ndim - 1)
+        width += [0, rest] if padding_side == "right" else [rest, 0]
+        padded.append(lucid.nn.functional.pad(part, width, value=padding_value))
+    return lucid.stack(padded, 0 if batch_first else 1)
+
+
+def unpad_sequence(
+    padded_sequences: Tensor, lengths: Any, batch_first: bool = False
+) -> list[Tensor]:
+    """Return the sequences of a padded tensor without their padding."""
+    rows = padded_sequences if batch_first else padded_sequences.transpose(0, 1)
+    return [row[:length] for row, length in zip(rows, _listed(lengths), strict=True)]
+
+
+def _listed(lengths: Any) -> list[int]:
+    return lengths.tolist() if isinstance(lengths, Tensor) else [int(n) for n in lengths]
+
+
+class PackedSequence:
+    """Padded sequences with their lengths, for recurrent layers.
+
+    Attributes:
+        padded: (l, n, …). lengths: (n,), i64.
+    """
+
+    def __init__(self, padded: Tensor, lengths: Tensor) -> None:
+        self.padded = padded
+        self.lengths = lengths
+
+    @property
+    def sorted_indices(self) -> Tensor:
+        """The examples from the longest to the shortest."""
+        return self.lengths.argsort(descending=True, stable=True)
+
+    @property
+    def unsorted_indices(self) -> Tensor:
+        """Where each example stands among them."""
+        return self.sorted_indices.argsort()
+
+    @property
+    def batch_sizes(self) -> Tensor:
+        """How many sequences reach each step. Needs the lengths' values."""
+        lengths = _listed(self.lengths)
+        return lucid.tensor([sum(n > t for n in lengths) for t in range(max(lengths, default=0))])
+
+    @property
+    def data(self) -> Tensor:
+        """The elements without padding, step by step, longer sequences first. Needs the values."""
+        ordered = self.padded[:, self.sorted_indices]
+        return lucid.cat([ordered[t, :n] for t, n in enumerate(self.batch_sizes.tolist())])
+
+
+def pack_padded_sequence(
+    input: Tensor, lengths: Any, batch_first: bool = False, enforce_sorted: bool = True
+) -> PackedSequence:
+    """Say of a padded tensor (l, n, …) how long its sequences are.
+
+    enforce_sorted: PyTorch's demand that the longest come first; any order is taken here.
+    """
+    padded = input.transpose(0, 1) if batch_first else input
+    counts = lucid.as_tensor(lengths, dtype=i64)
+    if counts.shape != (padded.shape[1],):
+        raise OptionError(
+            f"pack_padded_sequence: expected {padded.shape[1]} lengths, got {list(counts.shape)}"
+        )
+    return PackedSequence(padded, counts)
+
+
+def pad_packed_sequence(
+    sequence: PackedSequence,
+    batch_first: bool = False,
+    padding_value: float = 0.0,
+    total_length: int | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Return the padded tensor, as long as its longest sequence (or `total_length`), and lengths.
+
+    Without `total_length` the lengths' values are needed, which a trace doesn't have.
+    """
+    size = max(_listed(sequence.lengths), default=0) if total_length is None else total_length
+    padded = sequence.padded[:size]
+    if size > padded.shape[0]:
+        width = [0, 0] * (padded.ndim - 1) + [0, size - padded.shape[0]]
+        padded = lucid.nn.functional.pad(padded, width)
+    step = lucid.arange(size).reshape(-1, 1, *(1,) * (padded.ndim - 2))
+    reached = step < sequence.lengths.reshape(1, -1, *(1,) * (padded.ndim - 2))
+    found: Tensor = lucid.where(reached, padded, padding_value)
+    return (found.transpose(0, 1) if batch_first else found), sequence.lengths
+
+
+def pack_sequence(sequences: Sequence[Tensor], enforce_sorted: bool = True) -> PackedSequence:
+    """Return `pack_padded_sequence` of `pad_sequence`."""
+    return pack_padded_sequence(pad_sequence(sequences), [len(part) for part in sequences])

@@ -1,0 +1,136 @@
+"""Weights computed from others, and recurrent layers over sequences of different lengths."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lucid
+from lucid import nn
+from lucid.nn.utils import parametrize, rnn
+from lucid.nn.utils.parametrizations import orthogonal, spectral_norm, weight_norm
+
+MODES = pytest.mark.parametrize(
+    "run", [lambda step: step, lucid.compile], ids=["eager", "compiled"]
+)
+
+
+def test_weight_norm_keeps_the_value_and_optimizes_length_and_direction() -> None:
+    layer = nn.Linear(3, 2)
+    before = layer.weight.detach().clone()
+    assert weight_norm(layer) is layer
+    names = [name for name, _ in layer.named_parameters()]
+    assert names == [
+        "bias",
+        "parametrizations.weight.original0",
+        "parametrizations.weight.original1",
+    ]
+    np.testing.assert_allclose(layer.weight.detach().numpy(), before.numpy(), rtol=1e-6)
+    assert layer.parametrizations.weight.original0.shape == (2, 1)
+    assert isinstance(layer, nn.Linear)
+
+
+@MODES
+def test_a_normalized_layer_is_trained(run: Callable[[Any], Any]) -> None:
+    lucid.manual_seed(0)
+    model = nn.Sequential(
+        weight_norm(nn.Linear(3, 4)), nn.Tanh(), spectral_norm(nn.Linear(4, 1)), nn.Flatten(0)
+    )
+    optimizer = lucid.optim.Adam(model.parameters(), 0.05)
+    x = lucid.randn(16, 3)
+    y = x[:, 0]
+
+    @run
+    def step() -> lucid.Tensor:
+        optimizer.zero_grad()
+        loss = ((model(x) - y) ** 2).mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    losses = [step().item() for _ in range(40)]
+    assert losses[-1] < 0.5 * losses[0]
+    largest = lucid.linalg.svdvals(model[2].weight.detach())[0].item()
+    assert abs(largest - 1) < 0.05
+
+
+def test_orthogonal_weights_stay_orthonormal_after_a_step() -> None:
+    for shape in ((4, 3), (3, 4), (3, 3)):
+        layer = orthogonal(nn.Linear(shape[1], shape[0], bias=False))
+        optimizer = lucid.optim.SGD(layer.parameters(), 0.1)
+        layer(lucid.randn(5, shape[1])).pow(3).sum().backward()
+        optimizer.step()
+        w = layer.weight.detach()
+        product = w @ w.mT if shape[0] <= shape[1] else w.mT @ w
+        np.testing.assert_allclose(product.numpy(), np.eye(min(shape)), atol=1e-5)
+
+
+class Symmetric(nn.Module):
+    def forward(self, x: Any) -> Any:
+        return x.triu() + x.triu(1).mT
+
+
+def test_own_parametrizations_are_applied_in_order_and_removed() -> None:
+    layer = nn.Linear(3, 3)
+    parametrize.register_parametrization(layer, "weight", Symmetric())
+    parametrize.register_parametrization(layer, "weight", nn.Softplus())
+    assert parametrize.is_parametrized(layer, "weight")
+    weight = layer.weight.detach()
+    np.testing.assert_array_equal(weight.numpy(), weight.mT.numpy())
+    assert (weight > 0).all()
+    parametrize.remove_parametrizations(layer, "weight")
+    assert type(layer) is nn.Linear
+    assert layer.weight.tolist() == weight.tolist()
+    assert [name for name, _ in layer.named_parameters()] == ["bias", "weight"]
+    with pytest.raises(ValueError, match="does not have a parameter, a buffer"):
+        parametrize.register_parametrization(layer, "scale", Symmetric())
+
+
+def test_a_parametrized_module_is_saved_and_loaded() -> None:
+    one, other = (weight_norm(nn.Linear(2, 2)) for _ in range(2))
+    other.load_state_dict(one.state_dict())
+    assert other.weight.tolist() == one.weight.tolist()
+
+
+LENGTHS = (2, 4, 3)
+
+
+@MODES
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_packed_sequences_give_what_each_gives_alone(kind: Any, run: Callable[[Any], Any]) -> None:
+    lucid.manual_seed(0)
+    layer = kind(3, 5, 2, batch_first=True, bidirectional=True)
+    sequences = [lucid.randn(length, 3) for length in LENGTHS]
+
+    @run
+    def step(*parts: lucid.Tensor) -> Any:
+        padded = rnn.pad_sequence(parts, batch_first=True)
+        packed = rnn.pack_padded_sequence(padded, LENGTHS, batch_first=True, enforce_sorted=False)
+        packed, state = layer(packed)
+        output, _ = rnn.pad_packed_sequence(packed, batch_first=True, total_length=4)
+        return output, state[0] if isinstance(state, tuple) else state
+
+    output, state = step(*sequences)
+    for i, sequence in enumerate(sequences):
+        alone, end = layer(sequence.unsqueeze(0))
+        end = end[0] if isinstance(end, tuple) else end
+        found, final = output[i].detach(), state[:, i].detach()
+        expected = alone[0].detach().numpy()
+        np.testing.assert_allclose(found[: LENGTHS[i]].numpy(), expected, rtol=1e-5, atol=1e-6)
+        assert not found[LENGTHS[i] :].any()
+        np.testing.assert_allclose(final.numpy(), end[:, 0].detach().numpy(), atol=1e-6)
+
+
+def test_what_a_packed_sequence_holds() -> None:
+    parts = [lucid.tensor([1.0, 2.0]), lucid.tensor([3.0, 4.0, 5.0])]
+    packed = rnn.pack_sequence(parts, enforce_sorted=False)
+    assert packed.batch_sizes.tolist() == [2, 2, 1]
+    assert packed.data.tolist() == [3.0, 1.0, 4.0, 2.0, 5.0]
+    padded, lengths = rnn.pad_packed_sequence(packed, padding_value=-1.0)
+    assert padded.tolist() == [[1.0, 3.0], [2.0, 4.0], [-1.0, 5.0]]
+    assert lengths.tolist() == [2, 3]
+    assert [p.tolist() for p in rnn.unpad_sequence(padded, lengths)] == [p.tolist() for p in parts]
+    assert rnn.pad_sequence(parts, True, padding_side="left").tolist()[0] == [0.0, 1.0, 2.0]
