@@ -38,13 +38,13 @@ MANY = 8  # traces of one function: a warning says why it was traced again
 LIMIT = 128  # programs of one function; the oldest is forgotten
 
 
-@dataclass
+@dataclass(repr=False)
 class Stats:
     """What happened to a compiled function so far.
 
     Attributes:
         traces: how often it was traced; 1 in a healthy training loop.
-        calls: calls that ran natively; native code counts them too, in `counted`.
+        calls: calls that ran natively; counted in memory where native code counts them too.
         retrace_reasons: for each trace after the first, the guard that failed: old -> new.
         compile_seconds: tracing and compiling, in all.
         eager_reasons: for each call that had to run op by op, why; it is logged as a warning too.
@@ -54,8 +54,11 @@ class Stats:
     retrace_reasons: list[str] = field(default_factory=list)
     compile_seconds: float = 0.0
     eager_reasons: list[str] = field(default_factory=list)
+    counted: np.ndarray = field(default_factory=lambda: np.zeros(1, np.int64), compare=False)
 
-    counted: np.ndarray = field(default_factory=lambda: np.zeros(1, np.int64), repr=False)
+    def __repr__(self) -> str:
+        names = ("traces", "calls", "retrace_reasons", "compile_seconds", "eager_reasons")
+        return f"Stats({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
 
     @property
     def calls(self) -> int:

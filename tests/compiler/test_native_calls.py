@@ -90,6 +90,18 @@ def test_training_is_native(kind: Callable[..., Any]) -> None:
     assert not is_taken(step, *args)
 
 
+def test_calls_are_counted_whichever_way_they_go() -> None:
+    step = lucid.compile(difference)
+    args = tensor(2), tensor(2)
+    for count in range(1, 7):
+        step(*args)
+        assert step.stats.calls == count
+        assert f"traces=1, calls={count}, retrace_reasons=[]" in repr(step.stats)
+    step(tensor(3), tensor(3))
+    step(tensor(3), np.ones(3, np.float32))
+    assert step.stats.calls == 8
+
+
 @pytest.mark.parametrize(
     ("body", "result"),
     [

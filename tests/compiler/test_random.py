@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import pytest
+
 import lucid
 import lucid.nn.functional as F
 
@@ -17,6 +21,34 @@ def test_several_draws_of_one_step_are_those_of_eager() -> None:
     lucid.manual_seed(3)
     for drawn, wanted in zip(lucid.compile(draws)(), expected, strict=True):
         assert drawn.tolist() == wanted.tolist()
+
+
+@pytest.fixture
+def threads() -> Iterator[None]:
+    """Restores the number of threads."""
+    before = lucid.get_num_threads()
+    yield
+    lucid.set_num_threads(before)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_threads_that_share_a_draw_give_the_bits_of_eager(count: int, threads: None) -> None:
+    lucid.set_num_threads(count)
+    shape = 999, 401  # no multiple of what a thread or a vector takes
+
+    def draws(x: lucid.Tensor) -> tuple[lucid.Tensor, ...]:
+        noise = lucid.rand(*shape)
+        return noise, lucid.randn(*shape), F.dropout(x, 0.3) * noise, lucid.randint(7, shape)
+
+    x = lucid.ones(*shape)
+    step = lucid.compile(draws)
+    lucid.manual_seed(5)
+    expected = [draws(x) for _ in range(3)]
+    lucid.manual_seed(5)
+    for wanted in expected:
+        for drawn, other in zip(step(x), wanted, strict=True):
+            assert drawn.numpy().tobytes() == other.numpy().tobytes()
+    assert step._latest_program().executable.shared_count
 
 
 def test_random_numbers_are_the_same_bits_and_move_on(agree):
