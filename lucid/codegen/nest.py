@@ -46,22 +46,28 @@ def choose_vector(
     reduced: frozenset[int],
     lanes: int,
 ) -> int:
-    """The dim along which most accesses, stores above all, are contiguous; -1 if there is none."""
+    """The dim along which most accesses, stores above all, are contiguous; -1 if there is none.
+
+    An access counts as often as it is made: a store of sums next to nothing beside their terms.
+    """
+    accesses = [
+        (inst.op in EFFECTS, inst.form, prod(sizes[dim] for dim in inst.form.dims))
+        for inst in insts
+        if inst.has_address and inst.form is not None
+    ]
+    most = max((rounds for _, _, rounds in accesses), default=0) or 1
 
     def score(dim: int) -> tuple[float, int, int, int]:
         total, far = 0.0, 0
-        for inst in insts:
-            if not inst.has_address or inst.form is None:
-                continue
-            stride = inst.form.coefficient(dim)
-            is_store = inst.op in EFFECTS
+        for is_store, address, rounds in accesses:
+            stride, weight = address.coefficient(dim), rounds / most
             if stride == 1:
-                total += 4 if is_store else 2
+                total += weight * (4 if is_store else 2)
             elif stride:
-                total -= 1 if 2 <= stride <= 4 else 4
+                total -= weight * (1 if 2 <= stride <= 4 else 4)
                 far = max(far, abs(stride))
             elif not is_store:
-                total += 1
+                total += weight
         total -= 6 * ((sizes[dim] * 2 <= lanes) + (sizes[dim] * 4 <= lanes))
         return total, -far, sizes[dim], -dim
 

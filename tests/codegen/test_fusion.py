@@ -256,3 +256,15 @@ def test_rounds_of_an_unrolled_loop_share_their_kernels(rng: np.random.Generator
     executable = compile_graph(graph)
     assert (executable.kernel_count, executable.function_count) == (9, 2)
     assert_right(executable, graph, rng)
+
+
+def test_lanes_follow_the_terms_of_sums_not_the_sums(rng: np.random.Generator) -> None:
+    """Four sums for each of 16 channels, next to which the images' elements count for more."""
+    graph = Graph()
+    x, y = (graph.add_input(TensorType(f32, (5, 16, 6, 32))) for _ in range(2))
+    sums = [ops.sum(term, axes=(0, 2, 3)) for term in (x, y, x * y, x * x)]
+    graph.outputs = sums
+    executable = compile_graph(graph)
+    (before, inside) = executable.stages["kernels"].split("pass 0:")
+    assert "lanes" in inside and "lanes" not in before
+    assert_right(executable, graph, rng)
