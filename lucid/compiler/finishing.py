@@ -50,7 +50,7 @@ class Finisher:
     Attributes:
         result: the returned tree with an `Outcome` in place of each leaf.
         grads: the gradients that were set.
-        counters: (argument number or version counter, how far it moves).
+        counters: (argument number, use of a gradient or version counter, how far it moves).
         differentiable: what results need that can be differentiated outside.
     """
 
@@ -59,13 +59,13 @@ class Finisher:
         self._handles = handles
         self._slots: dict[Any, int] = {}
         self._outcomes: dict[int, Outcome] = {}
-        self._owners: dict[Storage, FromProgram] = {}
+        self._owners: dict[Storage, tuple[FromProgram, VersionCounter]] = {}
         self._originals = {
             id(use.original): use for use in recorder.grads.values() if use.original is not None
         }
         self.result: Any = None
         self.grads: list[GradOutcome] = []
-        self.counters: list[tuple[Any, int]] = []
+        self.counters: list[tuple[int | GradUse | VersionCounter, int]] = []
         self.differentiable: Differentiable | None = None
 
     def finish(self, result: Any, function: Callable[..., Any]) -> Finisher:
@@ -171,16 +171,17 @@ class Finisher:
         storage = leaf._storage
         assert storage.value is not None
         past = _past(leaf)
-        owner = self._owners.get(storage)
-        if owner is None:
+        version = leaf._counter.value
+        if storage not in self._owners:
             slot = self._slot(storage, storage.value)
             of_owner = None if leaf._chain else past
-            version = leaf._counter.value
-            owner = FromProgram(slot, storage.value.type, version, of_owner)
-            self._owners[storage] = owner
+            made = FromProgram(slot, storage.value.type, version, of_owner)
+            self._owners[storage] = made, leaf._counter
             if not leaf._chain:
-                return owner
-        return PartOfProgram(owner, leaf._chain, past)
+                return made
+        owner, counter = self._owners[storage]
+        own = None if leaf._counter is counter else leaf._counter
+        return PartOfProgram(owner, leaf._chain, past, version, own)
 
     def _find_differentiable(
         self, leaves: list[tuple[Any, Outcome]], function: Callable[..., Any]
@@ -205,11 +206,16 @@ class Finisher:
         )
 
     def _count_versions(self) -> None:
-        positions = {handle._counter: i for i, handle in reversed([*enumerate(self._handles)])}
+        known: dict[VersionCounter, int | GradUse] = {
+            use.original._counter: use
+            for use in self._originals.values()
+            if use.original is not None
+        }
+        known |= {handle._counter: i for i, handle in reversed([*enumerate(self._handles)])}
         for counter, before in self._recorder.counters.items():
             delta = counter.value - before
             if delta:
-                self.counters.append((positions.get(counter, counter), delta))
+                self.counters.append((known.get(counter, counter), delta))
 
 
 def _past(result: TensorCore) -> Past | None:

@@ -50,6 +50,12 @@ class Gradients:
         self.spares: list[Batch] = []
         self.latest: list[Batch | None] = [None]
 
+    def __del__(self) -> None:
+        """Don't let leaves, their promises and the batches of these keep one another alive."""
+        for batch in (*self.spares, *self.latest):
+            if batch is not None:
+                batch.promises.clear()
+
     def kept_results(self, count: int) -> list[int]:
         """The numbers of the program's `count` outputs that are no promised gradients."""
         return [number for number in range(count) if number not in self._slots]
@@ -94,12 +100,15 @@ class Gradients:
             ended: Batch | None = batch
             if self._is_kept:
                 ended, self.latest[0] = self.latest[0], batch
-            if ended is None:
-                return
-            if self._is_kept and not ended.was_seen and not self.spares:
-                self.spares.append(ended)
-            else:
-                ended.promises.clear()  # they refer to the batch: memory must not wait for gc
+            if ended is not None:
+                self.retire(ended)
+
+    def retire(self, batch: Batch) -> None:
+        """Keep memory that no leaf needs any more, or that a failed call wrote; or let it go."""
+        if self._is_kept and not batch.was_seen and not self.spares:
+            self.spares.append(batch)
+        else:
+            batch.promises.clear()  # they refer to the batch: memory must not wait for gc
 
 
 def _slots(outcome: Outcome | None) -> Iterator[int]:

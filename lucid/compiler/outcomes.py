@@ -28,16 +28,18 @@ class Run:
         outputs: what the native step returned.
         roots: the tensors that own the outputs, once there are any.
         done: outcomes that are made, by identity: what was one object while tracing stays one.
+        counters: version counters of results, by those that they had while tracing.
         outer: arguments with a history, and the gradients that are to go on into it.
     """
 
-    __slots__ = ("call", "done", "outer", "outputs", "roots")
+    __slots__ = ("call", "counters", "done", "outer", "outputs", "roots")
 
     def __init__(self, call: Call, count: int) -> None:
         self.call = call
         self.outputs: Sequence[np.ndarray] = ()
         self.roots: list[Tensor | None] = [None] * count
         self.done: dict[Outcome, Any] = {}
+        self.counters: dict[VersionCounter, VersionCounter] = {}
         self.outer: list[tuple[TensorCore, TensorCore]] = []
 
 
@@ -143,14 +145,26 @@ class FromProgram(Outcome):
 
 
 class PartOfProgram(FromProgram):
-    """An alias or a view of one of the program's outputs."""
+    """An alias or a view of one of the program's outputs.
 
-    __slots__ = ("chain", "owner")
+    Attributes:
+        counter: the version counter that it had while tracing; None: that of its owner.
+    """
 
-    def __init__(self, owner: FromProgram, chain: ViewChain, past: Past | None) -> None:
-        super().__init__(owner.slot, owner.type, owner.version, past)
+    __slots__ = ("chain", "counter", "owner")
+
+    def __init__(
+        self,
+        owner: FromProgram,
+        chain: ViewChain,
+        past: Past | None,
+        version: int,
+        counter: VersionCounter | None,
+    ) -> None:
+        super().__init__(owner.slot, owner.type, version, past)
         self.owner = owner
         self.chain = chain
+        self.counter = counter
 
     def of(self, run: Run) -> Tensor:
         return cast(Tensor, Outcome.of(self, run))
@@ -158,6 +172,9 @@ class PartOfProgram(FromProgram):
     def make(self, run: Run) -> Tensor:
         root = self.owner.of(run)
         result = replayed(root, self.chain, False) if self.chain else alias(root)
+        if self.counter is not None:
+            result._counter = run.counters.setdefault(self.counter, VersionCounter())
+            result._counter.now = self.version
         return self.with_history(result)
 
 
@@ -281,6 +298,15 @@ def leaf_of(use: GradUse, call: Call) -> TensorCore:
         return call.tensors[use.position]
     assert use.leaf is not None
     return use.leaf
+
+
+def counter_of(target: int | GradUse | VersionCounter, call: Call) -> VersionCounter:
+    """The version counter of an argument or of the gradient that the call found, or itself."""
+    if isinstance(target, VersionCounter):
+        return target
+    tensor = call.tensors[target] if isinstance(target, int) else leaf_of(target, call)._grad
+    assert tensor is not None
+    return tensor._counter
 
 
 def storage_of(cell: Cell, call: Call) -> Storage:

@@ -153,11 +153,16 @@ class PlainCalls:
         gradients = self.gradients
         batch = gradients.begin() if gradients.are_promised else None
         memory = None if batch is None else batch.outputs
-        if self.claims and not self.executable.is_short:
-            with Unlocked(self.claims):
+        try:
+            if self.claims and not self.executable.is_short:
+                with Unlocked(self.claims):
+                    outputs = self.executable.run(buffers, memory)
+            else:
                 outputs = self.executable.run(buffers, memory)
-        else:
-            outputs = self.executable.run(buffers, memory)
+        except BaseException:
+            if batch is not None:
+                gradients.retire(batch)
+            raise
         if batch is not None:
             gradients.leave(batch)
         for counter, delta in self.counters:

@@ -18,6 +18,7 @@ from lucid.compiler.names import name_values
 from lucid.compiler.outcomes import (
     Outcome,
     Run,
+    counter_of,
     is_early,
     leaf_of,
     storage_of,
@@ -47,7 +48,7 @@ from lucid.runtime.stages import Stages
 from lucid.tensor.claims import Keys, Unlocked, held, lock, wait_for
 from lucid.tensor.context import context, epoch
 from lucid.tensor.core import of_array
-from lucid.tensor.storage import Storage
+from lucid.tensor.storage import Storage, VersionCounter
 from lucid.tensor.tensor import Tensor
 
 
@@ -228,7 +229,8 @@ class Program:
             self._rebinding,
             self._sharing.writes_arguments,
         )
-        return not any(rare) and not any(type(target) is int for target, _ in self._counters)
+        plain = [isinstance(target, VersionCounter) for target, _ in self._counters]
+        return not any(rare) and all(plain)
 
     def _plain_calls(
         self, types: list[tuple[TensorType, Shape]], counted: np.ndarray
@@ -243,7 +245,7 @@ class Program:
             readers=self._readers,
             sharing=self._sharing,
             gradients=self._gradients,
-            counters=self._counters,
+            counters=[(c, n) for c, n in self._counters if isinstance(c, VersionCounter)],
             result=self._result,
             output_count=self._output_count,
             claims=self._claims,
@@ -413,15 +415,19 @@ class Program:
         gradients = self._gradients
         batch = gradients.begin() if gradients.are_promised else None
         memory = None if batch is None else batch.outputs
-        arrays = self._arrays(call)
-        if self.is_claiming and not self.executable.is_short:
-            with Unlocked(self._claims_of(call)):
+        try:
+            arrays = self._arrays(call)
+            if self.is_claiming and not self.executable.is_short:
+                with Unlocked(self._claims_of(call)):
+                    run.outputs = self.executable.call(arrays, memory)
+            else:
                 run.outputs = self.executable.call(arrays, memory)
-        else:
-            run.outputs = self.executable.call(arrays, memory)
+        except BaseException:
+            if batch is not None:
+                gradients.retire(batch)
+            raise
         for target, delta in self._counters:
-            counter = call.tensors[target]._counter if type(target) is int else target
-            counter.now += delta
+            counter_of(target, call).now += delta
         if batch is not None:
             gradients.leave(batch)
         for leaf, outcome in gradients.others:

@@ -450,14 +450,14 @@ class Recorder:
             tensor._grad_fn, tensor._output_nr, tensor._requires_grad, tensor._epoch = history
         self.restore_properties()
         if failed:
-            self.undo_all()
+            undo_all(self.undo)
         self.histories.clear()
 
-    def undo_all(self) -> None:
-        """Take back Python state that was created for the step."""
-        for callback in reversed(self.undo):
-            callback()
-        self.undo.clear()
+    def end(self) -> None:
+        """Let go of those who refer to it: what the trace met must not wait for the collector."""
+        self.refusal = self.hosts.left = None  # their tracebacks do
+        del self.hosts
+        self.live.clear()
 
     def forget_arguments(self) -> None:
         """Let go of what stood for the arguments, and of the gradients that the trace found."""
@@ -467,6 +467,13 @@ class Recorder:
                 use.leaf = None
         self.grad_leaf_of.clear()
         self._array_tensors.clear()
+
+
+def undo_all(callbacks: list[Callable[[], object]]) -> None:
+    """Take back Python state that was created for a step."""
+    for callback in reversed(callbacks):
+        callback()
+    callbacks.clear()
 
 
 def _read_only(array: np.ndarray) -> np.ndarray:

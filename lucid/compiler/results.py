@@ -153,6 +153,7 @@ class Differentiable:
         written: buffers that the program writes; their contents are kept for the backward.
         written_args: arguments that it writes, which are copied for the backward.
         read: buffers that it only reads, and which must not change until then.
+        gradients: the function that computes the gradients; `backward` is it compiled.
     """
 
     def __init__(
@@ -167,7 +168,7 @@ class Differentiable:
         self.layers = layers
         self.written = written
         self.written_args = written_args
-        self._function = function
+        self.gradients = Again(function, layers, written).gradients
         self._backward: Compiled | None = None
 
     @property
@@ -182,6 +183,17 @@ class Differentiable:
         if self._backward is None:
             self._backward = Compiled(self.gradients, "native", is_pure=True)
         return self._backward
+
+
+class Again:
+    """A recorded function that is to run again; what it refers to doesn't refer to it."""
+
+    def __init__(
+        self, function: Callable[..., Any], layers: list[Layer], written: list[Storage]
+    ) -> None:
+        self._function = function
+        self._layers = layers
+        self._written = written
 
     def gradients(
         self,
@@ -200,15 +212,16 @@ class Differentiable:
         """
         recorder = context.recorder
         if recorder is not None:
-            for storage, snapshot in zip(self.written, before, strict=True):
+            for storage, snapshot in zip(self._written, before, strict=True):
                 recorder.replace_cell(storage, snapshot)
-        layer = self.layers[number]
+        layer = self._layers[number]
         handles = flat_tensors((args, kwargs))
         with enable_grad():
             results = flat_tensors(self._function(*args, **kwargs))
             pairs = zip(layer.outputs, cotangents, strict=True)
             given = [(results[y.position], g) for y, g in pairs if g is not None]
-            ends = [results[self.position_of(*layer.upstream[i])] for i in cut]
+            places = [layer.upstream[i] for i in cut]
+            ends = [results[self._layers[k].outputs[index].position] for k, index in places]
             leaves = [tensor_of(leaf, handles, results) for leaf in layer.leaves]
             outputs, seeds = [y for y, _ in given], [g for _, g in given]
             found = find_gradients(
@@ -217,10 +230,6 @@ class Differentiable:
         at_ends = dict(zip(cut, found, strict=False))
         upstream = [at_ends.get(i) for i in range(len(layer.upstream))]
         return (*upstream, *found[len(ends) :])
-
-    def position_of(self, layer: int, number: int) -> int:
-        """Where an output of a layer is among the flattened results."""
-        return self.layers[layer].outputs[number].position
 
 
 def tensor_of(

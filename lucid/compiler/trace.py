@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import inspect
 import time
@@ -21,7 +22,7 @@ from lucid.compiler.live_math import live_math
 from lucid.compiler.names import name_inputs
 from lucid.compiler.places import Identity, Place
 from lucid.compiler.rebinding import Rebinding, Rebinds
-from lucid.compiler.recorder import Recorder, recording
+from lucid.compiler.recorder import Recorder, recording, undo_all
 from lucid.compiler.results import Differentiable
 from lucid.compiler.scalars import LiveScalar, LiveSource
 from lucid.compiler.signature import Call, objects_by_name
@@ -32,7 +33,7 @@ from lucid.ir.location import Location
 from lucid.ir.strides import Strides, is_contiguous
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore
-from lucid.tensor.storage import Storage
+from lucid.tensor.storage import Storage, VersionCounter
 
 
 @dataclass(slots=True, eq=False)
@@ -61,7 +62,7 @@ class Trace:
     grads_read: list[GradUse]
     result: Any
     grads: list[GradOutcome]
-    counters: list[tuple[Any, int]]
+    counters: list[tuple[int | GradUse | VersionCounter, int]]
     effects: list[tuple[Callable[[], object], str]]
     training: list[tuple[Any, bool]]
     grad_enabled: bool | None
@@ -137,15 +138,24 @@ def _record(
     read = frozenset(place.identity for place in rebinding.read)
     environment = recorder.environment = Environment(function, objects, leaving, read)
     call.take(rebinding.values())
-    ran = _run(recorder, environment, rebinding, call, args, kwargs, state)
-    rebinding.forget()
     try:
-        _refuse_escaped(recorder, ran.handles)
-    except BaseException:
-        environment.put_back()
-        recorder.undo_all()
-        raise
-    name_inputs(recorder, environment)
+        ran = _run(recorder, environment, rebinding, call, args, kwargs, state)
+        rebinding.forget()
+        try:
+            _refuse_escaped(recorder, ran.handles)
+        except BaseException:
+            environment.put_back()
+            undo_all(recorder.undo)
+            raise
+        name_inputs(recorder, environment)
+        return _trace_of(recorder, environment, ran, rebinding, call)
+    finally:
+        recorder.end()
+
+
+def _trace_of(
+    recorder: Recorder, environment: Environment, ran: _Ran, rebinding: Rebinding, call: Call
+) -> Trace:
     return Trace(
         recorder.graph,
         Guard(environment.watches),
@@ -164,7 +174,7 @@ def _record(
         ran.outcome.differentiable,
         None if rebinding.is_empty else rebinding,
         call.keys,
-        recorder.undo_all,
+        functools.partial(undo_all, recorder.undo),
     )
 
 

@@ -78,7 +78,11 @@ def expected_input(
     steps = [(n - 1) * s for n, s in zip(type.shape, strides, strict=True)] if type.size else []
     low = sum(step for step in steps if step < 0) * size
     high = (sum(step for step in steps if step > 0) + (type.size > 0)) * size
-    if written and any(n > 1 and s == 0 for n, s in zip(type.shape, strides, strict=True)):
+    if (
+        written
+        and type.size
+        and any(n > 1 and s == 0 for n, s in zip(type.shape, strides, strict=True))
+    ):
         raise ArgumentError(f"input {name} is written, but repeats elements (a stride is 0)")
     given = tuple(stride * size for stride in strides)
     return Expected(name, type.dtype.numpy, type.shape, given, low, high, written, live)

@@ -1,0 +1,197 @@
+"""What a compiled function keeps alive, and for how long: nothing waits for the cycle collector."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import lucid
+from lucid.autograd import Function
+
+References = dict[str, "weakref.ref[Any]"]
+
+
+@pytest.fixture(autouse=True)
+def without_collector() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+class OnHost(Function):
+    @staticmethod
+    def forward(ctx: Any, x: lucid.Tensor) -> lucid.Tensor:
+        ctx.save_for_backward(x)
+        return lucid.from_numpy(x.numpy() * 2)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: lucid.Tensor) -> lucid.Tensor:
+        return lucid.from_numpy(gradient.numpy() * 2)
+
+
+def references(step: Any, **things: Any) -> References:
+    program = step._latest_program()
+    return {name: weakref.ref(thing) for name, thing in dict(things, s=step, p=program).items()}
+
+
+def pure() -> References:
+    step = lucid.compile(lambda x: x * 2)
+    x = lucid.ones(2)
+    return references(step, x=x, y=step(x))
+
+
+def with_backward_inside() -> References:
+    weight = lucid.ones(3, requires_grad=True)
+    step = lucid.compile(lambda x: (weight * x).sum().backward())
+    for _ in range(3):
+        step(lucid.ones(3))
+    return references(step, weight=weight)
+
+
+def with_backward_outside() -> References:
+    weight = lucid.ones(3, requires_grad=True)
+    step = lucid.compile(lambda x: (weight * x, (weight * x).sum()))
+    x = lucid.ones(3)
+    hidden, loss = step(x)
+    hidden.retain_grad()
+    loss.backward()
+    assert hidden.grad_fn is not None
+    return references(step, weight=weight, x=x, hidden=hidden, loss=loss, node=hidden.grad_fn)
+
+
+def not_differentiated() -> References:
+    weight = lucid.ones(3, requires_grad=True)
+    step = lucid.compile(lambda x: (weight * x).sum())
+    x = lucid.ones(3)
+    return references(step, weight=weight, x=x, loss=step(x))
+
+
+def with_a_hook_that_raises() -> References:
+    weight = lucid.ones(3, requires_grad=True)
+    step = lucid.compile(lambda x: weight * x)
+    y = step(lucid.ones(3))
+    y.register_hook(lambda gradient: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        y.sum().backward()
+    return references(step, weight=weight, y=y)
+
+
+def with_a_failed_call() -> References:
+    weight = lucid.ones(4, requires_grad=True)
+    step = lucid.compile(lambda index: (weight * weight)[index].sum().backward())
+    step(lucid.tensor([1]))
+    wrong = lucid.tensor([9])
+    with pytest.raises(lucid.IndexOutOfRangeError):
+        step(wrong)
+    return references(step, weight=weight, wrong=wrong)
+
+
+def with_a_failed_trace() -> References:
+    weight, x = lucid.ones(3, requires_grad=True), lucid.ones(3)
+
+    def fail(x: lucid.Tensor, fails: bool) -> None:
+        (weight * x).sum().backward()
+        if fails:
+            raise KeyError("no")
+
+    step = lucid.compile(fail)
+    step(lucid.ones(3), False)
+    with pytest.raises(KeyError):
+        step(x, True)
+    return references(step, weight=weight, x=x)
+
+
+def with_host_calls() -> References:
+    weight = lucid.ones(3, requires_grad=True)
+    step = lucid.compile(lambda x: OnHost.apply(weight * x).sum().backward())
+    for _ in range(2):
+        step(lucid.ones(3))
+    return references(step, weight=weight)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pure,
+        with_backward_inside,
+        with_backward_outside,
+        not_differentiated,
+        with_a_hook_that_raises,
+        with_a_failed_call,
+        with_a_failed_trace,
+        with_host_calls,
+    ],
+)
+def test_a_dropped_step_dies_at_once_with_all_that_it_held(case: Callable[[], References]) -> None:
+    found = case()
+    assert [name for name, reference in found.items() if reference() is not None] == []
+
+
+def test_arguments_die_after_the_backward_although_the_result_lives() -> None:
+    weight, x = lucid.ones(3, requires_grad=True), lucid.ones(3)
+    step = lucid.compile(lambda x: (weight * x).sum())
+    loss = step(x)
+    watched = weakref.ref(x)
+    del x
+    assert watched() is not None
+    loss.backward()
+    assert watched() is None
+    assert weight.grad is not None
+
+
+def growth(call: Callable[[], object], count: int) -> int:
+    """Bytes that `count` calls leave behind; the collector must find no cycles."""
+    for _ in range(20):
+        call()
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        for _ in range(count):
+            call()
+        assert gc.collect() == 0  # it empties the interpreter's free lists as well
+        return tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+
+
+def test_ten_thousand_calls_leave_nothing_behind() -> None:
+    weight, x = lucid.ones(3, requires_grad=True), lucid.ones(3)
+    step = lucid.compile(lambda x: (weight * x).sum().backward())
+    assert growth(lambda: step(x), 10_000) < 2000
+
+
+@pytest.mark.parametrize("kind", ["results", "outside", "fails", "host"])
+def test_calls_of_all_kinds_leave_nothing_behind(kind: str) -> None:
+    weight, x = lucid.ones(3, requires_grad=True), lucid.ones(3)
+    results = lucid.compile(lambda x: {"a": x * 2, "b": [x, weight, x[0]]})
+    outside = lucid.compile(lambda x: (weight * x, (weight * x).sum()))
+    indexed = lucid.compile(lambda index: (weight * weight)[index].sum().backward())
+    host = lucid.compile(lambda x: OnHost.apply(weight * x).sum().backward())
+
+    def differentiate() -> None:
+        hidden, loss = outside(x)
+        hidden.retain_grad()
+        loss.backward()
+
+    def fail() -> None:
+        try:  # noqa: SIM105 - which makes a cycle of its own
+            indexed(lucid.tensor([9]))
+        except lucid.IndexOutOfRangeError:
+            pass
+
+    calls = {
+        "results": lambda: results(lucid.ones(3)),
+        "outside": differentiate,
+        "fails": fail,
+        "host": lambda: host(x),
+    }
+    assert growth(calls[kind], 300) < 2000
