@@ -498,4 +498,5 @@ _STANDARD = os.path.dirname(os.__file__) + os.sep
 
 
 def _is_users_file(file: str) -> bool:
-    return not file.startswith((_LIBRARY, _STANDARD)) and "site-packages" not in file
+    others = (_LIBRARY, _STANDARD, "<frozen ")  # the last one: how Python imports
+    return not file.startswith(others) and "site-packages" not in file

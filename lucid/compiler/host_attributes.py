@@ -190,7 +190,7 @@ class _Reading:
         self.found: dict[str, _Source] = {}
         if any(isinstance(x, (ast.Global, ast.Nonlocal)) for x in ast.walk(node)):
             return
-        if not _FUNCTIONS.isdisjoint(self._stored):
+        if not _FUNCTIONS.isdisjoint(self._stored) or _is_handed_on(node, ctx):
             return
         for statement in node.body:
             if isinstance(statement, ast.Assign):
@@ -271,6 +271,19 @@ class _Reading:
                 place = node.args[0]
         argument = None if place is None else self._argument(place)
         return argument is not None and isinstance(argument[0], (TensorCore, tuple, str))
+
+
+def _is_handed_on(node: ast.FunctionDef, ctx: str) -> bool:
+    """Whether somebody else may set attributes: a function that gets ctx, or another name of it."""
+    uses = sum(isinstance(part, ast.Name) and part.id == ctx for part in ast.walk(node))
+    own = [
+        part
+        for part in ast.walk(node)
+        if isinstance(part, ast.Attribute)
+        and isinstance(part.value, ast.Name)
+        and part.value.id == ctx
+    ]
+    return len(own) != uses or any(part.attr.startswith("__") for part in own)
 
 
 def _parts(node: ast.expr) -> list[ast.expr]:

@@ -170,6 +170,36 @@ class Returns(Function):
         return grad * ctx.k
 
 
+def note_sum(ctx, x):
+    ctx.k = int(x.numpy().sum())
+
+
+class HandedOn(Function):
+    """A constant at first sight, which somebody else sets anew."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.k = 2
+        note_sum(ctx, x)
+        return lucid.from_numpy(x.numpy() * 2)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * ctx.k
+
+
+class SetByName(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.k = 2
+        ctx.__setattr__("k", int(x.numpy().sum()))
+        return lucid.from_numpy(x.numpy() * 2)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * ctx.k
+
+
 class FromOutside(Function):
     """A global, which may change."""
 
@@ -189,6 +219,8 @@ class FromOutside(Function):
         (Largest, lambda x: np.arange(3) == np.argmax(x)),
         (Branch, lambda x: 2 if np.sum(x) > 0 else 3),
         (Returns, lambda x: 3 if np.sum(x) < 0 else 4),
+        (HandedOn, lambda x: int(np.sum(x))),
+        (SetByName, lambda x: int(np.sum(x))),
         (FromOutside, lambda x: 5),
     ],
     ids=lambda x: getattr(x, "__name__", ""),
