@@ -39,12 +39,15 @@ class SparseTensor:
         entries: [n], the stored numbers; equal places add up.
         size_: the shape.
         is_sorted: whether places are row-major sorted and differ.
+        is_pending: coalesced in a trace, where the number of places that differ isn't known: the
+            parts are still those of before.
     """
 
     coordinates: Tensor
     entries: Tensor
     size_: tuple[int, ...]
     is_sorted: bool
+    is_pending: bool = False
 
     is_sparse = True
     layout = "sparse_coo"
@@ -85,24 +88,38 @@ class SparseTensor:
 
     def is_coalesced(self) -> bool:
         """Whether places are sorted and differ."""
-        return self.is_sorted
+        return self.is_sorted or self.is_pending
 
     def _nnz(self) -> int:
-        return self.entries.type.size
+        return self._settled("_nnz").entries.type.size
 
     def _indices(self) -> Tensor:
-        return self.coordinates
+        return self._settled("_indices").coordinates
 
     def _values(self) -> Tensor:
-        return self.entries
+        return self._settled("_values").entries
+
+    def _settled(self, what: str) -> SparseTensor:
+        """The same with the parts that it has in eager mode. In a trace they aren't known."""
+        if not self.is_pending:
+            return self
+        if context.recorder is not None:
+            raise TraceError(
+                f"{what} of a coalesced sparse tensor: how many places differ is known only when "
+                "the step runs\nhint: coalesce before, pass is_coalesced=True to "
+                "sparse_coo_tensor, or put it into a custom Function"
+            )
+        return replace(self, is_pending=False).coalesce()
 
     def indices(self) -> Tensor:
         """i64[d, n]. Raises `LucidError` unless coalesced."""
-        return self._coalesced_only(self.coordinates, "indices")
+        settled = self._settled("indices")
+        return settled._coalesced_only(settled.coordinates, "indices")
 
     def values(self) -> Tensor:
         """[n]. Raises `LucidError` unless coalesced."""
-        return self._coalesced_only(self.entries, "values")
+        settled = self._settled("values")
+        return settled._coalesced_only(settled.entries, "values")
 
     def _coalesced_only(self, part: Tensor, what: str) -> Tensor:
         if not self.is_sorted:
@@ -116,17 +133,14 @@ class SparseTensor:
     def coalesce(self) -> SparseTensor:
         """Sort the places and add up equal ones.
 
-        How many differ isn't known in a trace: a custom Function that asks becomes a host call,
-        and anything else raises `TraceError`.
+        How many differ isn't known in a trace: a custom Function that asks becomes a host call.
+        Elsewhere in a step the result may be multiplied and made dense, but its parts not seen.
         """
-        if self.is_sorted:
+        if self.is_coalesced():
             return self
         if context.recorder is not None:
             context.recorder.hosts.leave()
-            raise TraceError(
-                "coalesce: how many places differ is known only when the step runs\n"
-                "hint: coalesce before, or pass is_coalesced=True to sparse_coo_tensor"
-            )
+            return replace(self, is_pending=True)
         flat = np.ravel_multi_index(tuple(self.coordinates.detach().numpy()), self.size_)
         places, slots = np.unique(flat, return_inverse=True)
         zeros = from_array(np.zeros(len(places), self.dtype.numpy))

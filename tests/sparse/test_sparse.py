@@ -166,12 +166,36 @@ def test_a_function_may_coalesce(prepared: Run) -> None:
         np.testing.assert_allclose(b.grad.numpy(), dense.sum(0)[:, None].repeat(2, 1))
 
 
-def test_elsewhere_in_a_step_it_is_refused() -> None:
+def test_what_a_step_coalesces_can_be_used(run: Run) -> None:
+    places_, b = places() * lucid.tensor([[0], [1]]), lucid.ones(4, 1, dtype=lucid.float64)
+
+    def body(indices: Any, values: Any, b: Any) -> Any:
+        a = lucid.sparse_coo_tensor(indices, values, SHAPE).coalesce()
+        return a.is_coalesced(), a.to_dense(), a @ b, a.t() @ b[:3], a
+
+    is_coalesced, dense, product, turned, a = run(body, places_, numbers().detach(), b)
+    assert is_coalesced and a.is_coalesced()
+    assert dense.tolist() == [[3.0, 1.0, 6.5, 0.0], [0.0] * 4, [0.0] * 4]
+    assert (product.tolist(), turned.tolist()) == (
+        [[10.5], [0.0], [0.0]],
+        [[3.0], [1.0], [6.5], [0.0]],
+    )
+    assert a._nnz() == 3
+    assert a.indices().tolist() == a._indices().tolist() == [[0, 0, 0], [0, 1, 2]]
+    assert a.values().tolist() == a._values().tolist() == [3.0, 1.0, 6.5]
+
+
+@pytest.mark.parametrize("what", ["indices", "values", "_indices", "_values", "_nnz"])
+def test_but_how_many_places_differ_is_not_known_in_it(what: str) -> None:
+    def body(values: Any) -> Any:
+        return getattr(lucid.sparse_coo_tensor(places(), values, SHAPE).coalesce(), what)()
+
     with pytest.raises(lucid.TraceError) as caught:
-        lucid.compile(lambda v: lucid.sparse_coo_tensor(places(), v, SHAPE).coalesce())(numbers())
+        lucid.compile(body)(numbers())
     assert str(caught.value) == (
-        "coalesce: how many places differ is known only when the step runs\n"
-        "hint: coalesce before, or pass is_coalesced=True to sparse_coo_tensor"
+        f"{what} of a coalesced sparse tensor: how many places differ is known only when the step "
+        "runs\nhint: coalesce before, pass is_coalesced=True to sparse_coo_tensor, or put it into "
+        "a custom Function"
     )
 
 
