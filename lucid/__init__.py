@@ -417,9 +417,13 @@ from lucid.random import (
 )
 from lucid.settings import (
     contiguous_format,
+    get_default_device,
     get_num_threads,
     preserve_format,
+    set_default_device,
+    set_default_tensor_type,
     set_float32_matmul_precision,
+    set_num_interop_threads,
     set_num_threads,
     strided,
     use_deterministic_algorithms,
@@ -430,6 +434,7 @@ from lucid.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
     from lucid import (
+        amp,
         backends,
         compiler,
         cuda,
@@ -442,6 +447,7 @@ if TYPE_CHECKING:
         testing,
         utils,
     )
+    from lucid.amp import autocast
     from lucid.compiler import compile
     from lucid.func import vmap
     from lucid.serialization import load, save
@@ -464,10 +470,11 @@ enter_border(sys.modules[__name__], dict(vars()), __name__)
 
 # Imported when they are first used: `import lucid` stays fast.
 _MODULES = frozenset((
-    "backends", "compiler", "cuda", "distributions", "func", "nn", "optim", "sparse", "special",
-    "testing", "utils",
+    "amp", "backends", "compiler", "cuda", "distributions", "func", "nn", "optim", "sparse",
+    "special", "testing", "utils",
 ))  # fmt: skip
 _MEMBERS = {
+    "autocast": "lucid.amp",
     "compile": "lucid.compiler",
     "load": "lucid.serialization",
     "save": "lucid.serialization",
@@ -508,25 +515,26 @@ __all__ = [
     "NotDifferentiableError", "OptionError", "ParseError", "ShapeError", "Size", "Tensor",
     "TraceError", "VerifyError", "__version__", "abs", "absolute", "acos", "acosh", "add",
     "addbmm", "addcdiv", "addcmul", "addmm", "addmv", "addr", "adjoint", "all", "allclose",
-    "amax", "amin", "aminmax", "angle", "any", "arange", "arccos", "arccosh", "arcsin",
+    "amax", "amin", "aminmax", "amp", "angle", "any", "arange", "arccos", "arccosh", "arcsin",
     "arcsinh", "arctan", "arctan2", "arctanh", "argmax", "argmin", "argsort", "argwhere",
     "as_tensor", "asarray", "asin", "asinh", "atan", "atan2", "atanh", "atleast_1d",
-    "atleast_2d", "atleast_3d", "autograd", "backends", "baddbmm", "bernoulli", "bincount",
-    "bitwise_and", "bitwise_left_shift", "bitwise_not", "bitwise_or", "bitwise_right_shift",
-    "bitwise_xor", "block_diag", "bmm", "bool", "broadcast_shapes", "broadcast_tensors",
-    "broadcast_to", "bucketize", "can_cast", "cartesian_prod", "cat", "cdist", "ceil",
-    "chain_matmul", "cholesky", "cholesky_inverse", "cholesky_solve", "chunk", "clamp",
-    "clamp_max", "clamp_min", "clip", "clone", "column_stack", "combinations", "compile",
-    "compiler", "concat", "concatenate", "conj", "constant_pad_nd", "contiguous_format",
-    "copysign", "corrcoef", "cos", "cosh", "count_nonzero", "cov", "cross", "cuda", "cummax",
-    "cummin", "cumprod", "cumsum", "cumulative_trapezoid", "default_generator", "deg2rad",
-    "det", "device", "diag", "diag_embed", "diagflat", "diagonal", "diagonal_scatter", "diff",
-    "digamma", "dist", "distributions", "div", "divide", "dot", "double", "dsplit", "dstack",
-    "dtype", "e", "einsum", "empty", "empty_like", "enable_grad", "enter_border", "eq", "equal",
-    "erf", "erfc", "erfinv", "exp", "exp2", "expm1", "eye", "finfo", "fix", "flatten", "flip",
-    "fliplr", "flipud", "float", "float32", "float64", "float_power", "floor", "floor_divide",
-    "fmax", "fmin", "fmod", "frac", "from_dlpack", "from_numpy", "full", "full_like", "func",
-    "gather", "gcd", "ge", "ger", "get_default_dtype", "get_num_threads", "get_printoptions",
+    "atleast_2d", "atleast_3d", "autocast", "autograd", "backends", "baddbmm", "bernoulli",
+    "bincount", "bitwise_and", "bitwise_left_shift", "bitwise_not", "bitwise_or",
+    "bitwise_right_shift", "bitwise_xor", "block_diag", "bmm", "bool", "broadcast_shapes",
+    "broadcast_tensors", "broadcast_to", "bucketize", "can_cast", "cartesian_prod", "cat",
+    "cdist", "ceil", "chain_matmul", "cholesky", "cholesky_inverse", "cholesky_solve", "chunk",
+    "clamp", "clamp_max", "clamp_min", "clip", "clone", "column_stack", "combinations",
+    "compile", "compiler", "concat", "concatenate", "conj", "constant_pad_nd",
+    "contiguous_format", "copysign", "corrcoef", "cos", "cosh", "count_nonzero", "cov", "cross",
+    "cuda", "cummax", "cummin", "cumprod", "cumsum", "cumulative_trapezoid",
+    "default_generator", "deg2rad", "det", "device", "diag", "diag_embed", "diagflat",
+    "diagonal", "diagonal_scatter", "diff", "digamma", "dist", "distributions", "div", "divide",
+    "dot", "double", "dsplit", "dstack", "dtype", "e", "einsum", "empty", "empty_like",
+    "enable_grad", "enter_border", "eq", "equal", "erf", "erfc", "erfinv", "exp", "exp2",
+    "expm1", "eye", "finfo", "fix", "flatten", "flip", "fliplr", "flipud", "float", "float32",
+    "float64", "float_power", "floor", "floor_divide", "fmax", "fmin", "fmod", "frac",
+    "from_dlpack", "from_numpy", "full", "full_like", "func", "gather", "gcd", "ge", "ger",
+    "get_default_device", "get_default_dtype", "get_num_threads", "get_printoptions",
     "get_rng_state", "gradient", "greater", "greater_equal", "gt", "heaviside", "histc",
     "hsplit", "hstack", "hypot", "iinfo", "index_add", "index_copy", "index_fill", "index_put",
     "index_select", "inf", "inference_mode", "initial_seed", "inner", "int", "int32", "int64",
@@ -547,8 +555,9 @@ __all__ = [
     "randint_like", "randn", "randn_like", "randperm", "ravel", "real", "reciprocal", "relu",
     "remainder", "renorm", "repeat_interleave", "reshape", "result_type", "roll", "rot90",
     "round", "row_stack", "rsqrt", "rsub", "save", "scalar_tensor", "scatter", "scatter_add",
-    "scatter_reduce", "searchsorted", "seed", "select", "select_scatter", "set_default_dtype",
-    "set_float32_matmul_precision", "set_grad_enabled", "set_num_threads", "set_printoptions",
+    "scatter_reduce", "searchsorted", "seed", "select", "select_scatter", "set_default_device",
+    "set_default_dtype", "set_default_tensor_type", "set_float32_matmul_precision",
+    "set_grad_enabled", "set_num_interop_threads", "set_num_threads", "set_printoptions",
     "set_rng_state", "sgn", "sigmoid", "sign", "signbit", "sin", "sinc", "sinh",
     "slice_scatter", "slogdet", "softmax", "softplus", "sort", "sparse", "sparse_coo_tensor",
     "special", "split", "split_with_sizes", "sqrt", "square", "squeeze", "stack", "std",

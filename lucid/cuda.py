@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from lucid import amp as amp
+
 
 def is_available() -> bool:
     """Return False: lucid runs on the CPU."""

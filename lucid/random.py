@@ -6,6 +6,7 @@ from the offset on and moves it by n: in a compiled step the state is read and w
 
 from __future__ import annotations
 
+import math
 import os
 from functools import cached_property
 from typing import Any
@@ -398,3 +399,20 @@ def exponential_(
     """Overwrite the tensor with exponentially distributed numbers of rate `lambd`."""
     uniform = _fresh(ops.random_uniform, input, generator, "exponential_")
     return write_(input, -log1p(-uniform) / lambd)
+
+
+def log_normal_(input: Tensor, mean: float = 1, std: float = 2) -> Tensor:
+    """Overwrite the tensor with exponentials of normal numbers."""
+    return write_(input, (randn(input.shape, dtype=input.dtype) * std + mean).exp())
+
+
+def cauchy_(input: Tensor, median: float = 0, sigma: float = 1) -> Tensor:
+    """Overwrite the tensor with numbers from the Cauchy distribution."""
+    angle = (rand(input.shape, dtype=input.dtype) - 0.5) * math.pi
+    return write_(input, angle.tan() * sigma + median)
+
+
+def geometric_(input: Tensor, p: float) -> Tensor:
+    """Overwrite the tensor with how many trials of probability `p` the first success takes."""
+    u = rand(input.shape, dtype=input.dtype).clamp(min=1e-7)
+    return write_(input, (u.log() / math.log1p(-p)).ceil().clamp(min=1))

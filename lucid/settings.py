@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from lucid.device import CPU, check_device, device
+from lucid.dtypes import set_default_dtype
 from lucid.ir.errors import OptionError
+from lucid.ir.types import f32, f64
 
 # Every tensor is laid out row by row: what PyTorch's memory formats ask for means nothing.
 contiguous_format = "contiguous_format"
@@ -38,3 +41,26 @@ def set_float32_matmul_precision(precision: str) -> None:
     """Do nothing: products of float32 are always computed in float32."""
     if precision not in ("highest", "high", "medium"):
         raise OptionError(f"set_float32_matmul_precision: {precision!r} is not a precision")
+
+
+def set_num_interop_threads(num: int) -> None:
+    """Do nothing: operations run one after the other."""
+
+
+def get_default_device() -> device:
+    """Return the CPU, the only device."""
+    return CPU
+
+
+def set_default_device(device: object) -> None:
+    """Do nothing for the CPU. Raises `OptionError` for another device."""
+    check_device(device, "set_default_device")
+
+
+def set_default_tensor_type(t: object) -> None:
+    """Set the default dtype by the class of a tensor, or its name: `torch.DoubleTensor`."""
+    name = (t if isinstance(t, str) else getattr(t, "__name__", str(t))).rpartition(".")[2]
+    dtypes = {"FloatTensor": f32, "DoubleTensor": f64}
+    if name not in dtypes:
+        raise OptionError(f"set_default_tensor_type: only floats can be the default, not {t!r}")
+    set_default_dtype(dtypes[name])

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("lucid.retrace")
 MODES = ("native", "eager")
+_MODES_ELSEWHERE = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+_ELSEWHERE = ("backend", "dynamic", "fullgraph", "options")
 MANY = 8  # traces of one function: a warning says why it was traced again
 LIMIT = 128  # programs of one function; the oldest is forgotten
 
@@ -350,6 +352,8 @@ def compile(
     """Compile a function or Module: its first call per signature is traced, then it runs natively.
 
     `mode="eager"` runs the function as it is. As a decorator with or without arguments.
+    PyTorch's own modes and options (backend, dynamic, fullgraph, options) choose an implementation
+    there and nothing here.
     Raises: what tracing raises, at the call; `OptionError` for an unknown mode.
 
     >>> import lucid
@@ -359,6 +363,9 @@ def compile(
     >>> double(lucid.tensor([1.0, 2.0]))
     tensor([2., 4.])
     """
+    unknown = {key: value for key, value in unknown.items() if key not in _ELSEWHERE}
+    if mode in _MODES_ELSEWHERE:
+        mode = "native"
     if unknown:
         raise ArgumentError(f"compile: unknown option(s) {', '.join(sorted(unknown))}")
     if mode not in MODES:

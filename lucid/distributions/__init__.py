@@ -1,5 +1,8 @@
 """Distributions to draw from and to fit: `lucid.distributions`."""
 
+import sys
+from types import ModuleType
+
 from lucid.distributions import transforms
 from lucid.distributions.composed import (
     Independent,
@@ -75,3 +78,30 @@ __all__ = [
     "register_kl",
     "transforms",
 ]
+
+# PyTorch has a module for each of these, from which programs import it.
+_MODULES = {
+    "normal": Normal,
+    "log_normal": LogNormal,
+    "categorical": Categorical,
+    "bernoulli": Bernoulli,
+    "multivariate_normal": MultivariateNormal,
+    "uniform": Uniform,
+    "beta": Beta,
+    "gamma": Gamma,
+    "independent": Independent,
+    "transformed_distribution": TransformedDistribution,
+    "one_hot_categorical": OneHotCategorical,
+    "mixture_same_family": MixtureSameFamily,
+}
+
+
+def _make_modules() -> None:
+    for name, member in _MODULES.items():
+        module = ModuleType(f"{__name__}.{name}", f"`{member.__name__}`, as PyTorch places it.")
+        setattr(module, member.__name__, member)
+        sys.modules[module.__name__] = module
+        globals()[name] = module
+
+
+_make_modules()

@@ -216,6 +216,11 @@ def _mapped_as(input: Tensor, result: Tensor) -> Tensor:
     return mapped_as(input, result)
 
 
+def new(input: Tensor, *data: Any) -> Tensor:
+    """Return `Tensor(*data)` of the tensor's dtype: from data, or of a shape."""
+    return legacy_tensor(input._type.dtype, data or (0,))
+
+
 def zeros(
     *sizes: Any,
     size: Any = None,

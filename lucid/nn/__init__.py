@@ -22,6 +22,7 @@ from lucid.nn.modules.activation import (
 )
 from lucid.nn.modules.attention import MultiheadAttention
 from lucid.nn.modules.container import (
+    DataParallel,
     ModuleDict,
     ModuleList,
     ParameterDict,
@@ -190,6 +191,7 @@ __all__ = [
     "CosineEmbeddingLoss",
     "CosineSimilarity",
     "CrossEntropyLoss",
+    "DataParallel",
     "Dropout",
     "Dropout1d",
     "Dropout2d",

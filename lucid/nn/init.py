@@ -109,6 +109,17 @@ def eye_(tensor: Tensor) -> Tensor:
     return _write(tensor, from_array(np.eye(*tensor.shape, dtype=tensor.dtype.numpy)))
 
 
+def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
+    """Make a convolution's weight (out, in, *sizes) pass its input channels on as they are."""
+    out, channels = tensor.shape[0] // groups, tensor.shape[1]
+    array = np.zeros(tuple(tensor.shape), tensor.dtype.numpy)
+    middle = tuple(size // 2 for size in tensor.shape[2:])
+    for group in range(groups):
+        for i in range(min(out, channels)):
+            array[(group * out + i, i, *middle)] = 1
+    return _write(tensor, from_array(array))
+
+
 def _fans(tensor: Tensor) -> tuple[int, int]:
     """Inputs and outputs of each unit of a weight (out, in, *receptive field)."""
     if tensor.ndim < 2:
@@ -185,3 +196,11 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Ten
     q = q * np.sign(np.diagonal(r))  # the signs that make the distribution uniform
     matrix = (q.T if rows < columns else q) * gain
     return _write(tensor, from_array(np.ascontiguousarray(matrix).reshape(tensor.shape)))
+
+
+# Names that programs written for PyTorch use.
+_calculate_fan_in_and_fan_out = _fans
+xavier_uniform = xavier_uniform_
+xavier_normal = xavier_normal_
+kaiming_uniform = kaiming_uniform_
+kaiming_normal = kaiming_normal_

@@ -444,6 +444,7 @@ class Tensor(WrittenInPlace):
     is_shared = conversion.is_shared
     is_pinned = conversion.is_shared
     get_device = conversion.get_device
+    new = creation.new
     new_tensor = creation.new_tensor
     new_zeros = creation.new_zeros
     new_ones = creation.new_ones

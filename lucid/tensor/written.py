@@ -41,6 +41,9 @@ class WrittenInPlace(TensorCore):
     bernoulli_ = random.bernoulli_
     random_ = random.random_
     exponential_ = random.exponential_
+    log_normal_ = random.log_normal_
+    cauchy_ = random.cauchy_
+    geometric_ = random.geometric_
     add_ = in_place(elementwise.add)
     sub_ = in_place(elementwise.sub)
     mul_ = in_place(elementwise.mul)

@@ -1,5 +1,5 @@
-"""Feeding data to a program: `lucid.utils.data`."""
+"""Feeding data to a program, and PyTorch's checkpoints: `lucid.utils`."""
 
-from lucid.utils import data
+from lucid.utils import checkpoint, data
 
-__all__ = ["data"]
+__all__ = ["checkpoint", "data"]

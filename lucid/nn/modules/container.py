@@ -311,3 +311,14 @@ class ParameterDict(Module):
 
 def _as_parameter(value: Tensor) -> Parameter:
     return value if isinstance(value, Parameter) else Parameter(value)
+
+
+class DataParallel(Module):
+    """A module behind the name `module`, as PyTorch's is without a GPU."""
+
+    def __init__(self, module: Module, device_ids: Any = None, **options: Any) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.module(*args, **kwargs)

@@ -17,6 +17,8 @@ from lucid.optim.lr_scheduler.decay import (
 )
 from lucid.optim.lr_scheduler.plateau import ReduceLROnPlateau
 
+_LRScheduler = LRScheduler  # the name that older programs import
+
 __all__ = [
     "ChainedScheduler",
     "ConstantLR",
