@@ -17,20 +17,22 @@ every chunk, so a thread that loses its processor holds up no more than the chun
 A claim is valid only with the number of chunks that was in the same word: a late worker does no
 harm. Workers spin for a while after a region, then park in a lock of CPython, which needs no GIL.
 
-A caller that waits for a chunk much longer than the chunk can take has lost a worker to another
-process: a stall. It then runs regions alone for a while, the longer the more often that happens.
-Schedulers wake a thread where it was woken from, and may leave two busy threads there for seconds
-while other processors are idle. So, on Linux, a worker that wakes on its caller's processor leaves.
+A caller that waits for a chunk much longer than the chunk should take, and than it has been at work
+on its own chunks, has lost a worker to another process: a stall. It then runs regions alone for a
+while, the longer the more often that happens. Schedulers wake a thread where it was woken from, and
+may leave two busy threads there for seconds while other processors are idle. So, on Linux, a worker
+that wakes on its caller's processor leaves.
 """
 
 from __future__ import annotations
 
+from lucid.codegen.clock import counter_of
 from lucid.codegen.target import Target
 
 RUN, WORK, WAKE = "lucid_run", "lucid_work", "lucid_wake"
 LINE = 128
 FUNCTION, FRAME, DONE, BUSY, WORKERS, STOP, FIRST_WORKER = 8, 16, 128, 256, 264, 384, 512
-AWAKE = 296
+ALONE, ALONE_NEXT, AWAKE = 272, 280, 296
 PARKED, LOCK = 0, 8
 MOST_CHUNKS = 1 << 18
 LEAST_ALONE, MOST_ALONE = 3_000, 200_000  # microseconds
@@ -46,18 +48,23 @@ def pool_text(target: Target) -> str:
 
     `lucid_run(pool, function, frame, chunks, wake, patience, time)` runs a region and returns when
     it is done; all of it in the calling thread where another region runs already. After `patience`
-    rounds of waiting it offers its processor to others. In one thread the region would take about
-    `time` microseconds. `lucid_work(pool, number, spins)` is the life of a
-    worker, `lucid_wake(pool)` wakes the parked ones.
+    rounds of waiting, and twice the time that it has worked, it offers its processor to others. In
+    one thread the region would take about `time` microseconds. `lucid_work(pool, number, spins)` is
+    the life of a worker, `lucid_wake(pool)` wakes the parked ones.
     """
     linux = "linux" in target.triple
     arm = target.triple.startswith(("aarch64", "arm64"))
     hint = "llvm.aarch64.hint(i32 1)" if arm else "llvm.x86.sse2.pause()"
     declared = "llvm.aarch64.hint(i32)" if arm else "llvm.x86.sse2.pause()"
     text = _TEXT.replace("PAUSE", f"call void @{hint}")
-    text = text.replace("MOST_ALONE", str(MOST_ALONE)).replace("LEAST_ALONE", str(LEAST_ALONE))
+    text = (
+        text.replace("CLOCK", counter_of(target))
+        .replace("MOST_ALONE", str(MOST_ALONE))
+        .replace("LEAST_ALONE", str(LEAST_ALONE))
+    )
     place = _PLACE_ON_LINUX if linux else _NO_PLACE
-    return f'target triple = "{target.triple}"\ndeclare void @{declared}\n{text}{place}'
+    declared = f"declare void @{declared}\ndeclare i64 @{counter_of(target)}()"
+    return f'target triple = "{target.triple}"\n{declared}\n{text}{place}'
 
 
 _TEXT = """
@@ -174,26 +181,34 @@ rouse:
   call void @lucid_wake(ptr %pool)
   br label %join
 join:
+  %begin = call i64 @CLOCK()
   call void @claim(ptr %pool, i64 1, i1 false)
+  %end = call i64 @CLOCK()
+  %worked = sub i64 %end, %begin
+  %fair = shl i64 %worked, 1
   br label %wait
 wait:
-  %c = phi i64 [0, %join], [%c1, %spin], [%c2, %offer]
+  %c = phi i64 [0, %join], [%c1, %spin], [%c, %offer]
+  %stalled = phi i1 [false, %join], [%stalled, %spin], [true, %offer]
   %done = load atomic i64, ptr %pd acquire, align 64
   %all = icmp eq i64 %done, %chunks
-  br i1 %all, label %leave, label %spin0
-spin0:
+  br i1 %all, label %leave, label %look
+look:
   %far = icmp ugt i64 %c, %patience
-  br i1 %far, label %offer, label %spin
+  br i1 %far, label %late, label %spin
+late:
+  %now = call i64 @CLOCK()
+  %waited = sub i64 %now, %end
+  %unfair = icmp ugt i64 %waited, %fair
+  br i1 %unfair, label %offer, label %spin
 spin:
   PAUSE
   %c1 = add i64 %c, 1
   br label %wait
 offer:
-  %c2 = add i64 %patience, 1
   %ignored = call i32 @lucid_yield()
   br label %wait
 leave:
-  %stalled = icmp ugt i64 %c, %patience
   %next = load i64, ptr %pn, align 8
   %held.new = select i1 %stalled, i64 %next, i64 0
   store i64 %held.new, ptr %ph, align 8

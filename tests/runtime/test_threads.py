@@ -260,6 +260,34 @@ def test_parked_workers_come_back(busy_step: tuple[Executable, list[np.ndarray],
         wait_until_parked(0)
 
 
+@pytest.mark.parametrize(("own", "others", "stalls"), [(0.2, 0.3, False), (0.0, 0.3, True)])
+def test_a_worker_is_lost_only_if_it_is_much_slower_than_its_caller(
+    own: float, others: float, stalls: bool
+) -> None:
+    """Both parts take much longer than the caller was told."""
+    set_num_threads(2)
+    pool.start()
+    caller, begun = threading.get_ident(), threading.Event()
+
+    @ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
+    def part(frame: int, number: int) -> None:
+        if threading.get_ident() == caller:
+            assert begun.wait(30)
+            time.sleep(own)
+        else:
+            begun.set()
+            time.sleep(others)
+
+    word = ctypes.c_int64.from_address
+    word(pool.address + code.ALONE).value = 0
+    word(pool.address + code.ALONE_NEXT).value = code.LEAST_ALONE
+    place = ctypes.cast(part, ctypes.c_void_p)
+    run = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3, *[ctypes.c_int64] * 4)(pool.entry)
+    run(pool.address, place, None, 2, 1, 10, 1)
+    assert (word(pool.address + code.ALONE_NEXT).value > code.LEAST_ALONE) is stalls
+    run(pool.address, place, None, 0, 0, 10, code.MOST_ALONE)  # uses up what is left
+
+
 @pytest.fixture
 def affinity() -> Iterator[Callable[[int, set[int]], None]]:
     """Sets where a thread may run; that of the calling thread is restored."""
