@@ -394,3 +394,92 @@ def test_a_network_with_custom_functions_trains_alike_in_both_modes():
     eager, compiled = trained(lambda f: f), trained(lucid.compile)
     np.testing.assert_allclose(eager[0], compiled[0], rtol=1e-12)
     np.testing.assert_allclose(eager[1], compiled[1], rtol=1e-12)
+
+
+# ---------------------------------------------------------------------- every use of each
+
+X = [[1.0, -3.0, 2.0], [-2.0, 0.5, 4.0]]
+SMOOTH = {  # the example, and what it computes, to be differentiated by hand
+    "Square": (SquareWithShape.apply, lambda x: x**2, lambda x: 2 * x),
+    "MyReLU": (MyReLU.apply, lambda x: np.maximum(x, 0), lambda x: np.where(x > 0, 1.0, 0.0)),
+    "FuncFwd": (lambda x: FuncFwd.apply(x, x, 4), lambda x: 4 * x * x, lambda x: 8 * x),
+    "TwoClones": (
+        lambda x: sum(TwoClones.apply(x, [], True)),
+        lambda x: 2 * x,
+        lambda x: np.full_like(x, 2),
+    ),
+    "TwoClones without zeros": (
+        lambda x: TwoClones.apply(x, [], False)[1],
+        lambda x: x,
+        np.ones_like,
+    ),
+    "GradFactor": (lambda x: GradFactor.apply(x, 1.0), lambda x: x, np.ones_like),
+}
+ONCE = {
+    "Inplace": lambda x: Inplace.apply(x.clone()),
+    "InplaceByNumPy": lambda x: InplaceByNumPy.apply(x.clone()),
+    "SortIdx": lambda x: SortIdx.apply(x)[0],
+    "Func": lambda x: Func.apply(x, x, 4),
+}
+
+
+def assert_close(found, expected):
+    np.testing.assert_allclose(found.detach().numpy(), expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", SMOOTH)
+def test_gradients_of_each_order_are_checked(prepared, name):
+    fn = prepared(SMOOTH[name][0])
+    assert gradcheck(fn, (leaf(X[0]),), check_forward_ad=True)
+    assert gradgradcheck(fn, (leaf(X[0]),))
+
+
+@pytest.mark.parametrize("name", ONCE)
+def test_gradients_that_are_differentiable_once_are_checked(prepared, name):
+    fn = prepared(ONCE[name])
+    assert gradcheck(fn, (leaf(X[0]),))
+    with pytest.raises(RuntimeError) as caught:
+        gradgradcheck(fn, (leaf(X[0]),))
+    assert first_line(caught) == (
+        "trying to differentiate twice a function that was marked with @once_differentiable"
+    )
+
+
+@pytest.mark.parametrize("name", SMOOTH)
+def test_each_is_mapped_and_pushed_forward(run, name):
+    fn, values, derivative = SMOOTH[name]
+    x, v = leaf(X, False), leaf([[1.0, 2.0, -1.0], [0.5, 1.0, 3.0]], False)
+
+    def body(x, v):
+        gradient = lucid.func.grad(lambda row: fn(row).sum())
+        return (
+            lucid.vmap(fn)(x),
+            lucid.vmap(gradient)(x),
+            lucid.func.jvp(fn, (x,), (v,))[1],
+            lucid.func.jacrev(fn)(x[0]),
+            lucid.func.jacfwd(fn)(x[0]),
+        )
+
+    mapped, gradients, tangent, backward, forward = run(body, x, v)
+    slope = derivative(np.array(X))
+    assert_close(mapped, values(np.array(X)))
+    assert_close(gradients, slope)
+    assert_close(tangent, slope * v.numpy())
+    assert_close(backward, np.diag(slope[0]))
+    assert_close(forward, np.diag(slope[0]))
+
+
+@pytest.mark.parametrize("name", ["Inplace", "SortIdx", "Func"])
+def test_what_is_differentiable_once_is_mapped_as_well(run, name):
+    fn = ONCE[name]
+
+    def body(x):
+        return lucid.vmap(fn)(x), lucid.vmap(lucid.func.grad(lambda row: fn(row).sum()))(x)
+
+    mapped, gradients = run(body, leaf(X, False))
+    rows = [leaf(row) for row in X]
+    for i, row in enumerate(rows):
+        y = fn(row)
+        y.sum().backward()
+        assert_close(mapped[i], y.detach().numpy())
+        assert_close(gradients[i], row.grad.numpy())
