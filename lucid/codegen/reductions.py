@@ -58,12 +58,10 @@ def highest(dtype: DType) -> float:
 
 
 def identity(op: str, dtype: DType) -> float:
-    """What changes no other value: -0.0 for float sums, so that a sum of -0.0 stays one."""
-    if op == "sum":
-        return -0.0 if dtype.kind == "float" else 0
+    """What a reduction starts from; a sum from +0.0, as NumPy's, so that one of -0.0 is +0.0."""
     if op in ("prod", "all"):
         return 1
-    if op == "any":
+    if op in ("sum", "any"):
         return 0
     return lowest(dtype) if op in ("amax", "argmax") else highest(dtype)
 

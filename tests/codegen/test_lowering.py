@@ -19,7 +19,7 @@ from lucid.ir.errors import MissingRuleError
 from lucid.ir.graph import Graph, Value
 from lucid.ir.interpret import interpret
 from lucid.ir.op import OPS, Op
-from lucid.ir.types import TensorType, f32, f64, i64, type_of_array
+from lucid.ir.types import DType, TensorType, f32, f64, i64, type_of_array
 from lucid.runtime import compile_graph
 
 WIDTHS = [host_target().vector_bytes, *(w for w in (32, 16) if w < host_target().vector_bytes)]
@@ -242,6 +242,20 @@ def test_large_transpositions(shape: tuple[int, ...], rng: np.random.Generator) 
     want, _ = interpret(graph, [x])
     for ours, theirs in zip(run(graph, [x]), want, strict=True):
         assert_same(ours, theirs)
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0), (2,), (1000,), (4, 300), (300, 4)])
+@pytest.mark.parametrize("dtype", [f32, f64])
+def test_a_sum_of_nothing_or_of_negative_zeros_is_positive_zero(
+    shape: tuple[int, ...], dtype: DType
+) -> None:
+    graph = Graph("step")
+    x = graph.add_input(TensorType(dtype, shape))
+    graph.outputs = [ops.sum(x, axes=(axis,)) for axis in range(len(shape))]
+    array = -np.zeros(shape, dtype.numpy)
+    want, _ = interpret(graph, [array])
+    for ours, theirs in zip(run(graph, [array]), want, strict=True):
+        np.testing.assert_array_equal(np.signbit(ours), np.signbit(theirs))
 
 
 def test_special_numbers_pass_through_reductions() -> None:
