@@ -107,6 +107,10 @@ class Compiled:
                 return result
         if self._mode == "eager" or context.recorder is not None or _eager_is_needed():
             return self.__wrapped__(*_as_tensors(args), **_as_tensors(kwargs))
+        if context.forward is not None and not context.grad_enabled:
+            from lucid.compiler.within_forward import call_in_forward
+
+            return call_in_forward(self, self.__wrapped__, args, kwargs)
         if latest is not None and not kwargs and latest.accepts(args):
             result = latest.attempt(Call.of_tensors(args), args, kwargs)
             if result is not LONG_WAY:

@@ -265,6 +265,7 @@ class Program:
             or here["recorder"] is not None
             or here["levels"]
             or here["anomaly"] is not None
+            or here["forward"] is not None
             or here["saving"] is not None
             or get_default_dtype() is not self._default_dtype
             or eager_is_forced()

@@ -427,3 +427,39 @@ def test_the_message_of_a_written_result_names_what_made_it():
         "operation: [FloatTensor [2]], which is output 0 of Exp, is at version 1; expected version "
         "0 instead."
     )
+
+
+# ---------------------------------------------------------------------- in a custom forward
+
+
+def test_what_a_forward_saves_of_a_compiled_result_is_differentiated_twice(agree):
+    def scenario(compile):
+        w, calls = nn.Parameter(numbers(2.0, 3.0)), lucid.zeros(())
+        exponential = compile(lambda x, w: {"y": lucid.exp(x * w), "same": x})
+
+        @compile
+        def counted(x):
+            calls.add_(x.sum() * 0 + 1)
+            return x * x
+
+        class Saved(Function):
+            @staticmethod
+            def forward(ctx, x):
+                found = exponential(2 * x, w)
+                assert not found["y"].requires_grad
+                square = counted(found["same"])
+                ctx.save_for_backward(found["y"], square)
+                return found["y"] * square
+
+            @staticmethod
+            def backward(ctx, gradient):
+                y, square = ctx.saved_tensors
+                return gradient * y * square
+
+        x = numbers(0.1, 0.2).requires_grad_()
+        for _ in range(2):
+            (first,) = grad(Saved.apply(x).sum(), x, create_graph=True)
+            first.sum().backward()
+        return [first.detach(), x, calls]
+
+    agree(scenario)

@@ -1,0 +1,67 @@
+"""Calls of compiled functions in a custom forward, whose backward may be differentiated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from lucid.autograd.node import edge_of
+from lucid.autograd.private import note, private_edge
+from lucid.autograd.saved import with_history
+from lucid.compiler.tree import map_tree
+from lucid.ir.errors import LucidError
+from lucid.tensor.context import context
+from lucid.tensor.core import TensorCore, alias
+
+
+def call_in_forward(
+    compiled: Callable[..., Any],
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    """Call `compiled`, and note the histories of its results for the forward that runs.
+
+    It is called in grad mode, since only then results have histories. `function`, which it was
+    compiled from, runs op by op where that raises: what writes in place need not allow it.
+    """
+    originals: dict[int, tuple[TensorCore, TensorCore]] = {}
+
+    def given(leaf: Any, _: str) -> Any:
+        edge = private_edge(leaf) if isinstance(leaf, TensorCore) else None
+        if edge is None or edge == edge_of(leaf):
+            return leaf
+        stand_in = with_history(leaf, edge)
+        originals[id(stand_in)] = stand_in, leaf
+        return stand_in
+
+    stand_ins, keywords = map_tree(given, (args, kwargs))
+    forward = context.forward
+    context.grad_enabled, context.forward = True, None
+    try:
+        result = compiled(*stand_ins, **keywords)
+    except LucidError:
+        context.grad_enabled, context.forward = False, forward
+        return function(*args, **kwargs)
+    finally:
+        context.grad_enabled, context.forward = False, forward
+    noted: dict[int, Any] = {}
+
+    def returned(leaf: Any, _: str) -> Any:
+        if not isinstance(leaf, TensorCore) or leaf.grad_fn is None:
+            return leaf
+        if id(leaf) in originals:
+            return originals[id(leaf)][1]
+        if id(leaf) not in noted:
+            noted[id(leaf)] = result = alias(leaf)
+            note(result, edge_of(leaf))
+        return noted[id(leaf)]
+
+    arguments = {id(leaf) for leaf in _tensors((args, kwargs))}
+    return map_tree(lambda x, _: x if id(x) in arguments else returned(x, _), result)
+
+
+def _tensors(tree: Any) -> list[TensorCore]:
+    found: list[TensorCore] = []
+    map_tree(lambda leaf, _: found.append(leaf) if isinstance(leaf, TensorCore) else None, tree)
+    return found
