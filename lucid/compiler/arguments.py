@@ -9,6 +9,7 @@ import numpy as np
 
 from lucid.autograd.hooks import take_hooks
 from lucid.compiler.names import identifier
+from lucid.compiler.objects import ChangesArgument, data_of
 from lucid.compiler.recorder import Recorder
 from lucid.compiler.scalars import LiveSource
 from lucid.compiler.signature import Call, LiveInt, argument_names, same_view
@@ -50,16 +51,11 @@ class StandIns:
         self._storages: dict[Storage, Storage] = {}
         self._counters: dict[VersionCounter, VersionCounter] = {}
         self._names: list[str] = []
-        tensors, floats = iter(call.tensors), iter(range(len(call.floats)))
-
-        def stand_in(leaf: Any, path: str) -> Any:
-            if isinstance(leaf, (TensorCore, np.ndarray)):
-                return self._handle(next(tensors), path, state)
-            if type(leaf) in (float, LiveInt) or isinstance(leaf, np.floating):
-                i = next(floats)
-                return recorder.live_scalar(LiveSource(path, argument=i), call.floats[i])
-            return leaf
-
+        self._data: list[tuple[Any, dict[str, Any]]] = []
+        self._filled: list[tuple[Any, dict[str, Any]]] = []
+        self._tensors, self._floats = iter(call.tensors), iter(range(len(call.floats)))
+        self._state = state
+        stand_in = self._stand_in
         names = argument_names(function, args)
         self.args = tuple(map_tree(stand_in, a, name) for a, name in zip(args, names, strict=True))
         self.kwargs = {name: map_tree(stand_in, kwargs[name], name) for name in sorted(kwargs)}
@@ -69,17 +65,49 @@ class StandIns:
 
         named = zip(names, self.args, strict=True)
         trees = [*named, *self.kwargs.items()]
+        trees += [("", item) for _, given in self._filled for item in given.values()]
         self._held = [found for name, tree in trees for found in containers(tree, name)]
+
+    def _stand_in(self, leaf: Any, path: str) -> Any:
+        recorder = self._recorder
+        if isinstance(leaf, (TensorCore, np.ndarray)):
+            return self._handle(next(self._tensors), path, self._state)
+        if type(leaf) in (float, LiveInt) or isinstance(leaf, np.floating):
+            i = next(self._floats)
+            return recorder.live_scalar(LiveSource(path, argument=i), self._call.floats[i])
+        attributes = data_of(leaf)
+        if attributes is not None and id(leaf) not in recorder.given:
+            recorder.given[id(leaf)] = len(self._data)
+            self._data.append((leaf, dict(attributes)))
+            stand_in = self._stand_in
+            given = {k: map_tree(stand_in, v, f"{path}.{k}") for k, v in attributes.items()}
+            self._filled.append((leaf, given))
+        return leaf
+
+    def fill(self) -> None:
+        """Put what stands for their contents into objects of plain data."""
+        for value, given in self._filled:
+            vars(value).update(given)
+
+    def put_back(self) -> None:
+        """Give them their contents again."""
+        for value, attributes in self._data:
+            vars(value).clear()
+            vars(value).update(attributes)
 
     def refuse_changes(self) -> None:
         """Raise when the function changed a container that it was given.
 
         It has a copy, with traced tensors in it: the caller would not see the change.
         """
+        for value, given in self._filled:
+            now = vars(value)
+            if now.keys() != given.keys() or any(now[name] is not given[name] for name in given):
+                raise ChangesArgument(type(value))
         for path, container, held in self._held:
-            _, _, now = next(containers(container, path))
-            if len(now) != len(held) or any(
-                a is not b for a, b in zip(now[1::2], held[1::2], strict=True)
+            _, _, parts = next(containers(container, path))
+            if len(parts) != len(held) or any(
+                a is not b for a, b in zip(parts[1::2], held[1::2], strict=True)
             ):
                 raise TraceError(
                     f"the {type(container).__name__} {path} is an argument and was changed while "

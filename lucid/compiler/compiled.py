@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lucid.compiler.collector import collector_paused
+from lucid.compiler.objects import ChangesArgument
 from lucid.compiler.plain import LONG_WAY
 from lucid.compiler.signature import Call, changes, describe
 from lucid.compiler.stance import eager_is_forced
@@ -127,7 +128,11 @@ class Compiled:
         """Run a program that fits, tracing one if there is none."""
         call = Call(args, kwargs)
         while True:
-            program = self._program(call, args, kwargs)
+            try:
+                program = self._program(call, args, kwargs)
+            except ChangesArgument:
+                call = Call(args, kwargs)
+                continue
             attempt = program.attempt if program.is_claiming else program.run
             result = attempt(call, args, kwargs)
             if result is not LONG_WAY:  # as it is when another thread changed what guards look at

@@ -14,7 +14,7 @@ import os
 import sys
 import types
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NoReturn
 
 import numpy as np
@@ -110,6 +110,10 @@ class Environment:
             length.copy[key] = value
             length.expected += 1
         self._watched.add(identity_of(owner, key))
+
+    def accept_arguments(self, identities: Iterable[int]) -> None:
+        """Know objects that were given."""
+        self._seen.update(identities)
 
     def knows(self, thing: object) -> bool:
         """Whether an object was within reach before the trace."""

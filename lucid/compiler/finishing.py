@@ -16,6 +16,7 @@ from lucid.compiler.outcomes import (
     FromArgument,
     FromNumbers,
     FromProgram,
+    GivenObject,
     GradBefore,
     NewLeaf,
     Outcome,
@@ -116,6 +117,8 @@ class Finisher:
             environment = self._recorder.environment
             known = environment is not None and environment.holds_memory_of(leaf)
             return Same(leaf) if known else Copied(leaf)
+        if id(leaf) in self._recorder.given:
+            return GivenObject(self._recorder.given[id(leaf)])
         _refuse_lazy(leaf)
         return Same(leaf)
 

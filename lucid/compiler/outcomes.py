@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
@@ -10,6 +11,7 @@ import numpy as np
 
 from lucid.autograd.node import Node
 from lucid.compiler.cells import Cell, GradUse
+from lucid.compiler.objects import data_of
 from lucid.compiler.scalars import Formula
 from lucid.compiler.signature import Call
 from lucid.compiler.tree import map_tree
@@ -229,6 +231,18 @@ class FromArgument(Outcome):
         return run.call.tensors[self.position]
 
 
+class GivenObject(Outcome):
+    """An argument that is an object of plain data."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def make(self, run: Run) -> Any:
+        return run.call.data[self.number]
+
+
 class GradBefore(Outcome):
     """The gradient that the call found; it is taken before the step sets a new one."""
 
@@ -338,11 +352,26 @@ class _Copies:
         self._made: dict[TensorCore, TensorCore] = {}
         self._wholes: dict[Storage, TensorCore] = {}
         self._users = Counter(tensor._storage for tensor in dict.fromkeys(tensors))
+        self._tensors = iter(tensors)
+        self._twins: dict[int, Any] = {}
+
+    def of_leaf(self, leaf: Any, _: str) -> Any:
+        """A leaf of the arguments, which are asked for in order."""
+        if isinstance(leaf, (TensorCore, np.ndarray)):
+            tensor = next(self._tensors)
+            return self.of(tensor) if tensor._storage in self.written else leaf
+        attributes = data_of(leaf)
+        if attributes is None:
+            return leaf
+        if id(leaf) not in self._twins:
+            self._twins[id(leaf)] = twin = copy.copy(leaf)
+            vars(twin).update({k: map_tree(self.of_leaf, x) for k, x in attributes.items()})
+        return self._twins[id(leaf)]
 
     def of(self, tensor: TensorCore) -> TensorCore:
         if tensor not in self._made:
-            self._made[tensor] = copy = self._copy(tensor)
-            copy._requires_grad = tensor.requires_grad
+            self._made[tensor] = made = self._copy(tensor)
+            made._requires_grad = tensor.requires_grad
         return self._made[tensor]
 
     def _copy(self, tensor: TensorCore) -> TensorCore:
@@ -356,14 +385,9 @@ class _Copies:
 
 
 def with_copies(args: Any, kwargs: Any, call: Call, positions: Sequence[int]) -> Any:
-    """The arguments, with copies of all that lies in the memory of the tensors at `positions`."""
+    """The arguments, with copies of all that lies in the memory of the tensors at `positions`.
+
+    Objects of plain data are copies that hold what they hold now.
+    """
     copies = _Copies(call.tensors, positions)
-    tensors = iter(call.tensors)
-
-    def copied(leaf: Any, _: str) -> Any:
-        if not isinstance(leaf, (TensorCore, np.ndarray)):
-            return leaf
-        tensor = next(tensors)
-        return copies.of(tensor) if tensor._storage in copies.written else leaf
-
-    return map_tree(copied, (args, dict(sorted(kwargs.items()))))
+    return map_tree(copies.of_leaf, (args, dict(sorted(kwargs.items()))))

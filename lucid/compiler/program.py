@@ -384,7 +384,7 @@ class Program:
         before = tuple(of_array(np.array(storage.array)) for storage in rule.written)
         if self._rebinding is not None:
             kwargs = {**kwargs, VALUES: run.call.values}
-        if rule.written_args:
+        if rule.written_args or run.call.data:
             args, kwargs = with_copies(args, kwargs, run.call, rule.written_args)
         frame = user_frame()
         line = None if frame is None else (frame.f_code.co_filename, frame.f_lineno)

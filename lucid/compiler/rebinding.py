@@ -134,6 +134,7 @@ class Rebinding:
         new = [place for place, before in changed if holds_state(before) and not _is_given(place)]
         if new:
             raise Rebinds(new)
+        environment.accept_arguments(recorder.given)
         self._check(finals, environment)
         self._check_growth(finals, recorder)
         return finals

@@ -51,6 +51,7 @@ class Recorder:
         positions: arguments' numbers, by the identity of what stands for them.
         counters: those of tensors from outside that were written, with what they were before.
         versions: what counters were when they were first looked at, and what they have come to.
+        given: numbers of the arguments that are objects of plain data, by identity.
         argument_storages: the memory of arguments, which must not be met as state.
         live_arrays: identities of those who own the memory of NumPy arrays that the program reads.
         aliases: identities of tensors made in the trace on the memory of concrete ones.
@@ -77,6 +78,7 @@ class Recorder:
         self.memories: dict[int, tuple[TensorCore, TensorCore]] = {}
         self.histories: dict[int, tuple[TensorCore, tuple[Any, ...]]] = {}
         self.positions: dict[int, int] = {}
+        self.given: dict[int, int] = {}
         self.argument_storages: set[Storage] = set()
         self.live_arrays: set[int] = set()
         self.aliases: set[int] = set()

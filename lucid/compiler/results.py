@@ -20,6 +20,7 @@ import numpy as np
 from lucid.autograd.entry_points import find_gradients
 from lucid.autograd.modes import enable_grad
 from lucid.autograd.node import AccumulateGrad, Edge, Node, edge_of, iterate_graph
+from lucid.compiler.objects import visit_leaves
 from lucid.compiler.tree import map_tree
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, of_array
@@ -215,7 +216,7 @@ class Again:
             for storage, snapshot in zip(self._written, before, strict=True):
                 recorder.replace_cell(storage, snapshot)
         layer = self._layers[number]
-        handles = flat_tensors((args, kwargs))
+        handles = flat_tensors((args, kwargs), in_objects=True)
         with enable_grad():
             results = flat_tensors(self._function(*args, **kwargs))
             pairs = zip(layer.outputs, cotangents, strict=True)
@@ -241,8 +242,8 @@ def tensor_of(
     return results[leaf.position] if isinstance(leaf, Made) else leaf
 
 
-def flat_tensors(tree: Any) -> list[TensorCore]:
-    """The tensors of a tree, in order."""
+def flat_tensors(tree: Any, in_objects: bool = False) -> list[TensorCore]:
+    """The tensors of a tree, in order; also those in objects of plain data, where asked for."""
     found: list[TensorCore] = []
 
     def collect(leaf: Any, _: str) -> None:
@@ -251,5 +252,8 @@ def flat_tensors(tree: Any) -> list[TensorCore]:
         if isinstance(leaf, TensorCore):
             found.append(leaf)
 
-    map_tree(collect, tree)
+    if in_objects:
+        visit_leaves(collect, tree)
+    else:
+        map_tree(collect, tree)
     return found

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from lucid.compiler.tree import is_record, map_tree
+from lucid.compiler.objects import BY_VALUE, data_of, visit_leaves
+from lucid.compiler.tree import is_record
 from lucid.compiler.watches import hooks_of
 from lucid.dtypes import get_default_dtype
 from lucid.ir.graph import freeze_attributes
@@ -20,7 +21,6 @@ from lucid.tensor.core import TensorCore, ViewChain, of_array
 from lucid.tensor.storage import Storage
 
 _NOTHING: list[Any] = []
-_BY_VALUE = (bool, int, str, bytes, type(None), complex, range, np.integer, np.bool_)
 
 
 class LiveInt:
@@ -39,6 +39,7 @@ class Call:
         tensors: tensor arguments; NumPy arrays are among them, as tensors on their memory.
         floats: float arguments, and live ints.
         objects: arguments of other classes; the key holds their identity.
+        data: objects of plain data; the key holds what is in them.
         values: what the places hold; keys: for each of them, as `key`.
     """
 
@@ -48,6 +49,7 @@ class Call:
         "_parts",
         "_storages",
         "_tensors",
+        "data",
         "floats",
         "keys",
         "objects",
@@ -61,6 +63,7 @@ class Call:
         self.tensors: Sequence[TensorCore] = self._tensors
         self.floats: list[float] = []
         self.objects: list[Any] = []
+        self.data: list[Any] = []
         self._storages: dict[Storage, int] = {}
         self._arrays: dict[int, TensorCore] = {}
         for value in args:
@@ -89,7 +92,7 @@ class Call:
         """The call of a program that is known to fit: its key is not needed."""
         call = object.__new__(Call)
         call.tensors = tensors
-        call.floats = call.objects = _NOTHING
+        call.floats = call.objects = call.data = _NOTHING
         call.values = ()
         return call
 
@@ -119,7 +122,7 @@ class Call:
         elif kind is LiveInt:
             self._parts.append(LiveInt)
             self.floats.append(value.value)
-        elif isinstance(value, _BY_VALUE):
+        elif isinstance(value, BY_VALUE):
             self._parts += (kind, value)
         elif kind in (list, tuple) or (isinstance(value, tuple) and hasattr(value, "_fields")):
             self._parts += (kind, len(value))
@@ -141,9 +144,21 @@ class Call:
             self._parts.append(kind)
             for field in dataclasses.fields(value):
                 self._add(getattr(value, field.name))
+        elif (attributes := data_of(value)) is not None:
+            self._add_data(value, attributes)
         else:
             self._parts += (kind, id(value))
             self.objects.append(value)
+
+    def _add_data(self, value: Any, attributes: dict[str, Any]) -> None:
+        known = next((i for i, other in enumerate(self.data) if other is value), None)
+        if known is not None:
+            self._parts += (type(value), known)
+            return
+        self.data.append(value)
+        self._parts += (type(value), tuple(attributes))
+        for item in attributes.values():
+            self._add(item)
 
     def _add_tensor(self, tensor: TensorCore) -> None:
         number = len(self.tensors)
@@ -204,13 +219,13 @@ def objects_by_name(
     def note(leaf: Any, path: str) -> None:
         if isinstance(leaf, TensorCore):
             found.update({f"hook {n} of {path}": hook for n, hook in hooks_of(leaf).items()})
-        if not isinstance(leaf, (TensorCore, np.ndarray, float, *_BY_VALUE)):
+        if not isinstance(leaf, (TensorCore, np.ndarray, float, *BY_VALUE)):
             found[path] = leaf
 
     for name, value in zip(argument_names(function, args), args, strict=True):
-        map_tree(note, value, name)
+        visit_leaves(note, value, name)
     for name, value in kwargs.items():
-        map_tree(note, value, name)
+        visit_leaves(note, value, name)
     return found
 
 
@@ -231,9 +246,9 @@ def describe(
         found[path] = _described(leaf, path, seen)
 
     for name, value in zip(argument_names(function, args), args, strict=True):
-        map_tree(note, value, name)
+        visit_leaves(note, value, name)
     for name in sorted(kwargs):
-        map_tree(note, kwargs[name], name)
+        visit_leaves(note, kwargs[name], name)
     return found
 
 
@@ -254,7 +269,7 @@ def _described(leaf: Any, path: str, seen: dict[int, str]) -> str:
         return text if first == path else f"{text} on the memory of {first}"
     if type(leaf) is float or isinstance(leaf, np.floating):
         return "a float"
-    if isinstance(leaf, (*_BY_VALUE, slice)):
+    if isinstance(leaf, (*BY_VALUE, slice)):
         return f"{type(leaf).__name__} {leaf!r}" if leaf is not None else "None"
     return f"the {type(leaf).__name__} at {id(leaf):#x}"
 

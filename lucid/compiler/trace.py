@@ -195,6 +195,7 @@ def _run(
     failed = True
     try:
         rebinding.enter(stand_ins.values)
+        stand_ins.fill()
         with recording(recorder), executed_codes() as executed, live_math(environment.watches):
             result = function(*stand_ins.args, **stand_ins.kwargs)
         left = None if context.grad_enabled == grad_enabled else context.grad_enabled
@@ -206,6 +207,7 @@ def _run(
             finals = rebinding.leave(environment, recorder)
         environment.keep_read(executed.codes, recorder.live_arrays)
         stand_ins.refuse_changes()
+        stand_ins.put_back()
         generators.refuse_use()
         with recording(recorder):
             outcome = Finisher(recorder, stand_ins.handles)
@@ -219,6 +221,7 @@ def _run(
         recorder.restore(failed)
         if failed:
             recorder.hosts.put_back()
+            stand_ins.put_back()
             rebinding.put_back()
             environment.put_back()
             generators.put_back()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import enum
 import functools
+import types
 from collections import namedtuple
 from dataclasses import dataclass
 
@@ -367,6 +369,7 @@ def test_objects_are_arguments_by_identity_and_their_attributes_are_guarded(agre
         def __init__(self, scale):
             self.scale = scale
             self.w = lucid.ones(2)
+            self.check = abs  # so that it is no object of plain data
 
     def scenario(compile):
         @compile
@@ -396,3 +399,95 @@ def test_an_array_that_is_state_as_well_is_refused_when_written():
     with pytest.raises(lucid.LucidError, match="share memory, and one is written: w and x"):
         step(data)
     assert data.tolist() == [2.0, 2.0, 2.0]
+
+
+class Given:
+    """A class of the user's for what a step is given."""
+
+    scale = 2.0
+
+    def __init__(self, x, y, **more):
+        self.x, self.y = x, y
+        vars(self).update(more)
+
+    def __len__(self):
+        return self.x.shape[0]
+
+
+def test_objects_of_plain_data_are_known_by_what_is_in_them(agree):
+    def scenario(compile):
+        @compile
+        def step(batch, config, nested):
+            loss = (batch.x * config.rate - batch.y).sum() * batch.scale / len(batch)
+            batch.y.add_(1.0)
+            return loss + nested["deep"].more.x[0], batch.kind * config.depth
+
+        results = []
+        for i in range(4):
+            x = lucid.tensor([[1.0, 2.0]]) * i
+            batch = Given(x, x + 1, kind="a", parts=[x, (i * 0.5, None)])
+            config = types.SimpleNamespace(rate=0.5 * i, depth=2)
+            nested = {"deep": argparse.Namespace(more=Given(x, x), same=batch)}
+            results += [step(batch, config, nested), batch.y, vars(config)]
+        results.append(step(Given(x, x, kind="b", parts=[x, (0.5, None)]), config, nested))
+        return results
+
+    agree(scenario, traces=2)
+
+
+def test_an_object_that_is_given_can_be_returned_and_kept(agree):
+    def scenario(compile):
+        kept = types.SimpleNamespace(last=None)
+
+        @compile
+        def step(batch):
+            kept.last = batch
+            return batch, batch.x * 2
+
+        for i in range(3):
+            batch = Given(lucid.ones(2) * i, lucid.zeros(2))
+            given, doubled = step(batch)
+            assert given is batch is kept.last
+            assert doubled.tolist() == [2.0 * i] * 2
+        return []
+
+    agree(scenario)
+
+
+def test_an_object_that_is_given_and_changed_is_known_by_its_identity(agree):
+    class Meter:
+        def __init__(self):
+            self.total, self.count, self.latest = 0.0, 0, lucid.zeros(2)
+
+        def update(self, x):
+            self.total, self.count = self.total + 0.5, self.count + 1
+            self.latest = self.latest * 0.5 + x
+
+    def scenario(compile):
+        meter = Meter()
+
+        @compile
+        def step(meter, x):
+            meter.update(x)
+            return meter.latest / meter.count
+
+        return [*(step(meter, lucid.ones(2) * i) for i in range(4)), vars(meter)]
+
+    agree(scenario, traces=1)
+
+
+def test_gradients_reach_the_tensors_of_a_given_object(agree):
+    def scenario(compile):
+        step = compile(lambda batch, w: (batch.x.exp() * w).sum() + batch.y.square().sum())
+        w = lucid.ones(2, requires_grad=True)
+        found = []
+        for i in range(2):
+            x = lucid.tensor([1.0, 2.0 * i], requires_grad=True)
+            batch = Given(x, lucid.ones(2, requires_grad=True))
+            loss = step(batch, w)
+            batch.x = None
+            loss.backward()
+            found += [x.grad, batch.y.grad, w.grad]
+        return found
+
+    agree(scenario, traces=1)
