@@ -26,6 +26,7 @@ from lucid.codegen.schedule import Program
 from lucid.codegen.target import Target
 from lucid.codegen.tasks import Caller, define_kernel, parts_of
 from lucid.codegen.timing import seconds
+from lucid.codegen.trial import LONGEST_SECONDS, Trial
 from lucid.ir.errors import MissingRuleError
 from lucid.ir.graph import Graph
 
@@ -94,8 +95,12 @@ def _written(emitter: _StepEmitter, timed: bool) -> str:
         define_now(module)
         parameters.append(("ptr", "ticks"))
     with FunctionBuilder(module, STEP, parameters, "i32") as b:
+        slots = Slots(b, emitter.program)
+        trial = Trial(b, slots.record, slots.pool) if emitter.tries else None
         if timed:
             Clock(b, b.args[1]).note(0)
+        if trial is not None:
+            (trial.keep if timed else trial.begin)()
         if count <= PART_CALLS:
             emitter.emit_part(b, range(count))
         else:
@@ -107,6 +112,8 @@ def _written(emitter: _StepEmitter, timed: bool) -> str:
                 code = b.call(name, "i32", *b.args)
                 with b.if_(b.ne(code, 0)):
                     b.ret(code)
+        if trial is not None and not timed:
+            trial.end()
         b.ret(const("i32", 0))
     return module.text()
 
@@ -144,27 +151,30 @@ class _StepEmitter:
 
     Attributes:
         costs: estimated seconds of each call.
+        tries: whether the step finds out if threads help it.
     """
 
     def __init__(
         self, module: Module, program: Program, costs: list[float], shared: list[bool]
     ) -> None:
         self.module = module
-        self._program = program
+        self.program = program
         self._names: dict[str, str] = {}
         self.costs = costs
         self._shared = shared
         pairs = zip(costs, shared, strict=True)
         self._ahead = sum(cost for cost, several in pairs if several)
         self._checks = self._hosts = 0
+        self.tries = any(shared) and sum(costs) < LONGEST_SECONDS
 
     def emit_part(self, b: FunctionBuilder, numbers: Sequence[int]) -> None:
         """Emit some of the calls; they return from the function when one fails."""
-        slots = Slots(b, self._program)
+        slots = Slots(b, self.program)
         clock = Clock(b, b.args[1] if len(b.args) > 1 else None)
-        steps = [self._program.steps[number] for number in numbers]
-        sizes = [len(self._program.steps[n].args) for n in numbers if self._shared[n]]
-        caller = Caller(b, slots.entry, slots.pool, max(sizes, default=0))
+        steps = [self.program.steps[number] for number in numbers]
+        sizes = [len(self.program.steps[n].args) for n in numbers if self._shared[n]]
+        pool = Trial(b, slots.record, slots.pool).pool() if self.tries else slots.pool
+        caller = Caller(b, slots.entry, pool, max(sizes, default=0))
         hosts = HostCalls(b, steps)
         for number, step in zip(numbers, steps, strict=True):
             if isinstance(step.kernel, HostKernel):
@@ -179,7 +189,7 @@ class _StepEmitter:
                     b.ret(const("i32", 1))
 
     def _call_kernel(self, b: FunctionBuilder, slots: Slots, caller: Caller, number: int) -> None:
-        step, cost = self._program.steps[number], self.costs[number]
+        step, cost = self.program.steps[number], self.costs[number]
         text = step.text
         name = self._names.get(text)
         if name is None:

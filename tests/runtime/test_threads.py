@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from random_graphs import Case, cases
 
-from lucid.codegen import parallel
+from lucid.codegen import parallel, trial
 from lucid.codegen import pool as code
 from lucid.ir import ops
 from lucid.ir.errors import IndexOutOfRangeError, OptionError
@@ -258,6 +258,49 @@ def test_parked_workers_come_back(busy_step: tuple[Executable, list[np.ndarray],
     for _ in range(5):
         assert executable.call(inputs)[0].tobytes() == want
         wait_until_parked(0)
+
+
+def record_of(executable: Executable) -> list[int]:
+    (context,) = executable.free
+    return list(context.record)
+
+
+def test_a_step_finds_out_whether_threads_help_it(
+    busy_step: tuple[Executable, list[np.ndarray], bytes],
+) -> None:
+    executable, inputs, expected = busy_step
+    set_num_threads(2)
+    executable(inputs)
+    executable.free[0].record[trial.CALLS] = 0
+    for call in range(2 * trial.TRIED):
+        assert executable(inputs)[0].tobytes() == expected
+        record = record_of(executable)
+        assert record[trial.CALLS] == call + 1 and record[trial.WORKERS_THEN] == 1
+        if call < trial.TRIED:
+            assert record[trial.ALONE] == (call >= trial.TRIED // 2)
+        else:
+            assert record[trial.ALONE] == record[trial.CHOICE]
+    best, best_alone = record[trial.BEST], record[trial.BEST_ALONE]
+    assert best > 0 and best_alone > 0 and record[trial.CHOICE] == (best_alone < best)
+
+    set_num_threads(3)
+    executable(inputs)
+    assert record_of(executable)[trial.CALLS] == 1, "other workers are a reason to try anew"
+
+
+def test_a_step_that_chose_to_be_alone_tries_again(
+    busy_step: tuple[Executable, list[np.ndarray], bytes],
+) -> None:
+    executable, inputs, expected = busy_step
+    set_num_threads(2)
+    executable(inputs)
+    record = executable.free[0].record
+    record[trial.CALLS], record[trial.CHOICE] = trial.PERIOD - 2, 1
+    ways = []
+    for _ in range(4):
+        assert executable(inputs)[0].tobytes() == expected
+        ways.append(record[trial.ALONE])
+    assert ways == [1, 1, 0, 0]
 
 
 @pytest.mark.parametrize(("own", "others", "stalls"), [(0.2, 0.3, False), (0.0, 0.3, True)])
