@@ -493,6 +493,12 @@ _LAYERS = frozenset((
     "threshold", "threshold_", "triplet_margin_loss",
 ))  # fmt: skip
 
+_MISSING_DTYPES = frozenset((
+    "ByteTensor", "CharTensor", "HalfTensor", "ShortTensor", "bfloat16", "cdouble", "cfloat",
+    "complex128", "complex64", "float16", "half", "int16", "int8", "short", "uint16", "uint64",
+    "uint8",
+))  # fmt: skip
+
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
@@ -501,7 +507,10 @@ def __getattr__(name: str) -> Any:
         return getattr(import_module("lucid.nn.functional"), name)
     if name in _MEMBERS:
         return getattr(import_module(_MEMBERS[name]), name)
-    raise AttributeError(f"module 'lucid' has no attribute {name!r}")
+    message = f"module 'lucid' has no attribute {name!r}"
+    if name in _MISSING_DTYPES:
+        message += "\nhint: dtypes are bool, int32, int64, uint32, float32 and float64"
+    raise AttributeError(message)
 
 
 def __dir__() -> list[str]:

@@ -36,6 +36,28 @@ def set_default_dtype(d: DType) -> None:
     _Default.floating = d
 
 
+# The names of PyTorch's tensor classes, which stand for dtypes in older programs.
+TENSOR_CLASSES = {
+    "BoolTensor": bool_,
+    "IntTensor": i32,
+    "UInt32Tensor": u32,
+    "LongTensor": i64,
+    "FloatTensor": f32,
+    "DoubleTensor": f64,
+}
+
+
+def of_tensor_class(name: object) -> DType | None:
+    """The dtype of a tensor class or of its name, `"torch.LongTensor"`; None for all else."""
+    text = name if isinstance(name, str) else getattr(name, "__name__", "")
+    return TENSOR_CLASSES.get(text.rpartition(".")[2])
+
+
+def tensor_class(dtype: DType) -> str:
+    """The name of the tensor class of a dtype: `FloatTensor`."""
+    return next(name for name, known in TENSOR_CLASSES.items() if known is dtype)
+
+
 _PYTHON_TYPES = {"bool": bool_, "int": i64, "float": f64}
 
 

@@ -81,7 +81,7 @@ class Generator:
         """Continue from a state that `get_state` returned."""
         state = tensor_of(new_state, "set_state", "new_state")
         if state._type.dtype is not i64 or state._type.shape != (2,):
-            raise ShapeError(f"set_state: the state is i64[2], not {state.type}")
+            raise ShapeError(f"set_state: the state is i64[2], not {state._type}")
         with no_grad():
             write_(self.state, state)
         return self
@@ -328,7 +328,9 @@ def multinomial(
 
 def _check_weights(weights: Tensor, count: int, replacement: bool) -> None:
     if weights.ndim not in (1, 2) or not weights.dtype.is_floating_point:
-        raise ShapeError(f"multinomial: weights are floats, a vector or matrix, not {weights.type}")
+        raise ShapeError(
+            f"multinomial: weights are floats, a vector or matrix, not {weights._type}"
+        )
     if not count > 0 or (count > weights._type.shape[-1] and not replacement):
         raise OptionError(
             f"multinomial: cannot draw {count} of {weights._type.shape[-1]} without replacement, "

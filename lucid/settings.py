@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from lucid.device import CPU, check_device, device
-from lucid.dtypes import set_default_dtype
+from lucid.dtypes import of_tensor_class, set_default_dtype
 from lucid.ir.errors import OptionError
-from lucid.ir.types import f32, f64
 
 # Every tensor is laid out row by row: what PyTorch's memory formats ask for means nothing.
 contiguous_format = "contiguous_format"
@@ -59,8 +58,7 @@ def set_default_device(device: object) -> None:
 
 def set_default_tensor_type(t: object) -> None:
     """Set the default dtype by the class of a tensor, or its name: `torch.DoubleTensor`."""
-    name = (t if isinstance(t, str) else getattr(t, "__name__", str(t))).rpartition(".")[2]
-    dtypes = {"FloatTensor": f32, "DoubleTensor": f64}
-    if name not in dtypes:
+    dtype = of_tensor_class(t)
+    if dtype is None or not dtype.is_floating_point:
         raise OptionError(f"set_default_tensor_type: only floats can be the default, not {t!r}")
-    set_default_dtype(dtypes[name])
+    set_default_dtype(dtype)

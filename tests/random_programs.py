@@ -147,7 +147,7 @@ class Program:
             product = ops.matmul(x, y)
         except LucidError:
             return None
-        if product.type.size > LARGEST:
+        if product._type.size > LARGEST:
             return None
         return (
             ops.tanh(product * 0.1)
@@ -162,8 +162,8 @@ class Program:
         if kind == "transpose":
             return ops.transpose(x, perm=tuple(self.draw(st.permutations(axes))))
         if kind == "flat":
-            return ops.reshape(x, shape=(x.type.size,))
-        if kind == "matrix" and x.type.size == self.rows * self.columns:
+            return ops.reshape(x, shape=(x._type.size,))
+        if kind == "matrix" and x._type.size == self.rows * self.columns:
             return ops.reshape(x, shape=(self.rows, self.columns))
         if not x.shape:
             return None
@@ -187,7 +187,7 @@ class Program:
     def assembled(self) -> Value | None:
         x = self.some()
         y = self.pick(x.shape)
-        if not x.shape or y is None or x.type.size > LARGEST // 2:
+        if not x.shape or y is None or x._type.size > LARGEST // 2:
             return None
         axis = self.axis(x)
         kind = self.draw(st.sampled_from(["concat", "pad", "cumsum"]))
@@ -305,7 +305,7 @@ class Program:
         self.graph.outputs = self.draw(st.lists(st.sampled_from(made or self.values), max_size=3))
         self.graph.outputs += made[-min(len(made), 3) :]
         for cell in self.inputs:
-            same = [v for v in self.values if v.type == cell.type]
+            same = [v for v in self.values if v._type == cell._type]
             if self.draw(st.booleans()):
                 self.graph.writes.append((cell, self.draw(st.sampled_from(same[::-1]))))
         return self.graph
@@ -329,7 +329,7 @@ def programs(draw: Draw, steps: int = 16, sizes: tuple[int, ...] = SIZES) -> Gra
     )  # fmt: skip
     for _ in range(draw(st.integers(1, steps))):
         value = draw(st.sampled_from(add))()
-        if value is not None and value.dtype is program.dtype and value.type.size <= LARGEST:
+        if value is not None and value.dtype is program.dtype and value._type.size <= LARGEST:
             program.values.append(value)
     return program.finish()
 

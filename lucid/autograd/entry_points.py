@@ -239,7 +239,7 @@ def checked_roots(
             raise LucidError(
                 f"element {i} of tensors does not require grad and does not have a grad_fn"
             )
-        roots.append((edge, _root_gradient(tensor.type, tensor._describe(), gradient, i)))
+        roots.append((edge, _root_gradient(tensor._type, tensor._describe(), gradient, i)))
     return roots
 
 

@@ -119,7 +119,7 @@ def _batch_first(output: Any, out_dims: Any) -> list[tuple[Any, bool]]:
     for value, dim in zip(values, dims, strict=True):
         is_batched = dim is not None and isinstance(value, TensorCore)
         if is_batched and not -value.ndim <= dim < value.ndim:
-            raise OptionError(f"vmap staticmethod: out_dim {dim} for an output of {value.type}")
+            raise OptionError(f"vmap staticmethod: out_dim {dim} for an output of {value._type}")
         found.append((moved(value, dim, 0), True) if is_batched else (value, False))
     return found
 

@@ -88,7 +88,7 @@ def _rows(y: Tensor, i: int, xs: Tensors, create_graph: bool, strict: bool) -> A
 
     flat: Any = reshape(y, (-1,))
     rows = []
-    for k in range(y.type.size):
+    for k in range(y._type.size):
         found = (
             grad(flat[k], xs, None, True, create_graph, allow_unused=True)
             if y.requires_grad
@@ -98,7 +98,7 @@ def _rows(y: Tensor, i: int, xs: Tensors, create_graph: bool, strict: bool) -> A
     return tuple(
         _kept(reshape(stack([row[j] for row in rows]), (*y.shape, *x.shape)), create_graph)
         if rows
-        else _zeros((*y.type.shape, *x.type.shape), x)
+        else _zeros((*y._type.shape, *x._type.shape), x)
         for j, x in enumerate(xs)
     )
 
@@ -319,7 +319,7 @@ def _of_hessian(part: Any, x: Tensor, text: str, strict: bool) -> Any:
         return part
     if strict:
         raise LucidError(f"The {text}")
-    return _zeros(x.type.shape, x)
+    return _zeros(x._type.shape, x)
 
 
 def _kept_all(values: Tensors, create_graph: bool) -> Tensors:
@@ -378,7 +378,7 @@ def _present(gradient: Any, x: Tensor, i: int, j: int, strict: bool) -> Any:
             f"Output {i} of the user-provided function is independent of input {j}. This is not "
             "allowed in strict mode."
         )
-    return _zeros(x.type.shape, x)
+    return _zeros(x._type.shape, x)
 
 
 def _of_inputs(found: Sequence[Any], xs: Tensors, i: int, strict: bool) -> tuple[Any, ...]:
@@ -401,7 +401,7 @@ def _scalar(result: Any, name: str) -> Tensor:
 
     if not isinstance(result, Tensor):
         raise LucidError(f"The function given to {name} should return a single Tensor")
-    if result.type.size != 1:
+    if result._type.size != 1:
         raise LucidError(
             f"The Tensor returned by the function given to {name} should contain a single element"
         )
@@ -412,7 +412,7 @@ def _vector(v: Any, like: Tensors, name: str, owner: str) -> Tensors:
     from lucid.functions.creation import ones_like
 
     if v is None:
-        if len(like) != 1 or like[0].type.size != 1:
+        if len(like) != 1 or like[0]._type.size != 1:
             what = (
                 "the user-provided function returns a single Tensor"
                 if owner == "function returns"

@@ -204,10 +204,10 @@ class _Check:
     def _compare_projected(self, j: int, output: TensorCore) -> None:
         """Compare v^T J u for random v and u of norm 1; show all of J when they differ."""
         rng = np.random.default_rng(0)
-        seed = _unit(rng, output.type.size)
+        seed = _unit(rng, output._type.size)
         analytical = self._pulled_back(output, seed)
         for k, i in enumerate(self.checked):
-            direction = _unit(rng, self.wanted[k].type.size)
+            direction = _unit(rng, self.wanted[k]._type.size)
             base = np.array(self.arguments[i].detach().numpy(), order="C")
             step = self.eps * direction.reshape(base.shape)
             difference = self._moved(base + step, i, j) - self._moved(base - step, i, j)
@@ -220,9 +220,9 @@ class _Check:
         """The product of one cotangent with the Jacobians of all inputs."""
         from lucid.tensor.core import of_array
 
-        products = [np.zeros(x.type.size) for x in self.wanted]
+        products = [np.zeros(x._type.size) for x in self.wanted]
         if output.requires_grad:
-            cotangent = of_array(seed.astype(output.dtype.numpy).reshape(output.type.shape))
+            cotangent = of_array(seed.astype(output.dtype.numpy).reshape(output._type.shape))
             found = grad(output, self.wanted, cotangent, retain_graph=True, allow_unused=True)
             for k, gradient in enumerate(found):
                 if gradient is not None:
@@ -249,11 +249,11 @@ class _Check:
         """d output / d input, of shape (input size, output size), one row of ones at a time."""
         from lucid.tensor.core import of_array
 
-        jacobians = [np.zeros((x.type.size, output.type.size)) for x in self.wanted]
-        for column in range(output.type.size if output.requires_grad else 0):
-            seed = np.zeros(output.type.size, output.dtype.numpy)
+        jacobians = [np.zeros((x._type.size, output._type.size)) for x in self.wanted]
+        for column in range(output._type.size if output.requires_grad else 0):
+            seed = np.zeros(output._type.size, output.dtype.numpy)
             seed[column] = 1
-            cotangent = of_array(seed.reshape(output.type.shape))
+            cotangent = of_array(seed.reshape(output._type.shape))
             found = grad(output, self.wanted, cotangent, retain_graph=True, allow_unused=True)
             for jacobian, gradient, x in zip(jacobians, found, self.wanted, strict=True):
                 if gradient is None:
@@ -268,7 +268,7 @@ class _Check:
         from lucid.tensor.core import of_array
 
         x = self.wanted[k]
-        tangents = np.eye(x.type.size, dtype=x.dtype.numpy).reshape(-1, *x.type.shape)
+        tangents = np.eye(x._type.size, dtype=x.dtype.numpy).reshape(-1, *x._type.shape)
         rows = [[_flat(t) for t in self._pushed_forward(k, of_array(v))] for v in tangents]
         return [np.stack(columns) for columns in zip(*rows, strict=True)]
 
@@ -283,7 +283,7 @@ class _Check:
             arguments[self.checked[k]] = make_dual(primal, tangent)
             duals = [unpack_dual(y) for y in _outputs(self.function, arguments)]
             return tuple(
-                of_array(np.zeros(y.type.shape, y.dtype.numpy)) if t is None else t.detach()
+                of_array(np.zeros(y._type.shape, y.dtype.numpy)) if t is None else t.detach()
                 for y, t in duals
             )
 
@@ -337,7 +337,7 @@ class _Check:
         for k in range(base.size):
             above, below = (self._shifted(base, i, j, k, step) for step in (self.eps, -self.eps))
             rows.append((above - below) / (2 * self.eps))
-        size = rows[0].size if rows else 0 if output is None else output.type.size
+        size = rows[0].size if rows else 0 if output is None else output._type.size
         return np.array(rows, np.float64).reshape(base.size, size)
 
     def _shifted(self, base: Array, i: int, j: int, k: int, step: float) -> Array:
@@ -365,7 +365,7 @@ def _flat(tensor: TensorCore) -> Array:
 
 def _two_of(tensor: TensorCore) -> Array:
     """Two random arrays of a tensor's type, stacked."""
-    drawn = np.random.default_rng(0).standard_normal((2, *tensor.type.shape))
+    drawn = np.random.default_rng(0).standard_normal((2, *tensor._type.shape))
     return drawn.astype(tensor.dtype.numpy)
 
 
@@ -453,6 +453,6 @@ def _cotangents(outputs: Sequence[TensorCore], given: Any) -> list[TensorCore]:
         return [seed.detach().requires_grad_() for seed in _arguments(given)]
     rng = np.random.default_rng(0)
     return [
-        of_array(rng.standard_normal(y.type.shape).astype(y.dtype.numpy)).requires_grad_()
+        of_array(rng.standard_normal(y._type.shape).astype(y.dtype.numpy)).requires_grad_()
         for y in outputs
     ]

@@ -107,7 +107,7 @@ def run_tensor_hooks(hooks: dict[int, Callable[..., Any]], gradient: TensorCore)
         if not isinstance(replaced, Tensor):
             raise ArgumentError(
                 f"expected Variable, but hook returned '{type(replaced).__name__}'\n"
-                f"  hook '{name}' of the gradient {gradient.type}"
+                f"  hook '{name}' of the gradient {gradient._type}"
             )
         if replaced.dtype is not gradient.dtype:
             raise LucidError(

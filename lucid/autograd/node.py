@@ -39,21 +39,17 @@ class Missing(Operand):
     Whatever a derivative rule computes with it is missing as well, and costs nothing.
     """
 
-    __slots__ = ("_missing_type", "_present")
+    __slots__ = ("_present", "_type")
     is_stand_in = True
 
     def __init__(self, type: TensorType, present: Operand) -> None:
-        self._missing_type = type
+        self._type = type
         self._present = present  # some operand with data, which makes constants
-
-    @property
-    def type(self) -> TensorType:
-        return self._missing_type
 
     def emit(self, op: Op, operands: Sequence[Operand], attributes: Attributes) -> Operand:
         if not any(isinstance(operand, Missing) for operand in operands):
             return self._present.emit(op, operands, attributes)
-        type = op.infer(*(operand.type for operand in operands), **attributes)
+        type = op.infer(*(operand._type for operand in operands), **attributes)
         return Missing(type, self._present)
 
     def constant(self, value: float, dtype: DType) -> Operand:
@@ -299,18 +295,14 @@ class OpNode(Node):
 class _Spy(Operand):
     """Runs through a derivative rule to see which operands each of its results depends on."""
 
-    __slots__ = ("_spied_type", "sources")
+    __slots__ = ("_type", "sources")
 
     def __init__(self, type: TensorType, sources: frozenset[int]) -> None:
-        self._spied_type = type
+        self._type = type
         self.sources = sources
 
-    @property
-    def type(self) -> TensorType:
-        return self._spied_type
-
     def emit(self, op: Op, operands: Sequence[Operand], attributes: Attributes) -> _Spy:
-        type = op.infer(*(operand.type for operand in operands), **attributes)
+        type = op.infer(*(operand._type for operand in operands), **attributes)
         sources = frozenset[int]()
         for operand in operands:
             if isinstance(operand, _Spy):

@@ -66,7 +66,7 @@ class Finish:
         placed: dict[int, TensorCore] = {}
         numbers: dict[int, int] = {}
         finished = [self._placed(value, i, placed, numbers) for i, value in enumerate(raw)]
-        types = (value.type if isinstance(value, Operand) else None for value in finished)
+        types = (value._type if isinstance(value, Operand) else None for value in finished)
         ctx._output_types = cast("tuple[TensorType, ...]", tuple(types))
         if self.is_differentiable:
             ctx._seal(numbers)

@@ -21,25 +21,21 @@ from lucid.ir.types import DType, TensorType
 class _Linear(Operand):
     """A value without data that depends linearly on the cotangent; its tape says how."""
 
-    __slots__ = ("_linear_type", "attributes", "like", "op", "operands", "tape")
+    __slots__ = ("_type", "attributes", "like", "op", "operands", "tape")
     is_stand_in = True
 
     def __init__(self, type: TensorType, like: Operand, tape: list[_Linear]) -> None:
-        self._linear_type = type
+        self._type = type
         self.like = like  # some operand with data, which makes constants
         self.tape = tape
         self.op: Op | None = None
         self.operands: Sequence[Operand] = ()
         self.attributes: Attributes = {}
 
-    @property
-    def type(self) -> TensorType:
-        return self._linear_type
-
     def emit(self, op: Op, operands: Sequence[Operand], attributes: Attributes) -> Operand:
         if not any(isinstance(operand, _Linear) for operand in operands):
             return self.like.emit(op, operands, attributes)
-        type = op.infer(*(operand.type for operand in operands), **attributes)
+        type = op.infer(*(operand._type for operand in operands), **attributes)
         if any(isinstance(operand, Missing) for operand in operands):
             return Missing(type, self.like)
         result = _Linear(type, self.like, self.tape)
@@ -67,13 +63,13 @@ def push_forward(
     if op.kind == "view":
         return None if tangents[0] is None else op(tangents[0], **attributes)
     tape: list[_Linear] = []
-    cotangent = _Linear(result.type, result, tape)
+    cotangent = _Linear(result._type, result, tape)
     kept = _needed(op, attributes, result, operands, tangents)
     parts = op.vjp(cotangent, kept[-1], *kept[:-1], **attributes)
     arrived: dict[int, Any] = {}
     for part, operand, tangent in zip(parts, operands, tangents, strict=True):
         if tangent is not None and isinstance(part, _Linear):
-            _send(arrived, ops.sum_to_shape(part, operand.type.shape), tangent)
+            _send(arrived, ops.sum_to_shape(part, operand._type.shape), tangent)
     for node in reversed(tuple(tape)):
         if id(node) in arrived:
             _transpose(node, arrived.pop(id(node)), arrived)
@@ -96,7 +92,7 @@ def _transpose(node: _Linear, tangent: Any, arrived: dict[int, Any]) -> None:
             raise MissingRuleError(
                 f"{node.op.name}: its VJP isn't linear in the cotangent, so no JVP can be derived"
             )
-        _send(arrived, operand, ops.sum_to_shape(part, operand.type.shape))
+        _send(arrived, operand, ops.sum_to_shape(part, operand._type.shape))
 
 
 def _needed(
@@ -111,14 +107,14 @@ def _needed(
     Those that the derivative along these tangents doesn't look at are replaced by stand-ins, so
     that nothing is computed with them.
     """
-    types = [operand.type for operand in operands]
+    types = [operand._type for operand in operands]
     needed: set[int] = set()
-    looked_at = looked_at_by(op, types, result.type, attributes)
+    looked_at = looked_at_by(op, types, result._type, attributes)
     for sources, tangent in zip(looked_at, tangents, strict=True):
         if tangent is not None:
             needed |= sources
     kept: list[Operand] = [
-        x if i in needed else Missing(x.type, result) for i, x in enumerate(operands)
+        x if i in needed else Missing(x._type, result) for i, x in enumerate(operands)
     ]
-    kept.append(result if -1 in needed else Missing(result.type, result))
+    kept.append(result if -1 in needed else Missing(result._type, result))
     return kept

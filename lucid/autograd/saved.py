@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING, Any
 
+from lucid.dtypes import tensor_class
 from lucid.ir.errors import LucidError
 from lucid.tensor.context import context
 
@@ -140,12 +141,11 @@ class SavedTensor:
 
 def modified(type: TensorType, source: Edge | None, found: int, expected: int, node: Node) -> str:
     """PyTorch's text for a saved tensor that was written, with the line that saved it."""
-    kind = _KINDS.get(type.dtype.name, "Tensor")
     origin = "" if source is None else f", which is {source[0]._output_name(source[1])},"
     return (
         "one of the variables needed for gradient computation has been modified by an inplace "
-        f"operation: [{kind} {list(type.shape)}]{origin} is at version {found}; expected version "
-        f"{expected} instead.\n  saved for {node._name()}{node._place()}"
+        f"operation: [{tensor_class(type.dtype)} {list(type.shape)}]{origin} is at version "
+        f"{found}; expected version {expected} instead.\n  saved for {node._name()}{node._place()}"
     )
 
 
@@ -153,15 +153,6 @@ def _without_history(tensor: TensorCore) -> TensorCore:
     from lucid.tensor.core import alias
 
     return alias(tensor)
-
-
-_KINDS = {
-    "bool": "BoolTensor",
-    "i32": "IntTensor",
-    "i64": "LongTensor",
-    "f32": "FloatTensor",
-    "f64": "DoubleTensor",
-}
 
 
 def copy_of(tensor: TensorCore) -> TensorCore:

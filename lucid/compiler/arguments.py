@@ -158,7 +158,7 @@ class StandIns:
             else:
                 cell.value.name = path.replace("[", "_").replace("]", "").replace("'", "")
             self._recorder.argument_storages.add(outer)
-        handle = _new(storage, tensor.type, array, tensor._chain if is_whole else ())
+        handle = _new(storage, tensor._type, array, tensor._chain if is_whole else ())
         handle._line = tensor._line
         handle._counter = self._counters.setdefault(tensor._counter, handle._counter)
         handle._requires_grad = tensor.requires_grad

@@ -48,7 +48,7 @@ def look_of(grad: TensorCore | None) -> Any:
     """What a step depends on of a gradient that it finds; None for none."""
     if grad is None:
         return None
-    return grad.type, grad.requires_grad, grad.element_strides(), len(grad._chain)
+    return grad._type, grad.requires_grad, grad.element_strides(), len(grad._chain)
 
 
 @dataclass(slots=True, eq=False)

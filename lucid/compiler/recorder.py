@@ -197,7 +197,7 @@ class Recorder:
             with self.annotated():
                 value = self.graph.constant(array.reshape(-1)[0], tensor.dtype)
                 if array.ndim:
-                    value = ops.broadcast(value, shape=tensor.type.shape)
+                    value = ops.broadcast(value, shape=tensor._type.shape)
             storage.value, storage.recorder = value, self
             storage.generation += 1
             self.cells[storage] = Cell(storage, value, "constant")

@@ -190,7 +190,7 @@ class LostBackward(Node):
     """Behind a result whose graph was freed inside of the compiled step, or was lost by a write."""
 
     def __init__(self, result: TensorCore, message: str) -> None:
-        super().__init__((), (result.type,))
+        super().__init__((), (result._type,))
         self._message = message
 
     def apply(self, gradients: Gradients) -> Gradients:

@@ -164,8 +164,8 @@ class Call:
         number = len(self.tensors)
         strides = tensor.element_strides()
         self._parts += (
-            tensor.type,
-            None if is_contiguous(tensor.type.shape, strides) else strides,
+            tensor._type,
+            None if is_contiguous(tensor._type.shape, strides) else strides,
             tensor.requires_grad,
         )
         if tensor._requires_grad and (hooks := hooks_of(tensor)):
@@ -257,8 +257,8 @@ def _described(leaf: Any, path: str, seen: dict[int, str]) -> str:
         return f"an array {leaf.dtype}{list(leaf.shape)} of strides {leaf.strides}"
     if isinstance(leaf, TensorCore):
         strides = leaf.element_strides()
-        text = str(leaf.type)
-        if not is_contiguous(leaf.type.shape, strides):
+        text = str(leaf._type)
+        if not is_contiguous(leaf._type.shape, strides):
             text += f" of strides {strides}"
         if leaf.requires_grad:
             text += " that requires grad"

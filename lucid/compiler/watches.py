@@ -240,7 +240,7 @@ AnyWatch = Watch | LengthWatch | SetWatch | ArrayWatch | FlagWatch
 def brief(value: Any) -> str:
     """A value for a message, on one line."""
     if isinstance(value, TensorCore):
-        return f"a tensor {value.type}"
+        return f"a tensor {value._type}"
     if isinstance(value, np.ndarray):
         return f"an array {value.dtype}{list(value.shape)}"
     text = repr(value)

@@ -21,7 +21,7 @@ def describe(*tensors: Any) -> str:
         if isinstance(tensor, Tensor):
             place = tensor.location
             origin = "" if place is None else f"  from {place}   {place.text}"
-            lines.append(f"\n  operand {i}: {tensor.type}{origin}".rstrip())
+            lines.append(f"\n  operand {i}: {tensor._type}{origin}".rstrip())
         else:
             lines.append(f"\n  operand {i}: {tensor!r}")
     return "".join(lines)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from lucid import dtypes
@@ -10,7 +11,7 @@ from lucid.functions.arguments import tensor_of
 from lucid.functions.elementwise import clone
 from lucid.functions.tensors import Tensor
 from lucid.ir import ops
-from lucid.ir.errors import ArgumentError
+from lucid.ir.errors import ArgumentError, DTypeError
 from lucid.ir.types import DType, bool_, f32, f64, i32, i64
 from lucid.tensor.core import emit
 
@@ -75,6 +76,38 @@ def to_long(input: Tensor) -> Tensor:
 def to_bool(input: Tensor) -> Tensor:
     """Return whether each element is not zero."""
     return cast(tensor_of(input, "bool"), bool_)
+
+
+def type_of(input: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
+    """Return the tensor in a dtype, which may be a tensor class or its name.
+
+    Without one: the name of the tensor's class in PyTorch. Aliasing: as `to`.
+
+    >>> import lucid
+    >>> x = lucid.tensor([1.5, 2.5])
+    >>> x.type()
+    'torch.FloatTensor'
+    >>> x.type(lucid.LongTensor)
+    tensor([1, 2])
+    """
+    if dtype is None:
+        return f"torch.{dtypes.tensor_class(input._type.dtype)}"
+    return cast(input, dtypes.of_tensor_class(dtype) or dtypes.as_dtype(dtype, "type"))
+
+
+def _to_missing(name: str, dtype: str, instead: str) -> Callable[[Tensor], Tensor]:
+    def refuse(input: Tensor) -> Tensor:
+        raise DTypeError(f"{name}: there is no {dtype}\nhint: tensor.{instead}")
+
+    refuse.__name__, refuse.__doc__ = name, f"Raise `DTypeError`: there is no {dtype}."
+    return refuse
+
+
+to_byte = _to_missing("byte", "uint8", "bool() for a mask, tensor.int() for small integers")
+to_char = _to_missing("char", "int8", "int()")
+to_short = _to_missing("short", "int16", "int()")
+to_half = _to_missing("half", "float16", "float()")
+to_bfloat16 = _to_missing("bfloat16", "bfloat16", "float()")
 
 
 def type_as(input: Tensor, other: Tensor) -> Tensor:

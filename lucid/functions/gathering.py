@@ -219,7 +219,7 @@ def index_put(input: Tensor, indices: Any, values: Tensor, accumulate: bool = Fa
             picks.append((axis, _index(index, "index_put")))
             axis += 1
     if axis > x.ndim:
-        raise IndexOutOfRangeError(f"index_put: too many indices for {x.type}: {axis}")
+        raise IndexOutOfRangeError(f"index_put: too many indices for {x._type}: {axis}")
     new = tensor_of(values, "index_put", "values")
     if new._type.dtype is not x._type.dtype:
         raise DTypeError(

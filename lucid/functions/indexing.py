@@ -25,6 +25,7 @@ from lucid.ir.errors import (
     ArgumentError,
     DTypeError,
     IndexOutOfRangeError,
+    NotAnIndexError,
     OptionError,
     ShapeError,
 )
@@ -166,7 +167,7 @@ def _entry(item: Any) -> Any:
     """An entry as int, bool, slice, None, Ellipsis, or a tensor or array of indices."""
     if item is None or item is Ellipsis or isinstance(item, (slice, bool, int, Tensor)):
         if isinstance(item, Tensor) and item._type.dtype.kind == "float":
-            raise DTypeError(
+            raise NotAnIndexError(
                 f"indexing: tensors used as indices must be integers or bools{describe(item)}"
             )
         return item
@@ -185,7 +186,7 @@ def _entry(item: Any) -> Any:
         return from_array(array.astype(np.int64))
     if hasattr(item, "__index__"):
         return item.__index__()
-    raise ArgumentError(
+    raise NotAnIndexError(
         "indexing: only integers, slices (`:`), ellipsis (`...`), None and integer or bool "
         f"tensors, lists and arrays are valid indices, not {item!r}"
     )

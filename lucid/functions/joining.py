@@ -27,7 +27,7 @@ def _listed(tensors: Any, op: str) -> list[Tensor]:
         raise ArgumentError(f"{op}: takes a list or tuple of tensors, not a Tensor")
     parts = [tensor_of(part, op, f"element {i}") for i, part in enumerate(tensors)]
     if not parts:
-        raise ArgumentError(f"{op}: expected a non-empty list of Tensors")
+        raise OptionError(f"{op}: expected a non-empty list of Tensors")
     return parts
 
 

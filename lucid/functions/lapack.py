@@ -58,7 +58,7 @@ def call(name: str, function: Callable[..., Any], *tensors: Tensor) -> Any:
     try:
         found = function(*(tensor.detach().numpy() for tensor in tensors))
     except np.linalg.LinAlgError as error:
-        kinds = ", ".join(str(tensor.type) for tensor in tensors)
+        kinds = ", ".join(str(tensor._type) for tensor in tensors)
         raise LinAlgError(f"linalg.{name}: {error} (of {kinds})") from None
     if isinstance(found, tuple):
         return tuple(_tensor(array) for array in found)

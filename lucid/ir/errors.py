@@ -23,6 +23,10 @@ class ArgumentError(LucidError, TypeError):
     """An argument of the wrong Python type, or a wrong number of them."""
 
 
+class NotAnIndexError(ArgumentError, IndexError):
+    """Something between `[` and `]` that no axis can be indexed with."""
+
+
 class OptionError(LucidError, ValueError):
     """An argument of the right type with a value that makes no sense."""
 

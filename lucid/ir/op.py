@@ -23,16 +23,13 @@ class Operand(ABC):
     Attributes:
         is_stand_in: it has no data, and decides what becomes of an op that has it among its
             operands, whatever the others are.
+        _type: element type and shape. (`Tensor.type` is PyTorch's method.)
     """
 
     __slots__ = ()
+    _type: TensorType
     is_stand_in: ClassVar[bool] = False
     __hash__ = object.__hash__
-
-    @property
-    @abstractmethod
-    def type(self) -> TensorType:
-        """Element type and shape."""
 
     @abstractmethod
     def emit(self, op: Op, operands: Sequence[Operand], attributes: Attributes) -> Operand:
@@ -44,11 +41,11 @@ class Operand(ABC):
 
     @property
     def shape(self) -> Shape:
-        return self.type.shape
+        return self._type.shape
 
     @property
     def dtype(self) -> DType:
-        return self.type.dtype
+        return self._type.dtype
 
     def _same_dtype(self, other: Operand | float) -> Operand:
         return other if isinstance(other, Operand) else self.constant(other, self.dtype)

@@ -8,11 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import prod
-from typing import NoReturn
 
 import numpy as np
 
-from lucid.ir.errors import ArgumentError, DTypeError
+from lucid.ir.errors import DTypeError
 
 Shape = tuple[int, ...]
 
@@ -124,13 +123,6 @@ class TensorType:
 
     def __str__(self) -> str:
         return f"{self.dtype.name}[{','.join(map(str, self.shape))}]"
-
-    def __call__(self, *args: object, **kwargs: object) -> NoReturn:
-        """Refuse PyTorch's `x.type(dtype)`: here `x.type` is what the tensor's type is."""
-        raise ArgumentError(
-            f"tensor.type is the type of the tensor, {self}, and no method\n"
-            "hint: tensor.to(dtype) converts it"
-        )
 
     def with_shape(self, shape: Shape) -> TensorType:
         return TensorType(self.dtype, shape)

@@ -105,7 +105,7 @@ def ones_(tensor: Tensor) -> Tensor:
 def eye_(tensor: Tensor) -> Tensor:
     """Fill a matrix with ones on its diagonal and zeros elsewhere."""
     if tensor.ndim != 2:
-        raise ShapeError(f"Only tensors with 2 dimensions are supported, got {tensor.type}")
+        raise ShapeError(f"Only tensors with 2 dimensions are supported, got {tensor._type}")
     return _write(tensor, from_array(np.eye(*tensor.shape, dtype=tensor.dtype.numpy)))
 
 
@@ -125,7 +125,7 @@ def _fans(tensor: Tensor) -> tuple[int, int]:
     if tensor.ndim < 2:
         raise ShapeError(
             "Fan in and fan out can not be computed for tensor with fewer than 2 dimensions, got "
-            f"{tensor.type}"
+            f"{tensor._type}"
         )
     field = math.prod(tensor.shape[2:])
     return tensor.shape[1] * field, tensor.shape[0] * field
@@ -187,7 +187,9 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Ten
     in deep linear neural networks", 2013.
     """
     if tensor.ndim < 2:
-        raise ShapeError(f"Only tensors with 2 or more dimensions are supported, got {tensor.type}")
+        raise ShapeError(
+            f"Only tensors with 2 or more dimensions are supported, got {tensor._type}"
+        )
     if 0 in tensor.shape:
         return tensor
     rows, columns = tensor.shape[0], math.prod(tensor.shape[1:])

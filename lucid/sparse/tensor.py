@@ -91,7 +91,7 @@ class SparseTensor:
         return self.is_sorted or self.is_pending
 
     def _nnz(self) -> int:
-        return self._settled("_nnz").entries.type.size
+        return self._settled("_nnz").entries._type.size
 
     def _indices(self) -> Tensor:
         return self._settled("_indices").coordinates
@@ -264,18 +264,18 @@ def sparse_coo_tensor(
     if places.dtype is not i64:
         places = places.to(i64)
     numbers = as_tensor(values, dtype=dtype)
-    if places.ndim != 2 or numbers.ndim != 1 or places.type.shape[1] != numbers.type.shape[0]:
+    if places.ndim != 2 or numbers.ndim != 1 or places._type.shape[1] != numbers._type.shape[0]:
         raise ShapeError(
             "sparse_coo_tensor: indices (d, n) and values (n,) expected\n"
-            f"  indices: {places.type}\n  values: {numbers.type}"
+            f"  indices: {places._type}\n  values: {numbers._type}"
         )
     if not isinstance(values, TensorCore) and requires_grad:
         numbers.requires_grad_()
     shape = _inferred_size(places) if size is None else tuple(map(int, size))
-    if len(shape) != places.type.shape[0]:
+    if len(shape) != places._type.shape[0]:
         raise ShapeError(
             "sparse_coo_tensor: number of dimensions must be the rows of indices "
-            f"({places.type.shape[0]}), but size is {list(shape)}"
+            f"({places._type.shape[0]}), but size is {list(shape)}"
         )
     if context.recorder is None and check_invariants is not False:
         _check_places(places, shape)
@@ -319,17 +319,17 @@ def product(first: Any, second: Any) -> Any:
 
 
 def _sparse_dense(sparse: SparseTensor, dense: Any) -> Any:
-    if sparse.ndim != 2 or dense.ndim not in (1, 2) or sparse.size_[1] != dense.type.shape[0]:
+    if sparse.ndim != 2 or dense.ndim not in (1, 2) or sparse.size_[1] != dense._type.shape[0]:
         raise ShapeError(
             "matmul: a sparse (n, k) and a dense (k, m) or (k,) expected\n"
-            f"  lhs: sparse {list(sparse.size_)}\n  rhs: {dense.type}"
+            f"  lhs: sparse {list(sparse.size_)}\n  rhs: {dense._type}"
         )
     rows, columns = sparse.coordinates[0], sparse.coordinates[1]
     gathered = ops.take(dense, columns, axis=0)
     entries = sparse.entries
     if dense.ndim == 2:
-        entries = ops.reshape(entries, shape=(entries.type.size, 1))
-    total = _zeros((sparse.size_[0], *dense.type.shape[1:]), dense.dtype)
+        entries = ops.reshape(entries, shape=(entries._type.size, 1))
+    total = _zeros((sparse.size_[0], *dense._type.shape[1:]), dense.dtype)
     return ops.index_add(total, rows, entries * gathered, axis=0)
 
 

@@ -94,10 +94,6 @@ class TensorCore(WithGradient):
     # ------------------------------------------------------------------ what it is
 
     @property
-    def type(self) -> TensorType:
-        return self._type
-
-    @property
     def shape(self) -> Size:
         return Size(self._type.shape)
 

@@ -158,7 +158,7 @@ def _format_traced(tensor: Tensor) -> str:
     value = tensor._value[1] if tensor._value is not None else tensor._storage.value
     name = f" %{value.name}" if value is not None and value.name else ""
     place = tensor.location
-    return f"{tensor.type}{name}" + (f" ({place})" if place is not None else "")
+    return f"{tensor._type}{name}" + (f" ({place})" if place is not None else "")
 
 
 def format_array(array: np.ndarray, indent: int) -> str:

@@ -436,6 +436,12 @@ class Tensor(WrittenInPlace):
     int = conversion.to_int
     long = conversion.to_long
     bool = conversion.to_bool
+    byte = conversion.to_byte
+    char = conversion.to_char
+    short = conversion.to_short
+    half = conversion.to_half
+    bfloat16 = conversion.to_bfloat16
+    type = conversion.type_of
     type_as = conversion.type_as
     cpu = conversion.cpu
     cuda = conversion.cuda

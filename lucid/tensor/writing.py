@@ -41,7 +41,7 @@ def scatter(root: Any, chain: ViewChain, new: Any) -> Any:
 
 def _unview(op: Op, attributes: Attributes, whole: Any, new: Any) -> Any:
     if op.name == "reshape":
-        return ops.reshape(new, shape=tuple(whole.type.shape))
+        return ops.reshape(new, shape=tuple(whole._type.shape))
     if op.name == "transpose":
         perm = attributes["perm"]
         inverse = tuple(sorted(range(len(perm)), key=perm.__getitem__))

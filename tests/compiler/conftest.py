@@ -20,7 +20,7 @@ def observed(value: Any) -> Any:
     """What a user can see of a value: of tensors the data, flags, version and gradient."""
     if isinstance(value, lucid.Tensor):
         return {
-            "type": str(value.type),
+            "type": str(value._type),
             "data": np.array(value.detach().numpy()),
             "requires_grad": value.requires_grad,
             "is_leaf": value.is_leaf,

@@ -137,7 +137,7 @@ def test_a_native_result_is_a_tensor_like_any_other() -> None:
     for name in set(names) - {"__dict__", "__weakref__"}:
         if name not in ("_storage", "_array", "_counter", "_line", "_strides", "_type"):
             assert getattr(found, name) == getattr(other, name), name
-    assert found.type == other.type
+    assert found._type == other._type
     assert found._strides in (None, other._strides)
     assert found.stride() == other.stride()
     found.note = "mine"

@@ -77,14 +77,13 @@ class Taped(Operand):
     operands: tuple[Taped, ...] = ()
     attributes: Attributes | None = None
 
-    @property
-    def type(self) -> TensorType:
-        return type_of_array(self.array)
+    def __post_init__(self) -> None:
+        self._type = type_of_array(self.array)
 
     def emit(self, op: Op, operands: Sequence[Operand], attributes: Attributes) -> Taped:
         taped = tuple(operand for operand in operands if isinstance(operand, Taped))
         assert len(taped) == len(operands)
-        type = op.infer(*(operand.type for operand in taped), **attributes)
+        type = op.infer(*(operand._type for operand in taped), **attributes)
         array = op.evaluate(*(operand.array for operand in taped), **attributes)
         assert type_of_array(array) == type, f"{op.name}: {type_of_array(array)} is not {type}"
         return Taped(array, op, taped, attributes)
@@ -104,7 +103,7 @@ def gradients(y: Taped, g: Taped, leaves: Sequence[Taped]) -> list[Taped | None]
         for operand, part in zip(value.operands, _parts(value, cotangent), strict=True):
             if part is not None:
                 part = ops.sum_to_shape(part, operand.shape)
-                assert part.type == operand.type, f"{value.op.name}: a cotangent of another type"
+                assert part._type == operand._type, f"{value.op.name}: a cotangent of another type"
                 before = cotangents.get(id(operand))
                 cotangents[id(operand)] = part if before is None else before + part
     return [cotangents.get(id(leaf)) for leaf in leaves]

@@ -45,7 +45,7 @@ WRONG: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: x.expand(3, 3), ValueError, r"must match the existing size \(2\) at non-singleton"),
     (lambda: x.narrow(1, 2, 2), IndexError, r"start \(2\) \+ length \(2\) exceeds"),
     (lambda: x.split([1, 1], 1), ValueError, "to sum exactly to 3"),
-    (lambda: lucid.cat([]), TypeError, "expected a non-empty list of Tensors"),
+    (lambda: lucid.cat([]), ValueError, "expected a non-empty list of Tensors"),
     (lambda: lucid.cat(x), TypeError, "takes a list or tuple of tensors, not a Tensor"),
     (lambda: lucid.stack([x, z]), ValueError, "stack: expects each tensor to be equal size"),
     (lambda: x @ z, TypeError, "expected both operands to have the same dtype"),

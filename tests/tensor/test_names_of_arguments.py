@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -28,9 +30,43 @@ def test_another_librarys_tensor_is_called_so() -> None:
         X.copy_(Tensor())
 
 
-def test_the_method_type_points_at_to() -> None:
-    with pytest.raises(lucid.ArgumentError, match=r"hint: tensor.to\(dtype\) converts it"):
-        X.type(lucid.float64)
+@pytest.mark.parametrize(
+    "kind", [lucid.float64, "torch.DoubleTensor", lucid.DoubleTensor, np.float64, float]
+)
+def test_the_method_type_converts_as_older_programs_ask(kind: Any) -> None:
+    def twice(x: lucid.Tensor) -> tuple[lucid.Tensor, str]:
+        y = (x + x).type(kind)
+        return y, y.type()
+
+    x = lucid.tensor([1.5, 2.5])
+    for function in (twice, lucid.compile(twice)):
+        y, name = function(x)
+        assert y.dtype is lucid.float64
+        assert y.tolist() == [3.0, 5.0]
+        assert name == "torch.DoubleTensor"
+    assert x.type(lucid.float32) is x
+    assert (x > 2).type_as(x).tolist() == [0.0, 1.0]
+
+
+def test_a_conversion_that_does_not_exist_says_what_would_work() -> None:
+    with pytest.raises(lucid.ArgumentError, match=r"type: dtype must be one of .*not 'abc'"):
+        X.type("abc")
+    with pytest.raises(lucid.DTypeError, match=r"byte: there is no uint8\nhint: tensor.bool\(\)"):
+        X.byte()
+    with pytest.raises(lucid.DTypeError, match=r"half: there is no float16\nhint: .*float\(\)"):
+        X.half()
+    for name in ("uint8", "ByteTensor"):
+        with pytest.raises(AttributeError, match=f"no attribute '{name}'\nhint: dtypes are bool,"):
+            getattr(lucid, name)
+
+
+def test_what_is_no_index_is_an_index_error_as_in_pytorch() -> None:
+    with pytest.raises(IndexError, match=r"only integers, slices .*, not 1\.0"):
+        X[1.0]
+    with pytest.raises(IndexError, match="must be integers or bools"):
+        X[lucid.tensor([0.0])]
+    with pytest.raises(ValueError, match="cat: expected a non-empty list of Tensors"):
+        lucid.cat([])
 
 
 def test_a_variable_is_a_leaf_on_the_same_memory() -> None:

@@ -32,7 +32,7 @@ def scaled_dot_product_attention(
     if min(query.ndim, key.ndim, value.ndim) < 2 or query.shape[-1] != key.shape[-1]:
         raise ShapeError(
             "scaled_dot_product_attention: query (*, l, e), key (*, s, e) and value (*, s, v) are "
-            f"needed\n  query: {query.type}\n  key:   {key.type}\n  value: {value.type}"
+            f"needed\n  query: {query._type}\n  key:   {key._type}\n  value: {value._type}"
         )
     if is_causal and attn_mask is not None:
         raise OptionError(

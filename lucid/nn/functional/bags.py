@@ -35,7 +35,7 @@ def embedding_bag(
         raise OptionError("embedding_bag: per_sample_weights only works with mode='sum'")
     if (input.ndim == 1) != (offsets is not None) or input.ndim not in (1, 2):
         raise ArgumentError(
-            f"embedding_bag: takes a matrix of bags, or a vector and offsets, not {input.type}"
+            f"embedding_bag: takes a matrix of bags, or a vector and offsets, not {input._type}"
         )
     rows = embedding(input, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse)
     counts = lucid.ones_like(rows.detach()[..., :1])
@@ -82,7 +82,7 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
     if not fits or (input1.shape[-1], input2.shape[-1]) != tuple(weight.shape[1:]):
         raise ShapeError(
             "bilinear: (*, a), (*, b) and weight (n, a, b) are needed\n"
-            f"  input1: {input1.type}\n  input2: {input2.type}\n  weight: {weight.type}"
+            f"  input1: {input1._type}\n  input2: {input2._type}\n  weight: {weight._type}"
         )
     n, a, b = weight.shape
     left = input1.reshape(-1, a) @ weight.permute(1, 0, 2).reshape(a, n * b)

@@ -56,13 +56,13 @@ class NLLLoss(Function):
 
 def _check_shapes(name: str, input: Tensor, target: Tensor) -> None:
     if input.ndim == 0:
-        raise ShapeError(f"{name}: the input needs an axis of classes, got {input.type}")
+        raise ShapeError(f"{name}: the input needs an axis of classes, got {input._type}")
     batch = input.shape[:1] + input.shape[2:] if input.ndim > 1 else ()
     if tuple(target.shape) != tuple(batch):
         raise ShapeError(
             f"{name}: expected a target of shape {list(batch)} for an input of shape "
             f"{list(input.shape)} (classes are axis {min(input.ndim - 1, 1)}), "
-            f"got {list(target.shape)}\n  input:  {input.type}\n  target: {target.type}"
+            f"got {list(target.shape)}\n  input:  {input._type}\n  target: {target._type}"
         )
 
 
@@ -75,7 +75,7 @@ def _check_weight(name: str, weight: Tensor | None, input: Tensor, classes: int)
     if weight is not None and weight.dtype is not input.dtype:
         raise DTypeError(
             f"{name}: the weight must have the input's dtype\n"
-            f"  input:  {input.type}\n  weight: {weight.type}"
+            f"  input:  {input._type}\n  weight: {weight._type}"
         )
 
 
@@ -91,7 +91,7 @@ def _loss_and_weights(
     except IndexOutOfRangeError as error:
         raise IndexOutOfRangeError(
             f"{name}: a target is out of range for {classes} classes\n"
-            f"  input:  {log_probs.type}\n  target: {target.type}\n"
+            f"  input:  {log_probs._type}\n  target: {target._type}\n"
             f"hint: only ignore_index ({ignore}) may lie outside"
         ) from error
 
@@ -141,7 +141,7 @@ def cross_entropy(
     if not 0.0 <= label_smoothing <= 1.0:
         raise OptionError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}")
     if input.ndim == 0:
-        raise ShapeError(f"cross_entropy: the input needs an axis of classes, got {input.type}")
+        raise ShapeError(f"cross_entropy: the input needs an axis of classes, got {input._type}")
     if input.shape == target.shape and target.dtype.is_floating_point:
         return _with_probabilities(input, target, weight, reduction, label_smoothing)
     _check_shapes("cross_entropy", input, target)

@@ -34,7 +34,7 @@ def ctc_loss(
     if not had_batch:
         log_probs, targets = log_probs.unsqueeze(1), targets.unsqueeze(0)
     if log_probs.ndim != 3:
-        raise ShapeError(f"ctc_loss: log_probs must be (t, n, classes), not {log_probs.type}")
+        raise ShapeError(f"ctc_loss: log_probs must be (t, n, classes), not {log_probs._type}")
     inputs = lucid.as_tensor(input_lengths, dtype=i64).reshape(-1)
     lengths = lucid.as_tensor(target_lengths, dtype=i64).reshape(-1)
     if targets.ndim == 1:

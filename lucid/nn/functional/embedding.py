@@ -44,7 +44,7 @@ def check_index(name: str, index: Tensor) -> None:
     """Raise `DTypeError` unless `index` holds i64 or i32."""
     if index.dtype not in (i64, i32):
         raise DTypeError(
-            f"{name}: indices must be int64 or int32, not {index.type}\nhint: index.long()"
+            f"{name}: indices must be int64 or int32, not {index._type}\nhint: index.long()"
         )
 
 
@@ -75,7 +75,7 @@ def embedding(
     except IndexOutOfRangeError as error:
         raise IndexOutOfRangeError(
             f"embedding: an index is out of range for {rows} rows\n"
-            f"  input:  {input.type}\n  weight: {weight.type}"
+            f"  input:  {input._type}\n  weight: {weight._type}"
         ) from error
 
 
@@ -86,7 +86,9 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     Raises `IndexOutOfRangeError` for an index below 0 or past the end.
     """
     if tensor.dtype is not i64:
-        raise DTypeError(f"one_hot is only applicable to index tensor of type int64: {tensor.type}")
+        raise DTypeError(
+            f"one_hot is only applicable to index tensor of type int64: {tensor._type}"
+        )
     if num_classes == -1:
         if 0 in tensor.shape:
             raise OptionError("one_hot: the number of classes of no indices must be given")

@@ -28,7 +28,7 @@ def unfold(
     windows = _windows("unfold", kernel_size, dilation, padding, stride)
     count = windows.counts(tuple(x.shape[2:]))
     if min(count) < 1:
-        raise ShapeError(f"unfold: no window fits into {x.type}")
+        raise ShapeError(f"unfold: no window fits into {x._type}")
     view = windows_of(x, windows).permute(0, 1, 4, 5, 2, 3)
     y = view.reshape(x.shape[0], x.shape[1] * prod(windows.sizes), prod(count))
     return y if had_batch else y.squeeze(0)
@@ -49,7 +49,7 @@ def fold(
     count, area = windows.counts(lengths), prod(windows.sizes)
     if x.shape[1] % area or x.shape[2] != prod(count):
         raise ShapeError(
-            f"fold: expected {prod(count)} columns of a multiple of {area} elements, not {x.type}"
+            f"fold: expected {prod(count)} columns of a multiple of {area} elements, not {x._type}"
         )
     split = x.reshape(x.shape[0], x.shape[1] // area, *windows.sizes, *count)
     y = add_windows(split.permute(0, 1, 4, 5, 2, 3), windows, lengths)

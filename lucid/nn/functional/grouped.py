@@ -87,7 +87,7 @@ def local_response_norm(
     Reference: Krizhevsky et al., "ImageNet Classification with Deep CNNs", 2012.
     """
     if input.ndim < 3:
-        raise ShapeError(f"local_response_norm: expected at least 3 axes, got {input.type}")
+        raise ShapeError(f"local_response_norm: expected at least 3 axes, got {input._type}")
     square = (input * input).movedim(1, -1)
     around = pad(square, (size // 2, (size - 1) // 2)).unfold(-1, size, 1).mean(-1)
     return input / (around.movedim(-1, 1) * alpha + k) ** beta

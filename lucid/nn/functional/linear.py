@@ -16,7 +16,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         raise ShapeError(
             f"linear: input of shape {list(input.shape)} and weight of shape {list(weight.shape)} "
             "don't fit: their last axes must be equal\n"
-            f"  input:  {input.type}\n  weight: {weight.type}"
+            f"  input:  {input._type}\n  weight: {weight._type}"
         )
     if weight.ndim == 1 or input.ndim == 1:
         y = weight @ input if weight.ndim == 2 else input @ weight

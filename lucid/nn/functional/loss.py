@@ -130,7 +130,7 @@ def _same_shape(name: str, input: Tensor, target: Tensor) -> None:
     if input.shape != target.shape:
         raise ShapeError(
             f"{name}: Target size ({list(target.shape)}) must be the same as input size "
-            f"({list(input.shape)})\n  input:  {input.type}\n  target: {target.type}"
+            f"({list(input.shape)})\n  input:  {input._type}\n  target: {target._type}"
         )
 
 

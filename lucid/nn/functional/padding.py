@@ -28,7 +28,7 @@ def pad(
     if len(pad) % 2 or len(pad) > 2 * input.ndim:
         raise OptionError(
             f"pad: expected at most {2 * input.ndim} lengths, an even number of them, for "
-            f"{input.type}, got {list(pad)}"
+            f"{input._type}, got {list(pad)}"
         )
     axes = {input.ndim - 1 - i: (pad[2 * i], pad[2 * i + 1]) for i in range(len(pad) // 2)}
     if mode == "constant":
@@ -46,7 +46,7 @@ def _pad_constant(x: Tensor, axes: dict[int, tuple[int, int]], value: float) -> 
     for axis, (low, high) in axes.items():
         start, stop = max(-low, 0), x.shape[axis] - max(-high, 0)
         if start > stop:
-            raise ShapeError(f"pad: {low} and {high} leave less than nothing of {x.type}")
+            raise ShapeError(f"pad: {low} and {high} leave less than nothing of {x._type}")
         if (start, stop) != (0, x.shape[axis]):
             x = composites.slice_axis(x, axis, start, stop)
     ends = [axes.get(axis, (0, 0)) for axis in range(x.ndim)]
@@ -64,7 +64,7 @@ def _pad_from_inside(x: Tensor, axis: int, low: int, high: int, mode: str) -> Te
     if max(low, high) > longest or size == 0:
         raise ShapeError(
             f"pad: Padding size should be less than the corresponding input dimension in mode "
-            f"{mode}, but got: padding ({low}, {high}) at dimension {axis} of {x.type}"
+            f"{mode}, but got: padding ({low}, {high}) at dimension {axis} of {x._type}"
         )
     inner = np.arange(max(-low, 0), size - max(-high, 0), dtype=np.int64)
     width = (max(low, 0), max(high, 0))

@@ -71,7 +71,7 @@ def _target(
     """The wanted sizes, and how far apart their points are in the input."""
     lengths = input.shape[2:]
     if not 3 <= input.ndim <= 5:
-        raise ShapeError(f"interpolate: takes 3, 4 or 5 axes, not {input.type}")
+        raise ShapeError(f"interpolate: takes 3, 4 or 5 axes, not {input._type}")
     if (size is None) == (scale_factor is None):
         raise ArgumentError("interpolate: exactly one of size or scale_factor should be defined")
     given = scale_factor if size is None else size
@@ -150,7 +150,7 @@ def upsample(
 def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None = None) -> Tensor:
     """Return points (n, h, w, 2) for `grid_sample`, from matrices (n, 2, 3)."""
     if theta.ndim != 3 or tuple(theta.shape[1:]) != (2, 3) or len(size) != 4:
-        raise ShapeError(f"affine_grid: takes matrices (n, 2, 3) and 4 sizes, not {theta.type}")
+        raise ShapeError(f"affine_grid: takes matrices (n, 2, 3) and 4 sizes, not {theta._type}")
     height, width = size[2:]
     ys, xs = (_centres(n, bool(align_corners)) for n in (height, width))
     points = np.stack(
@@ -181,7 +181,7 @@ def grid_sample(
     mode: "bilinear" or "nearest". padding_mode: what is outside: "zeros" or the "border".
     """
     if input.ndim != 4 or grid.ndim != 4 or grid.shape[-1] != 2 or len(input) != len(grid):
-        raise ShapeError(f"grid_sample: takes (n, c, h, w) and (n, oh, ow, 2), not {grid.type}")
+        raise ShapeError(f"grid_sample: takes (n, c, h, w) and (n, oh, ow, 2), not {grid._type}")
     if mode not in ("bilinear", "nearest") or padding_mode not in ("zeros", "border"):
         raise OptionError(f"grid_sample: no mode {mode!r} with padding_mode {padding_mode!r}")
     places = []
@@ -222,7 +222,7 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     if input.ndim < 3 or input.shape[-3] % (r * r):
         raise ShapeError(
             "pixel_shuffle: expects its input's 'channel' dimension to be divisible by the square "
-            f"of upscale_factor={r}, but input is {input.type}"
+            f"of upscale_factor={r}, but input is {input._type}"
         )
     *lead, channels, height, width = input.shape
     split = input.reshape(*lead, channels // (r * r), r, r, height, width)
@@ -236,7 +236,7 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
     r = downscale_factor
     if input.ndim < 3 or input.shape[-1] % r or input.shape[-2] % r:
         raise ShapeError(
-            f"pixel_unshuffle: expects height and width to be divisible by {r}, not {input.type}"
+            f"pixel_unshuffle: expects height and width to be divisible by {r}, not {input._type}"
         )
     *lead, channels, height, width = input.shape
     split = input.reshape(*lead, channels, height // r, r, width // r, r)
@@ -248,7 +248,9 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
 def channel_shuffle(input: Tensor, groups: int) -> Tensor:
     """Return the channels (axis 1) in an order that takes one of each group in turn."""
     if input.ndim < 3 or input.shape[1] % groups:
-        raise ShapeError(f"channel_shuffle: {groups} groups don't divide the channels {input.type}")
+        raise ShapeError(
+            f"channel_shuffle: {groups} groups don't divide the channels {input._type}"
+        )
     count, channels, *rest = input.shape
     split = input.reshape(count, groups, channels // groups, *rest)
     return split.transpose(1, 2).reshape(input.shape)

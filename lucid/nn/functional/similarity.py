@@ -161,7 +161,9 @@ def multi_margin_loss(
     if p not in (1, 2):
         raise OptionError("multi_margin_loss: only p == 1 and p == 2 supported")
     if input.ndim != 2 or target.shape != input.shape[:1]:
-        raise ShapeError(f"multi_margin_loss: (n, c) and (n,), not {input.type} and {target.type}")
+        raise ShapeError(
+            f"multi_margin_loss: (n, c) and (n,), not {input._type} and {target._type}"
+        )
     classes = target.unsqueeze(1)
     violation = (margin - input.gather(1, classes) + input).clamp(min=0.0)
     loss = violation if p == 1 else violation * violation
@@ -177,7 +179,7 @@ def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean
     Shapes: input and target (n, classes) or (classes,).
     """
     if input.shape != target.shape:
-        raise ShapeError(f"multilabel_margin_loss: {input.type} and {target.type} differ")
+        raise ShapeError(f"multilabel_margin_loss: {input._type} and {target._type} differ")
     valid = (target < 0).long().cumsum(-1) == 0
     places = target.clamp(min=0)
     is_target = lucid.zeros_like(target).scatter_add(-1, places, valid.long()) > 0

@@ -134,5 +134,5 @@ def same_dtype(name: str, input: Tensor, weight: Tensor) -> None:
     if input.dtype is not weight.dtype:
         raise lucid.DTypeError(
             f"{name}: expected input and weight of one dtype\n"
-            f"  input:  {input.type}\n  weight: {weight.type}"
+            f"  input:  {input._type}\n  weight: {weight._type}"
         )

@@ -84,7 +84,7 @@ def _along(
         x = x.to(dtype)
     if not x.dtype.is_floating_point:
         raise DTypeError(
-            f"{name}: floats are needed, not {x.type}\nhint: {name}(x, dim, dtype=lucid.float32)"
+            f"{name}: floats are needed, not {x._type}\nhint: {name}(x, dim, dtype=lucid.float32)"
         )
     if dim is None:
         dim = _implicit_dim(name, x.ndim)

@@ -95,7 +95,7 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
     """The first half along `dim` times the sigmoid of the second."""
     if input.ndim == 0 or input.shape[dim] % 2:
         raise ShapeError(
-            f"glu: Halving dimension must be even, but dimension {dim} of {input.type}"
+            f"glu: Halving dimension must be even, but dimension {dim} of {input._type}"
         )
     value, gate = input.chunk(2, dim)
     return value * gate.sigmoid()
@@ -177,7 +177,7 @@ def _channel_dropout(
     from lucid.nn.functional.dropout import dropout
 
     if x.ndim not in ranks:
-        raise ShapeError(f"{name}: takes {ranks[0]} or {ranks[1]} axes, not {x.type}")
+        raise ShapeError(f"{name}: takes {ranks[0]} or {ranks[1]} axes, not {x._type}")
     if not 0.0 <= p <= 1.0:
         raise OptionError(f"{name}: dropout probability has to be between 0 and 1, but got {p}")
     if not training or p == 0.0:

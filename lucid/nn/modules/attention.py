@@ -126,7 +126,8 @@ class MultiheadAttention(Module):
         """(n, l, e)."""
         if x.ndim != (2 if single else 3):
             raise ShapeError(
-                f"MultiheadAttention: query, key and value need 2 or 3 axes, all the same: {x.type}"
+                f"MultiheadAttention: query, key and value need 2 or 3 axes, all the same: "
+                f"{x._type}"
             )
         if single:
             return x.unsqueeze(0)

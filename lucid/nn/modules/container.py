@@ -248,7 +248,7 @@ class ParameterList(Module):
 
     def extra_repr(self) -> str:
         return "\n".join(
-            f"({name}): Parameter containing: [{value.type}]"
+            f"({name}): Parameter containing: [{value._type}]"
             for name, value in self._parameters.items()
             if value is not None
         )
@@ -303,7 +303,7 @@ class ParameterDict(Module):
 
     def extra_repr(self) -> str:
         return "\n".join(
-            f"({name}): Parameter containing: [{value.type}]"
+            f"({name}): Parameter containing: [{value._type}]"
             for name, value in self._parameters.items()
             if value is not None
         )

@@ -71,7 +71,7 @@ class Embedding(Module):
         """A module on the memory of `embeddings` (rows, size); frozen: without gradient."""
         if embeddings.ndim != 2:
             raise ShapeError(
-                f"Embeddings parameter is expected to be 2-dimensional, got {embeddings.type}"
+                f"Embeddings parameter is expected to be 2-dimensional, got {embeddings._type}"
             )
         module = cls(embeddings.shape[0], embeddings.shape[1], padding_idx)
         module.weight = Parameter(embeddings, requires_grad=not freeze)

@@ -84,7 +84,7 @@ class InstanceNorm1d(BatchNorm1d):
         x = input if input.ndim == rank else input.unsqueeze(0)
         if x.shape[1] != self.num_features and self.affine:
             raise ShapeError(
-                f"{type(self).__name__}: expected {self.num_features} channels, got {input.type}"
+                f"{type(self).__name__}: expected {self.num_features} channels, got {input._type}"
             )
         y = instance_norm(
             x,

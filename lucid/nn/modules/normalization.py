@@ -144,7 +144,7 @@ class BatchNorm1d(Module):
         if input.shape[1] != self.num_features:
             raise ShapeError(
                 f"{type(self).__name__}: expected {self.num_features} channels on axis 1, got "
-                f"{input.type}"
+                f"{input._type}"
             )
         training = self.training or self.running_mean is None
         momentum: float | Tensor = 0.0

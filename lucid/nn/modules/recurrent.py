@@ -124,7 +124,7 @@ class _Cell(_Recurrent):
         if input.ndim not in (1, 2) or input.shape[-1] != self.input_size:
             raise ShapeError(
                 f"{type(self).__name__}: input has to be (n, {self.input_size}) or "
-                f"({self.input_size},), not {input.type}"
+                f"({self.input_size},), not {input._type}"
             )
         state = self._zeros(input, *input.shape[:-1], self.hidden_size) if hx is None else hx
         projected = linear(input, self.weight_ih, self.bias_ih)
@@ -232,7 +232,7 @@ class _Layers(_Recurrent):
         if input.ndim not in (2, 3) or input.shape[-1] != self.input_size:
             raise ShapeError(
                 f"{type(self).__name__}: input must be of 2 or 3 axes, the last one of size "
-                f"{self.input_size}, not {input.type}"
+                f"{self.input_size}, not {input._type}"
             )
         x = input.unsqueeze(1) if single else input
         if self.batch_first and not single:

@@ -25,7 +25,8 @@ def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
     needed = sum(target.numel() for target in targets)
     if tuple(vec.shape) != (needed,):
         raise ShapeError(
-            f"vector_to_parameters: the parameters have {needed} elements, the vector is {vec.type}"
+            f"vector_to_parameters: the parameters have {needed} elements, "
+            f"the vector is {vec._type}"
         )
     start = 0
     with no_grad():
