@@ -39,6 +39,7 @@ _MODES_ELSEWHERE = ("default", "reduce-overhead", "max-autotune", "max-autotune-
 _ELSEWHERE = ("backend", "dynamic", "fullgraph", "options")
 MANY = 8  # traces of one function: a warning says why it was traced again
 LIMIT = 128  # programs of one function; the oldest is forgotten
+ATTEMPTS = 16  # of one call to run a program before another thread changes what it depends on
 
 
 @dataclass(repr=False)
@@ -81,6 +82,7 @@ class Compiled:
     Attributes:
         stats: traces, calls, reasons of retraces.
         stages: text of each stage of the compiler, for the program used last.
+        refusals: why calls in custom forwards run op by op, by signature.
     """
 
     def __init__(self, function: Callable[..., Any], mode: str, *, is_pure: bool = False) -> None:
@@ -92,6 +94,7 @@ class Compiled:
         self._order: deque[tuple[Any, list[Program]]] = deque()
         self._places: dict[Identity, Place] = {}  # that the function binds
         self._latest: Program | None = None
+        self.refusals: dict[Any, str] = {}
         self.stats = Stats()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -120,14 +123,17 @@ class Compiled:
         try:
             return self._call(args, kwargs)
         except EagerOnlyError as reason:
-            self.stats.eager_reasons.append(str(reason))
-            logger.warning("%s: this call runs op by op: %s", _name_of(self.__wrapped__), reason)
+            self.note_eager(str(reason))
             return self.__wrapped__(*_as_tensors(args), **_as_tensors(kwargs))
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run a program that fits, tracing one if there is none."""
+        """Run a program that fits, tracing one if there is none.
+
+        Raises `LucidError` when programs never fit at the time they are to run.
+        """
         call = Call(args, kwargs)
-        while True:
+        left = ATTEMPTS
+        while left:
             try:
                 program = self._program(call, args, kwargs)
             except ChangesArgument:
@@ -139,6 +145,26 @@ class Compiled:
                 self._latest = program
                 self.stats.add_call()
                 return result
+            left -= 1
+        failure = program.failed_guard(call)
+        raise LucidError(
+            f"{_name_of(self.__wrapped__)}: {ATTEMPTS} programs in turn didn't fit the call any "
+            f"more when they were to run{f': {failure}' if failure else ''}\n"
+            "hint: let nothing change meanwhile what the function reads, such as another thread, "
+            "or pass it as an argument"
+        )
+
+    def note_eager(self, reason: str) -> None:
+        """Count a call that runs op by op, and say why."""
+        self.stats.eager_reasons.append(reason)
+        logger.warning("%s: this call runs op by op: %s", _name_of(self.__wrapped__), reason)
+
+    def refuse(self, key: Any, reason: str) -> None:
+        """Run calls of a signature op by op in custom forwards from now on."""
+        if len(self.refusals) >= LIMIT:
+            self.refusals.clear()
+        self.refusals[key] = reason
+        self.note_eager(reason)
 
     def prepare(self, args: tuple[Any, ...]) -> tuple[Call, Program]:
         """The call's signature and program, also where eager is asked for."""

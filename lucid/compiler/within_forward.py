@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lucid.autograd.node import edge_of
 from lucid.autograd.private import note, private_edge
 from lucid.autograd.saved import with_history
+from lucid.compiler.signature import Call
 from lucid.compiler.tree import map_tree
 from lucid.ir.errors import LucidError
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, alias
 
+if TYPE_CHECKING:
+    from lucid.compiler.compiled import Compiled
+
 
 def call_in_forward(
-    compiled: Callable[..., Any],
+    compiled: Compiled,
     function: Callable[..., Any],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
@@ -23,7 +27,8 @@ def call_in_forward(
     """Call `compiled`, and note the histories of its results for the forward that runs.
 
     It is called in grad mode, since only then results have histories. `function`, which it was
-    compiled from, runs op by op where that raises: what writes in place need not allow it.
+    compiled from, runs op by op where that raises: what writes in place need not allow it. The
+    reason is noted, and calls of the same signature are not tried again.
     """
     originals: dict[int, tuple[TensorCore, TensorCore]] = {}
 
@@ -36,13 +41,20 @@ def call_in_forward(
         return stand_in
 
     stand_ins, keywords = map_tree(given, (args, kwargs))
+    key = Call(stand_ins, keywords).key
+    refusal = compiled.refusals.get(key)
+    if refusal is not None:
+        compiled.note_eager(refusal)
+        return function(*args, **kwargs)
     forward = context.forward
     context.grad_enabled, context.forward = True, None
     try:
         result = compiled(*stand_ins, **keywords)
-    except LucidError:
+    except LucidError as error:
         context.grad_enabled, context.forward = False, forward
-        return function(*args, **kwargs)
+        result = function(*args, **kwargs)  # raises again what is wrong with the call itself
+        compiled.refuse(key, str(error))
+        return result
     finally:
         context.grad_enabled, context.forward = False, forward
     noted: dict[int, Any] = {}

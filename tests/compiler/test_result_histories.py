@@ -11,6 +11,7 @@ import pytest
 import lucid
 from lucid import nn
 from lucid.autograd import Function, grad
+from lucid.compiler.compiled import Compiled
 
 Scenario = Callable[[Any], Any]
 
@@ -463,3 +464,31 @@ def test_what_a_forward_saves_of_a_compiled_result_is_differentiated_twice(agree
         return [first.detach(), x, calls]
 
     agree(scenario)
+
+
+def test_a_call_in_a_custom_forward_that_cannot_be_compiled_says_so_and_is_tried_once(
+    monkeypatch,
+):
+    attempts = []
+    trace = Compiled._trace
+    monkeypatch.setattr(Compiled, "_trace", lambda *args: attempts.append(1) or trace(*args))
+
+    @lucid.compile
+    def branches(x):
+        return x * 2 if x.sum() > 0 else x
+
+    class Doubled(lucid.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return branches(x)
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient * 2
+
+    x = lucid.ones(2, requires_grad=True)
+    for _ in range(3):
+        assert Doubled.apply(x).tolist() == [2.0, 2.0]
+    assert len(attempts) == 1
+    assert len(branches.stats.eager_reasons) == 3
+    assert all("bool" in reason for reason in branches.stats.eager_reasons)

@@ -9,6 +9,8 @@ import pytest
 
 import lucid
 from lucid import nn
+from lucid.compiler import compiled
+from lucid.compiler.program import Program
 
 SCALE = 2.0
 CONFIG = {"scale": 2.0, "flags": [True, "a"]}
@@ -350,3 +352,23 @@ def test_what_a_custom_function_reads_is_watched(monkeypatch):
     )
     assert reasons == ["FACTOR: 2.0 -> 3.0", "Scaled.offset: 1.0 -> 4.0"]
     assert step(lucid.ones(2)).tolist() == [7.0, 7.0]
+
+
+def test_a_program_that_never_fits_when_it_is_to_run_is_an_error(monkeypatch):
+    """As where another thread changes what the step reads faster than it is traced."""
+    state = lucid.zeros(1)
+    step = lucid.compile(lambda x: state.add_(x) is None)
+    monkeypatch.setattr(Program, "failed_guard", lambda program, call: "FACTOR: 2.0 -> 3.0")
+    monkeypatch.setattr(compiled, "ATTEMPTS", 2)
+    with pytest.raises(lucid.LucidError) as error:
+        step(lucid.ones(1))
+    assert str(error.value) == (
+        "<lambda>: 2 programs in turn didn't fit the call any more when they were to run: "
+        "FACTOR: 2.0 -> 3.0\n"
+        "hint: let nothing change meanwhile what the function reads, such as another thread, or "
+        "pass it as an argument"
+    )
+    assert state.item() == 0
+    monkeypatch.undo()
+    step(lucid.ones(1))
+    assert state.item() == 1
