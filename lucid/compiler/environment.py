@@ -37,6 +37,7 @@ from lucid.compiler.watches import (
     hooks_of,
 )
 from lucid.ir.errors import TraceError
+from lucid.tensor.claims import written_meanwhile
 from lucid.tensor.core import TensorCore
 
 _LIBRARY = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -143,6 +144,8 @@ class Environment:
                 place = kind(watch.path, watch.owner, watch.key, watch.in_module)
                 if id(watch.owner) not in moved:
                     found[place.identity] = place, watch.expected
+            elif _is_of_others(watch):
+                continue
             elif not isinstance(watch, FlagWatch) or not watch.has_its_hooks():
                 _refuse_change(watch)
         for place in self._new_entries():
@@ -212,7 +215,7 @@ class Environment:
     def put_back(self) -> None:
         """Restore the Python values that changed since; for a trace that failed."""
         for watch in self.watches:
-            if not watch.holds():
+            if not watch.holds() and not _is_of_others(watch):
                 watch.put_back()
         for _, attributes, names, _ in self._grown:
             for name in attributes.keys() - names:
@@ -470,6 +473,11 @@ def owner_of(array: np.ndarray) -> Any:
     while isinstance(owner, np.ndarray) and owner.base is not None:
         owner = owner.base
     return owner
+
+
+def _is_of_others(watch: AnyWatch) -> bool:
+    """Whether an array may have been written by a step of another thread, which goes on."""
+    return isinstance(watch, ArrayWatch) and id(owner_of(watch.array)) in written_meanwhile()
 
 
 def _refuse_change(watch: AnyWatch) -> NoReturn:

@@ -26,18 +26,25 @@ _changed = threading.Condition(lock)
 
 
 class Claim:
-    """What one thread has to itself, until the end of the block; it waits for it at the start."""
+    """What one thread has to itself, until the end of the block; it waits for it at the start.
 
-    __slots__ = ("keys", "thread")
+    Attributes:
+        others: what steps of other threads have claimed since, or may still be writing.
+    """
+
+    __slots__ = ("keys", "others", "thread")
 
     def __init__(self, keys: Keys) -> None:
         self.keys = keys
         self.thread = get_ident()
+        self.others: set[int] = set()
 
     def __enter__(self) -> Claim:
         with lock:
             if held:
                 wait_for(self.keys)
+            for claim in held:
+                self.others |= claim.keys
             held.append(self)
         return self
 
@@ -94,6 +101,15 @@ def wait_for(keys: Keys) -> None:
             _changed.wait()
         finally:
             _waiting.pop(thread, None)
+    for claim in held:
+        if claim.thread != thread:
+            claim.others |= keys
+
+
+def written_meanwhile() -> set[int]:
+    """What other threads' steps may have written since this thread began to trace."""
+    thread = get_ident()
+    return next((c.others for c in held if c.thread == thread and TRACING in c.keys), set())
 
 
 def _holders(keys: Keys, thread: int) -> set[int]:

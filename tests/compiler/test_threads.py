@@ -168,6 +168,28 @@ def test_a_trace_takes_nothing_back_from_other_threads(size: int) -> None:
     assert everywhere(weight) == -48 - 128
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_trace_leaves_alone_what_a_step_of_another_thread_writes_meanwhile(fails: bool) -> None:
+    memory = np.zeros(SHORT, np.float32)
+    step = lucid.compile(lambda x: lucid.from_numpy(memory).add_(x) is None)
+    one = lucid.ones(1)
+    step(one)
+
+    def traced(x: lucid.Tensor) -> lucid.Tensor:
+        thread = threading.Thread(target=step, args=(one,))
+        thread.start()
+        thread.join(20)
+        if fails:
+            raise KeyError
+        return lucid.from_numpy(memory) + x
+
+    try:
+        assert lucid.compile(traced)(lucid.ones(1)).tolist() == [3.0] * SHORT
+    except KeyError:
+        assert fails
+    assert memory.tolist() == [2.0] * SHORT
+
+
 def test_an_eager_thread_sees_nothing_of_a_trace() -> None:
     weight = lucid.ones(3, requires_grad=True)
     weight.grad = lucid.full((3,), 5.0)
