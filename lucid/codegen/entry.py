@@ -15,7 +15,7 @@ from lucid.codegen.entry_words import (
     IS_READY,
     IS_TOUCHED,
     ONE_TENSOR,
-    OUT_OF_MEMORY,
+    RAISED,
     EntryBuilder,
     Layout,
     Word,
@@ -117,12 +117,12 @@ def _define_leave(module: Module, layout: Layout) -> None:
 def _define_run(module: Module, layout: Layout) -> None:
     """Run the native step, for which others may have to wait, unless it takes long.
 
-    Returns its error code, or `OUT_OF_MEMORY` with an exception.
+    Returns its error code, or `RAISED` with an exception: then nothing has run.
     """
     with entry_function(module, "run", "plan") as b:
         (plan,) = b.args
         with b.if_(b.eq(b.call("allocate", "i64", plan), 0)):
-            b.answer(OUT_OF_MEMORY)
+            b.answer(RAISED)
         step = b.cast("inttoptr", b.word(plan, Word.STEP), "ptr").name
         table = b.cast("inttoptr", b.word(plan, Word.TABLE), "ptr")
         call = f"call i32 {step}({table})"
@@ -135,6 +135,9 @@ def _define_run(module: Module, layout: Layout) -> None:
             with branch.otherwise():
                 pass
         merged = branch.merge(claimed, const("i64", 0))
+        with b.if_(b.and_(is_claiming, b.eq(merged, 0))):
+            _drop_arrays(b, plan)
+            b.answer(RAISED)
         claim = b.alloca("i64")
         b.store(merged, claim)
         thread = b.api("PyEval_SaveThread")
@@ -362,14 +365,19 @@ def _define_fails(module: Module) -> None:
         b.answer(0)
     with entry_function(module, "fails", "plan", "batch", "code") as b:
         plan, batch, code = b.args
-        with b.if_(b.eq(code, OUT_OF_MEMORY)):
+        with b.if_(b.eq(code, RAISED)):
             b.call("give_back", "i64", plan, batch)
             b.answer(0)
-        arrays = b.word(plan, Word.ARRAYS_AT)
-        with b.loop(0, b.word(plan, Word.RESULTS)) as loop:
-            b.drop(b.word(arrays, loop.index))
+        _drop_arrays(b, plan)
         b.call("give_back", "i64", plan, batch)
         b.answer(b.api("PyObject_CallNoArgs", b.word(plan, Word.RAISE)))
+
+
+def _drop_arrays(b: EntryBuilder, plan: Val) -> None:
+    """Let go of the results that were made for a call."""
+    arrays = b.word(plan, Word.ARRAYS_AT)
+    with b.loop(0, b.word(plan, Word.RESULTS)) as loop:
+        b.drop(b.word(arrays, loop.index))
 
 
 def _define_finish(module: Module) -> None:

@@ -136,7 +136,7 @@ class Word(IntEnum):
 IS_READY, IS_TOUCHED = range(2)
 NUMBER_IN_DICT, NUMBER_IN_TUPLE, NUMBER_CALLED = range(3)
 CONSTANT, ONE_TENSOR, OTHER = range(3)
-OUT_OF_MEMORY = 1 << 40
+RAISED = 1 << 40  # in place of a code of the step: an exception is set
 
 
 class EntryBuilder(FunctionBuilder):

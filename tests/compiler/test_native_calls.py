@@ -530,3 +530,36 @@ print([step(lucid.ones(1)).item() for _ in range(4)], step._latest.calls.enter)
         [sys.executable, "-c", code], env=given, capture_output=True, text=True, check=True
     )
     assert run.stdout.strip() == "[2.0, 2.0, 2.0, 2.0] None"
+
+
+def test_a_claim_that_is_interrupted_leaves_everything_as_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A long step waits for others in Python, where Ctrl-C comes through."""
+    claims, claim = [0], native._claim
+
+    def interrupted(keys: Any) -> Any:
+        claims[0] += 1
+        if claims[0] == 2:
+            raise KeyboardInterrupt
+        return claim(keys)
+
+    monkeypatch.setattr(native, "_claim", interrupted)
+    x, total = lucid.ones(300, 300), lucid.zeros(300, 300)
+
+    @lucid.compile
+    def step(x):
+        total.add_(x @ x)
+        return total.sum()
+
+    warm(step, x)
+    assert claims[0] < 2
+    calls = 3
+    while claims[0] < 2:
+        before = total.clone()
+        try:
+            step(x)
+            calls += 1
+        except KeyboardInterrupt:
+            assert lucid.equal(total, before)
+    assert float(step(x)) == (calls + 1) * 300.0**3 and not held
