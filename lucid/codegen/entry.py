@@ -117,7 +117,7 @@ def _define_leave(module: Module, layout: Layout) -> None:
 def _define_run(module: Module, layout: Layout) -> None:
     """Run the native step, for which others may have to wait, unless it takes long.
 
-    Returns its error code, or `RAISED` with an exception: then nothing has run.
+    Returns its error code, or `RAISED` with an exception.
     """
     with entry_function(module, "run", "plan") as b:
         (plan,) = b.args
@@ -145,8 +145,12 @@ def _define_run(module: Module, layout: Layout) -> None:
         b.api("PyEval_RestoreThread", thread)
         with b.if_(is_claiming):
             args = b.cast("ptrtoint", claim, "i64")
-            b.drop(b.api("PyObject_Vectorcall", b.word(plan, Word.UNCLAIM), args, 1, 0))
+            ended = b.api("PyObject_Vectorcall", b.word(plan, Word.UNCLAIM), args, 1, 0)
             b.drop(b.load("i64", claim))
+            with b.if_(b.eq(ended, 0)):  # interrupted while it waited for the lock
+                _drop_arrays(b, plan)
+                b.answer(RAISED)
+            b.drop(ended)
         b.answer(code)
 
 

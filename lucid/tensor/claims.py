@@ -74,9 +74,17 @@ class Unlocked(Claim):
         return self
 
     def __exit__(self, *_: object) -> None:
-        lock.acquire()
+        interrupt = None
+        while True:  # the thread must have the lock, whoever interrupts its waiting
+            try:
+                lock.acquire()
+                break
+            except BaseException as error:
+                interrupt = error
         held.remove(self)
         _changed.notify_all()
+        if interrupt is not None:
+            raise interrupt
 
 
 held: list[Claim] = []
