@@ -155,9 +155,11 @@ class Compiled:
         )
 
     def note_eager(self, reason: str) -> None:
-        """Count a call that runs op by op, and say why."""
+        """Count a call that runs op by op, and say why, unless the call before it said so."""
+        is_new = self.stats.eager_reasons[-1:] != [reason]
         self.stats.eager_reasons.append(reason)
-        logger.warning("%s: this call runs op by op: %s", _name_of(self.__wrapped__), reason)
+        if is_new:
+            logger.warning("%s: this call runs op by op: %s", _name_of(self.__wrapped__), reason)
 
     def refuse(self, key: Any, reason: str) -> None:
         """Run calls of a signature op by op in custom forwards from now on."""

@@ -467,7 +467,7 @@ def test_what_a_forward_saves_of_a_compiled_result_is_differentiated_twice(agree
 
 
 def test_a_call_in_a_custom_forward_that_cannot_be_compiled_says_so_and_is_tried_once(
-    monkeypatch,
+    monkeypatch, caplog
 ):
     attempts = []
     trace = Compiled._trace
@@ -492,3 +492,4 @@ def test_a_call_in_a_custom_forward_that_cannot_be_compiled_says_so_and_is_tried
     assert len(attempts) == 1
     assert len(branches.stats.eager_reasons) == 3
     assert all("bool" in reason for reason in branches.stats.eager_reasons)
+    assert len(caplog.records) == 1, "what each call would say is said once"
