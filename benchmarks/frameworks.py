@@ -120,8 +120,10 @@ def jax_jit(w: Workload) -> Program:
 
     if o is None:
         gradients = jax.jit(jax.value_and_grad(loss_of))
-        compiled: Any = lambda _, *batch: gradients(P, *batch)[::-1]  # noqa: E731
         state: Any = None
+
+        def compiled(_: Any, *batch: Any) -> Any:
+            return gradients(P, *batch)[::-1]
     else:
         compiled = jax.jit(train, donate_argnums=0)
         zeros = {k: moments_of(jnp, o, v) for k, v in P.items()}
