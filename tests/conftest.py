@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import zlib
+from collections.abc import Callable
+from typing import Any
 
 import hypothesis
 import numpy as np
 import pytest
+
+import lucid
 
 # A slow machine is no failure; in CI the same examples every time.
 hypothesis.settings.register_profile("dev", deadline=None)
@@ -33,3 +37,19 @@ def update_golden(request: pytest.FixtureRequest) -> bool:
 def rng(request: pytest.FixtureRequest) -> np.random.Generator:
     """A generator of the test's own: equal in each run, different between tests."""
     return np.random.default_rng(zlib.crc32(request.node.nodeid.encode()))
+
+
+@pytest.fixture(params=["eager", "compiled"])
+def prepared(request: pytest.FixtureRequest) -> Callable[..., Any]:
+    """The body as it is, or compiled: to be called several times."""
+    return lucid.compile if request.param == "compiled" else lambda body: body
+
+
+@pytest.fixture(params=["eager", "compiled"])
+def run(request: pytest.FixtureRequest) -> Callable[..., Any]:
+    """Call `body(*args)`, in eager mode or compiled: the same source, the same outcome."""
+
+    def call(body: Callable[..., Any], *args: Any) -> Any:
+        return (lucid.compile(body) if request.param == "compiled" else body)(*args)
+
+    return call

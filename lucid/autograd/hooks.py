@@ -22,19 +22,35 @@ _numbers = itertools.count()
 class HookHandle:
     """Removes the hook that was registered: by `remove()`, or at the end of a with block."""
 
-    def __init__(self, hooks: dict[int, Callable[..., Any]], number: int) -> None:
+    def __init__(
+        self,
+        hooks: dict[int, Callable[..., Any]],
+        number: int,
+        options: tuple[set[int], ...] = (),
+    ) -> None:
         self._hooks = hooks
-        self._number = number
+        self.id = number
+        self._options = options
 
     @classmethod
-    def add(cls, hooks: dict[int, Callable[..., Any]], hook: Callable[..., Any]) -> Self:
+    def add(
+        cls,
+        hooks: dict[int, Callable[..., Any]],
+        hook: Callable[..., Any],
+        options: tuple[set[int], ...] = (),
+    ) -> Self:
+        """Enter a hook, its number also into the sets that say how it is called."""
         number = next(_numbers)
         hooks[number] = hook
+        for option in options:
+            option.add(number)
         epoch.count += 1
-        return cls(hooks, number)
+        return cls(hooks, number, options)
 
     def remove(self) -> None:
-        self._hooks.pop(self._number, None)
+        self._hooks.pop(self.id, None)
+        for option in self._options:
+            option.discard(self.id)
         epoch.count += 1
 
     def __enter__(self) -> Self:
@@ -97,30 +113,41 @@ def retain_grad(tensor: TensorCore) -> None:
 
 def run_tensor_hooks(hooks: dict[int, Callable[..., Any]], gradient: TensorCore) -> TensorCore:
     """Run hooks in their order; each may return a gradient in place of the one it saw."""
-    from lucid.tensor.core import TensorCore as Tensor
-
     for hook in list(hooks.values()):
         replaced = hook(gradient)
-        if replaced is None:
-            continue
-        name = _name_of(hook)
-        if not isinstance(replaced, Tensor):
-            raise ArgumentError(
-                f"expected Variable, but hook returned '{type(replaced).__name__}'\n"
-                f"  hook '{name}' of the gradient {gradient._type}"
-            )
-        if replaced.dtype is not gradient.dtype:
-            raise LucidError(
-                f"hook '{name}' has changed the type of value "
-                f"(was {gradient.dtype!r} got {replaced.dtype!r})"
-            )
-        if replaced.shape != gradient.shape:
-            raise LucidError(f"hook '{name}' has changed the size of value")
-        gradient = replaced
+        if replaced is not None:
+            check_replacement(hook, f"the gradient {gradient._type}", replaced, gradient)
+            gradient = replaced
     return gradient
 
 
-def _name_of(hook: Callable[..., Any]) -> str:
+def check_replacement(
+    hook: Callable[..., Any], of: str, replaced: Any, gradient: TensorCore | None
+) -> None:
+    """Raise unless what a hook returned can stand for the gradient that it saw."""
+    from lucid.tensor.core import TensorCore as Tensor
+
+    name = name_of(hook)
+    if not isinstance(replaced, Tensor):
+        raise ArgumentError(
+            f"expected Variable, but hook returned '{type(replaced).__name__}'\n"
+            f"  hook '{name}' of {of}"
+        )
+    if gradient is None:
+        raise LucidError(
+            f"can't replace a None gradient with a non-None value\n  hook '{name}' of {of}"
+        )
+    if replaced.dtype is not gradient.dtype:
+        raise LucidError(
+            f"hook '{name}' has changed the type of value "
+            f"(was {gradient.dtype!r} got {replaced.dtype!r})"
+        )
+    if replaced.shape != gradient.shape:
+        raise LucidError(f"hook '{name}' has changed the size of value")
+
+
+def name_of(hook: Callable[..., Any]) -> str:
+    """A hook's name, as messages show it."""
     return getattr(hook, "__name__", repr(hook))
 
 
@@ -131,23 +158,26 @@ def run_accumulate_hooks(hooks: dict[int, Callable[..., Any]], leaf: TensorCore)
         if returned is not None:
             raise LucidError(
                 "Tensor post accumulate grad hooks should return None.\n"
-                f"  hook '{_name_of(hook)}' returned '{type(returned).__name__}'"
+                f"  hook '{name_of(hook)}' returned '{type(returned).__name__}'"
             )
 
 
 def _replacement(
-    node: Node, hook: Callable[..., Any], replaced: Any, count: int
+    node: Node, hook: Callable[..., Any], replaced: Any, gradients: tuple[Any, ...]
 ) -> tuple[Any, ...]:
     if not isinstance(replaced, tuple):
         raise ArgumentError(
             f"expected tuple, but hook returned '{type(replaced).__name__}'\n"
-            f"  hook '{_name_of(hook)}' of {node._name()}"
+            f"  hook '{name_of(hook)}' of {node._name()}"
         )
-    if len(replaced) != count:
+    if len(replaced) != len(gradients):
         raise LucidError(
-            f"hook '{_name_of(hook)}' has returned an incorrect number of values "
-            f"(got {len(replaced)}, but expected {count})"
+            f"hook '{name_of(hook)}' has returned an incorrect number of values "
+            f"(got {len(replaced)}, but expected {len(gradients)})"
         )
+    for new, gradient in zip(replaced, gradients, strict=True):
+        if new is not None:
+            check_replacement(hook, node._name(), new, gradient)
     return replaced
 
 
@@ -156,7 +186,7 @@ def run_pre_hooks(node: Node, gradients: tuple[Any, ...]) -> tuple[Any, ...]:
     for hook in list((node._pre_hooks or {}).values()):
         replaced = hook(gradients)
         if replaced is not None:
-            gradients = _replacement(node, hook, replaced, len(gradients))
+            gradients = _replacement(node, hook, replaced, gradients)
     return gradients
 
 
@@ -167,7 +197,7 @@ def run_post_hooks(
     for hook in list((node._post_hooks or {}).values()):
         replaced = hook(inputs, outputs)
         if replaced is not None:
-            inputs = _replacement(node, hook, replaced, len(inputs))
+            inputs = _replacement(node, hook, replaced, inputs)
     return inputs
 
 

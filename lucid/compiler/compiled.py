@@ -417,6 +417,6 @@ def compile(
 
 def _compiled_again(function: Callable[..., Any], mode: str) -> Compiled:
     from lucid.compiler.compiled_module import CompiledModule
-    from lucid.nn.module import Module
+    from lucid.nn.modules.module import Module
 
     return (CompiledModule if isinstance(function, Module) else Compiled)(function, mode)

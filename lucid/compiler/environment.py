@@ -52,6 +52,10 @@ _MODULE_INTERNALS = {
     "_modules",
     "_forward_hooks",
     "_forward_pre_hooks",
+    "_backward_hooks",
+    "_backward_pre_hooks",
+    "_hooks_with_kwargs",
+    "_hooks_always_called",
     "_transient",
 }
 
@@ -340,7 +344,7 @@ class Environment:
                     self._watch(place, value, key, item, in_module, holder=value)
 
     def _visit_object(self, path: str, value: Any, in_module: bool) -> None:
-        from lucid.nn.module import Module
+        from lucid.nn.modules.module import Module
 
         kind = type(value)
         attributes = getattr(value, "__dict__", None)
@@ -380,23 +384,30 @@ class Environment:
             self._visit_class(path, kind, attributes)
 
     def _visit_module(self, path: str, module: Any) -> None:
+        from lucid.nn.modules.hooked import REGISTERS, global_hooks
+
         attributes = module.__dict__
         self._grown.append((path, attributes, frozenset(attributes), True))
-        groups = ("_parameters", "_buffers", "_modules", "_forward_hooks", "_forward_pre_hooks")
-        for group in groups:
-            entries = attributes.get(group, {})
-            self.watches.append(
-                LengthWatch(f"{path}.{group}", entries, dict(entries), len(entries), True)
-            )
-            for name, item in list(entries.items()):
-                place = f"{path}.{group}[{name}]" if isinstance(name, int) else f"{path}.{name}"
-                self._watch(place.lstrip("."), entries, name, item, True)
+        for group in ("_parameters", "_buffers", "_modules", *REGISTERS):
+            self._visit_register(path, group, attributes.get(group, {}))
+        for group, entries in global_hooks().items():
+            if id(entries) not in self._seen:
+                self._seen.add(id(entries))
+                self._visit_register("nn.modules.module", group, entries)
         for name, item in list(attributes.items()):
             if name not in _MODULE_INTERNALS and not name.startswith(_COMPILED):
                 gated = not isinstance(item, (list, dict, set, deque, np.ndarray))
                 full = f"{path}.{name}" if path else name  # containers change unnoticed
                 self._watch(full, attributes, name, item, gated, name, holder=module)
         self._visit_class(path, type(module), attributes, in_module=True)
+
+    def _visit_register(self, path: str, group: str, entries: dict[Any, Any]) -> None:
+        """Members of a module by name, or hooks by number."""
+        length = LengthWatch(f"{path}.{group}", entries, dict(entries), len(entries), True)
+        self.watches.append(length)
+        for name, item in list(entries.items()):
+            place = f"{path}.{group}[{name}]" if isinstance(name, int) else f"{path}.{name}"
+            self._watch(place.lstrip("."), entries, name, item, True)
 
     def _visit_class(
         self,

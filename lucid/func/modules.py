@@ -8,7 +8,7 @@ from typing import Any
 
 from lucid.functions.joining import stack
 from lucid.ir.errors import LucidError, OptionError
-from lucid.nn.module import Module
+from lucid.nn.modules.module import Module
 from lucid.tensor.core import TensorCore
 
 Tensors = Mapping[str, TensorCore]

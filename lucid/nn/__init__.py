@@ -2,7 +2,6 @@
 
 from lucid.functions.border import modules_at_border
 from lucid.nn import functional, init, utils
-from lucid.nn.module import Module
 from lucid.nn.modules.activation import (
     ELU,
     GELU,
@@ -77,6 +76,7 @@ from lucid.nn.modules.margin import (
     TripletMarginLoss,
     TripletMarginWithDistanceLoss,
 )
+from lucid.nn.modules.module import Module
 from lucid.nn.modules.normalization import (
     BatchNorm1d,
     BatchNorm2d,

@@ -16,7 +16,7 @@ from lucid.tensor.tensor import Tensor
 from lucid.tensor.writing import write_
 
 if TYPE_CHECKING:
-    from lucid.nn.module import Module
+    from lucid.nn.modules.module import Module
 
 
 class IncompatibleKeys(NamedTuple):

@@ -17,7 +17,7 @@ from lucid.nn.naming import trace_name, variable_name
 from lucid.tensor.context import context, epoch
 
 if TYPE_CHECKING:
-    from lucid.nn.module import Module
+    from lucid.nn.modules.module import Module
 
 _running: ContextVar[tuple[Module, ...]] = ContextVar("running modules", default=())
 

@@ -14,7 +14,7 @@ from typing import Any
 import lucid
 from lucid.autograd.modes import no_grad
 from lucid.ir.errors import OptionError
-from lucid.nn.module import Module
+from lucid.nn.modules.module import Module
 from lucid.nn.modules.normalization import BatchNorm1d
 from lucid.optim.lr_scheduler.base import LRScheduler, rate_of
 from lucid.optim.optimizer import Optimizer

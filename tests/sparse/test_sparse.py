@@ -18,18 +18,6 @@ SHAPE = (3, 4)
 Run = Callable[..., Any]
 
 
-@pytest.fixture(params=["eager", "compiled"])
-def run(request: pytest.FixtureRequest) -> Run:
-    """Call `body(*args)`, in eager mode or compiled."""
-    return lambda body, *args: (lucid.compile(body) if request.param == "compiled" else body)(*args)
-
-
-@pytest.fixture(params=["eager", "compiled"])
-def prepared(request: pytest.FixtureRequest) -> Run:
-    """The body as it is, or compiled: to be called several times."""
-    return lambda body: lucid.compile(body) if request.param == "compiled" else body
-
-
 def places() -> lucid.Tensor:
     return lucid.tensor(np.stack([ROWS, COLUMNS]))
 

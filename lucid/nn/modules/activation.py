@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lucid.ir.errors import ShapeError
 from lucid.nn import functional as F
-from lucid.nn.module import Module
+from lucid.nn.modules.module import Module
 from lucid.nn.tracing import live_attribute
 from lucid.tensor.tensor import Tensor
 

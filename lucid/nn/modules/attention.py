@@ -14,8 +14,8 @@ from lucid.nn.functional.attention import scaled_dot_product_attention
 from lucid.nn.functional.dropout import dropout as drop
 from lucid.nn.functional.linear import linear
 from lucid.nn.functional.softmax import softmax
-from lucid.nn.module import Module
 from lucid.nn.modules.linear import Linear
+from lucid.nn.modules.module import Module
 from lucid.nn.parameter import Parameter
 from lucid.nn.tracing import live_attribute
 from lucid.tensor.tensor import Tensor

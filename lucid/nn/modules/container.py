@@ -9,7 +9,7 @@ from typing import Any, Self, SupportsIndex, overload
 from lucid.compiler import hooks as trace_hooks
 from lucid.ir.errors import ArgumentError, IndexOutOfRangeError
 from lucid.nn import tracing
-from lucid.nn.module import Module
+from lucid.nn.modules.module import Module
 from lucid.nn.parameter import Parameter
 from lucid.tensor.tensor import Tensor
 

@@ -20,7 +20,7 @@ from lucid.nn.functional.convolution import (
 )
 from lucid.nn.functional.padding import pad
 from lucid.nn.functional.sliding import Ints, Size, entries, same_padding
-from lucid.nn.module import Module
+from lucid.nn.modules.module import Module
 from lucid.nn.parameter import Parameter
 from lucid.tensor.tensor import Tensor
 

@@ -12,7 +12,7 @@ from lucid.ir.types import DType
 from lucid.nn import init
 from lucid.nn.functional.bags import embedding_bag
 from lucid.nn.functional.embedding import embedding
-from lucid.nn.module import Module
+from lucid.nn.modules.module import Module
 from lucid.nn.parameter import Parameter
 from lucid.tensor.tensor import Tensor
 

@@ -8,7 +8,7 @@ from lucid.device import check_device
 from lucid.ir.errors import OptionError, ShapeError
 from lucid.ir.types import DType
 from lucid.nn.functional.grouped import group_norm, instance_norm, local_response_norm
-from lucid.nn.module import Module
+from lucid.nn.modules.module import Module
 from lucid.nn.modules.normalization import BatchNorm1d, register_affine, reset_affine
 from lucid.nn.parameter import Parameter
 from lucid.nn.tracing import live_attribute

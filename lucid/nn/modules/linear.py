@@ -11,7 +11,7 @@ from lucid.ir.types import DType
 from lucid.nn import init
 from lucid.nn.functional.bags import bilinear
 from lucid.nn.functional.linear import linear
-from lucid.nn.module import Module
+from lucid.nn.modules.module import Module
 from lucid.nn.parameter import Parameter
 from lucid.tensor.tensor import Tensor
 

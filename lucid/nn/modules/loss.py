@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lucid.nn import functional as F
 from lucid.nn.functional.reduction import check_reduction
-from lucid.nn.module import Module
+from lucid.nn.modules.module import Module
 from lucid.nn.tracing import live_attribute
 from lucid.tensor.tensor import Tensor
 

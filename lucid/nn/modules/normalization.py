@@ -11,7 +11,7 @@ from lucid.ir.errors import ShapeError
 from lucid.ir.types import DType, i64
 from lucid.nn import init
 from lucid.nn.functional.normalization import batch_norm, layer_norm, rms_norm
-from lucid.nn.module import Module
+from lucid.nn.modules.module import Module
 from lucid.nn.parameter import Parameter
 from lucid.nn.tracing import live_attribute
 from lucid.tensor.tensor import Tensor

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from lucid.nn.functional.padding import pad
-from lucid.nn.module import Module
+from lucid.nn.modules.module import Module
 from lucid.tensor.tensor import Tensor
 
 

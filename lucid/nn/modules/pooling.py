@@ -24,7 +24,7 @@ from lucid.nn.functional.volumes import (
     lp_pool1d,
     lp_pool2d,
 )
-from lucid.nn.module import Module
+from lucid.nn.modules.module import Module
 from lucid.tensor.tensor import Tensor
 
 

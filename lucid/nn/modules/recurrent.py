@@ -15,7 +15,7 @@ from lucid.nn import init
 from lucid.nn.functional.activation import relu
 from lucid.nn.functional.dropout import dropout as drop
 from lucid.nn.functional.linear import linear
-from lucid.nn.module import Module
+from lucid.nn.modules.module import Module
 from lucid.nn.parameter import Parameter
 from lucid.nn.tracing import live_attribute
 from lucid.nn.utils.rnn import PackedSequence

@@ -13,7 +13,7 @@ from lucid.nn.functional.resizing import (
     pixel_unshuffle,
 )
 from lucid.nn.functional.sliding import Size
-from lucid.nn.module import Module
+from lucid.nn.modules.module import Module
 from lucid.tensor.tensor import Tensor
 
 

@@ -6,8 +6,8 @@ import lucid
 from lucid.device import check_device
 from lucid.ir.types import DType
 from lucid.nn import functional as F
-from lucid.nn.module import Module
 from lucid.nn.modules.activation import InplaceModule
+from lucid.nn.modules.module import Module
 from lucid.nn.parameter import Parameter
 from lucid.nn.tracing import live_attribute
 from lucid.tensor.tensor import Tensor

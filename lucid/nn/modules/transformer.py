@@ -14,11 +14,11 @@ import lucid
 from lucid.ir.errors import OptionError
 from lucid.ir.types import DType
 from lucid.nn.functional.activation import gelu, relu
-from lucid.nn.module import Module
 from lucid.nn.modules.attention import MultiheadAttention
 from lucid.nn.modules.container import ModuleList
 from lucid.nn.modules.dropout import Dropout
 from lucid.nn.modules.linear import Linear
+from lucid.nn.modules.module import Module
 from lucid.nn.modules.normalization import LayerNorm
 from lucid.tensor.tensor import Tensor
 

@@ -6,7 +6,7 @@ import lucid
 from lucid.autograd.modes import no_grad
 from lucid.ir.errors import OptionError
 from lucid.nn.functional.distance import normalize
-from lucid.nn.module import Module
+from lucid.nn.modules.module import Module
 from lucid.nn.utils.parametrize import register_parametrization
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.writing import write_

@@ -12,8 +12,8 @@ from typing import Any
 
 from lucid.autograd.modes import no_grad
 from lucid.ir.errors import LucidError, OptionError
-from lucid.nn.module import Module
 from lucid.nn.modules.container import ModuleDict, ModuleList
+from lucid.nn.modules.module import Module
 from lucid.nn.parameter import Buffer, Parameter
 from lucid.tensor.tensor import Tensor
 

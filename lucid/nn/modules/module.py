@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Self
 
-from lucid.autograd.hooks import HookHandle
 from lucid.autograd.modes import no_grad
 from lucid.compiler import hooks as trace_hooks
 from lucid.device import check_device
@@ -13,6 +12,24 @@ from lucid.ir.errors import ArgumentError, MissingRuleError, OptionError
 from lucid.ir.types import DType, f32, f64
 from lucid.nn import tracing
 from lucid.nn.errors import NamingError, NoSuchAttributeError
+from lucid.nn.modules.hooked import (
+    Hooked as Hooked,
+)
+from lucid.nn.modules.hooked import (
+    call_module,
+)
+from lucid.nn.modules.hooked import (
+    register_module_forward_hook as register_module_forward_hook,
+)
+from lucid.nn.modules.hooked import (
+    register_module_forward_pre_hook as register_module_forward_pre_hook,
+)
+from lucid.nn.modules.hooked import (
+    register_module_full_backward_hook as register_module_full_backward_hook,
+)
+from lucid.nn.modules.hooked import (
+    register_module_full_backward_pre_hook as register_module_full_backward_pre_hook,
+)
 from lucid.nn.parameter import Buffer, Parameter, TransientBuffer
 from lucid.nn.state import IncompatibleKeys, load_state, save_state
 from lucid.tensor.core import constant
@@ -27,7 +44,7 @@ _EXPECTED = {
 _REGISTERS = tuple(_EXPECTED)
 
 
-class Module:
+class Module(Hooked):
     """Base of all layers and models; a Parameter or Module that is assigned becomes part of it.
 
     Attributes:
@@ -39,11 +56,10 @@ class Module:
     _buffers: dict[str, Tensor | None]
     _modules: dict[str, Module | None]
     _transient: set[str]  # buffers that are left out of the state dict
-    _forward_hooks: dict[int, Callable[..., Any]]
-    _forward_pre_hooks: dict[int, Callable[..., Any]]
 
     def __init__(self) -> None:
-        for register in (*_REGISTERS, "_forward_hooks", "_forward_pre_hooks"):
+        super().__init__()
+        for register in _REGISTERS:
             object.__setattr__(self, register, {})
         object.__setattr__(self, "_transient", set())
         object.__setattr__(self, "training", True)
@@ -58,29 +74,9 @@ class Module:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not trace_hooks.is_tracing():
-            return self._call(args, kwargs)
+            return call_module(self, args, kwargs)
         with tracing.running(self):
-            return self._call(args, kwargs)
-
-    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        for hook in tuple(self._forward_pre_hooks.values()):
-            changed = hook(self, args)
-            if changed is not None:
-                args = changed if isinstance(changed, tuple) else (changed,)
-        result = self.forward(*args, **kwargs)
-        for hook in tuple(self._forward_hooks.values()):
-            changed = hook(self, args, result)
-            if changed is not None:
-                result = changed
-        return result
-
-    def register_forward_hook(self, hook: Callable[..., Any]) -> HookHandle:
-        """Call `hook(module, args, result)` after each forward; it may return another result."""
-        return HookHandle.add(self._forward_hooks, hook)
-
-    def register_forward_pre_hook(self, hook: Callable[..., Any]) -> HookHandle:
-        """Call `hook(module, args)` before each forward; it may return other arguments."""
-        return HookHandle.add(self._forward_pre_hooks, hook)
+            return call_module(self, args, kwargs)
 
     # ------------------------------------------------------------------ attributes
 
