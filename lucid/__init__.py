@@ -8,7 +8,7 @@ from importlib import import_module
 from math import e, inf, nan, pi
 from typing import TYPE_CHECKING, Any
 
-from lucid import autograd, linalg
+from lucid import autograd, linalg, return_types
 from lucid.autograd import (
     enable_grad,
     inference_mode,
@@ -562,7 +562,8 @@ __all__ = [
     "permute", "pi", "pinverse", "polygamma", "positive", "pow", "preserve_format", "prod",
     "promote_types", "put", "qr", "quantile", "rad2deg", "rand", "rand_like", "randint",
     "randint_like", "randn", "randn_like", "randperm", "ravel", "real", "reciprocal", "relu",
-    "remainder", "renorm", "repeat_interleave", "reshape", "result_type", "roll", "rot90",
+    "remainder", "renorm", "repeat_interleave", "reshape", "result_type", "return_types",
+    "roll", "rot90",
     "round", "row_stack", "rsqrt", "rsub", "save", "scalar_tensor", "scatter", "scatter_add",
     "scatter_reduce", "searchsorted", "seed", "select", "select_scatter", "set_default_device",
     "set_default_dtype", "set_default_tensor_type", "set_float32_matmul_precision",

@@ -7,7 +7,7 @@ calls, and what is around them stays native. Gradients of every order are made o
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -38,6 +38,15 @@ from lucid.functions.solving import (
 )
 from lucid.functions.tensors import Tensor
 from lucid.ir.errors import DTypeError, OptionError, ShapeError
+from lucid.return_types import (
+    linalg_cholesky_ex,
+    linalg_eigh,
+    linalg_inv_ex,
+    linalg_lstsq,
+    linalg_qr,
+    linalg_slogdet,
+    linalg_svd,
+)
 
 __all__ = [
     "LinAlgError",
@@ -74,51 +83,6 @@ __all__ = [
 ]
 
 
-class SlogDet(NamedTuple):
-    """What `slogdet` returns."""
-
-    sign: Tensor
-    logabsdet: Tensor
-
-
-class Eigh(NamedTuple):
-    """What `eigh` returns."""
-
-    eigenvalues: Tensor
-    eigenvectors: Tensor
-
-
-class SVD(NamedTuple):
-    """What `svd` returns."""
-
-    U: Tensor
-    S: Tensor
-    Vh: Tensor
-
-
-class QR(NamedTuple):
-    """What `qr` returns."""
-
-    Q: Tensor
-    R: Tensor
-
-
-class Lstsq(NamedTuple):
-    """What `lstsq` returns; residuals, rank and singular values are not computed."""
-
-    solution: Tensor
-    residuals: Tensor
-    rank: Tensor
-    singular_values: Tensor
-
-
-class Checked(NamedTuple):
-    """A result and, per matrix, 0 or a number that is not 0 where there is none."""
-
-    result: Tensor
-    info: Tensor
-
-
 # ---------------------------------------------------------------------- systems
 
 
@@ -134,9 +98,9 @@ def det(A: Tensor) -> Tensor:
     return result
 
 
-def slogdet(A: Tensor) -> SlogDet:
+def slogdet(A: Tensor) -> linalg_slogdet:
     """Return the determinant's sign and the logarithm of its absolute value."""
-    return SlogDet(*SignAndLogDet.apply(matrices(A, "linalg.slogdet", square=True)))
+    return linalg_slogdet(*SignAndLogDet.apply(matrices(A, "linalg.slogdet", square=True)))
 
 
 def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
@@ -202,7 +166,9 @@ def _cutoff(a: Tensor, rtol: float | None) -> float:
     return float(max(a._type.shape[-2:]) * np.finfo(a._type.dtype.numpy.str).eps)
 
 
-def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | None = None) -> Lstsq:
+def lstsq(
+    A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | None = None
+) -> linalg_lstsq:
     """Return, as `solution`, the X of least norm that makes the norm of A X - B least."""
     a = matrices(A, "linalg.lstsq")
     is_vector = B.ndim == 1 or B._type.shape == a._type.shape[:-1]
@@ -215,7 +181,7 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | Non
     if rows > columns:
         residuals = ((matmul(a, x) - b) ** 2).sum(-2)
     rank = from_numpy(np.empty(0, np.int64))
-    return Lstsq(x.squeeze(-1) if is_vector else x, residuals, rank, empty)
+    return linalg_lstsq(x.squeeze(-1) if is_vector else x, residuals, rank, empty)
 
 
 def tensorinv(A: Tensor, ind: int = 2) -> Tensor:
@@ -263,28 +229,33 @@ def _info(name: str, A: Tensor, function: Any) -> Tensor:
     return info
 
 
-def cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False) -> Checked:
+def cholesky_ex(
+    A: Tensor, *, upper: bool = False, check_errors: bool = False
+) -> linalg_cholesky_ex:
     """Return (L, info); where info isn't 0, L is NaN. Eager only."""
     a = matrices(A, "linalg.cholesky_ex", square=True)
-    return _checked("cholesky_ex", a, np.linalg.cholesky, lambda x: cholesky(x, upper=upper))
+    found = _checked("cholesky_ex", a, np.linalg.cholesky, lambda x: cholesky(x, upper=upper))
+    return linalg_cholesky_ex(*found)
 
 
-def inv_ex(A: Tensor, *, check_errors: bool = False) -> Checked:
+def inv_ex(A: Tensor, *, check_errors: bool = False) -> linalg_inv_ex:
     """Return (inverse, info); where info isn't 0, the inverse is NaN. Eager only."""
-    return _checked("inv_ex", matrices(A, "linalg.inv_ex", square=True), np.linalg.inv, inv)
+    a = matrices(A, "linalg.inv_ex", square=True)
+    return linalg_inv_ex(*_checked("inv_ex", a, np.linalg.inv, inv))
 
 
-def _checked(name: str, a: Tensor, function: Any, result: Any) -> Checked:
+def _checked(name: str, a: Tensor, function: Any, result: Any) -> tuple[Tensor, Tensor]:
+    """A result and, per matrix, 0 or a number that is not 0 where there is none."""
     info = _info(name, a, function)
     failed = (info != 0)[..., None, None]
     identity = from_numpy(np.eye(a._type.shape[-1], dtype=a._type.dtype.numpy.str))
     found = result(a.where(~failed, identity))
-    return Checked(found.where(~failed, math.nan), info)
+    return found.where(~failed, math.nan), info
 
 
-def eigh(A: Tensor, UPLO: str = "L") -> Eigh:
+def eigh(A: Tensor, UPLO: str = "L") -> linalg_eigh:
     """Return eigenvalues, ascending, and eigenvectors (columns) of symmetric matrices."""
-    return Eigh(*SymmetricEigen.apply(matrices(A, "linalg.eigh", square=True), UPLO))
+    return linalg_eigh(*SymmetricEigen.apply(matrices(A, "linalg.eigh", square=True), UPLO))
 
 
 def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
@@ -292,9 +263,9 @@ def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
     return eigh(A, UPLO).eigenvalues
 
 
-def svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = None) -> SVD:
+def svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = None) -> linalg_svd:
     """Return U, S, Vh with A = U diag(S) Vh, S descending; reduced without `full_matrices`."""
-    return SVD(*SingularValues.apply(matrices(A, "linalg.svd"), bool(full_matrices)))
+    return linalg_svd(*SingularValues.apply(matrices(A, "linalg.svd"), bool(full_matrices)))
 
 
 def svdvals(A: Tensor, *, driver: str | None = None) -> Tensor:
@@ -302,7 +273,7 @@ def svdvals(A: Tensor, *, driver: str | None = None) -> Tensor:
     return svd(A, False).S
 
 
-def qr(A: Tensor, mode: str = "reduced") -> QR:
+def qr(A: Tensor, mode: str = "reduced") -> linalg_qr:
     """Return Q, with orthonormal columns, and the upper triangular R, with Q R = A.
 
     mode: "reduced", "complete" or "r", whose Q is empty.
@@ -313,7 +284,7 @@ def qr(A: Tensor, mode: str = "reduced") -> QR:
     q, r = OrthogonalTriangular.apply(a, mode)
     if mode == "r":
         q = from_numpy(np.empty(0, a._type.dtype.numpy.str))
-    return QR(q, r)
+    return linalg_qr(q, r)
 
 
 def matrix_exp(A: Tensor) -> Tensor:

@@ -10,7 +10,9 @@ import numpy as np
 
 from lucid.autograd.node import OpNode
 from lucid.compiler.cells import Cell, GradUse
+from lucid.compiler.data_pointers import DataPointer
 from lucid.compiler.outcomes import (
+    Address,
     Alias,
     Copied,
     FromArgument,
@@ -26,8 +28,9 @@ from lucid.compiler.outcomes import (
     Same,
     View,
 )
+from lucid.compiler.rebinding import Rebinding
 from lucid.compiler.recorder import Recorder
-from lucid.compiler.results import Differentiable, Histories
+from lucid.compiler.results import Again, Differentiable, Histories
 from lucid.compiler.results_backward import lost_backward
 from lucid.compiler.scalars import is_live
 from lucid.compiler.tree import map_tree
@@ -113,6 +116,8 @@ class Finisher:
             return FromNumbers(leaf.formula)
         if isinstance(leaf, TensorCore):
             return self._outside(leaf) or self._inside(leaf)
+        if isinstance(leaf, DataPointer):
+            return Address(self._outcome(leaf.tensor))
         if isinstance(leaf, np.ndarray):
             environment = self._recorder.environment
             known = environment is not None and environment.holds_memory_of(leaf)
@@ -200,10 +205,10 @@ class Finisher:
         layers = Histories(self._recorder, results, self._handles).layers(outputs)
         cells = list(self._recorder.cells.values())
         state = [cell for cell in cells if cell.kind == "state"]
+        flags = function.flags if isinstance(function, Rebinding) else []
+        written = [cell.storage for cell in state if cell.is_written]
         self.differentiable = Differentiable(
-            function,
-            layers,
-            [cell.storage for cell in state if cell.is_written],
+            Again(function, layers, written, flags),
             [cell.position for cell in cells if cell.kind == "arg" and cell.is_written],
             [(c.storage, c.counter) for c in state if c.counter is not None and not c.is_written],
         )

@@ -255,6 +255,19 @@ class GradBefore(Outcome):
         return leaf_of(self.use, run.call)._grad
 
 
+class Address(Outcome):
+    """The address of a tensor's memory in this call."""
+
+    __slots__ = ("tensor",)
+
+    def __init__(self, tensor: Outcome) -> None:
+        self.tensor = tensor
+
+    def make(self, run: Run) -> int:
+        tensor: TensorCore = self.tensor.of(run)
+        return tensor.data_ptr()
+
+
 class View(Outcome):
     """A view of a tensor from outside, with its history where it has one."""
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lucid.compiler.places import Contents, Flag, Memory, OfTensor, Place
+from lucid.compiler.results import FlagBefore
 from lucid.compiler.scalars import is_live
 from lucid.compiler.signature import Call, LiveInt
 from lucid.compiler.tree import containers, map_tree
@@ -66,12 +67,14 @@ class Rebinding:
     Attributes:
         read: the places whose state is an argument.
         bound: the places that get a new value.
+        flags: of tensors whose `requires_grad` it changes, arguments by number, what it was.
     """
 
     def __init__(self, function: Callable[..., Any], known: Iterable[Place]) -> None:
         self.function = function
         self.read: list[Place] = []
         self.bound: list[Place] = []
+        self.flags: list[FlagBefore] = []
         self._before: list[Any] = []
         self._given: list[Any] = []
         for place in known:
@@ -128,6 +131,11 @@ class Rebinding:
         changed = [*environment.changes(), *of_tensors]
         self.bound += [place for place, _ in changed]
         finals = [place.found() for place in self.bound]
+        self.flags = [
+            (place.owner if place.position < 0 else place.position, not final)
+            for place, final in zip(self.bound, finals, strict=True)
+            if isinstance(place, Flag)
+        ]
         recorder.restore_properties()
         self.put_back()
         environment.put_back()

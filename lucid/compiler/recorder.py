@@ -18,6 +18,7 @@ from lucid.compiler.cells import (
     ValueGuard,
     look_of,
 )
+from lucid.compiler.data_pointers import DataPointer
 from lucid.compiler.environment import Environment, owner_of
 from lucid.compiler.host_recording import HostRecording
 from lucid.compiler.known import known_array
@@ -302,7 +303,7 @@ class Recorder:
         Memory that is given to NumPy can't be written: no trace would see it. A custom Function
         that asks for memory, which it may write, or for what no constant is, runs on the host.
         """
-        gives_memory = what in ("numpy()", "data_ptr()", "__dlpack__()")
+        gives_memory = what in ("numpy()", "__dlpack__()")
         if gives_memory:
             self.hosts.leave()
         cell = self.cells.get(tensor._storage)
@@ -323,6 +324,11 @@ class Recorder:
             f"{'' if context.levels else function + 'lucid, '}or run with "
             'lucid.compiler.set_stance("force_eager") for debugging',
         )
+
+    def data_pointer(self, tensor: TensorCore) -> DataPointer:
+        """What `data_ptr()` gives; a custom Function that asks for an address runs on the host."""
+        self.hosts.leave()
+        return DataPointer(tensor)
 
     def _constants(self) -> dict[Value, np.ndarray]:
         """The arrays that are constants of the program."""

@@ -11,7 +11,8 @@ the function runs again only once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -38,6 +39,8 @@ class Made(NamedTuple):
 
 
 Leaf = int | Made | TensorCore  # an argument by position, a result, or a tensor from outside
+FlagBefore = tuple[int | TensorCore, bool]
+"""An argument, by number, or a tensor from outside, and whether it required grad."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,17 +162,15 @@ class Differentiable:
 
     def __init__(
         self,
-        function: Callable[..., Any],
-        layers: list[Layer],
-        written: list[Storage],
+        again: Again,
         written_args: list[int],
         read: list[tuple[Storage, VersionCounter]],
     ) -> None:
         self.read = read
-        self.layers = layers
-        self.written = written
+        self.layers = again.layers
+        self.written = again.written
         self.written_args = written_args
-        self.gradients = Again(function, layers, written).gradients
+        self.gradients = again.gradients
         self._backward: Compiled | None = None
 
     @property
@@ -187,14 +188,23 @@ class Differentiable:
 
 
 class Again:
-    """A recorded function that is to run again; what it refers to doesn't refer to it."""
+    """A recorded function that is to run again; what it refers to doesn't refer to it.
+
+    Args:
+        flags: what the call found in `requires_grad` where the function changes it.
+    """
 
     def __init__(
-        self, function: Callable[..., Any], layers: list[Layer], written: list[Storage]
+        self,
+        function: Callable[..., Any],
+        layers: list[Layer],
+        written: list[Storage],
+        flags: list[FlagBefore],
     ) -> None:
         self._function = function
-        self._layers = layers
-        self._written = written
+        self._flags = flags
+        self.layers = layers
+        self.written = written
 
     def gradients(
         self,
@@ -213,17 +223,25 @@ class Again:
         """
         recorder = context.recorder
         if recorder is not None:
-            for storage, snapshot in zip(self._written, before, strict=True):
+            for storage, snapshot in zip(self.written, before, strict=True):
                 recorder.replace_cell(storage, snapshot)
-        layer = self._layers[number]
+        layer = self.layers[number]
         handles = flat_tensors((args, kwargs), in_objects=True)
-        with enable_grad():
+        with (
+            enable_grad(),
+            _kept_flags([*handles, *layer.leaves, *(key for key, _ in self._flags)]),
+        ):
+            for tensor, flag in self._flags:
+                (handles[tensor] if isinstance(tensor, int) else tensor)._requires_grad = flag
             results = flat_tensors(self._function(*args, **kwargs))
             pairs = zip(layer.outputs, cotangents, strict=True)
             given = [(results[y.position], g) for y, g in pairs if g is not None]
             places = [layer.upstream[i] for i in cut]
-            ends = [results[self._layers[k].outputs[index].position] for k, index in places]
+            ends = [results[self.layers[k].outputs[index].position] for k, index in places]
             leaves = [tensor_of(leaf, handles, results) for leaf in layer.leaves]
+            for leaf in leaves:  # the function may have asked for no more gradients meanwhile
+                if leaf._grad_fn is None:
+                    leaf._requires_grad = True
             outputs, seeds = [y for y, _ in given], [g for _, g in given]
             found = find_gradients(
                 outputs, [*ends, *leaves], seeds, create_graph, create_graph, is_part=True
@@ -231,6 +249,17 @@ class Again:
         at_ends = dict(zip(cut, found, strict=False))
         upstream = [at_ends.get(i) for i in range(len(layer.upstream))]
         return (*upstream, *found[len(ends) :])
+
+
+@contextmanager
+def _kept_flags(leaves: Sequence[Leaf]) -> Iterator[None]:
+    """Put `requires_grad` of those that are tensors back, unnoticed by a trace."""
+    flags = [(leaf, leaf._requires_grad) for leaf in leaves if isinstance(leaf, TensorCore)]
+    try:
+        yield
+    finally:
+        for tensor, flag in flags:
+            tensor._requires_grad = flag
 
 
 def tensor_of(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 
-from lucid import linalg
+from lucid import linalg, return_types
 from lucid.functions.creation import eye
 from lucid.functions.elementwise import choose
 from lucid.functions.tensors import Tensor
-from lucid.linalg import QR, SVD, cholesky, det, inv, matrix_exp, pinv, slogdet
+from lucid.linalg import cholesky, det, inv, matrix_exp, pinv, slogdet
 
 __all__ = [
     "cholesky",
@@ -45,17 +45,17 @@ def logdet(input: Tensor) -> Tensor:
     return choose(sign < 0, math.nan, logarithm)
 
 
-def qr(input: Tensor, some: bool = True) -> QR:
+def qr(input: Tensor, some: bool = True) -> return_types.qr:
     """Return `linalg.qr`, reduced unless `some` is False."""
-    return linalg.qr(input, "reduced" if some else "complete")
+    return return_types.qr(*linalg.qr(input, "reduced" if some else "complete"))
 
 
-def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> SVD:
+def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> return_types.svd:
     """Return U, S and V, not its transpose as `linalg.svd` does."""
     u, s, vh = linalg.svd(input, not some)
     if not compute_uv:
-        return SVD(u.detach() * 0, s, vh.mT.detach() * 0)
-    return SVD(u, s, vh.mT)
+        return return_types.svd(u.detach() * 0, s, vh.mT.detach() * 0)
+    return return_types.svd(u, s, vh.mT)
 
 
 def cholesky_solve(B: Tensor, L: Tensor, upper: bool = False) -> Tensor:
@@ -84,14 +84,14 @@ def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
     return powers if increasing else powers.flip(-1)
 
 
-def svd_lowrank(A: Tensor, q: int | None = 6) -> SVD:
+def svd_lowrank(A: Tensor, q: int | None = 6) -> return_types.svd:
     """Return the `q` largest singular values with their vectors: U, S and V."""
     u, s, vh = linalg.svd(A, False)
     rank = min(6 if q is None else q, s._type.shape[-1])
-    return SVD(u[..., :rank], s[..., :rank], vh.mT[..., :rank])
+    return return_types.svd(u[..., :rank], s[..., :rank], vh.mT[..., :rank])
 
 
-def pca_lowrank(A: Tensor, q: int | None = None, center: bool = True) -> SVD:
+def pca_lowrank(A: Tensor, q: int | None = None, center: bool = True) -> return_types.svd:
     """Return U, S and V of the principal components of the rows of A."""
     x = A - A.mean(-2, keepdim=True) if center else A
     return svd_lowrank(x, min(6, *A._type.shape[-2:]) if q is None else q)

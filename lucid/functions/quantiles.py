@@ -4,23 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
+from lucid import return_types
 from lucid.functions.arguments import axis_of, describe, integer, tensor_of
 from lucid.functions.conversion import cast
 from lucid.functions.elementwise import ceil, choose, clone, floor, round
 from lucid.functions.naming import numpy_names
 from lucid.functions.promotion import Number, operand, promoted
-from lucid.functions.reduction import Extremum
 from lucid.functions.shape import broadcast, movedim, reshaped, sliced, squeeze, unsqueeze
 from lucid.functions.sorting import sort
 from lucid.functions.tensors import Tensor
 from lucid.ir import ops
 from lucid.ir.errors import DTypeError, OptionError, ShapeError
 from lucid.ir.types import i32, i64
+from lucid.return_types import Kind, ValuesAndIndices
 from lucid.tensor.core import constant, emit
 
 
 @numpy_names
-def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Extremum:
+def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> return_types.kthvalue:
     """Return (values, indices) of the k-th smallest element along `dim`, counted from 1."""
     x = tensor_of(input, "kthvalue")
     axis = axis_of(dim, x.ndim, "kthvalue")
@@ -29,37 +30,39 @@ def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Ext
     if not 1 <= place <= size:
         raise OptionError(f"kthvalue: selected number k out of range for dimension {axis}: {place}")
     if not x.ndim:
-        return Extremum(clone(x), constant(0, i64))
+        return return_types.kthvalue(clone(x), constant(0, i64))
     _, order = sort(x, axis)
-    return _at(x, clone(sliced(order, axis, place - 1, place)), axis, keepdim)
+    picked = clone(sliced(order, axis, place - 1, place))
+    return _at(return_types.kthvalue, x, picked, axis, keepdim)
 
 
-def _at(x: Tensor, indices: Tensor, axis: int, keepdim: bool) -> Extremum:
+def _at(kind: type[Kind], x: Tensor, indices: Tensor, axis: int, keepdim: bool) -> Kind:
     values = emit(ops.gather, (x, indices), axis=axis)
     if keepdim:
-        return Extremum(values, indices)
-    return Extremum(squeeze(values, axis), squeeze(indices, axis))
+        return kind(values, indices)
+    return kind(squeeze(values, axis), squeeze(indices, axis))
 
 
 @numpy_names
 def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     """Return the lower median of all elements, or (values, indices) along `dim`; a NaN wins."""
-    return _median(input, dim, keepdim, "median")
+    return _median(return_types.median, input, dim, keepdim)
 
 
 @numpy_names
 def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     """As `median`, of the elements that are no NaN."""
-    return _median(input, dim, keepdim, "nanmedian")
+    return _median(return_types.nanmedian, input, dim, keepdim)
 
 
-def _median(input: Tensor, dim: int | None, keepdim: bool, op: str) -> Any:
+def _median(kind: type[ValuesAndIndices], input: Tensor, dim: int | None, keepdim: bool) -> Any:
+    op = kind.__name__
     x = tensor_of(input, op)
     if dim is None:
-        return _median(reshaped(x, (x._type.size,)), 0, False, op).values
+        return _median(kind, reshaped(x, (x._type.size,)), 0, False).values
     axis = axis_of(dim, x.ndim, op)
     if not x.ndim:
-        return Extremum(clone(x), constant(0, i64))
+        return kind(clone(x), constant(0, i64))
     size = x._type.shape[axis]
     if not size:
         raise OptionError(f"{op}: no elements along dim {dim}{describe(x)}")
@@ -69,7 +72,7 @@ def _median(input: Tensor, dim: int | None, keepdim: bool, op: str) -> Any:
         place = choose(missing > 0, size - missing, (size - 1) // 2)
     else:
         place = choose(missing == size, 0, (size - 1 - missing) // 2)
-    return _at(x, emit(ops.gather, (order, place), axis=axis), axis, keepdim)
+    return _at(kind, x, emit(ops.gather, (order, place), axis=axis), axis, keepdim)
 
 
 _INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from math import prod as product
-from typing import Any, NamedTuple
+from typing import Any
 
+from lucid import return_types
 from lucid.dtypes import as_dtype
 from lucid.functions.arguments import Dims, axes_of, axis_of, describe, tensor_of
 from lucid.functions.elementwise import (
@@ -27,14 +28,8 @@ from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, DTypeError, OptionError
 from lucid.ir.op import Op
 from lucid.ir.types import DType, i64
+from lucid.return_types import Kind
 from lucid.tensor.core import constant, emit
-
-
-class Extremum(NamedTuple):
-    """What `max(dim)`, `min(dim)`, `sort` and `topk` return: the elements and where they stood."""
-
-    values: Tensor
-    indices: Tensor
 
 
 def _reduced(op: Op, x: Tensor, axes: tuple[int, ...], keepdim: bool) -> Tensor:
@@ -141,18 +136,26 @@ def max(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = N
     >>> lucid.tensor([[1, 5], [7, 2]]).max(1).indices
     tensor([1, 0])
     """
-    return _extremum(input, dim, keepdim, other, (ops.amax, ops.argmax, maximum), "max")
+    how = ops.amax, ops.argmax, maximum
+    return _extremum(return_types.max, input, dim, keepdim, other, how)
 
 
 @numpy_names
 def min(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = None) -> Any:
     """Smallest element of all; along `dim` (values, indices); or elementwise of two tensors."""
-    return _extremum(input, dim, keepdim, other, (ops.amin, ops.argmin, minimum), "min")
+    how = ops.amin, ops.argmin, minimum
+    return _extremum(return_types.min, input, dim, keepdim, other, how)
 
 
 def _extremum(
-    input: Tensor, dim: Any, keepdim: bool, other: Any, how: tuple[Op, Op, Any], name: str
+    kind: type[Kind],
+    input: Tensor,
+    dim: Any,
+    keepdim: bool,
+    other: Any,
+    how: tuple[Op, Op, Any],
 ) -> Any:
+    name = kind.__name__
     x = tensor_of(input, name)
     whole, position, elementwise = how
     if isinstance(dim, Tensor):
@@ -167,17 +170,17 @@ def _extremum(
         return _reduced(whole, x, axes_of(None, x.ndim, name), False)
     axis = axis_of(dim, x.ndim, name)
     if x.ndim == 0:
-        return Extremum(clone(x), constant(0, i64))
+        return kind(clone(x), constant(0, i64))
     kept = _kept(emit(position, (x,), axis=axis), x, (axis,))
-    return _picked(x, kept, axis, keepdim)
+    return _picked(kind, x, kept, axis, keepdim)
 
 
-def _picked(x: Tensor, indices: Tensor, axis: int, keepdim: bool) -> Extremum:
+def _picked(kind: type[Kind], x: Tensor, indices: Tensor, axis: int, keepdim: bool) -> Kind:
     values = emit(ops.gather, (x, indices), axis=axis)
     if keepdim:
-        return Extremum(values, indices)
+        return kind(values, indices)
     shape = x._type.shape[:axis] + x._type.shape[axis + 1 :]
-    return Extremum(
+    return kind(
         emit(ops.reshape, (values,), shape=shape), emit(ops.reshape, (indices,), shape=shape)
     )
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from lucid import return_types
 from lucid.functions.arguments import Dims, axis_of, describe, tensor_of
 from lucid.functions.elementwise import choose, maximum, minimum
 from lucid.functions.joining import cat
 from lucid.functions.linalg import matmul
 from lucid.functions.naming import numpy_names
 from lucid.functions.promotion import Number, floating, promoted
-from lucid.functions.reduction import Extremum, norm, sum
+from lucid.functions.reduction import norm, sum
 from lucid.functions.scans import diff
 from lucid.functions.shape import matrix_transpose, reshaped, sliced, unsqueeze
 from lucid.functions.sorting import sort
@@ -24,19 +25,14 @@ from lucid.ir.types import DType, bool_, i64
 from lucid.tensor.core import constant, emit, from_array
 
 
-class Limits(NamedTuple):
-    """What `aminmax` returns."""
-
-    min: Tensor
-    max: Tensor
-
-
 @numpy_names
-def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> Limits:
+def aminmax(
+    input: Tensor, *, dim: int | None = None, keepdim: bool = False
+) -> return_types.aminmax:
     """Return the least and the greatest element, of all or along `dim`."""
     x = tensor_of(input, "aminmax")
     axes: Any = tuple(range(x.ndim)) if dim is None else dim
-    return Limits(x.amin(axes, keepdim=keepdim), x.amax(axes, keepdim=keepdim))
+    return return_types.aminmax(x.amin(axes, keepdim=keepdim), x.amax(axes, keepdim=keepdim))
 
 
 @numpy_names
@@ -59,11 +55,11 @@ def nanmean(
 
 
 @numpy_names
-def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> Extremum:
+def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> return_types.mode:
     """Return (values, indices) of the most frequent element along `dim`, the least of equals."""
     x = tensor_of(input, "mode")
     if not x.ndim:
-        return Extremum(x.clone(), constant(0, i64))
+        return return_types.mode(x.clone(), constant(0, i64))
     axis = axis_of(dim, x.ndim, "mode")
     ordered, places = sort(x.movedim(axis, -1), stable=True)
     same = unsqueeze(ordered, -1) == unsqueeze(ordered, -2)
@@ -73,8 +69,8 @@ def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> Extremum:
     values = x.movedim(axis, -1).gather(-1, index)
     values, index = values.movedim(-1, axis), index.movedim(-1, axis)
     if keepdim:
-        return Extremum(values, index)
-    return Extremum(values.squeeze(axis), index.squeeze(axis))
+        return return_types.mode(values, index)
+    return return_types.mode(values.squeeze(axis), index.squeeze(axis))
 
 
 def cov(

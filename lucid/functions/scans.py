@@ -9,18 +9,20 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from lucid import return_types
 from lucid.functions.arguments import axis_of, describe, integer, tensor_of
 from lucid.functions.elementwise import choose, clone
 from lucid.functions.joining import cat
 from lucid.functions.naming import numpy_names
 from lucid.functions.promotion import floating
-from lucid.functions.reduction import Extremum, _summable
+from lucid.functions.reduction import _summable
 from lucid.functions.shape import broadcast, sliced
 from lucid.functions.special import logaddexp
 from lucid.functions.tensors import Tensor
 from lucid.ir import ops
 from lucid.ir.errors import OptionError
 from lucid.ir.types import DType, i64
+from lucid.return_types import Kind
 from lucid.tensor.core import constant, emit
 
 
@@ -60,24 +62,25 @@ def logcumsumexp(input: Tensor, dim: int) -> Tensor:
 
 
 @numpy_names
-def cummax(input: Tensor, dim: int) -> Extremum:
+def cummax(input: Tensor, dim: int) -> return_types.cummax:
     """Return (values, indices) of the greatest element so far along `dim`, the last of equals."""
-    return _running_extremum(input, dim, "cummax", lambda new, old: new >= old)
+    return _running_extremum(return_types.cummax, input, dim, lambda new, old: new >= old)
 
 
 @numpy_names
-def cummin(input: Tensor, dim: int) -> Extremum:
+def cummin(input: Tensor, dim: int) -> return_types.cummin:
     """Return (values, indices) of the smallest element so far along `dim`, the last of equals."""
-    return _running_extremum(input, dim, "cummin", lambda new, old: new <= old)
+    return _running_extremum(return_types.cummin, input, dim, lambda new, old: new <= old)
 
 
 def _running_extremum(
-    input: Tensor, dim: int, op: str, wins: Callable[[Tensor, Tensor], Tensor]
-) -> Extremum:
+    kind: type[Kind], input: Tensor, dim: int, wins: Callable[[Tensor, Tensor], Tensor]
+) -> Kind:
+    op = kind.__name__
     x = tensor_of(input, op)
     axis = axis_of(dim, x.ndim, op)
     if not x.ndim:
-        return Extremum(clone(x), constant(0, i64))
+        return kind(clone(x), constant(0, i64))
     shape, values = x._type.shape, x.detach()
     indices = emit(ops.iota, (), shape=shape, axis=axis, dtype=i64)
     distance = 1
@@ -88,7 +91,7 @@ def _running_extremum(
         values = choose(newer, values, earlier)
         indices = choose(newer, indices, place)
         distance *= 2
-    return Extremum(emit(ops.gather, (x, indices), axis=axis), indices)
+    return kind(emit(ops.gather, (x, indices), axis=axis), indices)
 
 
 @numpy_names

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from lucid import return_types
 from lucid.functions.arguments import axis_of, integer, tensor_of
 from lucid.functions.elementwise import clone
 from lucid.functions.naming import numpy_names
-from lucid.functions.reduction import Extremum
 from lucid.functions.shape import sliced
 from lucid.functions.tensors import Tensor
 from lucid.ir import ops
@@ -25,7 +25,9 @@ def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool
 
 
 @numpy_names
-def sort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False) -> Extremum:
+def sort(
+    input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False
+) -> return_types.sort:
     """Return (values, indices) in order along `dim`; equal elements keep theirs, NaN is greatest.
 
     >>> import lucid
@@ -35,9 +37,9 @@ def sort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = 
     x = tensor_of(input, "sort")
     indices = argsort(x, dim, descending, stable)
     if not x.ndim:
-        return Extremum(clone(x), indices)
+        return return_types.sort(clone(x), indices)
     values = emit(ops.gather, (x, indices), axis=axis_of(dim, x.ndim, "sort"))
-    return Extremum(values, indices)
+    return return_types.sort(values, indices)
 
 
 def msort(input: Tensor) -> Tensor:
@@ -48,7 +50,7 @@ def msort(input: Tensor) -> Tensor:
 @numpy_names
 def topk(
     input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
-) -> Extremum:
+) -> return_types.topk:
     """Return (values, indices) of the k greatest (or smallest) elements along `dim`, in order.
 
     `sorted=False` is sorted all the same.
@@ -61,6 +63,6 @@ def topk(
         raise OptionError(f"topk: selected index k out of range: {count} of {size}")
     indices = argsort(x, dim, descending=largest)
     if not x.ndim:
-        return Extremum(clone(x), indices)
+        return return_types.topk(clone(x), indices)
     indices = clone(sliced(indices, axis, 0, count))
-    return Extremum(emit(ops.gather, (x, indices), axis=axis), indices)
+    return return_types.topk(emit(ops.gather, (x, indices), axis=axis), indices)

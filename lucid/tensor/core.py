@@ -139,13 +139,13 @@ class TensorCore(WithGradient):
         detaches it), `TraceError` for a tensor of a trace, which has no data yet.
         """
         array = self._array
-        if array is None or context.recorder is not None:
-            return self._concrete("numpy()")
-        if self.requires_grad and context.grad_enabled and not force:
+        if context.grad_enabled and not force and self.requires_grad:
             raise LucidError(
                 "Can't call numpy() on Tensor that requires grad. "
                 "Use tensor.detach().numpy() instead."
             )
+        if array is None or context.recorder is not None:
+            return self._concrete("numpy()")
         return array if context.lent is None else context.lent.shown(self._storage, array)
 
     def _concrete(self, what: str) -> np.ndarray:
@@ -171,7 +171,9 @@ class TensorCore(WithGradient):
         return self._counter.value
 
     def data_ptr(self) -> int:
-        """Address of the first element. Raises `TraceError` inside a trace."""
+        """Address of the first element; in a trace something that can only be compared."""
+        if context.recorder is not None:
+            return cast(int, context.recorder.data_pointer(self))
         return int(self._concrete("data_ptr()").__array_interface__["data"][0])
 
     def detach(self) -> Tensor:

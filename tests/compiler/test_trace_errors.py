@@ -55,7 +55,6 @@ def test_a_branch():
         (lambda x: x.tolist(), "tolist()"),
         (lambda x: x.numpy(), "numpy()"),
         (lambda x: np.asarray(x), "numpy()"),
-        (lambda x: x.data_ptr(), "data_ptr()"),
         (lambda x: [1, 2][x.long()], "int()"),
     ],
 )
