@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -64,9 +65,10 @@ class StandIns:
         self.values = [map_tree(stand_in, value, path) for value, path in read]
 
         named = zip(names, self.args, strict=True)
-        trees = [*named, *self.kwargs.items()]
-        trees += [("", item) for _, given in self._filled for item in given.values()]
-        self._held = [found for name, tree in trees for found in containers(tree, name)]
+        trees: list[tuple[type | None, str, Any]]
+        trees = [(None, *pair) for pair in (*named, *self.kwargs.items())]
+        trees += [(type(x), "", item) for x, given in self._filled for item in given.values()]
+        self._held = [(of, *found) for of, name, tree in trees for found in containers(tree, name)]
 
     def _stand_in(self, leaf: Any, path: str) -> Any:
         recorder = self._recorder
@@ -104,16 +106,17 @@ class StandIns:
             now = vars(value)
             if now.keys() != given.keys() or any(now[name] is not given[name] for name in given):
                 raise ChangesArgument(type(value))
-        for path, container, held in self._held:
+        for kind, path, container, held in self._held:
             _, _, parts = next(containers(container, path))
-            if len(parts) != len(held) or any(
-                a is not b for a, b in zip(parts[1::2], held[1::2], strict=True)
-            ):
-                raise TraceError(
-                    f"the {type(container).__name__} {path} is an argument and was changed while "
-                    "the step was traced, which would not be seen outside\n"
-                    "hint: return the new values"
-                )
+            if len(parts) == len(held) and all(map(operator.is_, parts[1::2], held[1::2])):
+                continue
+            if kind is not None:
+                raise ChangesArgument(kind)
+            raise TraceError(
+                f"the {type(container).__name__} {path} is an argument and was changed while "
+                "the step was traced, which would not be seen outside\n"
+                "hint: return the new values"
+            )
 
     def _storages_with_several_views(self) -> set[Storage]:
         first: dict[Storage, TensorCore] = {}

@@ -13,7 +13,7 @@ import functools
 import os
 import sys
 import types
-from collections import OrderedDict, defaultdict, deque
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NoReturn
 
@@ -21,7 +21,15 @@ import numpy as np
 
 from lucid.compiler.codes import global_names, nested
 from lucid.compiler.generators import GENERATORS
-from lucid.compiler.places import CONTENTS, Contents, Identity, Place, Variable, identity_of
+from lucid.compiler.places import (
+    CONTENTS,
+    Contents,
+    Identity,
+    Members,
+    Place,
+    Variable,
+    identity_of,
+)
 from lucid.compiler.reads import CONTAINERS, DIRECT, Reads, Way, Ways
 from lucid.compiler.watches import (
     ABSENT,
@@ -148,6 +156,9 @@ class Environment:
                 place = kind(watch.path, watch.owner, watch.key, watch.in_module)
                 if id(watch.owner) not in moved:
                     found[place.identity] = place, watch.expected
+            elif isinstance(watch, SetWatch):
+                place = Members(watch.path, watch.owner, CONTENTS, watch.in_module)
+                found[place.identity] = place, watch.expected
             elif _is_of_others(watch):
                 continue
             elif not isinstance(watch, FlagWatch) or not watch.has_its_hooks():
@@ -164,7 +175,7 @@ class Environment:
                     yield Place(f"{path}.{name}".lstrip("."), attributes, name, in_module)
         for watch in self.watches:
             if isinstance(watch, LengthWatch) and isinstance(watch.copy, dict):
-                for key in watch.owner.keys() - watch.copy.keys():
+                for key in [key for key in watch.owner if key not in watch.copy]:
                     path = f"{watch.path}[{self._key_text(key, len(watch.copy))}]"
                     yield Place(path, watch.owner, key, watch.in_module)
 
@@ -204,6 +215,10 @@ class Environment:
                 changed.append((watch.owner, watch.found()))
                 watch.put_back()
         return changed
+
+    def functions(self) -> Iterator[types.FunctionType]:
+        """The functions within reach."""
+        return (value for value in self._keep if isinstance(value, types.FunctionType))
 
     def tensors(self) -> Iterator[tuple[str, TensorCore]]:
         """The tensors within reach, by the user's expressions for them."""
@@ -281,7 +296,7 @@ class Environment:
         elif isinstance(value, (list, tuple, dict, deque)):
             self._visit_container(path, value, in_module)
         elif isinstance(value, set):
-            if len(value) <= _LARGE:
+            if len(value) <= _LARGE and identity_of(value, CONTENTS) not in self._read:
                 members = SetWatch(path, value, frozenset(value), in_module)
                 self.watches.append(members)
                 self._ways.belongs(members, value)
@@ -296,6 +311,8 @@ class Environment:
             self._queue.append((path, value.__func__, False))
         elif isinstance(value, type):
             self._visit_class(path, value, None)
+        elif isinstance(value, types.BuiltinMethodType) and isinstance(value.__self__, CONTAINERS):
+            self._queue.append((f"{path}.__self__", value.__self__, in_module, (None, value)))
         elif isinstance(value, GENERATORS):
             self.generators.append((path, value))
         elif not _is_users(type(value)) and isinstance(_bound_to(value), GENERATORS):
@@ -328,7 +345,7 @@ class Environment:
             return
         if identity_of(value, CONTENTS) in self._read:
             return
-        kinds = (list, dict, deque, defaultdict, OrderedDict)
+        kinds = (list, dict, deque, defaultdict, OrderedDict, Counter)
         copy: Any = None
         if len(value) <= _LARGE and (type(value) in kinds or _is_librarys(type(value))):
             copy = dict(value) if isinstance(value, dict) else list(value)

@@ -20,7 +20,7 @@ from lucid.autograd.host_world import Captured, Slot
 from lucid.autograd.outputs import TwiceDifferentiated, refuse_second_derivative
 from lucid.compiler.host_attributes import Attributes, attributes_of, sort_attributes
 from lucid.compiler.host_plans import Traced, tensors_of
-from lucid.compiler.host_state import PythonChanges, Surroundings
+from lucid.compiler.host_state import PythonChanges, Surroundings, state_of
 from lucid.compiler.present import PresentValues
 from lucid.compiler.scalars import is_live
 from lucid.compiler.tree import map_tree
@@ -91,11 +91,15 @@ class HostRecording:
         finally:
             self._attempts.pop()
 
-    def _changed_python(self) -> set[int]:
-        """The Python values from outside that have changed by now."""
+    def _changed_python(self) -> set[tuple[int, ...]]:
+        """The Python values from outside that have changed by now, with what they are."""
         environment = self._recorder.environment
         watches = [] if environment is None else environment.watches
-        return {number for number, watch in enumerate(watches) if not watch.holds()}
+        return {
+            (number, *map(id, state_of(watch)))
+            for number, watch in enumerate(watches)
+            if not watch.holds()
+        }
 
     def put_back(self) -> str | None:
         """Undo what evaluations changed in Python; return what traced code has changed since."""

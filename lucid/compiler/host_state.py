@@ -175,18 +175,18 @@ class PythonChanges:
         self._name = name
         self._environments = environments
         watches = (watch for environment in environments for watch in environment.watches)
-        self._left = [(watch, _state_of(watch)) for watch in watches if not watch.holds()]
+        self._left = [(watch, state_of(watch)) for watch in watches if not watch.holds()]
 
     def put_back(self) -> str | None:
         """Undo it; return what the traced code has changed since, if it has."""
-        pairs = ((watch.path, _are_same(_state_of(watch), left)) for watch, left in self._left)
+        pairs = ((watch.path, _are_same(state_of(watch), left)) for watch, left in self._left)
         changed = next((path for path, same in pairs if not same), None)
         for environment in self._environments:
             environment.put_back()
         return changed and f"{changed}, which {self._name}, a host call, changes as well"
 
 
-def _state_of(watch: AnyWatch) -> list[Any]:
+def state_of(watch: AnyWatch) -> list[Any]:
     """What a watch looks at, in a form that stays as it is now."""
     if isinstance(watch, Watch):
         return [watch.found()]

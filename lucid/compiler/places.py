@@ -78,9 +78,19 @@ class Variable(Place):
 
 
 class Contents(Place):
-    """All entries of a list or a deque whose length changes."""
+    """All entries of a list or a deque whose length changes.
 
-    __slots__ = ()
+    Attributes:
+        is_looked_at: whether the step is known to look at what is in it.
+    """
+
+    __slots__ = ("is_looked_at",)
+
+    def __init__(
+        self, path: str, owner: Any, key: Any, in_module: bool = False, is_looked_at: bool = False
+    ) -> None:
+        super().__init__(path, owner, key, in_module)
+        self.is_looked_at = is_looked_at
 
     def found(self) -> Any:
         return list(self.owner)
@@ -92,6 +102,22 @@ class Contents(Place):
     def holds(self, value: Any) -> bool:
         now = self.found()
         return len(now) == len(value) and all(a is b for a, b in zip(now, value, strict=True))
+
+
+class Members(Place):
+    """All members of a set."""
+
+    __slots__ = ()
+
+    def found(self) -> Any:
+        return frozenset(self.owner)
+
+    def put(self, value: Any) -> None:
+        self.owner.clear()
+        self.owner |= value
+
+    def holds(self, value: Any) -> bool:
+        return bool(self.owner == value)
 
 
 class OfTensor(Place):

@@ -8,12 +8,14 @@ With its places as arguments and results the recorded function has no hidden sta
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lucid.compiler.places import Contents, Flag, Memory, OfTensor, Place
+from lucid.compiler.logs import IsRead, Log, can_be_log
+from lucid.compiler.places import Contents, Flag, Identity, Members, Memory, OfTensor, Place
 from lucid.compiler.results import FlagBefore
 from lucid.compiler.scalars import is_live
 from lucid.compiler.signature import Call, LiveInt
@@ -22,6 +24,7 @@ from lucid.compiler.watches import ABSENT, SCALARS, brief
 from lucid.ir.errors import TraceError
 from lucid.ir.types import DType
 from lucid.tensor.claims import TRACING, Keys
+from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore
 from lucid.tensor.tensor import Tensor
 
@@ -66,18 +69,27 @@ class Rebinding:
 
     Attributes:
         read: the places whose state is an argument.
+        logs: those that are written, and not looked at.
         bound: the places that get a new value.
         flags: of tensors whose `requires_grad` it changes, arguments by number, what it was.
     """
 
-    def __init__(self, function: Callable[..., Any], known: Iterable[Place]) -> None:
+    def __init__(
+        self, function: Callable[..., Any], known: Iterable[Place], no_logs: Iterable[Identity] = ()
+    ) -> None:
         self.function = function
         self.read: list[Place] = []
+        self.logs: list[Log] = []
         self.bound: list[Place] = []
         self.flags: list[FlagBefore] = []
+        self._known: set[Identity] = set(no_logs)
         self._before: list[Any] = []
         self._given: list[Any] = []
         for place in known:
+            self._known.add(place.identity)
+            if isinstance(place, Log):
+                self.logs.append(place)
+                continue
             value = place.found()
             if holds_state(value):
                 self.read.append(place)
@@ -88,10 +100,14 @@ class Rebinding:
         return not self.read and not self.bound
 
     @property
+    def unwatched(self) -> frozenset[Identity]:
+        """What the guards of the step need not look at."""
+        return frozenset(place.identity for place in (*self.read, *self.logs))
+
+    @property
     def keeps_guards(self) -> bool:
         """Whether binding the places leaves what is watched as it is."""
-        read = {place.identity for place in self.read}
-        return all(place.identity in read for place in self.bound)
+        return all(place.identity in self.unwatched for place in self.bound)
 
     @property
     def claims(self) -> Keys:
@@ -109,8 +125,13 @@ class Rebinding:
 
     # ------------------------------------------------------------------ while tracing
 
-    def enter(self, values: Sequence[Any]) -> None:
-        """Put what stands for the arguments into the places."""
+    def enter(self, values: Sequence[Any], recorder: Recorder) -> None:
+        """Put what stands for the arguments into the places, and what stands for logs."""
+        environment = recorder.environment
+        assert environment is not None
+        for log in self.logs:
+            log.note_holders(environment.watches, environment.functions())
+            log.enter(recorder)
         for place, value in zip(self.read, values, strict=True):
             place.put(value)
             self._given.append((value, list(containers(value, place.path))))
@@ -118,8 +139,9 @@ class Rebinding:
     def leave(self, environment: Environment, recorder: Recorder) -> list[Any]:
         """Find what was bound and to what; then put everything back.
 
-        Raises: `Rebinds`, `TraceError` for what can't be made again at each call.
+        Raises: `Rebinds`, `IsRead`, `TraceError` for what can't be made again at each call.
         """
+        written = [(log, ops) for log in reversed(self.logs) if (ops := log.leave())]
         given = zip(self.read, self._given, self._before, strict=True)
         self.bound = [
             place
@@ -139,20 +161,38 @@ class Rebinding:
         recorder.restore_properties()
         self.put_back()
         environment.put_back()
-        new = [place for place, before in changed if holds_state(before) and not _is_given(place)]
-        if new:
-            raise Rebinds(new)
+        self._take_up(changed)
         environment.accept_arguments(recorder.given)
+        self.bound += [log for log, _ in written]
+        finals += [ops for _, ops in written]
         self._check(finals, environment)
         self._check_growth(finals, recorder)
         return finals
 
+    def _take_up(self, changed: list[tuple[Place, Any]]) -> None:
+        """Raise `Rebinds` where there are places that the trace must know from its start."""
+        new: list[Place] = []
+        for place, before in changed:
+            is_new = place.identity not in self._known
+            if is_new and isinstance(place, (Contents, Members)) and can_be_log(place.owner):
+                new.append(Log(place.path, place.owner))
+            elif holds_state(before) and not _is_given(place):
+                new.append(place)
+        if new:
+            raise Rebinds(new)
+
     def put_back(self) -> None:
         """Take what stood for the arguments out of the places again."""
+        self._leave_logs()
         if self._given:
             for place, value in zip(self.read, self._before, strict=True):
                 place.put(value)
         self._given = []
+
+    def _leave_logs(self) -> None:
+        for log in reversed(self.logs):
+            with suppress(IsRead):
+                log.leave()
 
     def forget(self) -> None:
         """Let go of what the places held while the step was traced."""
@@ -164,14 +204,17 @@ class Rebinding:
     def _check(self, finals: list[Any], environment: Environment) -> None:
         """Raise for what would be shared by all calls, or would be lost."""
         seen: dict[int, str] = {}
-        for place, final in zip(self.bound, finals, strict=True):
-            for path, container, _ in containers(final, place.path):
-                if environment.knows(container) or isinstance(place, Contents):
+        kept = [
+            part for place, x in zip(self.bound, finals, strict=True) for part in _kept(place, x)
+        ]
+        for path, value, is_contents in kept:
+            for inner, container, _ in containers(value, path):
+                if environment.knows(container) or is_contents:
                     continue
-                first = seen.setdefault(id(container), path)
-                if first != path:
-                    _refuse(f"the same {type(container).__name__} is kept in {first} and {path}")
-            map_tree(lambda leaf, path: _check_leaf(leaf, path, environment), final, place.path)
+                first = seen.setdefault(id(container), inner)
+                if first != inner:
+                    _refuse(f"the same {type(container).__name__} is kept in {first} and {inner}")
+            map_tree(lambda leaf, path: _check_leaf(leaf, path, environment), value, path)
 
     def _check_growth(self, finals: list[Any], recorder: Recorder) -> None:
         """Raise for a list that gets longer with each call, without being read."""
@@ -179,7 +222,10 @@ class Rebinding:
             (place, before)
             for place, final in zip(self.bound, finals, strict=True)
             for known, before in zip(self.read, self._before, strict=True)
-            if isinstance(place, Contents) and known is place and 0 < len(before) < len(final)
+            if isinstance(place, Contents)
+            and known is place
+            and not place.is_looked_at
+            and 0 < len(before) < len(final)
         ]
         if not grown:
             return
@@ -205,14 +251,19 @@ class Rebinding:
     def __call__(self, *args: Any, **kwargs: Any) -> tuple[Any, list[Any]]:
         """Run the function from given contents of the places, which are put back after it."""
         values = kwargs.pop(VALUES)
-        places = [*self.read, *(place for place in self.bound if not _is_given(place))]
+        bound = [p for p in self.bound if not _is_given(p) and not isinstance(p, Log)]
+        places = [*self.read, *bound]
         before = [place.found() for place in places]
         try:
+            for log in self.logs:
+                log.enter(context.recorder)
             for place, value in zip(self.read, values, strict=True):
                 place.put(map_tree(_as_found, value))
             result = self.function(*args, **kwargs)
-            return result, [place.found() for place in self.bound if not _is_given(place)]
+            written = [log.leave() for log in reversed(self.logs)]
+            return result, [*(place.found() for place in bound), *filter(None, written)]
         finally:
+            self._leave_logs()
             for place, value in zip(places, before, strict=True):
                 place.put(value)
 
@@ -233,6 +284,15 @@ def _was_changed(
     if not is_same and environment.knows(before):
         _refuse(f"the {type(value).__name__} {place.path} is changed, and is in another place too")
     return not is_same
+
+
+def _kept(place: Place, final: Any) -> Iterator[tuple[str, Any, bool]]:
+    """The values that stay in a place, with their paths, and whether one is all of a list."""
+    if isinstance(place, Log):
+        for _, args in final:
+            yield from ((place.path, value, False) for value in args)
+    else:
+        yield place.path, final, isinstance(place, Contents)
 
 
 def _is_given(place: Place) -> bool:
@@ -259,6 +319,10 @@ def _set_properties(recorder: Recorder) -> list[tuple[Place, Any]]:
 
 
 def _check_leaf(leaf: Any, path: str, environment: Environment) -> None:
+    if isinstance(leaf, frozenset):
+        if not all(isinstance(x, SCALARS) or environment.knows(x) for x in leaf):
+            _refuse(f"a set of what the step made is kept in {path}")
+        return
     kept = (*SCALARS, types.FunctionType, types.ModuleType, type, DType, complex, range, slice)
     if is_live(leaf) or isinstance(leaf, kept) or leaf is ABSENT or environment.knows(leaf):
         return

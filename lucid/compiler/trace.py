@@ -19,6 +19,7 @@ from lucid.compiler.finishing import Finisher, GradOutcome, refuse_growing_histo
 from lucid.compiler.generators import Generators
 from lucid.compiler.host_recording import LeavesTrace
 from lucid.compiler.live_math import live_math
+from lucid.compiler.logs import IsRead, Log
 from lucid.compiler.names import name_inputs
 from lucid.compiler.places import Identity, Place
 from lucid.compiler.rebinding import Rebinding, Rebinds
@@ -89,21 +90,65 @@ def trace(
     places: what earlier traces have found that the function binds; new ones are entered.
     """
     start = time.perf_counter()
+    try:
+        found = _traced(function, call, args, kwargs, places)
+    except (TypeError, AttributeError):
+        if not any(isinstance(place, Log) for place in places.values()):
+            raise
+        found = _traced_without_logs(function, call, args, kwargs, places)
+    found.seconds = time.perf_counter() - start
+    return found
+
+
+def _traced_without_logs(
+    function: Callable[..., Any],
+    call: Call,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    places: dict[Identity, Place],
+) -> Trace:
+    """A trace in which lists are what they are, as code in C may ask for.
+
+    Called while an error is handled; raises that one if this trace fails as well.
+    """
+    known = {key: x.as_state(True) if isinstance(x, Log) else x for key, x in places.items()}
+    try:
+        found = _traced(function, call, args, kwargs, known)
+    except Exception:
+        found = None
+    if found is None:
+        raise
+    places.update(known)
+    return found
+
+
+def _traced(
+    function: Callable[..., Any],
+    call: Call,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    places: dict[Identity, Place],
+) -> Trace:
+    """The trace, begun again as often as it turns out to need something from its start."""
     state: set[Storage] = set()
     leaving: set[object] = set()
+    no_logs: set[Identity] = set()
     while True:
-        rebinding = Rebinding(function, places.values())
+        rebinding = Rebinding(function, places.values(), no_logs)
         try:
-            found = _record(rebinding, call, args, kwargs, state, frozenset(leaving))
-            break
+            return _record(rebinding, call, args, kwargs, state, frozenset(leaving))
         except ArgumentIsState as error:
             state.add(error.storage)
         except LeavesTrace as error:
             leaving |= error.codes
         except Rebinds as error:
             places.update({place.identity: place for place in error.places})
-    found.seconds = time.perf_counter() - start
-    return found
+        except IsRead as error:
+            no_logs.add(error.place.identity)
+            if error.is_looked_at:
+                places[error.place.identity] = error.place
+            else:  # others than what is traced may write it
+                del places[error.place.identity]
 
 
 @dataclass(slots=True, eq=False)
@@ -135,7 +180,7 @@ def _record(
     if code is not None:
         recorder.graph.location = Location(code.co_filename, code.co_firstlineno)
     objects = objects_by_name(function, args, kwargs)
-    read = frozenset(place.identity for place in rebinding.read)
+    read = rebinding.unwatched
     environment = recorder.environment = Environment(function, objects, leaving, read)
     call.take(rebinding.values())
     try:
@@ -194,7 +239,7 @@ def _run(
     grad_enabled = context.grad_enabled
     failed = True
     try:
-        rebinding.enter(stand_ins.values)
+        rebinding.enter(stand_ins.values, recorder)
         stand_ins.fill()
         with recording(recorder), executed_codes() as executed, live_math(environment.watches):
             result = function(*stand_ins.args, **stand_ins.kwargs)

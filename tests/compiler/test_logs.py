@@ -1,0 +1,348 @@
+"""Lists, deques and sets that a step only writes: each call leaves in them what eager would."""
+
+from __future__ import annotations
+
+import heapq
+import threading
+from collections import Counter, defaultdict, deque, namedtuple
+
+import pytest
+
+import lucid
+from lucid import nn
+from lucid.autograd import Function
+
+X = [0.5, -1.0, 2.0]
+Logs = namedtuple("Logs", "losses notes")
+
+
+class Holder:
+    """An object of the user's, with the attributes that it is given."""
+
+    def __init__(self, **attributes):
+        vars(self).update(attributes)
+
+
+def calls(compile, step, count=4):
+    """Results of `count` calls."""
+    step = compile(step)
+    return [step(lucid.tensor(X) * (i + 1)) for i in range(count)]
+
+
+def test_constants_and_tensors_that_each_call_appends(agree):
+    def scenario(compile):
+        log, holder, table = [], Holder(log=[1]), {"a": [], "b": [[]]}
+        epoch = 0
+
+        def step(x):
+            nonlocal epoch
+            epoch += 1
+            loss = x.square().sum()
+            log.append("forward")
+            log.append(loss)
+            holder.log += [loss * 2, epoch]
+            holder.log.extend(i for i in range(2))
+            table["a"].append((epoch, {"loss": loss, "x": x}))
+            table["b"][0].insert(0, x * 2)
+            return loss
+
+        return [calls(compile, step), log, holder.log, table]
+
+    agree(scenario, traces=1)
+
+
+def test_what_is_returned_and_appended_is_one_tensor():
+    log = []
+
+    @lucid.compile
+    def step(x):
+        y = x * 2
+        log.append(y)
+        return y
+
+    results = [step(lucid.ones(2)) for _ in range(3)]
+    assert all(a is b for a, b in zip(results, log, strict=True))
+    assert len({id(result) for result in results}) == 3
+
+
+def test_the_order_of_hooks_forward_and_backward(agree):
+    def scenario(compile):
+        order = []
+
+        class Noted(Function):
+            @staticmethod
+            def forward(ctx, x):
+                order.append("forward")
+                return x * 2
+
+            @staticmethod
+            def backward(ctx, g):
+                order.append("backward")
+                return g * 2
+
+        def noting(gradient, order=order, name="default"):
+            order.append((name, gradient.sum()))
+
+        w = nn.Parameter(lucid.ones(3))
+        w.register_hook(lambda gradient: order.append("leaf"))
+        w.register_post_accumulate_grad_hook(lambda leaf: order.append("accumulated"))
+
+        def step(x):
+            w.grad = None
+            y = Noted.apply(w * x)
+            y.register_hook(noting)
+            y.grad_fn.register_prehook(lambda gradients: order.append("before"))
+            y.grad_fn.register_hook(lambda inputs, outputs: order.append("after"))
+            y.sum().backward()
+            return y
+
+        return [calls(compile, step), order, w]
+
+    agree(scenario, traces=1)
+
+
+def test_deques_and_sets_and_counts(agree):
+    def scenario(compile):
+        recent, names, count, groups = deque(maxlen=5), {"x"}, Counter(), defaultdict(list)
+
+        def step(x):
+            recent.append(x.sum())
+            recent.appendleft(3)
+            names.add("a")
+            names.discard("x")
+            names.update(["b"], ("c",))
+            count["calls"] += 1
+            count.update(["more", "calls"])
+            groups["sums"].append(x.sum())
+            return x * 2
+
+        return [calls(compile, step), list(recent), sorted(names), dict(count), dict(groups)]
+
+    agree(scenario)
+
+
+def test_wherever_python_finds_the_list(agree):
+    def scenario(compile):
+        logs, add, cleared = Logs([], deque()), (kept := []).append, [7, 8]
+
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.linear, self.sums = nn.Linear(3, 2), []
+
+            def forward(self, x):
+                self.sums.append(self.linear(x).sum().detach())
+                return self.linear(x)
+
+        net = Net()
+
+        def step(x):
+            logs.losses.append(x.sum())
+            logs.notes.append("step")
+            add(x[0])
+            cleared.clear()
+            cleared.append(x)
+            return net(x).sum()
+
+        return [calls(compile, step), list(logs.losses), list(logs.notes), kept, cleared, net.sums]
+
+    agree(scenario, traces=1)
+
+
+def test_a_list_of_an_argument_of_plain_data(agree):
+    def scenario(compile):
+        state = Holder(losses=[], scale=2.0)
+
+        @compile
+        def step(x, state):
+            state.losses.append(x.sum())
+            return x * state.scale
+
+        return [[step(lucid.tensor(X) * i, state) for i in range(3)], state.losses]
+
+    agree(scenario, traces=1)
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        len,
+        lambda log: log[-1] if len(log) else 0,
+        lambda log: sum(log),
+        lambda log: 1 if log else 2,
+        lambda log: len([*log]),
+        lambda log: len(list(log)) + len([0] + log),
+        lambda log: int(3 in log),
+        lambda log: log.count(3),
+        lambda log: int(log == [3]),
+        lambda log: len(repr(log)),
+        lambda log: log.pop() if len(log) > 2 else 1,
+        lambda log: log.index(3) if log else 5,
+    ],
+)
+def test_what_depends_on_a_list_is_never_frozen(agree, look):
+    def scenario(compile):
+        log = []
+
+        def step(x):
+            log.append(3)
+            return x * look(log)
+
+        return [calls(compile, step), log]
+
+    agree(scenario)
+
+
+def test_what_depends_on_a_set_is_never_frozen(agree):
+    def scenario(compile):
+        seen, others = set(), set()
+
+        def step(x):
+            if "a" not in seen:
+                seen.add("a")
+                return x * 5
+            others.add("b")
+            return x * len({"c"} | others)
+
+        return [calls(compile, step), sorted(seen), sorted(others)]
+
+    agree(scenario)
+
+
+def test_code_in_c_that_wants_a_real_list(agree):
+    def scenario(compile):
+        heap = [4]
+
+        def step(x):
+            heapq.heappush(heap, 3)
+            return x * 2
+
+        return [calls(compile, step, 3), heap]
+
+    agree(scenario)
+
+
+def test_looking_at_the_log_after_some_calls(agree):
+    def scenario(compile):
+        log = []
+
+        @compile
+        def step(x, report):
+            log.append(x.sum())
+            return sum(log) / len(log) if report else x.sum()
+
+        xs = [lucid.tensor(X) * i for i in range(6)]
+        return [[step(x, i % 3 == 2) for i, x in enumerate(xs)], log]
+
+    agree(scenario)
+
+
+def test_losses_with_a_history(agree):
+    def scenario(compile):
+        w, losses = nn.Parameter(lucid.tensor(X)), []
+
+        def step(x):
+            loss = (w * x).square().sum()
+            losses.append(loss)
+            return loss * 2
+
+        calls(compile, step)
+        sum(losses).backward()
+        return w.grad
+
+    agree(scenario, traces=1)
+
+
+def test_a_failed_call_or_trace_writes_nothing():
+    log, names = [], set()
+
+    @lucid.compile
+    def step(x, i, fails=False):
+        log.append(x[i])
+        names.add(len("ab") + int(fails))
+        if fails:
+            raise KeyError("late")
+        return x[i]
+
+    x = lucid.arange(4.0)
+    step(x, lucid.tensor([1]))
+    with pytest.raises(lucid.LucidError):
+        step(x, lucid.tensor([9]))
+    with pytest.raises(KeyError):
+        step(x, lucid.tensor([1]), True)
+    assert [y.tolist() for y in log] == [[1.0]] and names == {2}
+    step(x, lucid.tensor([2]))
+    assert [y.tolist() for y in log] == [[1.0], [2.0]] and step.stats.traces == 1
+
+
+def test_what_can_not_be_made_again_is_not_appended():
+    log = []
+
+    @lucid.compile
+    def step(x):
+        log.append(object())
+        return x
+
+    with pytest.raises(lucid.TraceError) as error:
+        step(lucid.ones(2))
+    assert str(error.value) == (
+        "an object of object that the step made, a object, is kept in log, which can't be made "
+        "again at each call\n"
+        "hint: keep tensors, numbers, and lists, tuples or dicts of them; or make the object "
+        "before the step and set what is in it"
+    )
+    assert log == []
+
+
+def test_a_host_call_and_a_recorded_backward_write_the_same_log(agree):
+    """The backward becomes a host call as well: what is noted in which order is eager's."""
+
+    def scenario(compile):
+        order = []
+
+        class OnHost(Function):
+            @staticmethod
+            def forward(ctx, x):
+                order.append("forward")
+                return lucid.tensor(x.numpy() * 2)
+
+            @staticmethod
+            def backward(ctx, g):
+                order.append("backward")
+                return g * 2
+
+        w = nn.Parameter(lucid.ones(3))
+
+        def step(x):
+            w.grad = None
+            OnHost.apply(w * x).sum().backward()
+            return x
+
+        return [calls(compile, step), order, w]
+
+    agree(scenario, traces=1)
+
+
+def test_another_threads_notes_are_its_own():
+    """While a step is traced, what another thread appends stays where it is, once."""
+    log, in_trace, noted = [], threading.Event(), threading.Event()
+
+    def note():
+        in_trace.wait()
+        log.append("other")
+        noted.set()
+
+    @lucid.compile
+    def step(x):
+        log.append("step")
+        if len(x) == 3:
+            in_trace.set()
+            noted.wait()
+        return x * 2
+
+    other = threading.Thread(target=note)
+    other.start()
+    for size in (2, 3, 3):
+        step(lucid.ones(size))
+    other.join()
+    assert log == ["step", "other", "step", "step"]
