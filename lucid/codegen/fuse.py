@@ -97,7 +97,7 @@ class Fusion:
 
     def _place(self, item: Item) -> None:
         kind = kind_of(item)
-        fuses = self.fuse and kind in ("map", "reduce")
+        fuses = self.fuse and kind in ("map", "reduce") and item.op not in _WHOLE_OPERANDS
         if fuses and any(self._sees_through(item, n) for n in range(len(item.operands))):
             return
         candidates = self._candidates(item) if fuses else []

@@ -268,3 +268,19 @@ def test_lanes_follow_the_terms_of_sums_not_the_sums(rng: np.random.Generator) -
     (before, inside) = executable.stages["kernels"].split("pass 0:")
     assert "lanes" in inside and "lanes" not in before
     assert_right(executable, graph, rng)
+
+
+@pytest.mark.parametrize("shape", [(5,), (5, 3)])
+def test_an_index_without_axes_takes_of_what_was_just_computed(
+    rng: np.random.Generator, shape: tuple[int, ...]
+) -> None:
+    """The result has fewer axes than the operand, so it can't run over the operand's indices."""
+    graph = Graph()
+    x, place = graph.add_input(TensorType(f32, shape)), graph.add_input(TensorType(i64, ()))
+    taken = x * 2.0
+    for _ in shape:
+        taken = ops.take(taken, place, axis=0)
+    graph.outputs = [taken]
+    array = rng.standard_normal(shape).astype(np.float32)
+    (found,) = compile_graph(graph).call([array, np.array(2)])
+    np.testing.assert_array_equal(found, 2 * array[(2,) * len(shape)])
