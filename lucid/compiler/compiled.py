@@ -256,6 +256,7 @@ class Compiled:
         reason: str | None,
         claim: Claim,
     ) -> Program:
+        from lucid.compiler.places import live_places
         from lucid.compiler.program import Program
         from lucid.compiler.trace import trace
 
@@ -265,6 +266,8 @@ class Compiled:
             reason = reason or changes(description, earlier)
             if "retrace" in os.environ.get("LUCID_LOG", "").split(","):
                 sys.stderr.write(f"lucid: retrace of {_name_of(self.__wrapped__)}: {reason}\n")
+        guards = [program.watches for program in self._programs.get(call.key, ())]
+        self._places.update({place.identity: place for place in live_places(guards)})
         recorded = trace(self.__wrapped__, call, args, kwargs, self._places)
         claim.give_up(TRACING)
         try:

@@ -87,6 +87,7 @@ class Environment:
         self.watches: list[AnyWatch] = []
         self._read = read  # places that the step reads itself
         self._watched: set[Identity] = set()
+        self._accepted: set[Identity] = set()  # made in the trace, and there from then on
         self._lengths: dict[int, LengthWatch] = {}
         self._owners: set[int] = set()  # of the memory of NumPy arrays
         self.library_objects: list[tuple[str, Any]] = []
@@ -114,15 +115,25 @@ class Environment:
         if place not in self._watched and place not in self._read:
             self._watched.add(place)
             before = dict.get(owner, key, ABSENT)
+            if place in self._accepted:
+                self._accepted.remove(place)
+                self._expect(owner, key, ABSENT)
+                before = ABSENT
             self.watches.append(Watch(path, owner, key, before, True))
 
     def accept(self, owner: Any, key: Any, value: Any) -> None:
         """Take an entry that the trace made for good as one that was there before."""
+        self._accepted.add(identity_of(owner, key))
+        self._expect(owner, key, value)
+
+    def _expect(self, owner: Any, key: Any, value: Any) -> None:
+        """Let it be normal that a dict has an entry, or that it hasn't."""
         length = self._lengths.get(id(owner))
         if length is not None and length.copy is not None:
-            length.copy[key] = value
-            length.expected += 1
-        self._watched.add(identity_of(owner, key))
+            length.copy.pop(key, None)
+            if value is not ABSENT:
+                length.copy[key] = value
+            length.expected = len(length.copy)
 
     def accept_arguments(self, identities: Iterable[int]) -> None:
         """Know objects that were given."""
@@ -170,8 +181,8 @@ class Environment:
     def _new_entries(self) -> Iterator[Place]:
         """Attributes and entries of dicts that were not there."""
         for path, attributes, names, in_module in self._grown:
-            for name in sorted(attributes.keys() - names):
-                if not name.startswith(_COMPILED):
+            for name in attributes:
+                if name not in names and not name.startswith(_COMPILED):
                     yield Place(f"{path}.{name}".lstrip("."), attributes, name, in_module)
         for watch in self.watches:
             if isinstance(watch, LengthWatch) and isinstance(watch.copy, dict):
@@ -348,14 +359,17 @@ class Environment:
         kinds = (list, dict, deque, defaultdict, OrderedDict, Counter)
         copy: Any = None
         if len(value) <= _LARGE and (type(value) in kinds or _is_librarys(type(value))):
-            copy = dict(value) if isinstance(value, dict) else list(value)
+            copy = dict(dict.items(value)) if isinstance(value, dict) else list(value)
         length = LengthWatch(path, value, copy, len(value), in_module)
         self._lengths[id(value)] = length
         self.watches.append(length)
         self._ways.belongs(length, value)
         if len(value) <= _LARGE:
-            items = value.items() if isinstance(value, dict) else enumerate(value)
+            items = dict.items(value) if isinstance(value, dict) else enumerate(value)
+            is_read_live = getattr(value, "is_read_live", None)  # in an optimizer's group
             for i, (key, item) in enumerate(list(items)):
+                if is_read_live is not None and is_read_live(key):
+                    continue
                 if key is not None:  # which means the contents of a closure's cell
                     place = f"{path}[{self._key_text(key, i)}]"
                     self._watch(place, value, key, item, in_module, holder=value)

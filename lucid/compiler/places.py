@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from lucid.compiler.signature import Call
-from lucid.compiler.watches import ABSENT, SCALARS, Attributes
+from lucid.compiler.tree import map_tree
+from lucid.compiler.watches import (
+    ABSENT,
+    SCALARS,
+    AnyWatch,
+    Attributes,
+    FlagWatch,
+    Watch,
+    item_at,
+)
 from lucid.tensor.context import epoch
 from lucid.tensor.core import TensorCore
+from lucid.tensor.tensor import Tensor
 from lucid.tensor.writing import take_memory
 
 CONTENTS = "all entries"
 Identity = tuple[int, object]
+bound: set[Identity] = set()  # by any step; where an owner is gone this says nothing
 
 
 class Place:
@@ -36,10 +49,7 @@ class Place:
 
     def found(self) -> Any:
         """What is there now; ABSENT: nothing."""
-        try:
-            return self.owner[self.key]
-        except (KeyError, IndexError):
-            return ABSENT
+        return item_at(self.owner, self.key)
 
     def put(self, value: Any) -> None:
         """Bind the place, unnoticed by other programs."""
@@ -171,6 +181,54 @@ class Flag(OfTensor):
 
     def give(self, tensor: TensorCore, value: bool) -> None:
         tensor._requires_grad = value
+
+
+def live_places(guards: Sequence[Iterable[AnyWatch]]) -> Iterator[Place]:
+    """The places that programs of one function are specialized on, and that will change again.
+
+    A tensor that was bound anew will be so again, and so will a number that some step binds, or
+    that has changed twice: the function is better off reading it at each call than being traced.
+
+    guards: what each of the programs has watched.
+    """
+    before: defaultdict[Identity, set[str]] = defaultdict(set)
+    for watches in guards:
+        for watch in watches:
+            place = _moved(watch)
+            if place is None:
+                continue
+            is_number = isinstance(watch, Watch) and type(watch.expected) in (int, float)
+            before[place.identity].add(repr(watch.expected) if is_number else "")
+            if not is_number or place.identity in bound or len(before[place.identity]) > 1:
+                yield place
+
+
+def _moved(watch: AnyWatch) -> Place | None:
+    """What a watch looks at, if it holds something else of the same kind by now."""
+    if isinstance(watch, FlagWatch):
+        is_moved = watch.storage is not None and watch.tensor._storage is not watch.storage
+        return Memory(f"{watch.path}.data", watch.tensor) if is_moved else None
+    if not isinstance(watch, Watch) or watch.holds() or not _is_data(watch.expected):
+        return None
+    if _kind(watch.expected) != _kind(watch.found()):
+        return None
+    kind = Variable if watch.key is None else Place
+    return kind(watch.path, watch.owner, watch.key, watch.in_module)
+
+
+def _is_data(value: Any) -> bool:
+    """Whether a value is a tensor, a number, or made of such."""
+    found: list[bool] = []
+    kinds = (Tensor, int, float)
+    map_tree(lambda leaf, _: found.append(type(leaf) in kinds), value)
+    return bool(found) and all(found)
+
+
+def _kind(value: Any) -> list[Any]:
+    """What two values have in common that one program can serve."""
+    parts: list[Any] = [type(value)]
+    map_tree(lambda leaf, path: parts.append((type(leaf), path)), value)
+    return parts
 
 
 def identity_of(owner: Any, key: Any) -> Identity:

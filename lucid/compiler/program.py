@@ -34,7 +34,7 @@ from lucid.compiler.signature import Call, Description
 from lucid.compiler.stance import eager_is_forced
 from lucid.compiler.trace import Trace
 from lucid.compiler.tree import map_tree
-from lucid.compiler.watches import brief
+from lucid.compiler.watches import AnyWatch, brief
 from lucid.dtypes import get_default_dtype
 from lucid.ir.clone import copy_graph
 from lucid.ir.errors import LucidError
@@ -322,6 +322,11 @@ class Program:
         if failure is not None or epoch.count == self._epoch:
             return failure
         return self._gated_failure()
+
+    @property
+    def watches(self) -> list[AnyWatch]:
+        """Python values that it is specialized on."""
+        return [*self._guard.watches, *self._guard.gated]
 
     def _gated_failure(self) -> str | None:
         now = epoch.count

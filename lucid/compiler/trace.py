@@ -21,7 +21,7 @@ from lucid.compiler.host_recording import LeavesTrace
 from lucid.compiler.live_math import live_math
 from lucid.compiler.logs import IsRead, Log
 from lucid.compiler.names import name_inputs
-from lucid.compiler.places import Identity, Place
+from lucid.compiler.places import Identity, Place, bound
 from lucid.compiler.rebinding import Rebinding, Rebinds
 from lucid.compiler.recorder import Recorder, recording, undo_all
 from lucid.compiler.results import Differentiable
@@ -143,6 +143,7 @@ def _traced(
             leaving |= error.codes
         except Rebinds as error:
             places.update({place.identity: place for place in error.places})
+            bound.update(places)
         except IsRead as error:
             no_logs.add(error.place.identity)
             if error.is_looked_at:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import types
+from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,16 @@ class _Absent:
 
 
 ABSENT = _Absent()
+
+
+def item_at(owner: Any, key: Any) -> Any:
+    """`owner[key]`, ABSENT where there is nothing; a dict isn't asked for what it makes then."""
+    if isinstance(owner, dict):
+        return dict.get(owner, key, ABSENT)
+    try:
+        return owner[key]
+    except (KeyError, IndexError):
+        return ABSENT
 
 
 class Attributes:
@@ -74,9 +85,11 @@ class Watch:
     code: types.CodeType | None = None
 
     def found(self) -> Any:
+        if self.key is not None:
+            return item_at(self.owner, self.key)
         try:
-            return self.owner.cell_contents if self.key is None else self.owner[self.key]
-        except (ValueError, KeyError, IndexError):
+            return self.owner.cell_contents
+        except ValueError:
             return ABSENT
 
     def holds(self) -> bool:
@@ -128,10 +141,12 @@ class LengthWatch:
             if isinstance(self.owner, list):
                 del self.owner[self.expected :]
             return
-        self.owner.clear()
         if isinstance(self.owner, dict):
-            self.owner.update(self.copy)
+            kind = OrderedDict if isinstance(self.owner, OrderedDict) else dict
+            kind.clear(self.owner)  # an optimizer's own methods would take note
+            kind.update(self.owner, self.copy)
         else:
+            self.owner.clear()
             self.owner.extend(self.copy)
 
 
@@ -268,7 +283,11 @@ class Guard:
         for watch in self.watches:
             if isinstance(watch, LengthWatch):
                 self.lengths.append((watch.owner, watch.expected))
-            elif not isinstance(watch, Watch) or watch.expected is ABSENT:
+            elif (
+                not isinstance(watch, Watch)
+                or watch.expected is ABSENT
+                or hasattr(watch.owner, "__missing__")  # which asking could change
+            ):
                 self.others.append(watch)
             elif watch.key is None:
                 self.cells.append((watch.owner, watch.expected))

@@ -6,7 +6,7 @@ everything else in it; which state tensors there are is part of what it was spec
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -66,6 +66,20 @@ class ParamGroup(dict[str, Any]):
     def get(self, key: str, default: Any = None) -> Any:
         return self[key] if dict.__contains__(self, key) else default
 
+    def __iter__(self) -> Iterator[str]:
+        """Iterated over in Python, so that `dict(group)` and `**group` ask for each entry."""
+        return dict.__iter__(self)
+
+    def values(self) -> Any:
+        return [self[key] for key in self] if self.is_input() else dict.values(self)
+
+    def items(self) -> Any:
+        return [(key, self[key]) for key in self] if self.is_input() else dict.items(self)
+
+    def is_read_live(self, key: str) -> bool:
+        """Whether traces read an entry at each call: one that is watched needn't stay the same."""
+        return isinstance(dict.__getitem__(self, key), float)
+
     def is_nonzero(self, key: str) -> bool:
         """Whether a hyper-parameter takes part; a step is specialized on this, not on its value."""
         assert key in SWITCHES
@@ -76,7 +90,7 @@ class ParamGroup(dict[str, Any]):
     def settings(self) -> str:
         """What a step is specialized on: all but the floats, and of these whether they are 0."""
         shown = []
-        for key, value in self.items():
+        for key, value in dict.items(self):
             if key in self.bound:
                 continue
             if key in SWITCHES:
@@ -129,9 +143,23 @@ def _is_read_live(before: Any, after: Any) -> bool:
 
 
 class StateEntry(dict[str, Any]):
-    """The state of one parameter: moments, step counts."""
+    """The state of one parameter: moments, step counts.
 
-    __slots__ = ()
+    Attributes:
+        trace: the trace whose function made it; None: made outside, or once for all calls.
+    """
+
+    __slots__ = ("trace",)
+
+    trace: object
+
+    def __new__(cls) -> StateEntry:
+        entry = super().__new__(cls)
+        entry.trace = None
+        return entry
+
+    def __getstate__(self) -> None:
+        """Nothing besides the entries; a copy belongs to no trace."""
 
     def create(self, key: str, value: TensorCore) -> None:
         """Enter a concrete tensor that a step needs; also inside a trace."""
@@ -146,6 +174,8 @@ class StateEntry(dict[str, Any]):
         super().__setitem__(key, value)
 
     def _changes(self, key: str) -> None:
+        if self.trace is not None and self.trace == hooks.running_trace():
+            return  # the entry as a whole is what the step binds
         hooks.binds(self, key, lambda: f"an optimizer's state[{key!r}]")
         epoch.count += 1
 
@@ -238,5 +268,6 @@ class State(dict[Any, Any]):
 
 def _entry(values: dict[str, Any]) -> StateEntry:
     entry = StateEntry()
+    entry.trace = hooks.running_trace()
     dict.update(entry, values)
     return entry

@@ -229,11 +229,11 @@ def test_what_is_not_native_has_no_profile() -> None:
 
 
 def test_a_step_with_another_program_at_each_call_has_no_profile() -> None:
-    state = {"n": 0}
-    step = lucid.compile(lambda x: x * state["n"])
+    state = {"name": ""}
+    step = lucid.compile(lambda x: x * len(state["name"]))
 
     def call(x):
-        state["n"] += 1
+        state["name"] += "i"
         return step(x)
 
     with pytest.raises(lucid.LucidError) as caught:

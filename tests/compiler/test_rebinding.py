@@ -479,3 +479,142 @@ def test_threads_that_bind_the_same_places_lose_no_update():
     for thread in threads:
         thread.join()
     assert holder.t == 200 and holder.total.tolist() == [200.0] * 3
+
+
+# ---------------------------------------------------------------------- those who only read
+
+
+def test_a_reader_of_what_another_step_binds_is_traced_once_more(agree):
+    def scenario(compile):
+        holder = Holder(h=lucid.zeros(3), pair=(lucid.zeros(3), 0), count=0, rates=[0.5])
+
+        @compile
+        def step(x):
+            holder.h = lucid.tanh(holder.h + x)
+            holder.pair = (holder.h * 2, holder.pair[1] + 1)
+            holder.count += 1
+            holder.rates[0] = holder.rates[0] * 0.5
+            return holder.h
+
+        @compile
+        def read(x):
+            shown, steps = holder.pair
+            return holder.h * x + shown * steps + holder.count / 2 - holder.rates[0]
+
+        return [[step(x), read(x)] for x in [lucid.tensor(X) * i for i in range(5)]]
+
+    step, read = agree(scenario)
+    assert step.stats.traces == 1 and read.stats.traces == 2
+
+
+def test_a_reader_of_data_that_another_step_assigns_is_traced_once_more(agree):
+    def scenario(compile):
+        model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
+
+        @compile
+        def step(x):
+            model.train()
+            model.zero_grad()
+            model(x).square().sum().backward()
+            for p in model.parameters():
+                p.data = p.data - 0.01 * p.grad
+
+        @compile
+        def evaluate(x):
+            model.eval()
+            with lucid.no_grad():
+                return model(x)
+
+        results = []
+        for i in range(5):
+            x = lucid.arange(12.0).reshape(4, 3) * (i + 1) / 10
+            step(x)
+            results.append(evaluate(x))
+        return [results, model]
+
+    step, evaluate = agree(scenario)
+    assert step.stats.traces <= 2 and evaluate.stats.traces == 2
+
+
+def test_a_reader_of_what_is_bound_outside_is_traced_once_more(agree):
+    def scenario(compile):
+        model = nn.Linear(3, 2)
+        holder = Holder(target=lucid.zeros(2), rows={"a": lucid.ones(2)})
+        step = compile(lambda x: (model(x) - holder.target * holder.rows["a"]).square().sum())
+        results = []
+        for i in range(5):
+            holder.target = lucid.tensor([1.0, -1.0]) * i
+            holder.rows["a"] = holder.target + 1
+            model.bias.data = lucid.ones(2) * i
+            model.zero_grad()
+            loss = step(lucid.tensor(X))
+            loss.backward()
+            results += [loss, model.bias.grad.clone()]
+        return results
+
+    agree(scenario, traces=2)
+
+
+def test_a_number_that_changes_outside_is_read_at_each_call_from_its_second_change_on(agree):
+    def scenario(compile):
+        holder = Holder(temperature=1.0, depth=1)
+        step = compile(lambda x: sum((x / holder.temperature for _ in range(holder.depth)), x))
+        results = []
+        for i in range(6):
+            holder.temperature = 0.9**i
+            results.append(step(lucid.tensor(X)))
+        for depth in (2, 3, 2):
+            holder.depth = depth
+            results.append(step(lucid.tensor(X)))
+        return results
+
+    agree(scenario, traces=5)  # 1.0, 0.9, any temperature, and two depths
+
+
+def test_a_tensor_of_another_type_in_a_place_that_is_read_is_one_more_trace(agree):
+    def scenario(compile):
+        holder = Holder(h=lucid.zeros(3))
+        read = compile(lambda x: holder.h.sum() + x)
+        results = []
+        for size in (3, 3, 4, 4, 3):
+            holder.h = lucid.ones(size)
+            results.append(read(lucid.tensor(X)))
+        return results
+
+    agree(scenario, traces=3)
+
+
+def test_a_tensor_that_is_read_at_two_places_may_be_bound_anew_at_one(agree):
+    def scenario(compile):
+        h = lucid.ones(3)
+        holder, other = Holder(h=h), Holder(h=h)
+        read = compile(lambda x: holder.h * other.h + x)
+        results = []
+        for i in range(4):
+            results.append(read(lucid.tensor(X)))
+            holder.h = lucid.ones(3) * i
+            results.append(read(lucid.tensor(X)))
+            holder.h = h
+        return results
+
+    agree(scenario)
+
+
+def test_a_default_dict_is_asked_for_nothing_that_is_not_there(agree):
+    def scenario(compile):
+        from collections import defaultdict
+
+        table = defaultdict(lambda: lucid.zeros(3))
+
+        @compile
+        def step(x):
+            if len(table) < 2:
+                table[len(table)] = x * 2
+            return table[0] + x
+
+        results = [step(lucid.tensor(X)) for _ in range(4)]
+        del table[0], table[1]
+        results.append(step(lucid.tensor(X)))
+        return [results, dict(table)]
+
+    agree(scenario)
