@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,6 +10,13 @@ import pytest
 
 import lucid
 from lucid.autograd import Function
+
+FREED = (
+    "Trying to backward through the graph a second time (or directly access saved tensors after "
+    "they have already been freed). Saved intermediate values of the graph are freed when you call "
+    ".backward() or autograd.grad(). Specify retain_graph=True if you need to backward through the "
+    "graph a second time or if you need to access saved tensors after calling backward."
+)
 
 
 def define(
@@ -108,6 +116,11 @@ def numbers(tensor: Any) -> Any:
 def first_line(caught: pytest.ExceptionInfo[BaseException]) -> str:
     """The message without the lines that say where."""
     return str(caught.value).partition("\n")[0]
+
+
+def text_of(caught: pytest.ExceptionInfo[BaseException]) -> str:
+    """The whole message; of a place in the tests' code, the file only."""
+    return re.sub(r"\.py:\d+   .*", ".py", str(caught.value))
 
 
 def other_lines(caught: pytest.ExceptionInfo[BaseException]) -> str:

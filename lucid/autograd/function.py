@@ -52,7 +52,7 @@ class FunctionCtx:
     def save_for_forward(self, *tensors: TensorCore | None) -> None:
         """Keep tensors for `jvp`. Raises `ArgumentError` for anything else."""
         for position, tensor in enumerate(tensors):
-            require_tensor(tensor, "save_for_forward can only save variables", position)
+            require_tensor(self, "save_for_forward can only save variables", tensor, position)
         self.saved_for_forward = tensors
 
     def mark_dirty(self, *tensors: TensorCore) -> None:
@@ -77,12 +77,14 @@ class FunctionCtx:
         self.materialize_grads = bool(value)
 
 
-def require_tensor(value: Any, what: str, position: int) -> None:
+def require_tensor(ctx: FunctionCtx, what: str, value: Any, position: int) -> None:
     """Raise `ArgumentError` unless `value` is a tensor or None."""
     from lucid.tensor.core import TensorCore
 
     if value is not None and not isinstance(value, TensorCore):
-        raise ArgumentError(f"{what}, but argument {position} is of type {type_name(value)}")
+        where = ctx._origin_line() if isinstance(ctx, BackwardCFunction) else ""
+        kind = type_name(value)
+        raise ArgumentError(f"{what}, but argument {position} is of type {kind}{where}")
 
 
 class BackwardCFunction(FunctionCtx, CustomNode):
@@ -110,6 +112,10 @@ class BackwardCFunction(FunctionCtx, CustomNode):
             recorder.hosts.withheld(self, name)
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
+    def _origin_line(self) -> str:
+        """A line for messages: which Function, and where the user called it."""
+        return f"\n  in {self._short_name()}{self._place()}"
+
     # ---------------------------------------------------------------- saved tensors
 
     def _seal(self, output_numbers: dict[int, int]) -> None:
@@ -131,7 +137,7 @@ class BackwardCFunction(FunctionCtx, CustomNode):
         except ArgumentError as error:
             if not self._is_private:
                 raise
-            self._freed = str(error)
+            self._freed = str(error).partition("\n")[0]
         self.to_save = None
 
     def _kept(
@@ -141,7 +147,7 @@ class BackwardCFunction(FunctionCtx, CustomNode):
             from lucid.sparse.saved import SavedSparse
 
             return SavedSparse(tensor, self._is_private)
-        require_tensor(tensor, "save_for_backward can only save variables", position)
+        require_tensor(self, "save_for_backward can only save variables", tensor, position)
         if tensor is None:
             return None
         return SavedTensor(tensor, output_numbers.get(id(tensor), -1), self._is_private)
@@ -152,13 +158,13 @@ class BackwardCFunction(FunctionCtx, CustomNode):
         if self._shown_saved is not None:
             return self._shown_saved
         if self._freed is not None:
-            raise LucidError(self._freed)
-        if self._saved is None:
-            return ()
+            raise LucidError(self._freed + self._origin_line())
         found = tuple(
-            None if saved is None else saved.unpack(self, self._is_running) for saved in self._saved
+            None if saved is None else saved.unpack(self, self._is_running)
+            for saved in self._saved or ()
         )
-        if self._forward_cls.clear_saved_tensors_on_access and self._saved:
+        is_over = self._is_running or self._saved is not None  # in forward nothing is kept yet
+        if is_over and self._forward_cls.clear_saved_tensors_on_access:
             self._saved, self._freed = None, READ_TWICE
         return found
 
@@ -188,9 +194,12 @@ class BackwardCFunction(FunctionCtx, CustomNode):
 
     def apply(self, *gradients: Any) -> Any:
         """Call the user's backward on the gradients of the outputs, and return what it returns."""
+        backward = backward_of(self._forward_cls)
+        if backward is Function.backward:
+            raise MissingRuleError(NO_BACKWARD + self._origin_line())
         if self._forward_cls.boxed_grads_call:
-            return backward_of(self._forward_cls)(self, list(gradients))
-        return backward_of(self._forward_cls)(self, *gradients)
+            return backward(self, list(gradients))
+        return backward(self, *gradients)
 
     def apply_jvp(self, *tangents: Any) -> Any:
         """Call the user's jvp on the tangents of the arguments."""
@@ -236,6 +245,11 @@ class BackwardCFunction(FunctionCtx, CustomNode):
         return gradient
 
 
+NO_FORWARD = "You must implement the forward function for custom autograd.Function."
+NO_BACKWARD = (
+    "You must implement either the backward or vjp method for your custom autograd.Function to use "
+    "it with backward mode AD."
+)
 READ_TWICE = (
     "saved_tensors can only be accessed once when clear_saved_tensors_on_access=True is set on the "
     "autograd.Function. Either access saved_tensors only once, or set "
@@ -261,7 +275,7 @@ def backward_of(function: type[Function]) -> Callable[..., Any]:
     if has_backward and has_vjp:
         raise LucidError(
             "Implementing both 'backward' and 'vjp' for a custom Function is not allowed. You "
-            f"should only implement one of them. ({function.__name__} has both.)"
+            f"should only implement one of them.\n  in {function.__name__}"
         )
     return function.vjp if has_vjp else function.backward
 
@@ -320,9 +334,7 @@ class Function(metaclass=FunctionMeta):
     @staticmethod
     def forward(*args: Any, **kwargs: Any) -> Any:
         """The computation; runs with gradients off."""
-        raise MissingRuleError(
-            "You must implement the forward function for custom autograd.Function."
-        )
+        raise MissingRuleError(NO_FORWARD)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> Any:
@@ -332,18 +344,12 @@ class Function(metaclass=FunctionMeta):
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Any) -> Any:
         """Gradients of the outputs to gradients of the arguments, one for each."""
-        raise MissingRuleError(
-            "You must implement either the backward or vjp method for your custom "
-            "autograd.Function to use it with backward mode AD."
-        )
+        raise MissingRuleError(NO_BACKWARD)
 
     @staticmethod
     def vjp(ctx: Any, *grad_outputs: Any) -> Any:
         """The other name of `backward`."""
-        raise MissingRuleError(
-            "You must implement either the backward or vjp method for your custom "
-            "autograd.Function to use it with backward mode AD."
-        )
+        raise MissingRuleError(NO_BACKWARD)
 
     @staticmethod
     def jvp(ctx: Any, *grad_inputs: Any) -> Any:
@@ -412,6 +418,8 @@ def run_forward(
 ) -> Any:
     """What forward returns, run with gradients off."""
     cls = ctx._forward_cls
+    if cls.forward is Function.forward:
+        raise MissingRuleError(NO_FORWARD + ctx._origin_line())
     before = context.grad_enabled
     context.grad_enabled = False
     try:

@@ -155,7 +155,7 @@ class Finish:
         if not context.grad_enabled:
             return alias(tensor) if tensor.requires_grad else tensor
         base = tensor._base
-        _refuse_leaf(tensor)
+        _refuse_leaf(ctx, tensor)
         if not self._has_history(tensor):
             return alias(tensor) if tensor.requires_grad else tensor
         if base is not None and self.count > 1:
@@ -164,8 +164,8 @@ class Finish:
                 "Function cannot return more than one Tensor. You should either make sure the "
                 "input is not a view (using .clone() for example) or make your Function only "
                 "return one Tensor (potentially splitting it into two Functions: one doing the "
-                "inplace that returns a single Tensor and a second one for the rest). "
-                f"({ctx._name()})"
+                "inplace that returns a single Tensor and a second one for the rest)."
+                f"{ctx._origin_line()}"
             )
         self._rebase(tensor, index)
         return tensor
@@ -187,17 +187,19 @@ class Finish:
         move_retained(written, *before)
 
 
-def _refuse_leaf(tensor: TensorCore) -> None:
+def _refuse_leaf(ctx: BackwardCFunction, tensor: TensorCore) -> None:
     if not tensor.requires_grad:
         return
     if tensor.is_leaf:
         raise LucidError(
             "a leaf Variable that requires grad has been used in an in-place operation."
+            f"{ctx._origin_line()}"
         )
     base = tensor._base
     if base is not None and base.is_leaf and base._requires_grad:
         raise LucidError(
             "a view of a leaf Variable that requires grad is being used in an in-place operation."
+            f"{ctx._origin_line()}"
         )
 
 
@@ -207,7 +209,8 @@ def _refuse_container(ctx: BackwardCFunction, output: Any) -> None:
         if any(isinstance(value, Operand) for value in values):
             raise ArgumentError(
                 f"{ctx._forward_cls.__name__}.forward returned a {type(output).__name__}, whose "
-                "tensors would have no gradient\nhint: return a tensor or a tuple of tensors"
+                f"tensors would have no gradient{ctx._origin_line()}\n"
+                "hint: return a tensor or a tuple of tensors"
             )
 
 
@@ -220,8 +223,8 @@ def _check_marks(ctx: BackwardCFunction, raw: Sequence[Any], inputs: dict[int, A
     ):
         for position, tensor in enumerate(marked):
             if not isinstance(tensor, TensorCore):
-                kind = type_name(tensor)
-                raise LucidError(f"{what}, but argument {position} is of type {kind}")
+                kind, where = type_name(tensor), ctx._origin_line()
+                raise LucidError(f"{what}, but argument {position} is of type {kind}{where}")
     for tensor in ctx.dirty_tensors:
         if id(tensor) not in inputs:
             warnings.warn(
@@ -234,6 +237,7 @@ def _check_marks(ctx: BackwardCFunction, raw: Sequence[Any], inputs: dict[int, A
             raise LucidError(
                 "Some elements marked as dirty during the forward method were not returned as "
                 "output. The inputs that are modified inplace must all be outputs of the Function."
+                f"{ctx._origin_line()}"
             )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, LucidError, ShapeError
 from lucid.ir.location import Location
-from lucid.ir.types import Shape, TensorType
+from lucid.ir.types import Shape, TensorType, bool_
 
 if TYPE_CHECKING:
     from lucid.autograd.function import BackwardCFunction
@@ -111,6 +111,8 @@ def _fitted(name: str, index: int, value: Any, type: TensorType, place: _Place) 
                 f"{index} - got {list(shape)} but expected shape compatible with "
                 f"{list(type.shape)}{place}"
             )
+        if value.dtype is bool_:  # of which there is no sum
+            value = ops.cast(value, dtype=type.dtype)
         value = ops.sum_to_shape(value, type.shape)
     if value.dtype is not type.dtype:
         value = ops.cast(value, dtype=type.dtype)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import namedtuple
 
 import pytest
-from custom_functions import Square, define, first_line, leaf, numbers
+from custom_functions import Square, define, first_line, leaf, numbers, text_of
 
 import lucid
 from lucid.autograd import Function
@@ -155,8 +155,10 @@ def test_saving_is_validated_only_when_a_graph_is_made(run):
     assert numbers(run(body, leaf([1.0]))) == [2.0]
     with pytest.raises(TypeError) as caught:
         run(lambda x: fn.apply(x), leaf([1.0]))
-    message = "save_for_backward can only save variables, but argument 0 is of type int"
-    assert str(caught.value) == message
+    assert text_of(caught) == (
+        "save_for_backward can only save variables, but argument 0 is of type int\n"
+        "  in Fn, recorded at test_apply.py"
+    )
 
 
 def test_saving_is_not_validated_in_another_forward_which_runs_without_grad(run):
@@ -255,8 +257,10 @@ def test_an_argument_given_twice_is_named(run):
 
 def test_a_missing_argument_is_named(run):
     fn = define(lambda ctx, x, weight: x * weight)
-    with pytest.raises(TypeError, match="missing 1 required positional argument: 'weight'"):
+    with pytest.raises(TypeError) as caught:
         run(lambda x: fn.apply(x), leaf([1.0]))
+    name = fn.forward.__qualname__
+    assert str(caught.value) == f"{name}() missing 1 required positional argument: 'weight'"
     with pytest.raises(TypeError) as caught:
         run(lambda x: Scale.apply(), leaf([1.0]))
     assert str(caught.value) == "Scale.apply: missing a required argument: 'x'"
@@ -270,16 +274,25 @@ def test_the_same_tensor_in_two_slots_gets_both_gradients(run):
 
 
 def test_the_base_class_has_no_forward(run):
-    with pytest.raises(NotImplementedError) as caught:
-        run(lambda x: Function.apply(x), leaf([1.0]))
-    assert str(caught.value) == (
-        "You must implement the forward function for custom autograd.Function."
-    )
+    class Backward(Function):
+        backward = Square.backward
+
+    for fn in (Function, Backward):
+        with pytest.raises(NotImplementedError) as caught:
+            run(lambda x, fn=fn: fn.apply(x), leaf([1.0]))
+        assert text_of(caught) == (
+            "You must implement the forward function for custom autograd.Function.\n"
+            f"  in {fn.__name__}, recorded at test_apply.py"
+        )
 
 
 def test_a_function_is_not_instantiated(run):
-    with pytest.warns(DeprecationWarning, match="Square'> should not be instantiated"):
+    with pytest.warns(DeprecationWarning) as warned:
         instance = Square()
+    assert [str(warning.message) for warning in warned] == [
+        "<class 'custom_functions.Square'> should not be instantiated. Methods on autograd "
+        "functions are all static, so you should invoke them on the class itself."
+    ]
     with pytest.raises(RuntimeError) as caught:
         run(lambda x: instance(x), leaf([1.0]))
     assert str(caught.value) == (
@@ -305,9 +318,9 @@ def test_a_class_without_backward_is_usable_until_it_is_differentiated(run):
     with pytest.raises(NotImplementedError) as caught:
         run(lambda x: Forward.apply(x).sum().backward(), leaf([1.0]))
     assert isinstance(caught.value, RuntimeError)
-    assert str(caught.value) == (
+    assert text_of(caught) == (
         "You must implement either the backward or vjp method for your custom autograd.Function to "
-        "use it with backward mode AD."
+        "use it with backward mode AD.\n  in Forward, recorded at test_apply.py"
     )
 
 
@@ -345,7 +358,7 @@ def test_backward_and_vjp_together_are_refused_when_differentiated(run):
         run(lambda x: Both.apply(x).sum().backward(), leaf([1.0]))
     assert str(caught.value) == (
         "Implementing both 'backward' and 'vjp' for a custom Function is not allowed. You should "
-        "only implement one of them. (Both has both.)"
+        "only implement one of them.\n  in Both"
     )
 
 

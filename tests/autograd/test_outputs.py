@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import namedtuple
 
 import pytest
-from custom_functions import Identity, Pair, define, first_line, leaf, numbers
+from custom_functions import Identity, Pair, define, first_line, leaf, numbers, text_of
 
 import lucid
 
@@ -45,8 +45,9 @@ def test_a_container_of_tensors_is_refused_by_name(run, kind):
     fn = define(lambda ctx, x: [x * 2] if kind is list else {"y": x * 2})
     with pytest.raises(TypeError) as caught:
         run(lambda x: fn.apply(x), leaf([1.0]))
-    assert str(caught.value) == (
+    assert text_of(caught) == (
         f"Fn.forward returned a {kind.__name__}, whose tensors would have no gradient\n"
+        "  in Fn, recorded at test_outputs.py\n"
         "hint: return a tensor or a tuple of tensors"
     )
 
@@ -365,8 +366,9 @@ def test_marking_something_that_is_no_tensor_is_refused(run):
 
     with pytest.raises(RuntimeError) as caught:
         run(lambda x: define(forward).apply(x), leaf([1.0]))
-    assert str(caught.value) == (
-        "mark_non_differentiable only accepts variable arguments, but argument 0 is of type int"
+    assert text_of(caught) == (
+        "mark_non_differentiable only accepts variable arguments, but argument 0 is of type int\n"
+        "  in Fn, recorded at test_outputs.py"
     )
 
 

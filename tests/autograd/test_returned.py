@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from custom_functions import define, first_line, leaf, numbers, other_lines
+from custom_functions import define, first_line, leaf, numbers, other_lines, text_of
 
 import lucid
 
@@ -32,8 +32,9 @@ def refused(run, backward, *values):
 
 def test_too_few_gradients_are_refused(run):
     caught = refused(run, lambda ctx, g: g, [1.0], [1.0])
-    assert first_line(caught) == (
-        "function ProductBackward returned an incorrect number of gradients (expected 2, got 1)"
+    assert text_of(caught) == (
+        "function ProductBackward returned an incorrect number of gradients (expected 2, got 1)\n"
+        "  returned at test_returned.py"
     )
 
 
@@ -76,10 +77,41 @@ def test_a_gradient_of_a_larger_broadcast_shape_is_summed_down(run):
     assert numbers(gradient(run, backward, [1.0, 2.0])) == [3.0, 3.0]
 
 
-def test_a_gradient_of_another_shape_is_refused(run):
-    caught = refused(run, lambda ctx, g: lucid.ones(3, dtype=lucid.float64), [1.0, 2.0])
+@pytest.mark.parametrize("dtype", [lucid.float32, lucid.int64, lucid.int32, lucid.bool])
+def test_it_is_summed_down_whatever_its_dtype_is(run, dtype):
+    found = gradient(run, lambda ctx, g: lucid.ones(3, 2, dtype=dtype), [1.0, 2.0])
+    assert found.dtype is lucid.float64
+    assert numbers(found) == [3.0, 3.0]
+    found = gradient(run, lambda ctx, g: lucid.ones(3, 2, dtype=dtype), 1.0)
+    assert numbers(found) == 6.0
+
+
+@pytest.mark.parametrize(
+    ("inner", "outer"),
+    [((), (1,)), ((), (0,)), ((1,), (0,)), ((0,), (3, 0)), ((2, 1), (4, 2, 3)), ((1, 3), (2, 3))],
+)
+def test_any_shape_that_the_inputs_expands_to_will_do(run, inner, outer):
+    found = gradient(run, lambda ctx, g: lucid.ones(outer), np.zeros(inner))
+    assert tuple(found.shape) == inner
+    assert float(found.sum()) == np.prod(outer)
+
+
+@pytest.mark.parametrize(
+    ("inner", "outer"),
+    [((2,), (3,)), ((1,), ()), ((2,), (1,)), ((2, 3), (3,)), ((2, 3), (3, 2)), ((2,), (0,))],
+)
+def test_a_gradient_of_another_shape_is_refused(run, inner, outer):
+    caught = refused(run, lambda ctx, g: lucid.ones(outer), np.zeros(inner))
+    assert text_of(caught) == (
+        f"Function DoubleBackward returned an invalid gradient at index 0 - got {list(outer)} but "
+        f"expected shape compatible with {list(inner)}\n  returned at test_returned.py"
+    )
+
+
+def test_the_position_of_a_wrong_gradient_is_named(run):
+    caught = refused(run, lambda ctx, g: (g, lucid.ones(3)), [1.0, 2.0], [1.0, 2.0])
     assert first_line(caught) == (
-        "Function DoubleBackward returned an invalid gradient at index 0 - got [3] but expected "
+        "Function ProductBackward returned an invalid gradient at index 1 - got [3] but expected "
         "shape compatible with [2]"
     )
 
@@ -92,7 +124,7 @@ def test_a_single_number_for_a_vector_is_refused(run):
     )
 
 
-@pytest.mark.parametrize("dtype", [lucid.int64, lucid.bool, lucid.float32])
+@pytest.mark.parametrize("dtype", [lucid.int64, lucid.int32, lucid.bool, lucid.float32])
 def test_a_gradient_of_another_dtype_is_cast(run, dtype):
     found = gradient(run, lambda ctx, g: lucid.ones(2, dtype=dtype), [1.0, 2.0])
     assert found.dtype is lucid.float64
@@ -122,10 +154,12 @@ def test_what_is_no_tensor_is_refused(run, value, kind):
 
 
 def test_a_list_instead_of_a_tuple_is_refused(run):
-    for values in ([1.0],), ([1.0], [1.0]):
+    for name, values in ("Double", [[1.0]]), ("Product", [[1.0], [1.0]]):
         caught = refused(run, lambda ctx, g: [g, g], *values)
-        assert "expected Variable or None (got list)" in first_line(caught)
-        assert other_lines(caught).endswith("hint: return a tuple")
+        assert text_of(caught) == (
+            f"function {name}Backward: expected Variable or None (got list)\n"
+            "  returned at test_returned.py\nhint: return a tuple"
+        )
 
 
 def test_a_gradient_for_an_input_that_does_not_require_it_is_dropped(run):
@@ -176,6 +210,55 @@ def test_none_is_zeros_for_a_custom_function_upstream_and_nothing_for_a_leaf(run
     assert numbers(run(body, x, z)) == [[0.0]]
     assert numbers(x.grad) == [0.0]
     assert z.grad is None
+
+
+def test_without_materialized_gradients_none_stays_none_upstream(run):
+    def forward(ctx, x, seen):
+        ctx.set_materialize_grads(False)
+        ctx.seen = seen
+        return x * 2
+
+    def backward(ctx, g):
+        ctx.seen.append(g)
+        return g, None
+
+    upstream = define(forward, backward)
+    x = leaf([1.0])
+
+    def body(x):
+        seen = []
+        returning(lambda ctx, g: None).apply(upstream.apply(x, seen)).sum().backward()
+        return seen
+
+    assert run(body, x) == [None]
+    assert x.grad is None
+
+
+def test_a_gradient_that_autograd_grad_finds_undefined_is_none_or_zeros(run):
+    def body(x):
+        stop, found = returning(lambda ctx, g: None), []
+        for options in {"allow_unused": True}, {"materialize_grads": True}:
+            found += lucid.autograd.grad(stop.apply(x * 3).sum(), x, **options)
+        return found
+
+    assert numbers(run(body, leaf([1.0]))) == [None, [0.0]]
+
+
+def test_a_gradient_that_shows_what_backward_keeps_is_not_shared(run):
+    """A saved tensor, a constant from outside and one element under all of them."""
+    constant = leaf([5.0, 5.0], False)
+    saving = define(
+        lambda ctx, x: (ctx.save_for_backward(x), x * 2)[1], lambda ctx, g: ctx.saved_tensors[0]
+    )
+    keeping = returning(lambda ctx, g: constant)
+    expanding = define(lambda ctx, x: x.sum(), lambda ctx, g: g.expand(2))
+    for fn, expected in (saving, [1.0, 2.0]), (keeping, [5.0, 5.0]), (expanding, [1.0, 1.0]):
+        x = leaf([1.0, 2.0])
+        run(lambda x, fn=fn: fn.apply(x).sum().backward(), x)
+        assert numbers(x.grad) == expected
+        x.grad[0] = 9.0
+        assert numbers(x.grad) == [9.0, expected[1]]
+        assert (numbers(x), numbers(constant)) == ([1.0, 2.0], [5.0, 5.0])
 
 
 def test_the_same_tensor_for_two_leaves_is_not_shared_by_their_grads(run):
