@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from lucid.autograd import outputs as output_rules
 from lucid.autograd.engine import BackwardRun, zeros_of
 from lucid.autograd.function_arguments import bind_arguments
-from lucid.autograd.node import CustomNode, Gradients, Node, edge_of
+from lucid.autograd.node import CustomNode, Gradients, Node, edge_of, origin_line
 from lucid.autograd.private import custom_forward, private_edge
 from lucid.autograd.returned import checked_gradients, type_name
 from lucid.autograd.saved import FREED, SavedTensor
@@ -112,9 +112,12 @@ class BackwardCFunction(FunctionCtx, CustomNode):
             recorder.hosts.withheld(self, name)
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
+    def _owner(self) -> str | None:
+        return self._short_name()
+
     def _origin_line(self) -> str:
         """A line for messages: which Function, and where the user called it."""
-        return f"\n  in {self._short_name()}{self._place()}"
+        return origin_line(self._short_name(), self._line)
 
     # ---------------------------------------------------------------- saved tensors
 

@@ -116,10 +116,11 @@ class Node:
 
     def _place(self) -> str:
         """Where the user's code recorded it, for messages: `, recorded at train.py:7   code`."""
-        if self._line is None:
-            return ""
-        location = Location(*self._line)
-        return f", recorded at {location}   {location.text}"
+        return place_of(self._line)
+
+    def _owner(self) -> str | None:
+        """The name of the custom Function that it is the node of; None for all others."""
+        return None
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -166,6 +167,19 @@ class Node:
 
     def __repr__(self) -> str:
         return f"<{self._name()} object at {hex(id(self))}>"
+
+
+def place_of(line: tuple[str, int] | None) -> str:
+    """Where a node was recorded, for messages."""
+    if line is None:
+        return ""
+    location = Location(*line)
+    return f", recorded at {location}   {location.text}"
+
+
+def origin_line(function: str | None, line: tuple[str, int] | None) -> str:
+    """A line for messages: which custom Function, and where the user called it."""
+    return "" if function is None else f"\n  in {function}{place_of(line)}"
 
 
 class CustomNode(Node):

@@ -13,10 +13,12 @@ from lucid.autograd.node import (
     edge_of,
     iterate_graph,
     move_retained,
+    origin_line,
     sequence_numbers,
 )
 from lucid.autograd.private import CustomForward, note, note_written
 from lucid.autograd.returned import type_name
+from lucid.autograd.saved import FREED
 from lucid.ir.errors import ArgumentError, LucidError
 from lucid.ir.location import user_frame
 from lucid.ir.op import Operand
@@ -304,11 +306,16 @@ def refuse_second_derivative(
     return tuple(guarded) if is_tuple else guarded[0]
 
 
-def reaches_freed(tensor: TensorCore) -> bool:
-    """Whether a second backward through the tensor's history would find it freed."""
+def freed_behind(tensor: TensorCore) -> str | None:
+    """What a second backward through the tensor's history would raise; None if nothing is freed."""
     if tensor.grad_fn is None:
-        return False
-    return any(
-        getattr(node, "_freed", False) or getattr(node, "saved", ()) is None
+        return None
+    freed = [
+        node
         for node in iterate_graph([tensor.grad_fn])
-    )
+        if getattr(node, "_freed", False) or getattr(node, "saved", ()) is None
+    ]
+    if not freed:
+        return None
+    met = max(freed, key=lambda node: node._sequence)  # the first that the walk comes to
+    return FREED + origin_line(met._owner(), met._line)

@@ -123,8 +123,8 @@ class SavedTensor:
     def _modified(self, tensor: TensorCore, node: Node) -> str:
         source = node if self.output_nr >= 0 else tensor._grad_fn
         number = self.output_nr if self.output_nr >= 0 else tensor._output_nr
-        edge = None if source is None else (source, number)
-        return modified(tensor._type, edge, tensor._counter.value, self.version, node)
+        name = None if source is None else source._output_name(number)
+        return modified(tensor._type, name, tensor._counter.value, self.version, node)
 
     def keep_copy(self) -> None:
         """Keep a copy instead of the tensor, which is about to be written in place."""
@@ -139,9 +139,9 @@ class SavedTensor:
         self.version = self.tensor._counter.value
 
 
-def modified(type: TensorType, source: Edge | None, found: int, expected: int, node: Node) -> str:
+def modified(type: TensorType, name: str | None, found: int, expected: int, node: Node) -> str:
     """PyTorch's text for a saved tensor that was written, with the line that saved it."""
-    origin = "" if source is None else f", which is {source[0]._output_name(source[1])},"
+    origin = "" if name is None else f", which is {name},"
     return (
         "one of the variables needed for gradient computation has been modified by an inplace "
         f"operation: [{tensor_class(type.dtype)} {list(type.shape)}]{origin} is at version "

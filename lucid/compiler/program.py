@@ -9,8 +9,7 @@ import numpy as np
 
 from lucid.autograd.entry_points import backward as continue_backward
 from lucid.autograd.node import AccumulateGrad, iterate_graph
-from lucid.autograd.outputs import reaches_freed
-from lucid.autograd.saved import FREED
+from lucid.autograd.outputs import freed_behind
 from lucid.compiler.cells import Cell, GradUse, look_of
 from lucid.compiler.environment import owner_of
 from lucid.compiler.gradients import Gradients
@@ -478,8 +477,8 @@ class Program:
             leaf = leaf_of(use, call)
             if outcome is None or leaf.grad_fn is None:
                 continue
-            if reaches_freed(leaf):
-                raise LucidError(FREED)
+            if freed := freed_behind(leaf):
+                raise LucidError(freed)
             nodes = iterate_graph([leaf.grad_fn])
             reached = {id(node.variable) for node in nodes if isinstance(node, AccumulateGrad)}
             if any(id(leaf_of(other, call)) in reached for other, _ in self._grads):

@@ -21,6 +21,7 @@ import numpy as np
 from lucid.autograd.entry_points import find_gradients
 from lucid.autograd.modes import enable_grad
 from lucid.autograd.node import AccumulateGrad, Edge, Node, edge_of, iterate_graph
+from lucid.autograd.saved import SavedTensor
 from lucid.compiler.objects import visit_leaves
 from lucid.compiler.tree import map_tree
 from lucid.tensor.context import context
@@ -43,6 +44,19 @@ FlagBefore = tuple[int | TensorCore, bool]
 """An argument, by number, or a tensor from outside, and whether it required grad."""
 
 
+class Saving(NamedTuple):
+    """A recorded node that saved something.
+
+    Attributes:
+        sequence: of its recording; a walk comes to later ones first.
+        function: the custom Function that it is the node of.
+    """
+
+    sequence: int
+    function: str | None
+    line: tuple[str, int] | None
+
+
 @dataclass(frozen=True, slots=True)
 class Output:
     """A result that requires grad.
@@ -50,13 +64,15 @@ class Output:
     Attributes:
         position: among the flattened results.
         name: what it is, in eager mode: `output 0 of Mul`.
-        saving: numbers of the nodes behind it that saved something: it can't be differentiated
-            once one of them is freed.
+        saving: the nodes behind it that saved something: it can't be differentiated once one of
+            them is freed.
+        saved: positions of results that those nodes saved, so that writes to them are errors.
     """
 
     position: int
     name: str
-    saving: frozenset[int]
+    saving: frozenset[Saving]
+    saved: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +103,8 @@ class Histories:
         self._recorder = recorder
         self._arguments = {id(handle): i for i, handle in enumerate(handles)}
         self._made = {id(result): i for i, result in reversed([*enumerate(results)])}
-        self._numbers: dict[Node, int] = {}
+        memory = [getattr(result, "_storage", None) for result in results]  # arrays have none
+        self._memory = {i: m for i, m in enumerate(memory) if m and m not in recorder.cells}
 
     def layers(self, outputs: Sequence[tuple[int, TensorCore]]) -> list[Layer]:
         """Sort results that require grad, with their positions, by what they are computed from."""
@@ -120,12 +137,14 @@ class Histories:
 
     def _output(self, position: int, tensor: TensorCore, behind: list[Node]) -> Output:
         node, number = _edge(tensor)
-        saving = [
-            self._numbers.setdefault(node, len(self._numbers))
-            for node in behind
-            if getattr(node, "saved", None) or getattr(node, "_saved", None)
-        ]
-        return Output(position, node._output_name(number), frozenset(saving))
+        saving = [earlier for earlier in behind if getattr(earlier, "saved", _saved(earlier))]
+        kept = {memory for earlier in saving for memory in _memory_saved_by(earlier)}
+        return Output(
+            position,
+            node._output_name(number),
+            frozenset(Saving(n._sequence, n._owner(), n._line) for n in saving),
+            frozenset(i for i, memory in self._memory.items() if memory in kept),
+        )
 
     def _leaves(self, behind: list[Node]) -> list[Leaf]:
         """The leaves that nodes lead to; one that the step made and keeps is none."""
@@ -141,6 +160,18 @@ class Histories:
             elif id(variable) in self._made:
                 found.append(Made(self._made[id(variable)]))
         return found
+
+
+def _saved(node: Node) -> Any:
+    return getattr(node, "_saved", None)
+
+
+def _memory_saved_by(node: Node) -> Iterator[Storage]:
+    """Where the tensors lie that a node saved and that must not be written."""
+    saved = getattr(node, "saved", None)
+    for entry in _saved(node) or () if saved is None else saved.values():
+        if isinstance(entry, SavedTensor) and entry.tensor is not None:
+            yield entry.tensor._storage
 
 
 def _edge(tensor: TensorCore) -> Edge:
@@ -215,11 +246,13 @@ class Again:
         create_graph: bool,
         number: int,
         cut: tuple[int, ...],
+        wanted: tuple[int, ...],
     ) -> tuple[Any, ...]:
         """Run the function again from the state `before`, and differentiate a layer's results.
 
         Gradients end at the upstream results in `cut`, and pass over the others, which have None.
-        Hooks of what it returns are left to the walk that asks: it goes on from here.
+        Of the leaves, those in `wanted` have one. Hooks of what it returns are left to the walk
+        that asks: it goes on from here.
         """
         recorder = context.recorder
         if recorder is not None:
@@ -242,13 +275,13 @@ class Again:
             for leaf in leaves:  # the function may have asked for no more gradients meanwhile
                 if leaf._grad_fn is None:
                     leaf._requires_grad = True
+            asked = [*ends, *(leaves[i] for i in wanted)]
             outputs, seeds = [y for y, _ in given], [g for _, g in given]
-            found = find_gradients(
-                outputs, [*ends, *leaves], seeds, create_graph, create_graph, is_part=True
-            )
+            found = find_gradients(outputs, asked, seeds, create_graph, create_graph, is_part=True)
         at_ends = dict(zip(cut, found, strict=False))
+        at_leaves = dict(zip(wanted, found[len(ends) :], strict=True))
         upstream = [at_ends.get(i) for i in range(len(layer.upstream))]
-        return (*upstream, *found[len(ends) :])
+        return (*upstream, *(at_leaves.get(i) for i in range(len(leaves))))
 
 
 @contextmanager

@@ -5,10 +5,18 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lucid.autograd.node import CustomNode, Edge, Gradients, Node, accumulator_of, edge_of
-from lucid.autograd.outputs import reaches_freed
+from lucid.autograd.node import (
+    CustomNode,
+    Edge,
+    Gradients,
+    Node,
+    accumulator_of,
+    edge_of,
+    origin_line,
+)
+from lucid.autograd.outputs import freed_behind
 from lucid.autograd.saved import FREED, modified
-from lucid.compiler.results import Differentiable, tensor_of
+from lucid.compiler.results import Differentiable, Output, Saving, tensor_of
 from lucid.ir.errors import LucidError
 from lucid.ir.types import TensorType
 from lucid.tensor.context import context
@@ -39,7 +47,7 @@ class History:
     """What one call keeps for the backward of its results.
 
     Attributes:
-        freed: numbers of the recorded nodes whose saved values a backward has released.
+        freed: those of the recorded nodes whose saved values a backward has released.
         line: the user's line that called the step.
     """
 
@@ -54,7 +62,8 @@ class History:
     ) -> None:
         self.rule = rule
         self.line = line
-        self.freed: set[int] = set()
+        self.freed: set[Saving] = set()
+        self._kept: dict[int, tuple[TensorType, VersionCounter, int]] = {}
         self._given: Any = (args, dict(sorted(kwargs.items())), before)
         self._read = [
             Read(storage, counter, counter.now, storage.root_type, None)
@@ -75,21 +84,38 @@ class History:
             leaves = [tensor_of(leaf, call.tensors, results) for leaf in layer.leaves]
             edges = (*upstream, *map(_leaf_edge, leaves))
             nodes.append(CompiledBackward(self, number, edges, outputs))
+            for position in {i for output in layer.outputs for i in output.saved}:
+                counter = results[position]._counter
+                self._kept[position] = results[position]._type, counter, counter.now
 
-    def free(self, numbers: Collection[int]) -> None:
+    def refuse_written(self, node: Node, outputs: Sequence[Output]) -> None:
+        """Raise when a result that what led to `outputs` had saved was written since."""
+        for position in sorted({i for output in outputs for i in output.saved}):
+            type, counter, version = self._kept[position]
+            if counter.value != version:
+                known = [y for layer in self.rule.layers for y in layer.outputs]
+                name = next((y.name for y in known if y.position == position), None)
+                raise LucidError(modified(type, name, counter.value, version, node))
+
+    def free(self, nodes: Collection[Saving]) -> None:
         """Note what a backward has released, and drop everything if nothing can run any more."""
-        self.freed.update(numbers)
+        self.freed.update(nodes)
         outputs = [output for layer in self.rule.layers for output in layer.outputs]
         if not any(self.freed.isdisjoint(output.saving) for output in outputs):
             self._given = None
             self._read = []
 
     def gradients(
-        self, node: Node, number: int, gradients: Gradients, cut: tuple[int, ...]
+        self,
+        node: Node,
+        number: int,
+        gradients: Gradients,
+        cut: tuple[int, ...],
+        wanted: tuple[int, ...],
     ) -> Sequence[TensorCore | None]:
-        """Those of a layer's upstream results and leaves."""
+        """Those of a layer's upstream results in `cut` and of its leaves in `wanted`."""
         args, kwargs, before = self._given
-        given = (args, kwargs, gradients, before, context.grad_enabled, number, cut)
+        given = (args, kwargs, gradients, before, context.grad_enabled, number, cut, wanted)
         changed = [read for read in self._read if read.counter.value != read.version]
         rule = self.rule
         backward = rule.backward()
@@ -129,7 +155,7 @@ class CompiledBackward(CustomNode):
         self._history = history
         self._number = number
         self._layer = history.rule.layers[number]
-        self._walked: set[int] = set()
+        self._walked: set[Saving] = set()
         for index, tensor in enumerate(results):
             tensor._grad_fn, tensor._output_nr, tensor._requires_grad = self, index, True
             if tensor._retains_grad:
@@ -139,11 +165,13 @@ class CompiledBackward(CustomNode):
         return self._layer.outputs[number].name
 
     def apply(self, gradients: Gradients) -> Gradients:
-        return self._apply(gradients, ())
+        return self._apply(gradients, (), tuple(range(len(self._layer.leaves))))
 
     def _apply_in_run(self, run: BackwardRun, gradients: Gradients) -> Gradients:
-        upstream = range(len(self._layer.upstream))
-        return self._apply(gradients, tuple(i for i in upstream if self._is_seen(i, run)))
+        count = len(self._layer.upstream)
+        cut = tuple(i for i in range(count) if self._is_seen(i, run))
+        leaves = enumerate(self._edges[count:])
+        return self._apply(gradients, cut, tuple(i for i, e in leaves if run.matters(e)))
 
     def _is_seen(self, number: int, run: BackwardRun) -> bool:
         """Whether anybody looks at the gradient of an upstream result, or adds to it."""
@@ -154,12 +182,17 @@ class CompiledBackward(CustomNode):
         is_wanted = run.wanted is not None and edge in run.wanted
         return bool(hooks or node._retained or is_wanted or node in run.arrived)
 
-    def _apply(self, gradients: Gradients, cut: tuple[int, ...]) -> Gradients:
+    def _apply(
+        self, gradients: Gradients, cut: tuple[int, ...], wanted: tuple[int, ...]
+    ) -> Gradients:
         given = zip(self._layer.outputs, gradients, strict=True)
-        self._walked = set().union(*(y.saving for y, g in given if g is not None))
-        if not self._walked.isdisjoint(self._history.freed):
-            raise LucidError(FREED)
-        found = self._history.gradients(self, self._number, gradients, cut)
+        outputs = [y for y, g in given if g is not None]
+        self._walked = set().union(*(y.saving for y in outputs))
+        if freed := self._walked & self._history.freed:
+            met = max(freed)  # the first that the walk comes to
+            raise LucidError(FREED + origin_line(met.function, met.line))
+        self._history.refuse_written(self, outputs)
+        found = self._history.gradients(self, self._number, gradients, cut, wanted)
         return tuple(None if e is None else g for e, g in zip(self._edges, found, strict=True))
 
     def _release(self) -> None:
@@ -182,7 +215,7 @@ def _refuse_changed(node: Node, changed: Sequence[Read], used: Collection[Storag
         if read.what in used:
             written, source = read.argument, None
             if written is not None and written._grad_fn is not None:
-                source = written._grad_fn, written._output_nr
+                source = written._grad_fn._output_name(written._output_nr)
             raise LucidError(modified(read.type, source, read.counter.value, read.version, node))
 
 
@@ -201,7 +234,5 @@ def lost_backward(result: TensorCore) -> LostBackward | None:
     """The node behind a result that can't be differentiated any more; None for all others."""
     if not result.requires_grad:
         return None
-    message = result._lost_history()
-    if message is None and reaches_freed(result):
-        message = FREED
+    message = result._lost_history() or freed_behind(result)
     return None if message is None else LostBackward(result, message)
