@@ -19,7 +19,7 @@ from lucid.autograd.node import (
 from lucid.autograd.private import CustomForward, note, note_written
 from lucid.autograd.returned import type_name
 from lucid.autograd.saved import FREED
-from lucid.ir.errors import ArgumentError, LucidError
+from lucid.ir.errors import ArgumentError, LucidError, TraceError
 from lucid.ir.location import user_frame
 from lucid.ir.op import Operand
 from lucid.tensor.context import context
@@ -121,11 +121,23 @@ class Finish:
         from lucid.tensor.core import alias
 
         is_view = value._base is not None
+        if self._has_history(value) and not self.ctx._is_private:
+            self._refuse_outside(value)
         result = value
         if value._requires_grad or value._grad_fn is not None or is_view:
             result = alias(value)
         value._private = None
         return self._with_history(result, value, index, is_view)
+
+    def _refuse_outside(self, value: TensorCore) -> None:
+        """Raise in a trace for a tensor that forward didn't make, whose history would be this."""
+        recorder = context.recorder
+        if recorder is not None and recorder.is_outside(value) and id(value) not in recorder.own:
+            raise TraceError(
+                f"{self.ctx._short_name()}.forward returned a tensor from outside of the compiled "
+                f"function, whose history would be that of the last call\n  {value._describe()}"
+                f"{self.ctx._origin_line()}\nhint: return tensor.detach(), which shares its memory"
+            )
 
     def _of_input(self, value: TensorCore, index: int) -> TensorCore:
         """An input that forward returns as it is: a view of it, with the Function as history."""

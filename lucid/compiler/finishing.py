@@ -26,6 +26,7 @@ from lucid.compiler.outcomes import (
     Past,
     Retaining,
     Same,
+    Shown,
     View,
 )
 from lucid.compiler.rebinding import Rebinding
@@ -134,6 +135,8 @@ class Finisher:
             return FromArgument(recorder.positions[id(leaf)])
         if id(leaf) in self._originals:
             return GradBefore(self._originals[id(leaf)])
+        if id(leaf) in recorder.aliases:
+            recorder.value_of(leaf)  # it is new at each call, though no op has read its memory
         cell = recorder.cells.get(storage)
         if cell is None:
             met = storage.recorder is recorder or leaf._array is None
@@ -146,11 +149,18 @@ class Finisher:
         if base is not None and base._storage is storage:
             if not leaf.requires_grad or (base.is_leaf and type(leaf.grad_fn) is OpNode):
                 return View(self._outcome(base), leaf._view_chain, leaf.requires_grad)
-            return None
+            return self._shown(leaf, cell)
         if leaf.requires_grad and leaf.grad_fn is not None:
-            return None
+            return self._shown(leaf, cell)
         shared = Alias(cell, leaf._chain, self._counter_of(leaf, cell))
         return self._new_leaf(leaf, shared) if leaf.requires_grad else shared
+
+    def _shown(self, leaf: TensorCore, cell: Cell) -> Outcome | None:
+        """How to make a tensor on memory from outside that has a history of the step's own."""
+        if cell.kind == "grad":
+            return None
+        counter = self._counter_of(leaf, cell)
+        return self._retaining(leaf, Shown(cell, leaf._chain, counter, _past(leaf)))
 
     def _counter_of(self, leaf: TensorCore, cell: Cell) -> VersionCounter | None:
         """The version counter that an alias shares."""
@@ -164,6 +174,9 @@ class Finisher:
         tensor = self._computed(leaf)
         if leaf._grad_fn is None and leaf.requires_grad:
             return self._new_leaf(leaf, tensor)
+        return self._retaining(leaf, tensor)
+
+    def _retaining(self, leaf: TensorCore, tensor: Outcome) -> Outcome:
         return Retaining(tensor, self._grad_of(leaf)) if leaf._retains_grad else tensor
 
     def _new_leaf(self, leaf: TensorCore, tensor: Outcome) -> NewLeaf:
@@ -229,15 +242,13 @@ class Finisher:
 def _past(result: TensorCore) -> Past | None:
     lost = lost_backward(result)
     guard = result._guard if result.requires_grad else None
-    if guard is not None:
-        guard = guard._replace(stale=None)  # a result has memory of its own
     return None if lost is None and guard is None else Past(lost, guard)
 
 
 def _is_open(tensor: Any, outcome: Outcome) -> bool:
     """Whether a result can be differentiated outside, with respect to what the step found."""
     made = outcome.tensor if isinstance(outcome, Retaining) else outcome
-    is_own = isinstance(made, FromProgram) and not made.is_lost
+    is_own = isinstance(made, (FromProgram, Shown)) and not made.is_lost
     return is_own and tensor.grad_fn is not None
 
 

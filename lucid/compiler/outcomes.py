@@ -101,7 +101,8 @@ class Past(NamedTuple):
         """Give a result of this call what it had in the trace."""
         if self.lost is not None:
             result._grad_fn, result._output_nr, result._requires_grad = self.lost, 0, True
-        result._guard = self.guard
+        if self.guard is not None:
+            result._guard = self.guard._replace(version=result._counter.value)
 
 
 class FromProgram(Outcome):
@@ -308,6 +309,32 @@ class Alias(Outcome):
         if self.chain:
             base = replayed(base, self.chain, False)
         return base
+
+
+class Shown(Alias):
+    """A result on memory from outside with a history of the step's own.
+
+    It is what a custom Function makes of an input that it returns, or that it returns a view of.
+    """
+
+    __slots__ = ("past",)
+
+    def __init__(
+        self, cell: Cell, chain: ViewChain, counter: VersionCounter | None, past: Past | None
+    ) -> None:
+        super().__init__(cell, chain, counter)
+        self.past = past
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it can't be differentiated."""
+        return self.past is not None and self.past.lost is not None
+
+    def make(self, run: Run) -> Tensor:
+        result = super().make(run)
+        if self.past is not None:
+            self.past.leave_on(result)
+        return result
 
 
 def is_early(outcome: Outcome) -> bool:

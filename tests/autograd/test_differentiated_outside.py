@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from custom_functions import FREED, Exp, Square, define, leaf, numbers, text_of
+from custom_functions import FREED, Exp, Identity, Square, define, leaf, numbers, text_of
 
 import lucid
 
@@ -74,3 +74,112 @@ def test_what_was_freed_inside_is_named(run):
     with pytest.raises(RuntimeError) as caught:
         y.sum().backward()
     assert text_of(caught) == f"{FREED}\n  in Square, recorded at test_differentiated_outside.py"
+
+
+# ---------------------------------------------------------------------- memory of what is returned
+
+
+def shown(prepare, *forwards):
+    """What each Function makes of an input, and what becomes of that when the input is written."""
+    found = []
+    for forward in forwards:
+        fn = prepare(define(forward, lambda ctx, g: g.sum() * leaf([2.0, 2.0], False)).apply)
+        for values in [1.0, 2.0], [3.0, 4.0]:
+            x = leaf(values)
+            y = fn(x)
+            x.detach().mul_(10)
+            found.append((y.tolist(), y.requires_grad))
+    return found
+
+
+def test_a_returned_input_or_a_view_of_it_shares_its_memory_outside_of_the_step(prepared):
+    assert shown(prepared, lambda ctx, x: x, lambda ctx, x: x[1:], lambda ctx, x: x.view(2, 1)) == [
+        ([10.0, 20.0], True),
+        ([30.0, 40.0], True),
+        ([20.0], True),
+        ([40.0], True),
+        ([[10.0], [20.0]], True),
+        ([[30.0], [40.0]], True),
+    ]
+
+
+def test_so_does_a_returned_parameter(prepared):
+    w = leaf([1.0, 2.0])
+    apply = prepared(lambda: Identity.apply(w))
+    for expected in 2.0, 3.0:
+        y = apply()
+        y.sum().backward()
+        w.detach().add_(1)
+        assert y.tolist() == numbers(w) == [expected, expected + 1]
+    assert numbers(w.grad) == [4.0, 4.0]
+
+
+def test_a_returned_input_without_history_shares_its_memory_as_well(prepared):
+    apply = prepared(define(lambda ctx, x: x.detach(), lambda ctx, g: g * 5).apply)
+    for _ in range(2):
+        x = leaf([1.0, 2.0])
+        y = apply(x)
+        x.detach().mul_(3)
+        y.sum().backward()
+        assert (numbers(y), numbers(x.grad)) == ([3.0, 6.0], [5.0, 5.0])
+
+
+STALE = (
+    "Output 0 of Identity is a view and its base or another view of its base has been modified "
+    "inplace. This view was created inside a custom Function (or because an input was returned "
+    "as-is) and the autograd logic to handle view+inplace would override the custom backward "
+    "associated with the custom Function, leading to incorrect gradients. This behavior is "
+    "forbidden. You can fix this by cloning the output of the custom Function."
+)
+
+ITS_BASE = "its base or another view of its base has been "
+
+
+@pytest.mark.parametrize(
+    "write",
+    [lambda x, y: x.detach().mul_(3), lambda x, y: y.detach()[0:1].zero_()],
+    ids=["input", "output"],
+)
+@pytest.mark.parametrize("makes", [False, True], ids=["of the input", "of its own"])
+def test_a_returned_view_whose_memory_was_written_has_no_history_any_more(prepared, write, makes):
+    own = define(lambda ctx, x: (x * 2)[0:2], lambda ctx, g: g * 2, "Identity")
+    apply = prepared((own if makes else Identity).apply)
+    for _ in range(2):
+        x = leaf([1.0, 2.0])
+        y = apply(x)
+        write(y if makes else x, y)
+        with pytest.raises(RuntimeError) as caught:
+            y.sum().backward()
+        assert str(caught.value) == STALE
+        assert x.grad is None
+
+
+def test_writing_to_a_returned_input_would_lose_the_backward_and_is_refused(prepared):
+    apply = prepared(Identity.apply)
+    for _ in range(2):
+        x = leaf([1.0])
+        with pytest.raises(RuntimeError) as caught:
+            apply(x).add_(1)
+        assert str(caught.value) == STALE.replace(ITS_BASE, "is being ")
+        assert (numbers(x), x._version) == ([1.0], 0)
+
+
+def test_a_tensor_from_outside_is_no_output_of_a_compiled_function():
+    """In eager mode it gets the history of the last call, as in PyTorch."""
+    w = leaf([5.0], False)
+    fn = define(lambda ctx, x: w, lambda ctx, g: g * 7)
+    with pytest.raises(lucid.TraceError) as caught:
+        lucid.compile(fn.apply)(leaf([1.0]))
+    assert text_of(caught) == (
+        "Fn.forward returned a tensor from outside of the compiled function, whose history would "
+        "be that of the last call\n  f64[1]  from custom_functions.py\n"
+        "  in Fn, recorded at test_differentiated_outside.py\n"
+        "hint: return tensor.detach(), which shares its memory"
+    )
+    assert (w.requires_grad, w.grad_fn) == (False, None)
+    detached = define(lambda ctx, x: w.detach(), lambda ctx, g: g * 7)
+    for apply in detached.apply, lucid.compile(detached.apply):
+        x = leaf([1.0])
+        y = apply(x)
+        y.sum().backward()
+        assert (numbers(y), numbers(x.grad)) == ([5.0], [7.0])
