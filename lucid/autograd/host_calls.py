@@ -10,6 +10,15 @@ import numpy as np
 
 from lucid.autograd.function import Function, backward_of, run_forward
 from lucid.autograd.host_reading import Evaluated, Plan, Reader
+from lucid.autograd.host_replay import (
+    Differs,
+    Made,
+    MadeBackward,
+    MadeForward,
+    Written,
+    note,
+    replayed,
+)
 from lucid.autograd.host_world import (
     NOWHERE,
     Captured,
@@ -23,7 +32,7 @@ from lucid.autograd.host_world import (
 from lucid.autograd.outputs import TwiceDifferentiated
 from lucid.autograd.private import custom_forward, noted_edge
 from lucid.autograd.returned import checked_gradients
-from lucid.ir.errors import DTypeError, LucidError, ShapeError
+from lucid.ir.errors import LucidError
 from lucid.ir.hosts import Frame
 from lucid.ir.types import TensorType
 from lucid.tensor.context import context
@@ -50,7 +59,9 @@ class HostForward:
         saved_hooks: the hooks for what is kept so.
         constants: attributes of ctx that a recorded backward has read, and that stay the same.
         shown: names of those that hold a tensor or an array, which it gets.
+        computed: positions of saved tensors that it computed with ops, in grad mode.
         plan: what it did while tracing.
+        is_followed: whether a forward that follows in the step may find something else.
     """
 
     function: type[Function]
@@ -67,16 +78,35 @@ class HostForward:
     saved_hooks: tuple[SavedTensorHooks, ...] = ()
     constants: dict[str, Any] = field(default_factory=dict)
     shown: tuple[str, ...] = ()
+    computed: tuple[int, ...] = ()
     plan: Plan | None = None
+    is_followed: bool = False
 
     def __call__(self, frame: Frame, operands: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
-        with EagerThread(False), Changes(self.states, operands) as changes:
-            found = self._run(operands, changes)
+        made = replayed(self)
+        if made is None:
+            with EagerThread(False), Changes(self.states, operands) as changes:
+                found = self._run(operands, changes)
+        else:
+            assert isinstance(made, MadeForward)
+            found = made.again(operands, self.states)
         self.read(found)
-        self._check(found)
+        difference = self._difference(found)
+        if difference is not None or self.is_followed:
+            calls = note(frame, MadeForward.of(self, found))
+            if difference is not None:
+                raise self._differs(difference, calls)
         if self.keeps_ctx:
             self.keep(frame, found)
         return found.arrays
+
+    def fits(self, made: Made) -> bool:
+        """Whether this call is traced for what a call of another program did."""
+        if not isinstance(made, MadeForward) or not made.written.is_within(self.states):
+            return False
+        found = made.again((), self.states)
+        self.read(found)
+        return self._difference(found) is None
 
     def evaluate(self, arrays: Sequence[np.ndarray], with_history: bool) -> Evaluated:
         """Run the user's forward on copies, to record it.
@@ -86,7 +116,9 @@ class HostForward:
         world, changes = EagerThread(False), Changes(self.states, arrays)
         with world, changes, custom_forward(with_history):
             found = self._run(arrays, changes)
-            found.computed = {id(x) for x in found.ctx.to_save or () if _has_history(x)}
+            saved = found.ctx.to_save or ()
+            self.computed = tuple(i for i, x in enumerate(saved) if _has_history(x))
+            found.computed = {id(saved[i]) for i in self.computed}
         return found
 
     def _run(self, arrays: Sequence[np.ndarray], changes: Changes) -> Evaluated:
@@ -108,7 +140,9 @@ class HostForward:
         outputs = reader.entries(found.returned, "output")
         dirty = reader.entries(ctx.dirty_tensors, "dirty tensor")
         marked = reader.entries(ctx.non_differentiable, "non-differentiable tensor")
-        written = reader.written(dirty, found.lent)
+        if found.written is None:
+            found.written = reader.changed(dirty, found.lent)
+        written = reader.written(found.written)
         saved = for_forward = None
         if ctx.to_save is not None and self.saves:
             saved = reader.entries(ctx.to_save, "saved tensor")
@@ -143,34 +177,28 @@ class HostForward:
         found.ctx.dirty_tensors = found.ctx.non_differentiable = ()
         frame[self] = found.ctx
 
-    def _check(self, found: Evaluated) -> None:
-        """Raise when forward did something else than while tracing."""
+    def _difference(self, found: Evaluated) -> str | None:
+        """How forward did something else than while tracing; None: it didn't.
+
+        Raises for a write to a tensor from outside, which can't be made up for.
+        """
         plan, expected = found.plan, self.plan
         assert plan is not None and expected is not None
         if found.changes.surprise is None and plan == expected and not self._changed(found.ctx):
-            return
-        name, place = f"{self.function.__name__}.forward", place_text(self.line)
-        refuse_surprise(name, place, found.changes)
-        for attribute, constant in self._changed(found.ctx):
-            now = vars(found.ctx).get(attribute)
-            raise ShapeError(
-                f"{name} set ctx.{attribute} to {now}, and to {constant} when the step was "
-                f"traced{place}{_ONE_SHAPE}"
-            )
+            return None
+        refuse_surprise(f"{self.function.__name__}.forward", place_text(self.line), found.changes)
         if plan.labels == expected.labels:
-            pairs = zip(plan.labels, plan.types, expected.types, strict=True)
-            for label, now, before in pairs:
+            for label, now, before in zip(plan.labels, plan.types, expected.types, strict=True):
                 if now != before:
-                    kind = ShapeError if now.dtype is before.dtype else DTypeError
-                    raise kind(
-                        f"{name}: {label} is {now}, and was {before} when the step was traced"
-                        f"{place}{_ONE_SHAPE}"
-                    )
-        what = _difference(plan, expected)
-        raise LucidError(
-            f"{name} did something else than when the step was traced: {what}{place}\n"
-            "hint: return, save and mark the same tensors at every call"
-        )
+                    return f"{label}: {before} -> {now}"
+        for attribute, constant in self._changed(found.ctx):
+            return f"ctx.{attribute}: {constant} -> {vars(found.ctx).get(attribute)}"
+        return _difference(plan, expected)
+
+    def _differs(self, difference: str, made: Sequence[Made]) -> Differs:
+        name, place = f"{self.function.__name__}.forward", place_text(self.line)
+        message = f"{name} did something else than when the step was traced: {difference}{place}"
+        return Differs(message, f"{name}: {difference}", made)
 
     def _changed(self, ctx: BackwardCFunction) -> list[tuple[str, Any]]:
         """The constants that are something else now."""
@@ -182,12 +210,6 @@ class HostForward:
             for name, constant in self.constants.items()
             if type(found.get(name)) is not type(constant) or found[name] != constant
         ]
-
-
-_ONE_SHAPE = (
-    "\nhint: in a compiled step each value has one shape and dtype: pad it to a fixed size, or run "
-    'with lucid.compiler.set_stance("force_eager")'
-)
 
 
 def _difference(plan: Plan, expected: Plan) -> str:
@@ -244,13 +266,27 @@ class HostBackward:
     states: list[State] = field(default_factory=list)
     present: tuple[bool, ...] = ()
     is_once: bool = False
+    is_followed: bool = False
 
     def __call__(self, frame: Frame, operands: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
-        parts, changes = self.evaluate(frame, operands)
+        made = replayed(self)
+        if made is None:
+            parts, changes = self.evaluate(frame, operands)
+        else:
+            assert isinstance(made, MadeBackward)
+            parts, changes = made.parts, made.written.changes(self.states)
         present = tuple([part is not None for part in parts])
         if present != self.present or changes.surprise is not None:
             self._refuse(present, changes)
+        if self.is_followed:
+            note(frame, MadeBackward(self, parts, Written(self.states, changes)))
         return self.arrays(parts, changes)
+
+    def fits(self, made: Made) -> bool:
+        """Whether this call is traced for what a call of another program did."""
+        if not isinstance(made, MadeBackward) or not made.written.is_within(self.states):
+            return False
+        return tuple(part is not None for part in made.parts) == self.present
 
     def _refuse(self, present: tuple[bool, ...], changes: Changes) -> None:
         """Raise for what backward did not do while tracing."""

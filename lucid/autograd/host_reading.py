@@ -57,6 +57,7 @@ class Evaluated:
         lent: what the call was given.
         tensors, inputs: the operands and the arguments, as forward got them.
         computed: identities of saved tensors whose history leads to the inputs.
+        written: the operands that it was found to have written.
         arrays: the results.
         derived: results that were saved, and have such a history.
     """
@@ -71,6 +72,7 @@ class Evaluated:
     plan: Plan | None = None
     arrays: list[np.ndarray] = field(default_factory=list)
     derived: list[int] = field(default_factory=list)
+    written: set[int] | None = None
 
     @property
     def returned(self) -> tuple[Any, ...]:
@@ -167,14 +169,16 @@ class Reader:
     def number_of(self, value: Any) -> int | None:
         return self._known.get(id(value))
 
-    def written(
-        self, dirty: Sequence[Entry], lent: Sequence[np.ndarray]
-    ) -> tuple[tuple[int, int], ...]:
-        """The operands that were marked as dirty or hold something else, as results."""
+    def changed(self, dirty: Sequence[Entry], lent: Sequence[np.ndarray]) -> set[int]:
+        """The operands that were marked as dirty or hold something else."""
         changed = {entry[1] for entry in dirty if entry[0] == "input"}
         for number, tensor in enumerate(self._tensors):
             if isinstance(tensor, TensorCore) and _differ(tensor._array, lent[number]):
                 changed.add(number)
+        return changed
+
+    def written(self, changed: set[int]) -> tuple[tuple[int, int], ...]:
+        """Operands that were written, as results."""
         return tuple(
             (n, self.add(self._tensors[n]._array, f"input {n} as it left it"))
             for n in sorted(changed)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lucid.autograd.host_replay import Differs, Replay, replaying
 from lucid.compiler.collector import collector_paused
 from lucid.compiler.objects import ChangesArgument
 from lucid.compiler.plain import LONG_WAY
@@ -99,34 +100,50 @@ class Compiled:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         latest = self._latest
+        differs = None
         if latest is not None and not kwargs:
             calls = latest.calls
             if calls is not None and calls.enter is not None:
                 result = calls.enter(*args)
                 if result is not LONG_WAY:
                     return result
-            result = latest.call_plain(args)
-            if result is not LONG_WAY:
-                self.stats.add_call()
-                return result
+            try:
+                result = latest.call_plain(args)
+                if result is not LONG_WAY:
+                    self.stats.add_call()
+                    return result
+            except Differs as found:
+                differs = found.with_traceback(None)
         if self._mode == "eager" or context.recorder is not None or _eager_is_needed():
             return self.__wrapped__(*_as_tensors(args), **_as_tensors(kwargs))
         if context.forward is not None and not context.grad_enabled:
             from lucid.compiler.within_forward import call_in_forward
 
             return call_in_forward(self, self.__wrapped__, args, kwargs)
-        if latest is not None and not kwargs and latest.accepts(args):
-            result = latest.attempt(Call.of_tensors(args), args, kwargs)
-            if result is not LONG_WAY:
-                self.stats.add_call()
-                return result
+        if latest is not None and not kwargs and differs is None and latest.accepts(args):
+            try:
+                result = latest.attempt(Call.of_tensors(args), args, kwargs)
+                if result is not LONG_WAY:
+                    self.stats.add_call()
+                    return result
+            except Differs as found:
+                differs = found.with_traceback(None)
+        return self._call(args, kwargs, differs)
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any], differs: Differs | None) -> Any:
+        """Call natively or, where that can't be, op by op.
+
+        differs: what host calls of a program did that doesn't fit; they are not made again.
+        """
         try:
-            return self._call(args, kwargs)
+            return self._call_natively(args, kwargs, differs)
         except EagerOnlyError as reason:
             self.note_eager(str(reason))
             return self.__wrapped__(*_as_tensors(args), **_as_tensors(kwargs))
 
-    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _call_natively(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], differs: Differs | None
+    ) -> Any:
         """Run a program that fits, tracing one if there is none.
 
         Raises `LucidError` when programs never fit at the time they are to run.
@@ -135,12 +152,22 @@ class Compiled:
         left = ATTEMPTS
         while left:
             try:
-                program = self._program(call, args, kwargs)
+                program = self._program(call, args, kwargs, differs)
             except ChangesArgument:
                 call = Call(args, kwargs)
                 continue
             attempt = program.attempt if program.is_claiming else program.run
-            result = attempt(call, args, kwargs)
+            try:
+                if differs is None:
+                    result = attempt(call, args, kwargs)
+                else:
+                    with replaying(Replay.into(program.hosts, differs.made)):
+                        result = attempt(call, args, kwargs)
+            except Differs as other:
+                if differs is not None and len(other.made) <= len(differs.made):
+                    left -= 1
+                differs = other.with_traceback(None)
+                continue
             if result is not LONG_WAY:  # as it is when another thread changed what guards look at
                 self._latest = program
                 self.stats.add_call()
@@ -153,6 +180,10 @@ class Compiled:
             "hint: let nothing change meanwhile what the function reads, such as another thread, "
             "or pass it as an argument"
         )
+
+    def go_on(self, differs: Differs, args: tuple[Any, ...]) -> Any:
+        """Call the function where a program of it, which was run, has come to something else."""
+        return self._call(args, {}, differs)
 
     def note_eager(self, reason: str) -> None:
         """Count a call that runs op by op, and say why, unless the call before it said so."""
@@ -205,15 +236,22 @@ class Compiled:
     def __repr__(self) -> str:
         return f"<compiled {self.__wrapped__!r}>"
 
-    def _program(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Program:
-        program, _ = self._fitting(call)
+    def _program(
+        self,
+        call: Call,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        differs: Differs | None = None,
+    ) -> Program:
+        program, _ = self._fitting(call, differs)
         if program is not None:
             return program
         with Claim(frozenset((id(self), TRACING))) as claim:
-            program, reason = self._fitting(call)  # another thread may have traced it meanwhile
+            program, reason = self._fitting(call, differs)  # traced by another thread meanwhile?
             if program is not None:
                 return program
-            program = self._trace(call, args, kwargs, reason, claim)
+            with replaying(None if differs is None else Replay(differs.made)):
+                program = self._trace(call, args, kwargs, reason, claim)
             if not kwargs:
                 program.take_plain(call, args, self.stats.counted)
             programs = self._programs.setdefault(call.key, [])
@@ -221,10 +259,12 @@ class Compiled:
             self._forget_oldest(call.key, programs)
             return program
 
-    def _fitting(self, call: Call) -> tuple[Program | None, str | None]:
+    def _fitting(self, call: Call, differs: Differs | None) -> tuple[Program | None, str | None]:
         """The program for a call; or None, and the guard that failed for the latest one."""
-        reason = None
+        reason = None if differs is None else differs.reason
         for program in reversed(self._programs.get(call.key, [])):
+            if differs is not None and not program.fits(differs.made):
+                continue
             failure = program.failed_guard(call)
             if failure is None:
                 return program, None

@@ -16,6 +16,7 @@ import numpy as np
 
 from lucid.autograd.function import BackwardCFunction, Function, backward_of
 from lucid.autograd.host_calls import HostBackward, HostForward
+from lucid.autograd.host_replay import Made, MadeBackward, MadeForward
 from lucid.autograd.host_world import Captured, Slot
 from lucid.autograd.outputs import TwiceDifferentiated, refuse_second_derivative
 from lucid.compiler.host_attributes import Attributes, attributes_of, sort_attributes
@@ -70,6 +71,7 @@ class HostRecording:
         self._attempts: list[tuple[Method, ...]] = []
         self._present = PresentValues(recorder)
         self._frame: Frame = {}
+        self._made: list[Made] = [] if context.replay is None else [*context.replay.calls]
         self.left: LeavesTrace | None = None
         self.undo: list[PythonChanges] = []
 
@@ -159,8 +161,14 @@ class HostRecording:
         host.states = around.states(len(operands.values))
         values = [*operands.values, *around.values]
         host.saves = is_differentiable or bool(context.levels)
-        with around.untouched():
-            found = host.evaluate(self._present.of(values), is_differentiable)
+        lent = self._present.of(values)
+        made = self._made_before(function.forward)
+        if isinstance(made, MadeForward):
+            host.computed = made.host.computed
+            found = made.again(lent, host.states)
+        else:
+            with around.untouched():
+                found = host.evaluate(lent, is_differentiable)
         attributes = Attributes()
         if is_differentiable and self._leaves_backward(function, found.ctx):
             host.saves, host.keeps_ctx = False, True
@@ -217,8 +225,13 @@ class HostRecording:
         host.states = around.states(len(operands.values))
         values = [*operands.values, *around.values]
         lent = self._present.of(values)
-        with around.untouched():
-            parts, changes = host.evaluate(self._frame, lent)
+        made = self._made_before(backward_of(function))
+        if isinstance(made, MadeBackward):
+            parts, changes = made.parts, made.written.changes(host.states)
+            host.is_once = made.host.is_once
+        else:
+            with around.untouched():
+                parts, changes = host.evaluate(self._frame, lent)
         host.present = tuple(part is not None for part in parts)
         changed = around.settle(changes, lent)
         results = [np.array(array, order="C") for array in host.arrays(parts, changes)]
@@ -229,6 +242,19 @@ class HostRecording:
         return _without_derivative(ctx, [*gradients, *saved], found, host.is_once)
 
     # ---------------------------------------------------------------- recording
+
+    def _made_before(self, method: Method) -> Made | None:
+        """What the next host call did in the run that this trace takes over, if it is the same."""
+        if self._made:
+            made = self._made.pop(0)
+            function = made.host.function
+            is_forward = isinstance(made, MadeForward)
+            if code_of(function.forward if is_forward else backward_of(function)) == code_of(
+                method
+            ):
+                return made
+            self._made.clear()
+        return None
 
     def _record(
         self,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from lucid.autograd.entry_points import backward as continue_backward
+from lucid.autograd.host_calls import HostForward
+from lucid.autograd.host_replay import Made
 from lucid.autograd.node import AccumulateGrad, iterate_graph
 from lucid.autograd.outputs import freed_behind
 from lucid.compiler.cells import Cell, GradUse, look_of
@@ -61,6 +63,7 @@ class Program:
         graphs: the ones that can be interpreted, by the name of their stage.
         executable: the native program.
         compile_seconds: tracing and compiling together.
+        hosts: the host calls, in order.
         is_claiming: whether it writes something that threads may share.
         used_inputs: state, and numbers of arguments, that the step computes with.
         calls: the short way for calls with plain tensors; None: there is none.
@@ -97,6 +100,7 @@ class Program:
         recorded = copy_graph(graph)
         inline_calls(graph)
         optimize(graph)
+        self._take_hosts(graph)
         executable = compile_graph(graph, strides=strides)
         self.graphs = {"trace": recorded, "optimize": graph}
         texts = {
@@ -106,6 +110,20 @@ class Program:
         }
         self.stages = Stages(texts).then(executable.stages)
         return executable
+
+    def _take_hosts(self, graph: Graph) -> None:
+        """Find the host calls; one that differs needs what those before it did."""
+        names = [n.attributes["function"] for n in graph.nodes if n.op.kind == "host"]
+        self.hosts: list[Any] = [graph.hosts[name] for name in names]
+        forwards = [i for i, host in enumerate(self.hosts) if isinstance(host, HostForward)]
+        for host in self.hosts[: forwards[-1] if forwards else 0]:
+            host.is_followed = True
+
+    def fits(self, made: Sequence[Made]) -> bool:
+        """Whether its first host calls were traced for what those of another program did."""
+        if len(made) > len(self.hosts):
+            return False
+        return all(host.fits(call) for host, call in zip(self.hosts, made, strict=False))
 
     def _take_guards(self, trace: Trace) -> None:
         self._guard = trace.guard

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from lucid.autograd.engine import BackwardRun
     from lucid.autograd.hooks import SavedTensorHooks
+    from lucid.autograd.host_replay import Replay
     from lucid.autograd.host_world import Changes
     from lucid.autograd.private import CustomForward
     from lucid.autograd.saved import MutationGuard
@@ -34,6 +35,7 @@ class _Context(threading.local):
         backward_depth: how many of them are inside one another.
         anomaly: whether backwards are watched for NaN; None outside of anomaly mode.
         lent: in a host call, what keeps tensors from outside as they were.
+        replay: what host calls of an earlier run did, and those of this run need not do.
     """
 
     def __init__(self) -> None:
@@ -50,6 +52,7 @@ class _Context(threading.local):
         self.backward_depth = 0
         self.anomaly: bool | None = None
         self.lent: Changes | None = None
+        self.replay: Replay | None = None
 
 
 context = _Context()
