@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections import deque
 from typing import Any
 
 import pytest
@@ -95,3 +96,11 @@ def test_options_of_pytorchs_compiler_are_taken() -> None:
     assert double.stats.traces == 1
     with pytest.raises(TypeError, match=r"compile: unknown option\(s\) fast"):
         lucid.compile(fast=True)
+
+
+def test_a_tensor_is_made_of_any_sequence() -> None:
+    assert lucid.tensor(deque([1.5, 2.0])).tolist() == [1.5, 2.0]
+    assert lucid.tensor([range(2), range(2, 4)]).tolist() == [[0, 1], [2, 3]]
+    assert lucid.LongTensor(range(3)).tolist() == [0, 1, 2]
+    with pytest.raises(lucid.ArgumentError, match="tensors and Python numbers, not str"):
+        lucid.tensor("abc")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -47,7 +47,7 @@ def tensor(
     if isinstance(data, Tensor):
         result = clone(cast(data.detach(), wanted or data._type.dtype)).detach()
     elif type(data) is not data.__class__:  # a live scalar: its class is only what it says
-        result = constant(data, wanted or get_default_dtype())
+        result = constant(data, wanted or scalar_dtype(data, "tensor"))
     elif _is_read_live(data):
         shared = of_users_array(data)
         result = clone(cast(shared, wanted or shared._type.dtype)).detach()
@@ -67,7 +67,7 @@ def _leaf(result: Tensor, requires_grad: bool) -> Tensor:
 
 def _array(data: Any, dtype: DType | None) -> np.ndarray:
     """A new array of the data in a dtype that lucid has."""
-    if isinstance(data, (list, tuple)):
+    if _is_nested(data):
         return _array_of_lists(data, dtype)
     if isinstance(data, (np.ndarray, np.generic)) or hasattr(data, "__array__"):
         array = np.asarray(data)
@@ -87,6 +87,13 @@ def _array_of_lists(data: Any, dtype: DType | None) -> np.ndarray:
     return _converted(data, dtype)
 
 
+def _is_nested(data: Any) -> bool:
+    """Whether data has items in an order: a list, a tuple, a deque, a range."""
+    if isinstance(data, (list, tuple)):
+        return True
+    return isinstance(data, Sequence) and not isinstance(data, (str, bytes))
+
+
 def _converted(data: Any, dtype: DType) -> np.ndarray:
     try:
         return np.array(data, dtype.numpy)
@@ -99,7 +106,7 @@ def _converted(data: Any, dtype: DType) -> np.ndarray:
 
 
 def _leaves(data: Any) -> Iterator[Any]:
-    if isinstance(data, (list, tuple)):
+    if _is_nested(data):
         for item in data:
             yield from _leaves(item)
     else:
@@ -127,7 +134,7 @@ def _dtype_of_leaves(leaves: list[Any]) -> DType:
 
 def _plain(data: Any) -> Any:
     """Nested lists without tensors and arrays in them."""
-    if isinstance(data, (list, tuple)):
+    if _is_nested(data):
         return [_plain(item) for item in data]
     if isinstance(data, Tensor):
         return data._concrete("tensor() of a list of tensors (stack records it),").tolist()
@@ -420,9 +427,11 @@ def arange(
 
 
 def _number(value: Any, op: str) -> int | float:
-    """A Python number for an argument that shapes depend on; not a live scalar."""
+    """A Python number for an argument that shapes depend on; what it is of a live scalar."""
     if isinstance(value, (np.generic, Tensor)):
         value = value.item()
+    elif type(value) is not value.__class__:  # a live scalar, which guards what is seen of it
+        value = int(value) if isinstance(value, int) else float(value)
     if type(value) not in (int, float, bool):
         raise ArgumentError(
             f"{op}: needs Python numbers, as the result's shape depends on them, not {value!r}"

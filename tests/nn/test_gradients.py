@@ -121,3 +121,41 @@ def test_the_norm_of_the_origin_has_gradient_zero() -> None:
     F.normalize(x).sum().backward()
     assert x.grad is not None
     assert np.isfinite(x.grad.numpy()).all()
+
+
+# What PyTorch's derivatives don't look at the result of: an activation may overwrite it.
+OVERWRITTEN: dict[str, Callable[[lucid.Tensor], lucid.Tensor]] = {
+    "max_pool1d": lambda x: F.max_pool1d(x, 2),
+    "max_pool2d": lambda x: F.max_pool2d(x, 3, 1, 1),
+    "adaptive_max_pool2d": lambda x: F.adaptive_max_pool2d(x, 2),
+    "avg_pool2d": lambda x: F.avg_pool2d(x, 2),
+    "batch_norm": lambda x: F.batch_norm(x, None, None, training=True),
+    "group_norm": lambda x: F.group_norm(x, 1),
+    "div": lambda x: x / (2 + x * x),
+    "softsign": F.softsign,
+    "normalize": lambda x: F.normalize(x, dim=1),
+    "cosine_similarity": lambda x: F.cosine_similarity(x, x.flip(2)),
+    "interpolate": lambda x: F.interpolate(x, scale_factor=2, mode="bilinear"),
+    "gelu": F.gelu,
+}
+
+
+@pytest.mark.parametrize("name", OVERWRITTEN)
+def test_an_activation_may_be_written_into_the_result(
+    run: Callable[..., None], name: str, rng: np.random.Generator
+) -> None:
+    layer = OVERWRITTEN[name]
+    data = rng.standard_normal((2, 3, 4, 4)).astype(np.float32)
+    if name == "max_pool1d":
+        data = data[0]
+
+    def gradient(inplace: bool) -> np.ndarray:
+        def body(x: lucid.Tensor) -> None:
+            F.relu(layer(x), inplace=inplace).square().sum().backward()
+
+        x = lucid.tensor(data, requires_grad=True)
+        run(body, x)
+        assert x.grad is not None
+        return x.grad.numpy()
+
+    np.testing.assert_allclose(gradient(True), gradient(False), 1e-6)

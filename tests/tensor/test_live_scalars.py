@@ -55,10 +55,11 @@ def test_using_it_guards_nothing(name: str) -> None:
     recorder.restore(True)
 
 
-def test_where_shapes_depend_on_it_it_is_refused() -> None:
+def test_where_shapes_depend_on_it_the_step_is_specialized() -> None:
     recorder = Recorder("step")
     with recording(recorder):
-        live = recorder.live_scalar(LiveSource("lr", lambda: 3.0), 3.0)
-        with pytest.raises(lucid.ArgumentError, match="arange: needs Python numbers"):
-            lucid.arange(live)
+        live = recorder.live_scalar(LiveSource("count", lambda: 3), 3)
+        assert lucid.arange(live).shape == (3,)
+        assert lucid.tensor(live).dtype is lucid.int64
+    assert list(recorder.formulas) == ["int(count)"]
     recorder.restore(True)

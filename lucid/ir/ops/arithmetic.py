@@ -95,7 +95,7 @@ div = _binary(
     "div",
     np.true_divide,
     FLOATS,
-    lambda g, y, a, b: (g / b, -(g * y) / b),
+    lambda g, y, a, b: (g / b, -(g * (a / b)) / b),  # not y, which may be written in place
     samples=pairs(0.5, 2.0),
 )
 

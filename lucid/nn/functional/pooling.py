@@ -48,7 +48,7 @@ class MaxPool(Function):
     def forward(ctx: Any, x: Tensor, windows: Windows) -> Tensor:
         view = windows_of(x, windows, _lowest(x))
         y: Tensor = ops.amax(view, axes=last_axes(view, windows.rank))
-        ctx.save_for_backward(x, y)
+        ctx.save_for_backward(x, y.clone())  # activations are written into the result
         ctx.windows = windows
         return y
 
