@@ -212,7 +212,16 @@ from lucid.functions.joining import (
 from lucid.functions.joining import cat as concat
 from lucid.functions.joining import cat as concatenate
 from lucid.functions.joining import vstack as row_stack
-from lucid.functions.legacy import BoolTensor, DoubleTensor, FloatTensor, IntTensor, LongTensor
+from lucid.functions.legacy import (
+    BoolTensor,
+    ByteTensor,
+    CharTensor,
+    DoubleTensor,
+    FloatTensor,
+    IntTensor,
+    LongTensor,
+    ShortTensor,
+)
 from lucid.functions.linalg import (
     addbmm,
     addmm,
@@ -391,10 +400,14 @@ from lucid.ir.types import f32 as float
 from lucid.ir.types import f32 as float32
 from lucid.ir.types import f64 as double
 from lucid.ir.types import f64 as float64
+from lucid.ir.types import i8 as int8
+from lucid.ir.types import i16 as int16
+from lucid.ir.types import i16 as short
 from lucid.ir.types import i32 as int
 from lucid.ir.types import i32 as int32
 from lucid.ir.types import i64 as int64
 from lucid.ir.types import i64 as long
+from lucid.ir.types import u8 as uint8
 from lucid.ir.types import u32 as uint32
 from lucid.random import (
     Generator,
@@ -494,9 +507,8 @@ _LAYERS = frozenset((
 ))  # fmt: skip
 
 _MISSING_DTYPES = frozenset((
-    "ByteTensor", "CharTensor", "HalfTensor", "ShortTensor", "bfloat16", "cdouble", "cfloat",
-    "complex128", "complex64", "float16", "half", "int16", "int8", "short", "uint16", "uint64",
-    "uint8",
+    "HalfTensor", "bfloat16", "cdouble", "cfloat", "complex128", "complex64", "float16", "half",
+    "uint16", "uint64",
 ))  # fmt: skip
 
 
@@ -509,7 +521,9 @@ def __getattr__(name: str) -> Any:
         return getattr(import_module(_MEMBERS[name]), name)
     message = f"module 'lucid' has no attribute {name!r}"
     if name in _MISSING_DTYPES:
-        message += "\nhint: dtypes are bool, int32, int64, uint32, float32 and float64"
+        message += (
+            "\nhint: dtypes are bool, uint8, int8, int16, int32, int64, uint32, float32 and float64"
+        )
     raise AttributeError(message)
 
 
@@ -519,63 +533,63 @@ def __dir__() -> list[str]:
 
 # fmt: off
 __all__ = [
-    "ArgumentError", "BoolTensor", "DTypeError", "DoubleTensor", "FloatTensor", "Generator",
-    "IndexOutOfRangeError", "IntTensor", "LongTensor", "LucidError", "MissingRuleError",
-    "NotDifferentiableError", "OptionError", "ParseError", "ShapeError", "Size", "Tensor",
-    "TraceError", "VerifyError", "__version__", "abs", "absolute", "acos", "acosh", "add",
-    "addbmm", "addcdiv", "addcmul", "addmm", "addmv", "addr", "adjoint", "all", "allclose",
-    "amax", "amin", "aminmax", "amp", "angle", "any", "arange", "arccos", "arccosh", "arcsin",
-    "arcsinh", "arctan", "arctan2", "arctanh", "argmax", "argmin", "argsort", "argwhere",
-    "as_tensor", "asarray", "asin", "asinh", "atan", "atan2", "atanh", "atleast_1d",
-    "atleast_2d", "atleast_3d", "autocast", "autograd", "backends", "baddbmm", "bernoulli",
-    "bincount", "bitwise_and", "bitwise_left_shift", "bitwise_not", "bitwise_or",
-    "bitwise_right_shift", "bitwise_xor", "block_diag", "bmm", "bool", "broadcast_shapes",
-    "broadcast_tensors", "broadcast_to", "bucketize", "can_cast", "cartesian_prod", "cat",
-    "cdist", "ceil", "chain_matmul", "cholesky", "cholesky_inverse", "cholesky_solve", "chunk",
-    "clamp", "clamp_max", "clamp_min", "clip", "clone", "column_stack", "combinations",
-    "compile", "compiler", "concat", "concatenate", "conj", "constant_pad_nd",
-    "contiguous_format", "copysign", "corrcoef", "cos", "cosh", "count_nonzero", "cov", "cross",
-    "cuda", "cummax", "cummin", "cumprod", "cumsum", "cumulative_trapezoid",
-    "default_generator", "deg2rad", "det", "device", "diag", "diag_embed", "diagflat",
-    "diagonal", "diagonal_scatter", "diff", "digamma", "dist", "distributions", "div", "divide",
-    "dot", "double", "dsplit", "dstack", "dtype", "e", "einsum", "empty", "empty_like",
-    "enable_grad", "enter_border", "eq", "equal", "erf", "erfc", "erfinv", "exp", "exp2",
-    "expm1", "eye", "finfo", "fix", "flatten", "flip", "fliplr", "flipud", "float", "float32",
-    "float64", "float_power", "floor", "floor_divide", "fmax", "fmin", "fmod", "frac",
-    "from_dlpack", "from_numpy", "full", "full_like", "func", "gather", "gcd", "ge", "ger",
-    "get_default_device", "get_default_dtype", "get_num_threads", "get_printoptions",
-    "get_rng_state", "gradient", "greater", "greater_equal", "gt", "heaviside", "histc",
-    "hsplit", "hstack", "hypot", "iinfo", "index_add", "index_copy", "index_fill", "index_put",
-    "index_select", "inf", "inference_mode", "initial_seed", "inner", "int", "int32", "int64",
-    "inverse", "is_complex", "is_floating_point", "is_grad_enabled", "is_inference",
-    "is_nonzero", "is_same_size", "is_signed", "is_tensor", "isclose", "isfinite", "isin",
-    "isinf", "isnan", "isneginf", "isposinf", "isreal", "kron", "kthvalue", "lcm", "ldexp",
-    "le", "lerp", "less", "less_equal", "lgamma", "linalg", "linspace", "load", "log", "log10",
-    "log1p", "log2", "log_softmax", "logaddexp", "logaddexp2", "logcumsumexp", "logdet",
-    "logical_and", "logical_not", "logical_or", "logical_xor", "logit", "logspace", "logsumexp",
-    "long", "lt", "manual_seed", "masked_fill", "masked_scatter", "masked_select", "matmul",
-    "matrix_exp", "matrix_power", "max", "maximum", "mean", "median", "meshgrid", "min",
-    "minimum", "mm", "mode", "moveaxis", "movedim", "msort", "mul", "multinomial", "multiply",
-    "mv", "mvlgamma", "nan", "nan_to_num", "nanmean", "nanmedian", "nanquantile", "nansum",
-    "narrow", "ne", "neg", "negative", "newaxis", "nn", "no_grad", "nonzero", "norm", "normal",
-    "not_equal", "numel", "ones", "ones_like", "optim", "outer", "pca_lowrank", "pdist",
-    "permute", "pi", "pinverse", "polygamma", "positive", "pow", "preserve_format", "prod",
-    "promote_types", "put", "qr", "quantile", "rad2deg", "rand", "rand_like", "randint",
-    "randint_like", "randn", "randn_like", "randperm", "ravel", "real", "reciprocal", "relu",
-    "remainder", "renorm", "repeat_interleave", "reshape", "result_type", "return_types",
-    "roll", "rot90",
+    "ArgumentError", "BoolTensor", "ByteTensor", "CharTensor", "DTypeError", "DoubleTensor",
+    "FloatTensor", "Generator", "IndexOutOfRangeError", "IntTensor", "LongTensor",
+    "LucidError", "MissingRuleError", "NotDifferentiableError", "OptionError", "ParseError",
+    "ShapeError", "ShortTensor", "Size", "Tensor", "TraceError", "VerifyError", "__version__",
+    "abs", "absolute", "acos", "acosh", "add", "addbmm", "addcdiv", "addcmul", "addmm",
+    "addmv", "addr", "adjoint", "all", "allclose", "amax", "amin", "aminmax", "amp", "angle",
+    "any", "arange", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh",
+    "argmax", "argmin", "argsort", "argwhere", "as_tensor", "asarray", "asin", "asinh", "atan",
+    "atan2", "atanh", "atleast_1d", "atleast_2d", "atleast_3d", "autocast", "autograd",
+    "backends", "baddbmm", "bernoulli", "bincount", "bitwise_and", "bitwise_left_shift",
+    "bitwise_not", "bitwise_or", "bitwise_right_shift", "bitwise_xor", "block_diag", "bmm",
+    "bool", "broadcast_shapes", "broadcast_tensors", "broadcast_to", "bucketize", "can_cast",
+    "cartesian_prod", "cat", "cdist", "ceil", "chain_matmul", "cholesky", "cholesky_inverse",
+    "cholesky_solve", "chunk", "clamp", "clamp_max", "clamp_min", "clip", "clone",
+    "column_stack", "combinations", "compile", "compiler", "concat", "concatenate", "conj",
+    "constant_pad_nd", "contiguous_format", "copysign", "corrcoef", "cos", "cosh",
+    "count_nonzero", "cov", "cross", "cuda", "cummax", "cummin", "cumprod", "cumsum",
+    "cumulative_trapezoid", "default_generator", "deg2rad", "det", "device", "diag",
+    "diag_embed", "diagflat", "diagonal", "diagonal_scatter", "diff", "digamma", "dist",
+    "distributions", "div", "divide", "dot", "double", "dsplit", "dstack", "dtype", "e",
+    "einsum", "empty", "empty_like", "enable_grad", "enter_border", "eq", "equal", "erf",
+    "erfc", "erfinv", "exp", "exp2", "expm1", "eye", "finfo", "fix", "flatten", "flip",
+    "fliplr", "flipud", "float", "float32", "float64", "float_power", "floor", "floor_divide",
+    "fmax", "fmin", "fmod", "frac", "from_dlpack", "from_numpy", "full", "full_like", "func",
+    "gather", "gcd", "ge", "ger", "get_default_device", "get_default_dtype", "get_num_threads",
+    "get_printoptions", "get_rng_state", "gradient", "greater", "greater_equal", "gt",
+    "heaviside", "histc", "hsplit", "hstack", "hypot", "iinfo", "index_add", "index_copy",
+    "index_fill", "index_put", "index_select", "inf", "inference_mode", "initial_seed",
+    "inner", "int", "int16", "int32", "int64", "int8", "inverse", "is_complex",
+    "is_floating_point", "is_grad_enabled", "is_inference", "is_nonzero", "is_same_size",
+    "is_signed", "is_tensor", "isclose", "isfinite", "isin", "isinf", "isnan", "isneginf",
+    "isposinf", "isreal", "kron", "kthvalue", "lcm", "ldexp", "le", "lerp", "less",
+    "less_equal", "lgamma", "linalg", "linspace", "load", "log", "log10", "log1p", "log2",
+    "log_softmax", "logaddexp", "logaddexp2", "logcumsumexp", "logdet", "logical_and",
+    "logical_not", "logical_or", "logical_xor", "logit", "logspace", "logsumexp", "long", "lt",
+    "manual_seed", "masked_fill", "masked_scatter", "masked_select", "matmul", "matrix_exp",
+    "matrix_power", "max", "maximum", "mean", "median", "meshgrid", "min", "minimum", "mm",
+    "mode", "moveaxis", "movedim", "msort", "mul", "multinomial", "multiply", "mv", "mvlgamma",
+    "nan", "nan_to_num", "nanmean", "nanmedian", "nanquantile", "nansum", "narrow", "ne",
+    "neg", "negative", "newaxis", "nn", "no_grad", "nonzero", "norm", "normal", "not_equal",
+    "numel", "ones", "ones_like", "optim", "outer", "pca_lowrank", "pdist", "permute", "pi",
+    "pinverse", "polygamma", "positive", "pow", "preserve_format", "prod", "promote_types",
+    "put", "qr", "quantile", "rad2deg", "rand", "rand_like", "randint", "randint_like",
+    "randn", "randn_like", "randperm", "ravel", "real", "reciprocal", "relu", "remainder",
+    "renorm", "repeat_interleave", "reshape", "result_type", "return_types", "roll", "rot90",
     "round", "row_stack", "rsqrt", "rsub", "save", "scalar_tensor", "scatter", "scatter_add",
     "scatter_reduce", "searchsorted", "seed", "select", "select_scatter", "set_default_device",
     "set_default_dtype", "set_default_tensor_type", "set_float32_matmul_precision",
     "set_grad_enabled", "set_num_interop_threads", "set_num_threads", "set_printoptions",
-    "set_rng_state", "sgn", "sigmoid", "sign", "signbit", "sin", "sinc", "sinh",
+    "set_rng_state", "sgn", "short", "sigmoid", "sign", "signbit", "sin", "sinc", "sinh",
     "slice_scatter", "slogdet", "softmax", "softplus", "sort", "sparse", "sparse_coo_tensor",
     "special", "split", "split_with_sizes", "sqrt", "square", "squeeze", "stack", "std",
     "std_mean", "strided", "sub", "subtract", "sum", "svd", "svd_lowrank", "swapaxes",
     "swapdims", "t", "take", "take_along_dim", "tan", "tanh", "tensor", "tensor_split",
     "tensordot", "testing", "tile", "topk", "trace", "transpose", "trapezoid", "trapz",
     "triangular_solve", "tril", "tril_indices", "triu", "triu_indices", "true_divide", "trunc",
-    "uint32", "unbind", "unflatten", "unique", "unique_consecutive", "unravel_index",
+    "uint32", "uint8", "unbind", "unflatten", "unique", "unique_consecutive", "unravel_index",
     "unsqueeze", "use_deterministic_algorithms", "utils", "vander", "var", "var_mean", "vdot",
     "vmap", "vsplit", "vstack", "where", "xlogy", "zeros", "zeros_like",
 ]

@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from lucid.ir.errors import ArgumentError, DTypeError
-from lucid.ir.types import DTYPES, DType, bool_, dtype_of_numpy, f32, f64, i32, i64, u32
+from lucid.ir.types import (
+    DTYPES,
+    DType,
+    bool_,
+    dtype_of_numpy,
+    f32,
+    f64,
+    i8,
+    i16,
+    i32,
+    i64,
+    u8,
+    u32,
+)
+
+_KINDS = ("bool", "int", "float")
 
 
 class _Default:
@@ -39,6 +55,9 @@ def set_default_dtype(d: DType) -> None:
 # The names of PyTorch's tensor classes, which stand for dtypes in older programs.
 TENSOR_CLASSES = {
     "BoolTensor": bool_,
+    "ByteTensor": u8,
+    "CharTensor": i8,
+    "ShortTensor": i16,
     "IntTensor": i32,
     "UInt32Tensor": u32,
     "LongTensor": i64,
@@ -84,20 +103,25 @@ def as_dtype(value: Any, op: str) -> DType:
 def promote_types(type1: DType, type2: DType) -> DType:
     """Return the dtype that holds both: the higher category, and the wider type within it.
 
-    As in PyTorch any integer with float32 gives float32; int32 with uint32, which PyTorch refuses,
-    gives int64.
+    As in PyTorch any integer with float32 gives float32; a signed integer with uint32, which
+    PyTorch refuses, gives int64.
     """
     if type1 is type2:
         return type1
-    if {type1, type2} == {i32, u32}:
-        return i64
-    return type1 if type1.rank > type2.rank else type2
+    if type1.kind == type2.kind:
+        return _wider(type1, type2)
+    return type1 if _KINDS.index(type1.kind) > _KINDS.index(type2.kind) else type2
+
+
+@functools.cache
+def _wider(first: DType, second: DType) -> DType:
+    """The dtype that holds all numbers of both, which are of one kind."""
+    return dtype_of_numpy(np.promote_types(first.numpy, second.numpy))
 
 
 def can_cast(from_: DType, to: DType) -> bool:
     """Whether an in-place operation may store `from_` in `to`: the category must not go down."""
-    order = ("bool", "int", "float")
-    return order.index(from_.kind) <= order.index(to.kind)
+    return _KINDS.index(from_.kind) <= _KINDS.index(to.kind)
 
 
 @dataclass(frozen=True, init=False)

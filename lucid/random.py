@@ -387,12 +387,29 @@ def bernoulli_(
 
 
 def random_(
-    input: Tensor, from_: int = 0, to: int | None = None, *, generator: Generator | None = None
+    input: Tensor,
+    from_: int | None = None,
+    to: int | None = None,
+    *,
+    generator: Generator | None = None,
 ) -> Tensor:
-    """Overwrite the tensor with integers from [from_, to), or [0, from_) without `to`."""
+    """Overwrite the tensor with integers from [from_, to), or [0, from_) without `to`.
+
+    Without a range: from 0 to the greatest one up to which the dtype has all, at most 2**53.
+    """
+    if from_ is None:
+        from_ = _most_whole(input.dtype) if to is None else 0
     low, high = (0, from_) if to is None else (from_, to)
     numbers = randint(low, high, input._type.shape, generator=generator)
     return write_(input, cast(numbers, input.dtype))
+
+
+def _most_whole(dtype: DType) -> int:
+    """One above the greatest integer up to which the dtype, and float64, have all."""
+    if dtype.kind == "float":
+        return 1 << (int(np.finfo(dtype.numpy.str).nmant) + 1)
+    most = 1 if dtype.kind == "bool" else int(np.iinfo(dtype.numpy.str).max)
+    return min(most + 1, 2**53)
 
 
 def exponential_(

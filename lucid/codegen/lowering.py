@@ -13,12 +13,15 @@ from lucid.codegen import vmath
 from lucid.codegen.llvm import FunctionBuilder, Val, const, vector
 from lucid.ir import ops
 from lucid.ir.op import Op
-from lucid.ir.types import DType, bool_, dtype_named, f32, f64, i32, i64, u32
+from lucid.ir.types import DType, bool_, dtype_named, f32, f64, i8, i16, i32, i64, u8, u32
 
 Rule = Callable[..., Val]
 RULES: dict[str, Rule] = {}
 
-ELEMENTS = {bool_: "i1", i32: "i32", u32: "i32", i64: "i64", f32: "float", f64: "double"}
+ELEMENTS = {
+    bool_: "i1", u8: "i8", i8: "i8", i16: "i16", i32: "i32", u32: "i32", i64: "i64",
+    f32: "float", f64: "double",
+}  # fmt: skip
 MEMORY = {**ELEMENTS, bool_: "i8"}
 
 
@@ -107,8 +110,8 @@ def _pow(b: FunctionBuilder, d: DType, x: Val, y: Val) -> Val:
 
 
 def _unsigned_power(b: FunctionBuilder, x: Val, y: Val) -> Val:
-    """x ** y modulo 2^32 by squaring, over all bits of the exponent."""
-    with b.loop(0, 32, 1, [const(x.type, 1), x, y]) as loop:
+    """x ** y modulo 2^bits by squaring, over all bits of the exponent."""
+    with b.loop(0, int(x.element[1:]), 1, [const(x.type, 1), x, y]) as loop:
         result, square, rest = loop.carried
         odd = b.ne(b.and_(rest, 1), 0)
         product = b.select(odd, b.mul(result, square), result)
@@ -141,7 +144,7 @@ def maximum(b: FunctionBuilder, d: DType, x: Val, y: Val) -> Val:
     """The larger one; a NaN wins."""
     if d is bool_:
         return b.or_(x, y)
-    if d is u32:
+    if not d.is_signed:
         return b.select(b.compare("ugt", x, y), x, y)
     return vmath.maximum(b, x, y)
 
@@ -151,7 +154,7 @@ def minimum(b: FunctionBuilder, d: DType, x: Val, y: Val) -> Val:
     """The smaller one; a NaN wins."""
     if d is bool_:
         return b.and_(x, y)
-    if d is u32:
+    if not d.is_signed:
         return b.select(b.compare("ult", x, y), x, y)
     return vmath.minimum(b, x, y)
 
@@ -253,14 +256,21 @@ def _cast(b: FunctionBuilder, d: DType, x: Val, dtype: str) -> Val:
 
 
 def convert(b: FunctionBuilder, source: DType, x: Val, target: DType) -> Val:
-    """As `astype`; floats beyond an integer's range give its nearest end, and NaN 0."""
+    """As `astype`; floats beyond an integer's range give its nearest end, and NaN 0.
+
+    Integers of less than 32 bits are what these bits of an i32 are.
+    """
     element = ELEMENTS[target]
-    if source is u32 and target.is_floating_point:
-        return b.cast("uitofp", x, element)
-    if source is u32 and target is i64:
-        return b.cast("zext", x, element)
-    if target is u32 and source.is_floating_point:
-        return b.intrinsic("fptoui.sat", x, result=vector(element, x.lanes))
+    if source.kind == "int" and not source.is_signed:
+        if target.is_floating_point:
+            return b.cast("uitofp", x, element)
+        if target.itemsize > source.itemsize:
+            return b.cast("zext", x, element)
+    if source.is_floating_point and target.kind == "int":
+        if target is u32:
+            return b.intrinsic("fptoui.sat", x, result=vector(element, x.lanes))
+        if target.itemsize < i32.itemsize:
+            return b.cast("trunc", vmath.convert(b, x, "i32"), element)
     return vmath.convert(b, x, element)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from lucid.codegen.llvm import FunctionBuilder, Val, const, vector
 from lucid.codegen.lowering import ELEMENTS, less, maximum, minimum
-from lucid.ir.types import DType, f32, f64, i32, u32
+from lucid.ir.types import DType, f32, f64, i32
 
 Accumulator = list[Val]
 Combine = Callable[[FunctionBuilder, DType, Val, Val], Val]
@@ -45,7 +45,7 @@ def lowest(dtype: DType) -> float:
     """What no value is below."""
     if dtype.kind == "float":
         return -math.inf
-    return 0 if dtype is u32 or dtype.kind == "bool" else -(1 << (dtype.itemsize * 8 - 1))
+    return 0 if not dtype.is_signed else -(1 << (dtype.itemsize * 8 - 1))
 
 
 def highest(dtype: DType) -> float:
@@ -54,7 +54,7 @@ def highest(dtype: DType) -> float:
         return math.inf
     if dtype.kind == "bool":
         return 1
-    return (1 << (dtype.itemsize * 8 - (dtype is not u32))) - 1
+    return (1 << (dtype.itemsize * 8 - dtype.is_signed)) - 1
 
 
 def identity(op: str, dtype: DType) -> float:

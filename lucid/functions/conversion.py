@@ -12,7 +12,7 @@ from lucid.functions.elementwise import clone
 from lucid.functions.tensors import Tensor
 from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, DTypeError
-from lucid.ir.types import DType, bool_, f32, f64, i32, i64
+from lucid.ir.types import DType, bool_, f32, f64, i8, i16, i32, i64, u8
 from lucid.tensor.core import emit
 
 
@@ -63,6 +63,21 @@ def to_double(input: Tensor) -> Tensor:
     return cast(tensor_of(input, "double"), f64)
 
 
+def to_byte(input: Tensor) -> Tensor:
+    """Return the tensor as uint8, without fractions; what doesn't fit wraps, as `astype` does."""
+    return cast(tensor_of(input, "byte"), u8)
+
+
+def to_char(input: Tensor) -> Tensor:
+    """Return the tensor as int8, without fractions; what doesn't fit wraps."""
+    return cast(tensor_of(input, "char"), i8)
+
+
+def to_short(input: Tensor) -> Tensor:
+    """Return the tensor as int16, without fractions; what doesn't fit wraps."""
+    return cast(tensor_of(input, "short"), i16)
+
+
 def to_int(input: Tensor) -> Tensor:
     """Return the tensor as int32, without fractions."""
     return cast(tensor_of(input, "int"), i32)
@@ -103,9 +118,6 @@ def _to_missing(name: str, dtype: str, instead: str) -> Callable[[Tensor], Tenso
     return refuse
 
 
-to_byte = _to_missing("byte", "uint8", "bool() for a mask, tensor.int() for small integers")
-to_char = _to_missing("char", "int8", "int()")
-to_short = _to_missing("short", "int16", "int()")
 to_half = _to_missing("half", "float16", "float()")
 to_bfloat16 = _to_missing("bfloat16", "bfloat16", "float()")
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from lucid.autograd.host_arrays import HostArray
 from lucid.device import check_device
-from lucid.dtypes import as_dtype, get_default_dtype
+from lucid.dtypes import as_dtype, get_default_dtype, promote_types
 from lucid.functions.arguments import integer, one_way, shape_of, tensor_of
 from lucid.functions.conversion import cast
 from lucid.functions.elementwise import choose, clone
@@ -127,8 +127,7 @@ def _dtype_of_leaves(leaves: list[Any]) -> DType:
             dtype = dtype_of_numpy(leaf.dtype)
         else:
             dtype = scalar_dtype(leaf, "tensor")
-        if dtype.rank > found.rank:
-            found = dtype
+        found = promote_types(found, dtype)
     return found
 
 

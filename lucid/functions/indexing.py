@@ -7,6 +7,7 @@ by NumPy's advanced rules, after ints and slices were applied: so `x[0, :, picks
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
@@ -29,7 +30,7 @@ from lucid.ir.errors import (
     OptionError,
     ShapeError,
 )
-from lucid.ir.types import Shape, has_dtype, i64
+from lucid.ir.types import Shape, bool_, has_dtype, i64, u8
 from lucid.tensor.context import context
 from lucid.tensor.core import emit, from_array, of_users_array
 from lucid.tensor.writing import write_
@@ -170,6 +171,8 @@ def _entry(item: Any) -> Any:
             raise NotAnIndexError(
                 f"indexing: tensors used as indices must be integers or bools{describe(item)}"
             )
+        if isinstance(item, Tensor) and item._type.dtype is u8:
+            return _mask_of_bytes(item)
         return item
     if isinstance(item, (np.bool_, np.integer)):
         return item.item()
@@ -190,6 +193,16 @@ def _entry(item: Any) -> Any:
         "indexing: only integers, slices (`:`), ellipsis (`...`), None and integer or bool "
         f"tensors, lists and arrays are valid indices, not {item!r}"
     )
+
+
+def _mask_of_bytes(item: Tensor) -> Tensor:
+    """What a uint8 tensor means as an index: a mask, as in PyTorch before there were bools."""
+    warnings.warn(
+        "indexing with dtype lucid.uint8 is now deprecated, please use a dtype lucid.bool instead.",
+        UserWarning,
+        stacklevel=2,
+    )
+    return cast(item, bool_)
 
 
 def _consumed(item: Any) -> int:

@@ -27,7 +27,7 @@ from lucid.functions.tensors import Tensor
 from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, DTypeError, OptionError
 from lucid.ir.op import Op
-from lucid.ir.types import DType, i64
+from lucid.ir.types import DType, i64, u8
 from lucid.return_types import Kind
 from lucid.tensor.core import constant, emit
 
@@ -215,16 +215,18 @@ def _position(op: Op, input: Tensor, dim: int | None, keepdim: bool) -> Tensor:
 
 @numpy_names
 def any(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
-    """Whether any element over `dim` is true, that is, not zero."""
+    """Whether any element over `dim` is true, that is, not zero; of uint8 a uint8, as PyTorch's."""
     x = truth(tensor_of(input, "any"), "any")
-    return _reduced(ops.any, x, axes_of(dim, x.ndim, "any"), keepdim)
+    found = _reduced(ops.any, x, axes_of(dim, x.ndim, "any"), keepdim)
+    return emit(ops.cast, (found,), dtype=u8) if input.dtype is u8 else found
 
 
 @numpy_names
 def all(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
-    """Whether all elements over `dim` are true; of nothing, True."""
+    """Whether all elements over `dim` are true; of nothing, True; of uint8 a uint8."""
     x = truth(tensor_of(input, "all"), "all")
-    return _reduced(ops.all, x, axes_of(dim, x.ndim, "all"), keepdim)
+    found = _reduced(ops.all, x, axes_of(dim, x.ndim, "all"), keepdim)
+    return emit(ops.cast, (found,), dtype=u8) if input.dtype is u8 else found
 
 
 @numpy_names

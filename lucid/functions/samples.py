@@ -206,7 +206,7 @@ def gcd(input: Tensor, other: Tensor) -> Tensor:
     return a
 
 
-_LONGEST_EUCLID = {4: 46, 8: 92}  # divisions of the largest pair of Fibonacci numbers
+_LONGEST_EUCLID = {1: 13, 2: 24, 4: 46, 8: 92}  # divisions of the largest pair of Fibonacci numbers
 
 
 def lcm(input: Tensor, other: Tensor) -> Tensor:

@@ -110,7 +110,9 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
     array = x._concrete("bincount(), whose result's size depends on data,")
     if array.size and array.min() < 0:
         raise OptionError(f"bincount: only supports non-negative integers, not {array.min()}")
-    count = max(integer(minlength, "bincount", "minlength"), int(array.max(initial=-1)) + 1)
+    count = max(
+        integer(minlength, "bincount", "minlength"), int(array.max()) + 1 if array.size else 0
+    )
     if weights is None:
         weights = broadcast(constant(1, i64), x._type.shape)
     elif weights.dtype is not f32:
@@ -122,9 +124,12 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
 def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
     """Return how many elements fall into each of `bins` equal parts of [min, max].
 
-    Where min equals max, the least and greatest element are the limits.
+    Where min equals max, the least and greatest element are the limits. Raises: `DTypeError` for
+    integers, of whose dtype the result would be.
     """
     x = tensor_of(input, "histc")
+    if not x._type.dtype.is_floating_point:
+        raise DTypeError(f"histc: not implemented for {x.dtype!r}\nhint: tensor.float()")
     count = integer(bins, "histc", "bins")
     if count <= 0:
         raise OptionError(f"histc: bins must be > 0, not {count}")

@@ -25,14 +25,12 @@ class DType:
         torch_name: as users spell it, `float32`.
         numpy: the NumPy dtype with the same bytes.
         kind: "bool", "int" or "float".
-        rank: position in the promotion order; within a kind the greater one wins.
     """
 
     name: str
     torch_name: str
     numpy: np.dtype[np.generic]
     kind: str
-    rank: int
 
     @property
     def itemsize(self) -> int:
@@ -64,14 +62,17 @@ class DType:
         return self
 
 
-bool_ = DType("bool", "bool", np.dtype(np.bool_), "bool", 0)
-i32 = DType("i32", "int32", np.dtype(np.int32), "int", 1)
-u32 = DType("u32", "uint32", np.dtype(np.uint32), "int", 2)
-i64 = DType("i64", "int64", np.dtype(np.int64), "int", 3)
-f32 = DType("f32", "float32", np.dtype(np.float32), "float", 4)
-f64 = DType("f64", "float64", np.dtype(np.float64), "float", 5)
+bool_ = DType("bool", "bool", np.dtype(np.bool_), "bool")
+u8 = DType("u8", "uint8", np.dtype(np.uint8), "int")
+i8 = DType("i8", "int8", np.dtype(np.int8), "int")
+i16 = DType("i16", "int16", np.dtype(np.int16), "int")
+i32 = DType("i32", "int32", np.dtype(np.int32), "int")
+u32 = DType("u32", "uint32", np.dtype(np.uint32), "int")
+i64 = DType("i64", "int64", np.dtype(np.int64), "int")
+f32 = DType("f32", "float32", np.dtype(np.float32), "float")
+f64 = DType("f64", "float64", np.dtype(np.float64), "float")
 
-DTYPES = (bool_, i32, i64, u32, f32, f64)
+DTYPES = (bool_, u8, i8, i16, i32, i64, u32, f32, f64)
 _BY_NAME = {dtype.name: dtype for dtype in DTYPES}
 _BY_NUMPY = {dtype.numpy: dtype for dtype in DTYPES}
 

@@ -30,7 +30,7 @@ def elements(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...]) -> 
     if dtype.kind == "int":
         info = np.iinfo(dtype.numpy)
         some = [info.min, info.max, 0, 1, 255, 256, 65_536, info.max // 3]
-        return rng.choice(np.array(some, dtype.numpy), shape)
+        return rng.choice(np.array(some).astype(dtype.numpy), shape)
     normal = rng.normal(size=shape)
     special = rng.choice([0.0, -0.0, np.nan, -np.nan, np.inf, -np.inf, 1e-40, 1.5], shape)
     return np.where(rng.random(shape) < 0.5, normal, special).astype(dtype.numpy)

@@ -16,6 +16,7 @@ HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "expression_results.json"
 GRADIENTS = HERE / "expression_gradients.json"
 PROMOTION = HERE / "promotion.json"
+SMALL_INTEGERS = HERE / "small_integers.json"
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -74,3 +75,14 @@ def promoted(library: Any, operation: str, operands: str) -> str:
     else:
         dtype = getattr(library, operation)(x, y).dtype
     return str(dtype).rpartition(".")[2]
+
+
+def small(library: Any, dtype: str) -> Any:
+    """The operand of the expressions about integers of 8 and 16 bits."""
+    return library.tensor([1, 100, 127], dtype=getattr(library, dtype))
+
+
+def of_small(library: Any, expression: str, x: Any) -> Any:
+    """The first result of an expression about `x` and its dtype `u`."""
+    result = eval(expression, {"T": library, "x": x, "u": x.dtype})
+    return result[0] if isinstance(result, tuple) else result

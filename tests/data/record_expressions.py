@@ -13,11 +13,14 @@ from expressions import (
     GRADIENTS,
     PROMOTION,
     RESULTS,
+    SMALL_INTEGERS,
     array_of,
     encoded,
     load,
     names,
+    of_small,
     promoted,
+    small,
     weights,
 )
 
@@ -75,6 +78,16 @@ def main() -> None:
                 row: attempt(lambda o=operation, r=row: promoted(torch, o, r)) for row in rows
             }
             for operation, rows in load(PROMOTION).items()
+        },
+    )
+    write(
+        SMALL_INTEGERS,
+        {
+            dtype: {
+                text: attempt(lambda t=text, d=dtype: encoded(of_small(torch, t, small(torch, d))))
+                for text in texts
+            }
+            for dtype, texts in load(SMALL_INTEGERS).items()
         },
     )
 

@@ -55,7 +55,7 @@ hint: convert with .float()""",
     ),
     (
         DTypeError, "bit_and", "f32[4] f32[4]", {},
-        """bit_and: takes i32, i64, u32, not f32
+        """bit_and: takes u8, i8, i16, i32, i64, u32, not f32
   lhs: f32[4]
   rhs: f32[4]
 hint: convert with .long()""",
@@ -68,7 +68,7 @@ hint: convert with .bool(), or compare with 0""",
     ),
     (
         DTypeError, "sum", "bool[4]", {"axes": (0,)},
-        """sum: takes i32, i64, u32, f32, f64, not bool
+        """sum: takes u8, i8, i16, i32, i64, u32, f32, f64, not bool
   x: bool[4]
 hint: convert with .float() or .long()""",
     ),
@@ -286,7 +286,7 @@ hint: rhs.T has the right shape""",
     ),
     (
         DTypeError, "iota", "", {"shape": (3,), "axis": 0, "dtype": dtype_named("bool")},
-        "iota: counts in i32, i64, u32, f32, f64, not bool",
+        "iota: counts in u8, i8, i16, i32, i64, u32, f32, f64, not bool",
     ),
     (
         MissingRuleError, "call", "f32[3]", {"function": "Swish"},

@@ -213,7 +213,7 @@ ERRORS: list[tuple[str, str]] = [
     ),
     (
         "graph g(%x: f16[3]) {",
-        "line 1: no dtype f16; there are bool, i32, i64, u32, f32, f64\n"
+        "line 1: no dtype f16; there are bool, u8, i8, i16, i32, i64, u32, f32, f64\n"
         "graph g(%x: f16[3]) {\n            ^",
     ),
     (

@@ -15,7 +15,7 @@ from lucid.ir.ops.erf import erf as error_function
 from lucid.ir.ops.evaluation import quiet
 from lucid.ir.ops.rules import ANY, FLOATS, NUMBERS, DTypeSet, elementwise, require_dtype
 from lucid.ir.ops.samples import EDGES, singles
-from lucid.ir.types import DType, TensorType, bool_, f32, f64, i32, i64, u32
+from lucid.ir.types import DType, TensorType, bool_, f32, f64, i8, i16, i32, i64, u8, u32
 
 
 def _unary(
@@ -80,8 +80,11 @@ def _infer_cast(x: TensorType, dtype: DType) -> TensorType:
 def _cast(x: np.ndarray, dtype: DType) -> np.ndarray:
     """Floats become integers by truncation; beyond the range the nearest end, and NaN becomes 0.
 
-    Integers wrap into a narrower type. A bool is True for all but 0, so for NaN too.
+    Integers wrap into a narrower type, and floats into one of less than 32 bits by way of i32. A
+    bool is True for all but 0, so for NaN too.
     """
+    if x.dtype.kind == "f" and dtype.kind == "int" and dtype.itemsize < i32.itemsize:
+        return _cast(x, i32).astype(dtype.numpy)
     result = x.astype(dtype.numpy)
     if x.dtype.kind == "f" and dtype.kind == "int":
         limits = np.iinfo(dtype.torch_name)
@@ -104,7 +107,7 @@ cast = declare(
         _cast_vjp,
         samples=tuple(
             Sample((operand,), {"dtype": dtype}, (0.2, 0.8) if dtype.kind != "float" else None)
-            for dtype in (f64, f32, i64, i32, u32, bool_)
+            for dtype in (f64, f32, i64, i32, u32, i16, i8, u8, bool_)
             for operand in ((), (3, 5), (0,), EDGES, np.array([True, False]))
         ),
         batch=batching.elementwise,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from lucid.ir.errors import ArgumentError, DTypeError, LucidError, ShapeError
-from lucid.ir.types import DTYPES, DType, Shape, TensorType
+from lucid.ir.types import DTYPES, DType, Shape, TensorType, i32, i64
 
 DTypeSet = tuple[DType, ...]
 Infer = Callable[..., TensorType]
@@ -20,7 +20,7 @@ BOOLS = tuple(dtype for dtype in DTYPES if dtype.kind == "bool")
 INTEGERS = tuple(dtype for dtype in DTYPES if dtype.kind == "int")
 FLOATS = tuple(dtype for dtype in DTYPES if dtype.kind == "float")
 NUMBERS = INTEGERS + FLOATS
-INDEXES = tuple(dtype for dtype in INTEGERS if dtype.is_signed)
+INDEXES = (i32, i64)
 
 _CONVERSION = {
     BOOLS: "convert with .bool(), or compare with 0",

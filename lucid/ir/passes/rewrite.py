@@ -109,5 +109,15 @@ def producer_of(value: Value, name: str) -> Node | None:
 
 def is_exact_embedding(source: DType, target: DType) -> bool:
     """Whether every number of the source dtype is one of the target."""
-    wider = {"bool": "i32 u32 i64 f32 f64", "i32": "i64 f64", "u32": "i64 f64", "f32": "f64"}
-    return source is target or target.name in wider.get(source.name, "").split()
+    return source is target or target.name in _WIDER.get(source.name, "").split()
+
+
+_WIDER = {
+    "bool": "u8 i8 i16 i32 u32 i64 f32 f64",
+    "u8": "i16 i32 u32 i64 f32 f64",
+    "i8": "i16 i32 i64 f32 f64",
+    "i16": "i32 i64 f32 f64",
+    "i32": "i64 f64",
+    "u32": "i64 f64",
+    "f32": "f64",
+}

@@ -9,6 +9,7 @@ import lucid
 from lucid.autograd import Function
 from lucid.ir import ops
 from lucid.ir.errors import DTypeError, IndexOutOfRangeError, OptionError, ShapeError
+from lucid.ir.types import u8
 from lucid.nn.functional.calls import apply, where
 from lucid.nn.functional.embedding import check_index, reject_negative
 from lucid.nn.functional.reduction import check_reduction
@@ -96,6 +97,14 @@ def _loss_and_weights(
         ) from error
 
 
+def _classes(name: str, target: Tensor) -> Tensor:
+    """Targets as indices, which may be bytes as well. Raises `DTypeError`."""
+    if target.dtype is u8:
+        return target.long()
+    check_index(name, target)
+    return target
+
+
 def nll_loss(
     input: Tensor,
     target: Tensor,
@@ -111,7 +120,7 @@ def nll_loss(
     """
     check_reduction(reduction)
     _check_shapes("nll_loss", input, target)
-    check_index("nll_loss", target)
+    target = _classes("nll_loss", target)
     if input.ndim == 1:
         loss = nll_loss(input.unsqueeze(0), target.unsqueeze(0), weight, ignore_index, reduction)
         return loss.squeeze(0) if reduction == "none" else loss
@@ -145,7 +154,7 @@ def cross_entropy(
     if input.shape == target.shape and target.dtype.is_floating_point:
         return _with_probabilities(input, target, weight, reduction, label_smoothing)
     _check_shapes("cross_entropy", input, target)
-    check_index("cross_entropy", target)
+    target = _classes("cross_entropy", target)
     if input.ndim == 1:
         row = input.unsqueeze(0), target.unsqueeze(0)
         loss = cross_entropy(*row, weight, ignore_index, reduction, label_smoothing)
