@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from lucid.autograd.node import OpNode
 from lucid.compiler.cells import Cell, GradUse
 from lucid.compiler.data_pointers import DataPointer
+from lucid.compiler.left_hooks import left_hooks
 from lucid.compiler.outcomes import (
     Address,
     Alias,
@@ -57,11 +58,15 @@ class Finisher:
         grads: the gradients that were set.
         counters: (argument number, use of a gradient or version counter, how far it moves).
         differentiable: what results need that can be differentiated outside.
+        left_hooks: what the step registered on its arguments.
     """
 
-    def __init__(self, recorder: Recorder, handles: list[TensorCore]) -> None:
+    def __init__(
+        self, recorder: Recorder, handles: list[TensorCore], arguments: Sequence[TensorCore]
+    ) -> None:
         self._recorder = recorder
         self._handles = handles
+        self.left_hooks = left_hooks(handles, arguments)
         self._slots: dict[Any, int] = {}
         self._outcomes: dict[int, Outcome] = {}
         self._owners: dict[Storage, tuple[FromProgram, VersionCounter]] = {}

@@ -209,9 +209,12 @@ class Program:
         self._outer_grads = [g for g, plain in zip(self._grads, is_leaf, strict=True) if not plain]
         self._effects = [effect for effect, _ in trace.effects]
         self._training = trace.training
+        self._left_hooks = trace.left_hooks
         self._grad_enabled = trace.grad_enabled
         self._differentiable = trace.differentiable
-        self._has_effects = bool(trace.effects or trace.training or trace.grad_enabled is not None)
+        self._has_effects = bool(
+            trace.effects or trace.training or trace.left_hooks or trace.grad_enabled is not None
+        )
         self._result = trace.result
         self._is_single = isinstance(trace.result, Outcome)
         self._output_count = len(trace.graph.outputs)
@@ -380,23 +383,30 @@ class Program:
 
         Steps of several threads that write the same state run one after another.
         """
-        if not self.is_claiming:
-            is_fit = self.failed_guard(call) is None
-            return self.run(call, args, kwargs) if is_fit else LONG_WAY
+        if self.is_claiming:
+            return self._run_claiming(call, args, kwargs, is_fit=False)
+        is_fit = self.failed_guard(call) is None
+        return self.run(call, args, kwargs) if is_fit else LONG_WAY
+
+    def run(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result of a call for which the guards are known to hold."""
+        if self.is_claiming:
+            return self._run_claiming(call, args, kwargs, is_fit=True)
+        return self._run(Run(call, self._output_count), args, kwargs)
+
+    def _run_claiming(
+        self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], *, is_fit: bool
+    ) -> Any:
         with lock:
             if held:
                 wait_for(self._claims_of(call))
-            if self.failed_guard(call) is not None:
+            if not is_fit and self.failed_guard(call) is not None:
                 return LONG_WAY
             run = Run(call, self._output_count)
             result = self._run(run, args, kwargs)
         for leaf, grad in run.outer:  # may run code of the user's, which others needn't wait for
             continue_backward(leaf, grad)
         return result
-
-    def run(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The result of a call of a program that writes nothing."""
-        return self._run(Run(call, self._output_count), args, kwargs)
 
     def _run(self, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the native step, then leave `.grad`, versions and results as eager would."""
@@ -462,7 +472,7 @@ class Program:
         else:
             result = map_tree(lambda leaf, _: leaf.of(run), self._result)
         if self._has_effects:
-            self._repeat_effects()
+            self._repeat_effects(call)
         return result
 
     def _arrays(self, call: Call) -> list[Any]:
@@ -515,7 +525,7 @@ class Program:
             else:
                 run.outer.append((leaf, grad))
 
-    def _repeat_effects(self) -> None:
+    def _repeat_effects(self, call: Call) -> None:
         for effect in self._effects:
             effect()
         for attributes, value in self._training:
@@ -524,6 +534,8 @@ class Program:
             epoch.count += 1
         if self._grad_enabled is not None:
             context.grad_enabled = self._grad_enabled
+        for left in self._left_hooks:
+            left.repeat(call)
 
 
 def _owner(storage: Storage) -> Any:

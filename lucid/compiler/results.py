@@ -24,6 +24,7 @@ from lucid.autograd.node import AccumulateGrad, Edge, Node, edge_of, iterate_gra
 from lucid.autograd.saved import SavedTensor
 from lucid.compiler.objects import visit_leaves
 from lucid.compiler.tree import map_tree
+from lucid.compiler.watches import hooks_of, remove_hooks
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, of_array
 from lucid.tensor.storage import Storage, VersionCounter
@@ -262,7 +263,7 @@ class Again:
         handles = flat_tensors((args, kwargs), in_objects=True)
         with (
             enable_grad(),
-            _kept_flags([*handles, *layer.leaves, *(key for key, _ in self._flags)]),
+            _kept([*handles, *layer.leaves, *(key for key, _ in self._flags)]),
         ):
             for tensor, flag in self._flags:
                 (handles[tensor] if isinstance(tensor, int) else tensor)._requires_grad = flag
@@ -285,14 +286,16 @@ class Again:
 
 
 @contextmanager
-def _kept_flags(leaves: Sequence[Leaf]) -> Iterator[None]:
-    """Put `requires_grad` of those that are tensors back, unnoticed by a trace."""
-    flags = [(leaf, leaf._requires_grad) for leaf in leaves if isinstance(leaf, TensorCore)]
+def _kept(leaves: Sequence[Leaf]) -> Iterator[None]:
+    """Put `requires_grad` and hooks of those that are tensors back, unnoticed by a trace."""
+    tensors = [leaf for leaf in leaves if isinstance(leaf, TensorCore)]
+    found = [(tensor, tensor._requires_grad, hooks_of(tensor).keys()) for tensor in tensors]
     try:
         yield
     finally:
-        for tensor, flag in flags:
+        for tensor, flag, hooks in found:
             tensor._requires_grad = flag
+            remove_hooks(tensor, besides=hooks)
 
 
 def tensor_of(

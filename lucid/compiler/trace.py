@@ -18,6 +18,7 @@ from lucid.compiler.environment import Environment
 from lucid.compiler.finishing import Finisher, GradOutcome, refuse_growing_histories
 from lucid.compiler.generators import Generators
 from lucid.compiler.host_recording import LeavesTrace
+from lucid.compiler.left_hooks import LeftHook
 from lucid.compiler.live_math import live_math
 from lucid.compiler.logs import IsRead, Log
 from lucid.compiler.names import name_inputs
@@ -68,6 +69,7 @@ class Trace:
     training: list[tuple[Any, bool]]
     grad_enabled: bool | None
     differentiable: Differentiable | None
+    left_hooks: list[LeftHook]
     rebinding: Rebinding | None
     keys: list[tuple[Any, ...]]
     undo: Callable[[], None]
@@ -218,6 +220,7 @@ def _trace_of(
         ran.training,
         ran.grad_enabled,
         ran.outcome.differentiable,
+        ran.outcome.left_hooks,
         None if rebinding.is_empty else rebinding,
         call.keys,
         functools.partial(undo_all, recorder.undo),
@@ -256,7 +259,7 @@ def _run(
         stand_ins.put_back()
         generators.refuse_use()
         with recording(recorder):
-            outcome = Finisher(recorder, stand_ins.handles)
+            outcome = Finisher(recorder, stand_ins.handles, call.tensors)
             if rebinding.is_empty:
                 outcome.finish(result, function)
             else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import types
 from collections import OrderedDict
+from collections.abc import Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -227,9 +228,7 @@ class FlagWatch:
 
     def put_back(self) -> None:
         """Remove the hooks that were added; the rest is restored by the recorder."""
-        for hooks in _hook_dicts(self.tensor):
-            for number in hooks.keys() - self.hooks.keys():
-                del hooks[number]
+        remove_hooks(self.tensor, besides=self.hooks.keys())
 
 
 def _hook_dicts(tensor: TensorCore) -> list[dict[int, Any]]:
@@ -247,6 +246,13 @@ def hooks_of(tensor: TensorCore) -> dict[int, Any]:
     for hooks in _hook_dicts(tensor):
         merged |= hooks
     return merged
+
+
+def remove_hooks(tensor: TensorCore, besides: Set[int]) -> None:
+    """Remove a leaf's hooks, but for those with the given numbers."""
+    for hooks in _hook_dicts(tensor):
+        for number in hooks.keys() - besides:
+            del hooks[number]
 
 
 AnyWatch = Watch | LengthWatch | SetWatch | ArrayWatch | FlagWatch

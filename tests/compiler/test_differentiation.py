@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from host_functions import Sine
 
 import lucid
 import lucid.nn.functional as F
@@ -251,6 +252,65 @@ def test_hooks_inside_and_outside(agree):
     agree(scenario)
 
 
+def test_hooks_that_a_step_leaves_on_its_arguments_see_gradients_outside(agree):
+    def scenario(compile):
+        @compile
+        def step(x, y):
+            x.register_hook(lambda g: g * 2)
+            x.register_post_accumulate_grad_hook(halve)
+            y.register_hook(lambda g: g + 1)
+            return (x * x * y).sum()
+
+        def halve(leaf):
+            with lucid.no_grad():
+                leaf.grad.mul_(0.5)
+
+        found = []
+        for number in (1.0, 2.0, 3.0):
+            x = lucid.tensor([number, 2.0], requires_grad=True)
+            w = lucid.tensor([number, -1.0], requires_grad=True)
+            loss = step(x, w * 3)
+            loss.backward(retain_graph=True)
+            (x * 5).sum().backward()
+            found += [lucid.autograd.grad(loss, w), x, w]
+        return found
+
+    agree(scenario)
+
+
+def test_hooks_left_on_one_argument_by_each_call_add_up(agree):
+    def scenario(compile):
+        @compile
+        def step(x):
+            x.register_hook(lambda g: g * 2)
+            return (x * x).sum()
+
+        x = lucid.tensor([1.0, 2.0], requires_grad=True)
+        for _ in range(3):
+            step(x).backward()
+        return [x]
+
+    agree(scenario, traces=3)
+
+
+def test_a_left_hook_that_needs_tensors_of_the_step_says_so() -> None:
+    @lucid.compile
+    def step(x, scale):
+        x.register_hook(lambda g: g * x * scale)
+        (x * x).sum().backward()
+
+    x = lucid.tensor([1.0, 2.0], requires_grad=True)
+    step(x, 2.0)
+    assert x.grad.tolist() == [4.0, 16.0]
+    with pytest.raises(lucid.LucidError) as caught:
+        (x * 2).sum().backward()
+    assert str(caught.value) == (
+        "the hook <lambda> was registered on an argument of a compiled function, and refers to "
+        "tensors or floats of that call, which are gone now\n"
+        "hint: register it outside of the compiled function"
+    )
+
+
 def test_vmap_and_func_transforms_of_a_compiled_function(agree):
     def scenario(compile):
         f = compile(lambda x: (x**3).sum())
@@ -258,3 +318,22 @@ def test_vmap_and_func_transforms_of_a_compiled_function(agree):
         return [lucid.func.grad(f)(x)]
 
     agree(scenario)
+
+
+def test_a_step_that_reads_grad_and_calls_python_in_its_backward(agree):
+    def scenario(compile):
+        @compile
+        def step(x, w):
+            seen = lucid.zeros(2) if x.grad is None else x.grad * 1.0
+            return seen, Sine.apply(w * x)
+
+        x = lucid.tensor([1.0, 2.0], requires_grad=True)
+        w = lucid.tensor([0.5, -1.0], requires_grad=True)
+        found = []
+        for _ in range(3):
+            seen, y = step(x, w)
+            y.sum().backward()
+            found.append(seen)
+        return [*found, x, w]
+
+    agree(scenario, traces=2)
