@@ -152,9 +152,9 @@ class Finisher:
             return Same(leaf)
         base = leaf._base
         if base is not None and base._storage is storage:
-            if not leaf.requires_grad or (base.is_leaf and type(leaf.grad_fn) is OpNode):
-                return View(self._outcome(base), leaf._view_chain, leaf.requires_grad)
-            return self._shown(leaf, cell)
+            if leaf.requires_grad and not (base.is_leaf and type(leaf.grad_fn) is OpNode):
+                return self._shown(leaf, cell)
+            return self._retaining(leaf, View(self._outcome(base), leaf._view_chain))
         if leaf.requires_grad and leaf.grad_fn is not None:
             return self._shown(leaf, cell)
         shared = Alias(cell, leaf._chain, self._counter_of(leaf, cell))
@@ -253,8 +253,9 @@ def _past(result: TensorCore) -> Past | None:
 def _is_open(tensor: Any, outcome: Outcome) -> bool:
     """Whether a result can be differentiated outside, with respect to what the step found."""
     made = outcome.tensor if isinstance(outcome, Retaining) else outcome
-    is_own = isinstance(made, (FromProgram, Shown)) and not made.is_lost
-    return is_own and tensor.grad_fn is not None
+    if isinstance(made, (FromProgram, Shown)) and made.is_lost:
+        return False
+    return isinstance(made, (FromProgram, Shown, View)) and tensor.grad_fn is not None
 
 
 def _refuse_lazy(leaf: Any) -> None:

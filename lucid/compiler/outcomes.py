@@ -270,17 +270,16 @@ class Address(Outcome):
 
 
 class View(Outcome):
-    """A view of a tensor from outside, with its history where it has one."""
+    """A view of a tensor from outside; a history it gets as results of the program do."""
 
-    __slots__ = ("base", "chain", "grad_enabled")
+    __slots__ = ("base", "chain")
 
-    def __init__(self, base: Outcome, chain: ViewChain, grad_enabled: bool) -> None:
+    def __init__(self, base: Outcome, chain: ViewChain) -> None:
         self.base = base
         self.chain = chain
-        self.grad_enabled = grad_enabled
 
     def make(self, run: Run) -> Tensor:
-        result: Tensor = replayed(self.base.of(run), self.chain, self.grad_enabled)
+        result: Tensor = replayed(self.base.of(run), self.chain, False)
         return result
 
 

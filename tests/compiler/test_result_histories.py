@@ -493,3 +493,29 @@ def test_a_call_in_a_custom_forward_that_cannot_be_compiled_says_so_and_is_tried
     assert len(branches.stats.eager_reasons) == 3
     assert all("bool" in reason for reason in branches.stats.eager_reasons)
     assert len(caplog.records) == 1, "what each call would say is said once"
+
+
+def test_returned_views_of_leaves_are_seen_by_hooks_and_kept_gradients(agree):
+    def scenario(compile):
+        w = lucid.tensor([[1.0, -2.0], [0.5, 3.0]], requires_grad=True)
+
+        @compile
+        def step(x):
+            flat = x.view(4)
+            flat.register_hook(lambda g: g * 2)
+            row = w[0]
+            row.retain_grad()
+            (row * 5).sum().backward()
+            return flat, flat * 3, row, (row * row).sum()
+
+        found = []
+        for number in (1.0, 2.0):
+            x = lucid.tensor([[number, 2.0], [3.0, 4.0]], requires_grad=True)
+            flat, more, row, square = step(x)
+            kept = row.grad.clone()
+            more.register_hook(lambda g: g + 1)
+            ((flat * flat).sum() + more.sum() + square * 2).backward()
+            found += [x, w, kept, row.grad, flat._base is x]
+        return found
+
+    agree(scenario)
