@@ -155,7 +155,7 @@ def run_accumulate_hooks(hooks: dict[int, Callable[..., Any]], leaf: TensorCore)
     """Run what was registered for when a leaf's gradient has been added."""
     for hook in list(hooks.values()):
         returned = hook(leaf)
-        if returned is not None:
+        if returned is not None and returned is not leaf:
             raise LucidError(
                 "Tensor post accumulate grad hooks should return None.\n"
                 f"  hook '{name_of(hook)}' returned '{type(returned).__name__}'"
@@ -175,9 +175,9 @@ def _replacement(
             f"hook '{name_of(hook)}' has returned an incorrect number of values "
             f"(got {len(replaced)}, but expected {len(gradients)})"
         )
-    for new, gradient in zip(replaced, gradients, strict=True):
+    for index, (new, gradient) in enumerate(zip(replaced, gradients, strict=True)):
         if new is not None:
-            check_replacement(hook, node._name(), new, gradient)
+            check_replacement(hook, f"{node._name()}, at index {index}", new, gradient)
     return replaced
 
 

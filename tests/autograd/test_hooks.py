@@ -217,6 +217,56 @@ def test_a_node_hook_returns_a_tuple_of_as_many(run, kind):
     )
 
 
+@pytest.mark.parametrize("kind", ["register_hook", "register_prehook"])
+@pytest.mark.parametrize(
+    ("replacement", "error", "message"),
+    [
+        (
+            lambda g: g.float(),
+            RuntimeError,
+            "hook 'replace' has changed the type of value (was lucid.float64 got lucid.float32)",
+        ),
+        (lambda g: g.sum(), RuntimeError, "hook 'replace' has changed the size of value"),
+        (
+            lambda g: 1.0,
+            TypeError,
+            "expected Variable, but hook returned 'float'\n"
+            "  hook 'replace' of SquareBackward, at index 0",
+        ),
+    ],
+)
+def test_a_node_hook_keeps_dtype_and_shape(run, kind, replacement, error, message):
+    def replace(*grads):
+        return (replacement(grads[0][0]),)
+
+    def body(x):
+        y = Square.apply(x)
+        getattr(y.grad_fn, kind)(replace)
+        y.sum().backward()
+
+    x = leaf([1.0, 2.0])
+    with pytest.raises(error) as caught:
+        run(body, x)
+    assert str(caught.value) == message
+    assert x.grad is None
+
+
+def test_a_node_hook_makes_no_gradient_where_none_is(run):
+    fn = define(lambda ctx, x, y: x * y, lambda ctx, g: (g * 2, None))
+
+    def body(x, y):
+        z = fn.apply(x, y)
+        z.grad_fn.register_hook(lambda inputs, outputs: (None, outputs[0]))
+        z.sum().backward()
+
+    with pytest.raises(RuntimeError) as caught:
+        run(body, leaf([1.0]), leaf([2.0]))
+    assert str(caught.value) == (
+        "can't replace a None gradient with a non-None value\n"
+        "  hook '<lambda>' of FnBackward, at index 1"
+    )
+
+
 def test_accumulation_hooks_are_for_leaves(run):
     with pytest.raises(RuntimeError) as caught:
         run(lambda x: (x * 1).register_post_accumulate_grad_hook(print), leaf([1.0]))
@@ -249,7 +299,14 @@ def test_a_post_accumulate_hook_may_clear_the_gradient(run):
     assert x.grad is None
 
 
-def test_a_post_accumulate_hook_returns_nothing(run):
+def test_a_post_accumulate_hook_may_return_its_leaf(run):
+    x = leaf([1.0])
+    x.register_post_accumulate_grad_hook(lambda leaf: leaf)
+    run(lambda x: (x * 2).sum().backward(), x)
+    assert numbers(x.grad) == [2.0]
+
+
+def test_a_post_accumulate_hook_returns_nothing_else(run):
     def body(x):
         x.register_post_accumulate_grad_hook(lambda leaf: leaf.grad.mul_(2))
         (x * 2).sum().backward()
