@@ -11,8 +11,15 @@ import numpy as np
 
 from lucid.autograd.entry_points import grad
 from lucid.autograd.undefined_gradients import check_undefined_gradients
-from lucid.ir.errors import ArgumentError, GradcheckError, LucidError, OptionError
+from lucid.ir.errors import (
+    ArgumentError,
+    EagerOnlyError,
+    GradcheckError,
+    LucidError,
+    OptionError,
+)
 from lucid.ir.types import f64
+from lucid.tensor.context import context
 
 if TYPE_CHECKING:
     from lucid.tensor.core import TensorCore
@@ -45,7 +52,8 @@ def gradcheck(
     gradients of the outputs be missing, which must mean zeros. `check_grad_dtypes`: gradients have
     the inputs' dtypes. `check_forward_ad` compares the Jacobian by tangents as well, and without
     `check_backward_ad` only that one. `check_batched_grad` and `check_batched_forward_grad` compare
-    several cotangents or tangents at once, under vmap, with one after the other.
+    several cotangents or tangents at once, under vmap, with one after the other. A compiled
+    function that calls it runs op by op.
     Raises: `GradcheckError` with both Jacobians when they differ (or returns False without
     `raise_exception`); `ValueError` when no input requires grad.
 
@@ -62,6 +70,8 @@ def gradcheck(
         raise OptionError(
             "Setting check_batched_forward_grad=True requires check_forward_ad to be True"
         )
+    if context.recorder is not None:
+        raise EagerOnlyError("gradcheck looks at the numbers of each gradient")
     check = _Check(func, _arguments(inputs), eps, atol, rtol, nondet_tol, fast_mode)
     try:
         check.require_inputs()

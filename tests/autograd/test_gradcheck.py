@@ -10,6 +10,10 @@ import lucid
 from lucid.autograd import GradcheckError, gradcheck, gradgradcheck
 
 Wrong = define(lambda ctx, x: x * 2, lambda ctx, g: g * 3)
+WrongTwice = define(
+    lambda ctx, x: (ctx.save_for_backward(x), x * x)[1],
+    lambda ctx, g: 3 * g * ctx.saved_tensors[0].detach(),
+)
 
 
 @pytest.mark.parametrize("fast_mode", [False, True])
@@ -27,6 +31,18 @@ def test_a_backward_by_numpy_is_checked_without_its_history(prepared):
 
     fn = define(lambda ctx, x: (ctx.save_for_backward(x), x.sin())[1], backward)
     assert gradcheck(prepared(fn.apply), (leaf([0.5, -1.0]),))
+
+
+@pytest.mark.parametrize("check", [gradcheck, gradgradcheck])
+def test_inside_of_a_compiled_function_it_runs_op_by_op(prepared, check):
+    body = prepared(lambda fn, x: check(fn.apply, (x,)))
+    x = leaf([0.5, -1.0])
+    for _ in range(2):
+        assert body(Square, x) is True
+    with pytest.raises(GradcheckError):
+        body(WrongTwice, x)
+    if isinstance(body, lucid.compiler.Compiled):
+        assert set(body.stats.eager_reasons) == {"gradcheck looks at the numbers of each gradient"}
 
 
 def test_a_wrong_gradient_is_shown_beside_the_numerical_one(prepared):
