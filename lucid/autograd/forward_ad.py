@@ -129,9 +129,13 @@ def unpack_dual(tensor: TensorCore, *, level: int | None = None) -> UnpackedDual
     """The primal, as another handle without tangent, and the tangent.
 
     Outside of a level, and for a tensor that depends on no dual tensor, the tangent is None.
+    Raises `ArgumentError` for what is no tensor.
     """
     from lucid.autograd.dual import linked_alias
+    from lucid.tensor.core import TensorCore as Tensor
 
+    if not isinstance(tensor, Tensor):
+        raise ArgumentError(f"unpack_dual: tensor must be a Tensor, not {type(tensor).__name__}")
     current = _current()
     if current is None:
         return UnpackedDualTensor(tensor, None)

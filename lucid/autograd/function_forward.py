@@ -97,14 +97,15 @@ class _Check:
     def _checked(self, index: int, value: Any, output: Any) -> TensorCore | None:
         from lucid.autograd.dual import require_size
 
+        is_differentiable = _is_real(output) and index not in self.ctx._marked_outputs
         if value is None:
-            return None
+            return ops.zeros_like(output) if is_differentiable else None
         if not isinstance(value, TensorCore):
             raise ArgumentError(
                 f"{self.name}'s jvp: expected Variable or None (got {type(value).__name__}) for "
                 f"grad output {index}."
             )
-        if not _is_real(output) or index in self.ctx._marked_outputs:
+        if not is_differentiable:
             raise LucidError(
                 f"{self.name}'s jvp returned a gradient at position {index}, but the corresponding "
                 "forward output is not a differentiable Tensor. You should return None at that "
