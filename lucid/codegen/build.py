@@ -307,10 +307,9 @@ class Builder:
         index = first.operands[0]
         forms = self.group.forms[first]
         at_index, _, axis = self._split_axis(first, forms, index)
-        chosen = at_index if len(at_index) != len(forms) else (forms[axis],)
         assert first.node is not None
-        if first.node.op.name.startswith("index_"):
-            chosen = at_index
+        is_slicewise = first.node.op.name.startswith("index_") or len(at_index) != len(forms)
+        chosen = at_index if is_slicewise else (forms[axis],)
         dims = frozenset[int]().union(*(f.dims for f in chosen))
         return [dim for dim in self.group.sizes if dim in dims]
 

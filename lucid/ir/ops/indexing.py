@@ -42,6 +42,7 @@ def _index_samples(writes: bool) -> tuple[Sample, ...]:
         ((4, 7), 0, np.array([3, 0, 3])),
         ((4, 7), 1, np.array([[1, -7], [6, 1]], np.int32)),
         ((3, 5, 2), 1, np.array(4)),
+        ((6,), 0, np.array(-2)),
         ((2, 3), 0, np.zeros((0,), np.int64)),
         ((0, 3), 1, np.array([2, 0])),
     )
