@@ -20,7 +20,7 @@ from lucid.autograd.node import CustomNode, Gradients, Node, edge_of, origin_lin
 from lucid.autograd.private import custom_forward, private_edge
 from lucid.autograd.returned import checked_gradients, type_name
 from lucid.autograd.saved import FREED, SavedTensor
-from lucid.ir.errors import ArgumentError, LucidError, MissingRuleError
+from lucid.ir.errors import ArgumentError, ExampleDataError, LucidError, MissingRuleError
 from lucid.ir.types import TensorType
 from lucid.tensor.context import context
 
@@ -200,13 +200,19 @@ class BackwardCFunction(FunctionCtx, CustomNode):
         backward = backward_of(self._forward_cls)
         if backward is Function.backward:
             raise MissingRuleError(NO_BACKWARD + self._origin_line())
-        if self._forward_cls.boxed_grads_call:
-            return backward(self, list(gradients))
-        return backward(self, *gradients)
+        try:
+            if self._forward_cls.boxed_grads_call:
+                return backward(self, list(gradients))
+            return backward(self, *gradients)
+        except ExampleDataError as error:
+            raise _unmapped(self._forward_cls, "backward", error) from error
 
     def apply_jvp(self, *tangents: Any) -> Any:
         """Call the user's jvp on the tangents of the arguments."""
-        return self._forward_cls.jvp(self, *tangents)
+        try:
+            return self._forward_cls.jvp(self, *tangents)
+        except ExampleDataError as error:
+            raise _unmapped(self._forward_cls, "jvp", error) from error
 
     def __call__(self, *gradients: TensorCore | None) -> Any:
         parts = self._differentiate(gradients)
@@ -431,8 +437,21 @@ def run_forward(
         output = cls.forward(*inputs, **keyword_only)
         cls.setup_context(ctx, inputs, output)
         return output
+    except ExampleDataError as error:
+        raise _unmapped(cls, "forward", error) from error
     finally:
         context.grad_enabled = before
+
+
+def _unmapped(cls: type[Function], method: str, error: ExampleDataError) -> LucidError:
+    """What to say where a Function without a rule for vmap can't be run on all examples at once."""
+    if cls.vmap is not Function.vmap:
+        return LucidError(str(error))
+    return LucidError(
+        f"You tried to vmap over {cls.__name__}, but it does not have vmap support: it has no vmap "
+        f"staticmethod, and its {method} can't be mapped, as generate_vmap_rule=True means and is "
+        f"done without either. Please override and implement the vmap staticmethod.\n{error}"
+    )
 
 
 def _note_inputs(ctx: BackwardCFunction, inputs: Sequence[Any]) -> bool:

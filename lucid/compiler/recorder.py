@@ -31,6 +31,7 @@ from lucid.ir.location import Location, here
 from lucid.ir.op import Attributes, Op
 from lucid.ir.types import DType, TensorType, f64
 from lucid.runtime.addresses import address_of
+from lucid.tensor.batched import Batched
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, of_value, traced_view
 from lucid.tensor.storage import Storage, VersionCounter
@@ -98,7 +99,7 @@ class Recorder:
 
     def record(self, op: Op, operands: Sequence[TensorCore], attributes: Attributes) -> Tensor:
         """Append an op on tensors; views stay views of their storage."""
-        values = [self.value_of(operand) for operand in operands]
+        values = [self.value_of(operand, op.name) for operand in operands]
         node = self.graph.append(op, values, attributes)
         self._annotate(node)
         value = node.result
@@ -129,11 +130,11 @@ class Recorder:
         self.made.append(weakref.ref(result))
         return result
 
-    def value_of(self, tensor: TensorCore) -> Value:
-        """The value that the tensor has by now in this trace."""
+    def value_of(self, tensor: TensorCore, what: str = "an operation") -> Value:
+        """The value that the tensor has by now in this trace; `what` needs it, for messages."""
         storage = tensor._storage
         if storage.recorder is not self:
-            self._lift(tensor)
+            self._lift(tensor, what)
         cached = tensor._value
         if cached is not None and cached[0] == storage.generation:
             value: Value = cached[1]
@@ -147,12 +148,14 @@ class Recorder:
         tensor._value = (storage.generation, value)
         return value
 
-    def _lift(self, tensor: TensorCore) -> None:
+    def _lift(self, tensor: TensorCore, what: str) -> None:
         """Make a concrete buffer an input of the step."""
         storage = tensor._storage
         if storage in self.argument_storages:
             raise ArgumentIsState(storage)
         if storage.array is None:
+            if isinstance(tensor, Batched):
+                tensor._concrete(what)
             raise TraceError(
                 "this tensor belongs to another trace and holds no data\n"
                 f"  {tensor._describe()}\n"

@@ -47,6 +47,10 @@ class NotDifferentiableError(LucidError):
     """A gradient was asked for where there is none."""
 
 
+class ExampleDataError(LucidError):
+    """The data of one example is asked for inside of a vmap, where all are computed at once."""
+
+
 class MissingRuleError(LucidError, NotImplementedError):
     """A method that the user's class must provide, or an op without the rule that is asked for."""
 

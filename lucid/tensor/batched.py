@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from lucid.ir import ops
-from lucid.ir.errors import LucidError, MissingRuleError
+from lucid.ir.errors import ExampleDataError, LucidError, MissingRuleError
 from lucid.ir.op import Attributes, Op
 from lucid.ir.types import TensorType
 from lucid.tensor.context import context
@@ -65,18 +65,18 @@ class Batched(Tensor):
                 "hint: return it from the mapped function instead of keeping it elsewhere"
             )
         if what == "item()":
-            raise LucidError(
+            raise ExampleDataError(
                 "vmap: It looks like you're calling .item() on a Tensor. We don't support vmap "
                 "over calling .item() on a Tensor, please try to rewrite what you're doing with "
                 f"other operations.\n  {self._describe()}"
             )
         if what == "bool()":
-            raise LucidError(
+            raise ExampleDataError(
                 "vmap: It looks like you're attempting to use a Tensor in some data-dependent "
                 f"control flow. We don't support that yet.\n  {self._describe()}\n"
                 "hint: lucid.where chooses for each example"
             )
-        raise LucidError(
+        raise ExampleDataError(
             f"vmap: {what} needs the data of one example, but all are computed at once\n"
             f"  {self._describe()}"
         )

@@ -78,32 +78,60 @@ def test_without_check_nan_nothing_is_looked_at(run):
     assert lucid.isnan(x.grad).all()
 
 
-def test_the_mode_ends_with_its_block_though_it_raises():
-    with pytest.raises(KeyError), autograd.detect_anomaly():
-        assert autograd.is_anomaly_enabled()
-        assert autograd.is_anomaly_check_nan_enabled()
-        raise KeyError
+def test_the_mode_ends_with_its_block_though_it_raises(run):
+    def body():
+        with autograd.detect_anomaly():
+            assert autograd.is_anomaly_enabled()
+            assert autograd.is_anomaly_check_nan_enabled()
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        run(body)
     assert not autograd.is_anomaly_enabled()
 
 
-def test_set_detect_anomaly_works_at_once_and_as_a_block():
-    autograd.set_detect_anomaly(True)
-    assert autograd.is_anomaly_enabled()
-    with autograd.set_detect_anomaly(False):
-        assert not autograd.is_anomaly_enabled()
-    assert autograd.is_anomaly_enabled()
-    autograd.set_detect_anomaly(False)
-    assert not autograd.is_anomaly_enabled()
-    with autograd.set_detect_anomaly(True, check_nan=False):
-        assert not autograd.is_anomaly_check_nan_enabled()
-    assert not autograd.is_anomaly_enabled()
+def test_set_detect_anomaly_works_at_once_and_as_a_block(run):
+    def modes():
+        found = []
+
+        def note():
+            found.append((autograd.is_anomaly_enabled(), autograd.is_anomaly_check_nan_enabled()))
+
+        autograd.set_detect_anomaly(True)
+        note()
+        with autograd.set_detect_anomaly(False):
+            note()
+        note()
+        autograd.set_detect_anomaly(False)
+        note()
+        with autograd.set_detect_anomaly(True, check_nan=False):
+            note()
+        note()
+        return found
+
+    on, off = (True, True), (False, False)
+    assert run(modes) == [on, off, on, off, (True, False), off]
 
 
-def test_detect_anomaly_decorates():
+def test_set_detect_anomaly_as_a_block_names_the_function(run):
+    def body(x, mode):
+        with autograd.set_detect_anomaly(mode):
+            MakesNaN.apply(x).sum().backward()
+
+    x = leaf([1.0])
+    with pytest.raises(RuntimeError) as caught:
+        run(body, x, True)
+    assert first_line(caught) == MESSAGE
+    assert x.grad is None
+    run(body, x, False)
+    assert lucid.isnan(x.grad).all()
+
+
+def test_detect_anomaly_decorates(run):
     @autograd.detect_anomaly()
     def step(x):
         MakesNaN.apply(x).sum().backward()
 
     with pytest.raises(RuntimeError) as caught:
-        step(leaf([1.0]))
+        run(step, leaf([1.0]))
     assert first_line(caught) == MESSAGE

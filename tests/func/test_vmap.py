@@ -145,9 +145,9 @@ SURFACE: dict[str, Callable[..., Any]] = {
 
 
 @pytest.mark.parametrize("name", SURFACE)
-def test_functions_of_the_library_are_mapped(name: str) -> None:
+def test_functions_of_the_library_are_mapped(run: Run, name: str) -> None:
     function = SURFACE[name]
-    found = mapped(function)(tensor())
+    found = run(mapped(function), tensor())
     expected = np.stack([function(tensor(row)).numpy() for row in X])
     np.testing.assert_allclose(found.numpy(), expected, rtol=1e-12, atol=1e-15)
 
@@ -395,8 +395,10 @@ DATA: dict[str, tuple[Callable[..., Any], str]] = {
 @pytest.mark.parametrize("case", DATA)
 def test_the_data_of_one_example_cannot_be_looked_at(run: Run, case: str) -> None:
     function, message = DATA[case]
-    with pytest.raises(RuntimeError, match=f"^{re.escape(message)}"):
+    with pytest.raises(RuntimeError) as info:
         run(lambda x: mapped(function)(x), tensor())
+    first, operand, *_ = str(info.value).split("\n")
+    assert f"{first}\n{operand.partition('  from ')[0]}" == message
 
 
 def test_errors_speak_of_one_example(run: Run) -> None:
@@ -404,27 +406,30 @@ def test_errors_speak_of_one_example(run: Run) -> None:
         run(mapped(lambda t: t + lucid.ones(2, dtype=lucid.float64)), tensor())
 
 
-def test_an_escaped_handle_says_so() -> None:
-    kept = []
+def test_an_escaped_handle_says_so(run: Run) -> None:
+    def body(x: Any) -> Any:
+        kept: list[Any] = []
+        mapped(lambda t: (kept.append(t), t)[1])(x)
+        return kept[0] + 1
 
-    def function(t: Any) -> Any:
-        kept.append(t)
-        return t
-
-    mapped(function)(tensor())
-    with pytest.raises(
-        lucid.LucidError, match=r"^add: a tensor f64\[3\] belongs to a vmap that has ended"
-    ):
-        kept[0] + 1
-
-
-def test_a_handle_prints_as_one_example() -> None:
-    texts = []
-    mapped(lambda t: (texts.append(repr(t)), t)[1])(tensor())
-    assert texts == ["Batched(f64[3], each of 2)"]
+    with pytest.raises(lucid.LucidError) as info:
+        run(body, tensor())
+    assert str(info.value) == (
+        "add: a tensor f64[3] belongs to a vmap that has ended\n"
+        "hint: return it from the mapped function instead of keeping it elsewhere"
+    )
 
 
-def test_the_mapped_function_keeps_its_name() -> None:
+def test_a_handle_prints_as_one_example(run: Run) -> None:
+    def body(x: Any) -> Any:
+        texts: list[str] = []
+        mapped(lambda t: (texts.extend([repr(t), str(t)]), t)[1])(x)
+        return texts
+
+    assert run(body, tensor()) == ["Batched(f64[3], each of 2)"] * 2
+
+
+def test_the_mapped_function_keeps_its_name(run: Run) -> None:
     assert mapped(f).__name__ == "f"
     assert grad(f).__name__ == "f"
-    assert mapped(functools.partial(f))(tensor()).shape == (2, 3)
+    assert run(mapped(functools.partial(f)), tensor()).shape == (2, 3)

@@ -253,23 +253,71 @@ def test_outputs_of_all_kinds_are_mapped(run: Run) -> None:
 
 def test_what_backward_returns_is_checked_for_each_example(run: Run) -> None:
     function = define(lambda ctx, x: x * 2, lambda ctx, g: (g, g))
-    with pytest.raises(RuntimeError, match=r"^function FnBackward returned an incorrect number of"):
+    with pytest.raises(
+        RuntimeError,
+        match=r"^function FnBackward returned an incorrect number of gradients "
+        r"\(expected 1, got 2\)\n",
+    ):
         run(lambda x: grad(lambda t: mapped(function.apply)(t).sum())(x), tensor())
 
 
-def test_a_forward_on_arrays_needs_a_rule() -> None:
-    function = define(lambda ctx, x: lucid.from_numpy(np.sin(x.numpy())))
-    with pytest.raises(RuntimeError, match=r"^vmap: numpy\(\) needs the data of one example"):
-        mapped(function.apply)(tensor())
+NO_RULE = (
+    "You tried to vmap over Fn, but it does not have vmap support: it has no vmap staticmethod, "
+    "and its {method} can't be mapped, as generate_vmap_rule=True means and is done without "
+    "either. Please override and implement the vmap staticmethod."
+)
+
+
+def on_arrays(ctx: Any, x: Any) -> Any:
+    return lucid.from_numpy(np.sin(x.numpy()))
+
+
+@pytest.mark.parametrize("flag", [False, True])
+@pytest.mark.parametrize(
+    ("forward", "reason"),
+    [
+        (on_arrays, "vmap: numpy() needs the data of one example, but all are computed at once"),
+        (
+            lambda ctx, x: x if x.sum() > 0 else -x,
+            "vmap: It looks like you're attempting to use a Tensor in some data-dependent control "
+            "flow. We don't support that yet.",
+        ),
+    ],
+)
+def test_a_forward_that_looks_at_data_needs_a_rule(
+    run: Run, flag: bool, forward: Any, reason: str
+) -> None:
+    function = define(forward, generate_vmap_rule=flag)
+    with pytest.raises(RuntimeError) as info:
+        run(mapped(function.apply), tensor())
+    assert str(info.value).split("\n")[:2] == [NO_RULE.format(method="forward"), reason]
+
+
+def test_a_forward_on_arrays_is_mapped_by_its_rule(run: Run) -> None:
+    function = define(on_arrays)
 
     def rule(info: Any, in_dims: Any, x: Any) -> Any:
         return function.apply(x), 0
 
     ruled = define(lambda ctx, x: function.apply(x), vmap=staticmethod(rule))
-    np.testing.assert_allclose(mapped(ruled.apply)(tensor()).numpy(), np.sin(X))
+    np.testing.assert_allclose(run(mapped(ruled.apply), tensor()).numpy(), np.sin(X))
 
 
-def test_nothing_is_kept_alive_by_a_mapped_call() -> None:
+@pytest.mark.parametrize("outside", [False, True])
+def test_a_backward_that_looks_at_data_needs_a_rule(run: Run, outside: bool) -> None:
+    def backward(ctx: Any, g: Any) -> Any:
+        (x,) = ctx.saved_tensors
+        return g * float(x.sum())
+
+    function = define(lambda ctx, x: (ctx.save_for_backward(x), x * x)[1], backward)
+    total = lambda t: function.apply(t).sum()  # noqa: E731
+    of_each, of_all = mapped(grad(total)), grad(lambda x: mapped(total)(x).sum())
+    with pytest.raises(RuntimeError) as info:
+        run(of_all if outside else of_each, tensor())
+    assert str(info.value).startswith(f"{NO_RULE.format(method='backward')}\nvmap: ")
+
+
+def test_nothing_is_kept_alive_by_a_mapped_call(run: Run) -> None:
     import gc
     import weakref
 
@@ -281,7 +329,7 @@ def test_nothing_is_kept_alive_by_a_mapped_call() -> None:
     gc.disable()
     try:
         x = tensor().requires_grad_()
-        y = mapped(lambda t: function.apply(t))(x)
+        y = run(mapped(lambda t: function.apply(t)), x)
         node = weakref.ref(y.grad_fn)
         del y
         assert node() is None
