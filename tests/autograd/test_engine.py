@@ -263,7 +263,7 @@ def test_after_an_exception_the_graph_can_be_retried_and_no_leaf_holds_a_part(pr
     x, z = leaf([1.0]), leaf([1.0])
     fn = failing_first("here")
     y = prepared(lambda x, z: (fn.apply(x) + z).sum())(x, z)
-    with pytest.raises(ZeroDivisionError, match="here"):
+    with pytest.raises(ZeroDivisionError, match=r"^here$"):
         y.backward()
     assert (x.grad, z.grad, lucid.is_grad_enabled()) == (None, None, True)
     y.backward()
@@ -274,7 +274,7 @@ def test_what_ran_before_the_exception_can_run_again(prepared):
     x = leaf([3.0])
     fn = failing_first("here")
     y = prepared(lambda x: Square.apply(fn.apply(Square.apply(x))).sum())(x)
-    with pytest.raises(ZeroDivisionError, match="here"):
+    with pytest.raises(ZeroDivisionError, match=r"^here$"):
         y.backward()
     y.backward()
     assert numbers(x.grad) == [2 * 18.0 * 2 * 2 * 3.0]
@@ -287,7 +287,7 @@ def test_a_step_that_failed_has_changed_nothing_and_can_be_retried(run):
     def step(x, z):
         (fn.apply(x) + z).sum().backward()
 
-    with pytest.raises(ZeroDivisionError, match="here"):
+    with pytest.raises(ZeroDivisionError, match=r"^here$"):
         run(step, x, z)
     assert (x.grad, z.grad, lucid.is_grad_enabled()) == (None, None, True)
     run(step, x, z)

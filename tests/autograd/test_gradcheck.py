@@ -279,5 +279,8 @@ def test_gradgradcheck_looks_forward_over_reverse(prepared):
     assert not gradgradcheck(
         prepared(fn.apply), (x,), check_fwd_over_rev=True, raise_exception=False
     )
-    with pytest.raises(ValueError, match="at least one of check_forward_ad"):
+    with pytest.raises(
+        ValueError,
+        match=r"^Expected at least one of check_forward_ad or check_backward_ad to be True$",
+    ):
         gradgradcheck(prepared(fn.apply), (x,), check_rev_over_rev=False)

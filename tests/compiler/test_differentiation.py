@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from host_functions import Sine
 
@@ -9,6 +11,7 @@ import lucid
 import lucid.nn.functional as F
 from lucid import nn
 from lucid.autograd import Function, grad
+from lucid.autograd.saved import FREED
 
 
 class Cube(Function):
@@ -76,7 +79,7 @@ def test_a_second_backward_finds_the_graph_freed(agree):
         step = compile(lambda x: (w * w * x).sum())
         loss = step(lucid.ones(2))
         loss.backward()
-        with pytest.raises(lucid.LucidError, match="backward through the graph a second time"):
+        with pytest.raises(lucid.LucidError, match=f"^{re.escape(FREED)}$"):
             loss.backward()
         return [w]
 
@@ -96,7 +99,7 @@ def test_what_was_differentiated_inside_is_freed_outside(agree):
         loss, other = step(lucid.ones(2))
         flags = [loss.requires_grad, other.requires_grad]
         other.sum().backward()
-        with pytest.raises(lucid.LucidError, match="backward through the graph a second time"):
+        with pytest.raises(lucid.LucidError, match=f"^{re.escape(FREED)}$"):
             loss.backward()
         return [flags, loss.detach(), w]
 
@@ -121,6 +124,16 @@ def test_gradients_of_the_state_at_the_call(agree):
     agree(scenario)
 
 
+def assert_refused(loss):
+    """What it was computed from has been written once."""
+    with pytest.raises(lucid.LucidError) as caught:
+        loss.backward()
+    assert str(caught.value).partition("\n")[0] == (
+        "one of the variables needed for gradient computation has been modified by an inplace "
+        "operation: [FloatTensor [1]] is at version 1; expected version 0 instead."
+    )
+
+
 def test_buffers_written_in_between_are_noticed_where_they_matter(agree):
     def scenario(compile):
         w, factor, shift = nn.Parameter(lucid.ones(1)), lucid.tensor([5.0]), lucid.tensor([1.0])
@@ -130,8 +143,7 @@ def test_buffers_written_in_between_are_noticed_where_they_matter(agree):
         first.backward()
         second = step(lucid.ones(1))
         factor.add_(1)
-        with pytest.raises(lucid.LucidError, match="modified by an inplace operation"):
-            second.backward()
+        assert_refused(second)
         return [first.detach(), second.detach(), w]
 
     agree(scenario)
@@ -144,8 +156,7 @@ def test_state_written_in_between_is_noticed(agree):
         loss = step(lucid.ones(1))
         with lucid.no_grad():
             w.add_(1)
-        with pytest.raises(lucid.LucidError, match="modified by an inplace operation"):
-            loss.backward()
+        assert_refused(loss)
         return [w]
 
     agree(scenario)

@@ -6,6 +6,7 @@ import copy
 import gc
 import inspect
 import random
+import re
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ import pytest
 import lucid
 import lucid.nn.functional as F
 from lucid import nn
+from lucid.autograd.saved import FREED
 
 
 class World:
@@ -181,7 +183,7 @@ def test_a_trace_succeeds_after_one_that_failed(agree):
             opt.step()
             return loss
 
-        with pytest.raises(ValueError, match="not yet"):
+        with pytest.raises(ValueError, match=r"^not yet$"):
             step(lucid.ones(2, 3))
         model.zero_grad()
         fail = False
@@ -199,7 +201,7 @@ def test_a_second_backward_inside_of_a_step_raises_as_in_eager():
         loss.backward()
         loss.backward()
 
-    with pytest.raises(lucid.LucidError, match="a second time"):
+    with pytest.raises(lucid.LucidError, match=f"^{re.escape(FREED)}$"):
         step(lucid.ones(2))
     assert w.grad is None
 
