@@ -18,7 +18,7 @@ from lucid.compiler.logs import IsRead, Log, can_be_log
 from lucid.compiler.places import Contents, Flag, Identity, Members, Memory, OfTensor, Place
 from lucid.compiler.results import FlagBefore
 from lucid.compiler.scalars import is_live
-from lucid.compiler.signature import Call, LiveInt
+from lucid.compiler.signature import Call, LiveInt, objects_by_name
 from lucid.compiler.tree import containers, map_tree
 from lucid.compiler.watches import ABSENT, SCALARS, brief
 from lucid.ir.errors import TraceError
@@ -254,9 +254,14 @@ class Rebinding:
         bound = [p for p in self.bound if not _is_given(p) and not isinstance(p, Log)]
         places = [*self.read, *bound]
         before = [place.found() for place in places]
+        recorder = context.recorder
+        if recorder is not None and recorder.environment is not None:
+            objects = objects_by_name(self.function, args, kwargs)
+            identities = [place.identity for place in places]
+            recorder.environment.leave(identities, self.function, objects)
         try:
             for log in self.logs:
-                log.enter(context.recorder)
+                log.enter(recorder)
             for place, value in zip(self.read, values, strict=True):
                 place.put(map_tree(_as_found, value))
             result = self.function(*args, **kwargs)

@@ -286,6 +286,29 @@ def test_kept_results_can_be_differentiated_outside(agree):
     agree(scenario)
 
 
+@pytest.mark.parametrize("is_argument", [False, True])
+def test_a_buffer_that_is_replaced_by_each_call_whose_result_is_differentiated(agree, is_argument):
+    class Smoothed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = nn.Linear(3, 2)
+            self.register_buffer("mean", lucid.ones(2))
+
+        def forward(self, x):
+            y = self.net(x)
+            self.mean = self.mean * 0.5 + y.detach().mean(0) * 0.5
+            return (y - self.mean).square()
+
+    def scenario(compile):
+        module = Smoothed()
+        forward = compile((lambda m, x: m(x)) if is_argument else (lambda _, x: module(x)))
+        for i in range(3):
+            forward(module if is_argument else None, lucid.tensor(X) * i).sum().backward()
+        return [module, module.mean]
+
+    agree(scenario)
+
+
 def test_data_of_parameters_buffers_and_arguments(agree):
     def scenario(compile):
         model = nn.Linear(3, 2)
