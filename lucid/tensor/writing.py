@@ -18,6 +18,11 @@ from lucid.tensor.levels import acting_level
 if TYPE_CHECKING:
     from lucid.tensor.tensor import Tensor
 
+_OVERLAPS = (
+    "unsupported operation: more than one element of the written-to tensor refers to a single "
+    "memory location. Please clone() the tensor before performing the operation."
+)
+
 
 def replay(tensor: Any, chain: ViewChain) -> Any:
     """Apply a chain of view ops to an operand."""
@@ -48,10 +53,7 @@ def _unview(op: Op, attributes: Attributes, whole: Any, new: Any) -> Any:
         return ops.transpose(new, perm=inverse)
     if op.name == "slice":
         return ops.update_slice(whole, new, **attributes)
-    raise LucidError(
-        "unsupported operation: more than one element of the written-to tensor refers to a single "
-        "memory location. Please clone() the tensor before performing the operation."
-    )
+    raise LucidError(_OVERLAPS)
 
 
 def replay_history(base: TensorCore, chain: ViewChain) -> TensorCore:
@@ -88,6 +90,8 @@ def write_(target: TensorCore, value: TensorCore) -> Tensor:
     else:
         array = target._concrete("an in-place operation")
         if not array.flags.writeable:
+            if any(op.name == "broadcast" for op, _ in target._chain):
+                raise LucidError(_OVERLAPS)
             raise LucidError("the memory of this tensor is read-only\nhint: use clone() first")
         if context.lent is not None:
             context.lent.before_write(target._storage)
@@ -126,10 +130,7 @@ def check_writable(target: TensorCore) -> None:
         for size, stride in zip(target._type.shape, target.element_strides(), strict=True)
     )
     if target._type.size and any(overlapping):
-        raise LucidError(
-            "unsupported operation: more than one element of the written-to tensor refers to a "
-            "single memory location. Please clone() the tensor before performing the operation."
-        )
+        raise LucidError(_OVERLAPS)
 
 
 def fitted(target: TensorCore, value: TensorCore) -> TensorCore:

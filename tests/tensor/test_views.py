@@ -86,9 +86,17 @@ def test_a_view_that_strides_forbid_raises() -> None:
         lucid.ones(2, 3).t().view(6)
 
 
-def test_writing_to_repeated_memory_raises() -> None:
-    with pytest.raises(lucid.LucidError, match="more than one element"):
-        lucid.zeros(1, 3).expand(2, 3).add_(1)
+@pytest.mark.parametrize("compiles", [lucid.compile, lambda function: function])
+@pytest.mark.parametrize("part", [lambda x: x, lambda x: x[0]])
+def test_writing_to_repeated_memory_raises(
+    part: Callable[[Tensor], Tensor], compiles: Callable[..., Callable[[], Tensor]]
+) -> None:
+    with pytest.raises(lucid.LucidError) as caught:
+        compiles(lambda: part((lucid.zeros(1, 3) * 2).expand(2, 3)).add_(1))()
+    assert str(caught.value).startswith(
+        "unsupported operation: more than one element of the written-to tensor refers to a single "
+        "memory location. Please clone() the tensor before performing the operation."
+    )
 
 
 def test_memory_is_shared_with_numpy() -> None:
