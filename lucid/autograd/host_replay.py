@@ -25,6 +25,7 @@ from lucid.tensor.storage import Storage
 
 if TYPE_CHECKING:
     from lucid.autograd.host_calls import HostBackward, HostForward
+    from lucid.autograd.host_finding import Finding
     from lucid.autograd.host_reading import Evaluated
 
 _MADE = "what the host calls of this run did"
@@ -113,7 +114,15 @@ class MadeBackward:
     written: Written
 
 
-Made = MadeForward | MadeBackward
+@dataclass(slots=True, eq=False)
+class MadeFinding:
+    """What NumPy found for a function of lucid's."""
+
+    host: Finding
+    arrays: Sequence[np.ndarray]
+
+
+Made = MadeForward | MadeBackward | MadeFinding
 
 
 def note(frame: Frame, made: Made) -> Sequence[Made]:

@@ -16,7 +16,8 @@ import numpy as np
 
 from lucid.autograd.function import BackwardCFunction, Function, backward_of
 from lucid.autograd.host_calls import HostBackward, HostForward
-from lucid.autograd.host_replay import Made, MadeBackward, MadeForward
+from lucid.autograd.host_finding import Finding
+from lucid.autograd.host_replay import Made, MadeBackward, MadeFinding, MadeForward
 from lucid.autograd.host_world import Captured, Slot
 from lucid.autograd.outputs import TwiceDifferentiated, refuse_second_derivative
 from lucid.compiler.host_attributes import Attributes, attributes_of, sort_attributes
@@ -27,7 +28,7 @@ from lucid.compiler.scalars import is_live
 from lucid.compiler.tree import map_tree
 from lucid.ir.errors import LucidError
 from lucid.ir.hosts import Frame, HostFunction
-from lucid.ir.location import Location
+from lucid.ir.location import Location, here
 from lucid.ir.types import TensorType, type_of_array
 from lucid.tensor.batched import Batched
 from lucid.tensor.context import context
@@ -71,6 +72,7 @@ class HostRecording:
         self._attempts: list[tuple[Method, ...]] = []
         self._present = PresentValues(recorder)
         self._frame: Frame = {}
+        self._findings: dict[Any, Node] = {}
         self._made: list[Made] = [] if context.replay is None else [*context.replay.calls]
         self.left: LeavesTrace | None = None
         self.undo: list[PythonChanges] = []
@@ -162,7 +164,7 @@ class HostRecording:
         values = [*operands.values, *around.values]
         host.saves = is_differentiable or bool(context.levels)
         lent = self._present.of(values)
-        made = self._made_before(function.forward)
+        made = self._made_before(code_of(function.forward))
         if isinstance(made, MadeForward):
             host.computed = made.host.computed
             found = made.again(lent, host.states)
@@ -225,7 +227,7 @@ class HostRecording:
         host.states = around.states(len(operands.values))
         values = [*operands.values, *around.values]
         lent = self._present.of(values)
-        made = self._made_before(backward_of(function))
+        made = self._made_before(code_of(backward_of(function)))
         if isinstance(made, MadeBackward):
             parts, changes = made.parts, made.written.changes(host.states)
             host.is_once = made.host.is_once
@@ -241,17 +243,33 @@ class HostRecording:
         found = tuple(next(tensors) if present else None for present in host.present)
         return _without_derivative(ctx, [*gradients, *saved], found, host.is_once)
 
+    # ---------------------------------------------------------------- what NumPy finds
+
+    def find(
+        self, name: str, find: Callable[..., Any], tensor: TensorCore, options: tuple[Any, ...]
+    ) -> tuple[Any, ...]:
+        """What `find(array, *options)` finds at each call; once for the same value."""
+        values = [self._recorder.value_of(tensor)]
+        key = (name, options, values[0])
+        node = self._findings.get(key)
+        if node is None:
+            place = here()
+            line = None if place is None else (place.file, place.line)
+            host = Finding(name, find, options, line)
+            lent = self._present.of(values)
+            made = self._made_before(name)
+            arrays = made.arrays if isinstance(made, MadeFinding) else host.evaluate(lent)
+            host.types = tuple(map(type_of_array, arrays))
+            node = self._findings[key] = self._record(name, host, values, arrays)
+        return tuple(tensors_of(self._recorder, node.results))
+
     # ---------------------------------------------------------------- recording
 
-    def _made_before(self, method: Method) -> Made | None:
+    def _made_before(self, what: object) -> Made | None:
         """What the next host call did in the run that this trace takes over, if it is the same."""
         if self._made:
             made = self._made.pop(0)
-            function = made.host.function
-            is_forward = isinstance(made, MadeForward)
-            if code_of(function.forward if is_forward else backward_of(function)) == code_of(
-                method
-            ):
+            if _identity(made) == what:
                 return made
             self._made.clear()
         return None
@@ -278,6 +296,14 @@ class HostRecording:
             value.name = "grad"
         self._present.note(node, results)
         return node
+
+
+def _identity(made: Made) -> object:
+    """What tells host calls apart."""
+    if isinstance(made, MadeFinding):
+        return made.host.name
+    function = made.host.function
+    return code_of(function.forward if isinstance(made, MadeForward) else backward_of(function))
 
 
 class Operands:

@@ -9,6 +9,7 @@ import numpy as np
 
 from lucid.autograd.entry_points import backward as continue_backward
 from lucid.autograd.host_calls import HostForward
+from lucid.autograd.host_finding import Finding
 from lucid.autograd.host_replay import Made
 from lucid.autograd.node import AccumulateGrad, iterate_graph
 from lucid.autograd.outputs import freed_behind
@@ -115,7 +116,8 @@ class Program:
         """Find the host calls; one that differs needs what those before it did."""
         names = [n.attributes["function"] for n in graph.nodes if n.op.kind == "host"]
         self.hosts: list[Any] = [graph.hosts[name] for name in names]
-        forwards = [i for i, host in enumerate(self.hosts) if isinstance(host, HostForward)]
+        kinds = (HostForward, Finding)
+        forwards = [i for i, host in enumerate(self.hosts) if isinstance(host, kinds)]
         for host in self.hosts[: forwards[-1] if forwards else 0]:
             host.is_followed = True
 

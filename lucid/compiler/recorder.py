@@ -309,15 +309,9 @@ class Recorder:
         gives_memory = what in ("numpy()", "__dlpack__()")
         if gives_memory:
             self.hosts.leave()
-        cell = self.cells.get(tensor._storage)
-        untouched = cell is not None and cell.value is tensor._storage.value
-        is_constant = untouched and cell is not None and cell.kind == "constant"
-        if is_constant and tensor._array is not None:
-            return _read_only(tensor._array)
-        if tensor._storage.recorder is self:
-            found = known_array(self.value_of(tensor), self._constants())
-            if found is not None:
-                return _read_only(found)
+        found = self.known(tensor)
+        if found is not None:
+            return found
         self.hosts.leave()
         function = "look at it in the forward or backward of an autograd.Function, which may leave "
         self.refuse(
@@ -327,6 +321,18 @@ class Recorder:
             f"{'' if context.levels else function + 'lucid, '}or run with "
             'lucid.compiler.set_stance("force_eager") for debugging',
         )
+
+    def known(self, tensor: TensorCore) -> np.ndarray | None:
+        """The data of what constants alone decide."""
+        cell = self.cells.get(tensor._storage)
+        untouched = cell is not None and cell.value is tensor._storage.value
+        is_constant = untouched and cell is not None and cell.kind == "constant"
+        if is_constant and tensor._array is not None:
+            return _read_only(tensor._array)
+        if tensor._storage.recorder is not self:
+            return None
+        found = known_array(self.value_of(tensor), self._constants())
+        return None if found is None else _read_only(found)
 
     def data_pointer(self, tensor: TensorCore) -> DataPointer:
         """What `data_ptr()` gives; a custom Function that asks for an address runs on the host."""

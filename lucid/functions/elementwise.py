@@ -459,7 +459,7 @@ def nan_to_num(
 def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
     """Return `input` where `condition` holds and `other` elsewhere, broadcast and promoted.
 
-    With the condition alone: the indices where it holds, one tensor per axis (eager only).
+    With the condition alone: the indices where it holds, one tensor per axis.
     Raises: `DTypeError` for a condition that isn't bool.
     """
     if input is None and other is None:

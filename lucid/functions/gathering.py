@@ -8,6 +8,14 @@ import numpy as np
 
 from lucid.functions.arguments import axis_of, describe, integer, tensor_of
 from lucid.functions.elementwise import choose, mul
+from lucid.functions.finding import (
+    distinct,
+    extent,
+    found,
+    nonzero_indices,
+    nonzero_rows,
+    repeated,
+)
 from lucid.functions.indexing import getitem, replaced
 from lucid.functions.naming import numpy_names
 from lucid.functions.promotion import Number, operand
@@ -22,7 +30,7 @@ from lucid.ir.errors import (
     ShapeError,
 )
 from lucid.ir.types import Shape, i64
-from lucid.tensor.core import constant, emit, from_array
+from lucid.tensor.core import constant, emit
 
 
 def _index(index: Any, op: str) -> Tensor:
@@ -233,7 +241,7 @@ def index_put(input: Tensor, indices: Any, values: Tensor, accumulate: bool = Fa
 
 
 def masked_select(input: Tensor, mask: Tensor) -> Tensor:
-    """Return the elements where the mask holds, as a vector; both broadcast. Eager only."""
+    """Return the elements where the mask holds, as a vector; both broadcast."""
     x, where_ = tensor_of(input, "masked_select"), tensor_of(mask, "masked_select", "mask")
     if where_._type.dtype.kind != "bool":
         raise DTypeError(f"masked_select: expected BoolTensor for mask{describe(where_)}")
@@ -242,15 +250,11 @@ def masked_select(input: Tensor, mask: Tensor) -> Tensor:
 
 
 def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
-    """Return the indices of elements that aren't zero, (n, ndim), or one vector per axis.
-
-    Raises: `TraceError` in a trace, where n isn't known.
-    """
-    array = tensor_of(input, "nonzero")._concrete("nonzero(), whose result's size depends on data,")
+    """Return the indices of elements that aren't zero, (n, ndim), or one vector per axis."""
+    x = tensor_of(input, "nonzero").detach()
     if as_tuple:
-        found = np.nonzero(np.atleast_1d(array))
-        return tuple(from_array(np.ascontiguousarray(index)) for index in found)
-    return from_array(np.ascontiguousarray(np.argwhere(array)))
+        return found("nonzero", nonzero_indices, x)
+    return found("argwhere", nonzero_rows, x)[0]
 
 
 def argwhere(input: Tensor) -> Tensor:
@@ -260,14 +264,12 @@ def argwhere(input: Tensor) -> Tensor:
 
 
 def repeated_positions(repeats: Tensor, size: int) -> Tensor:
-    """The index that repeats each of `size` positions as often as `repeats` says. Eager only."""
-    counts = repeats._concrete("repeat_interleave() with a tensor of repeats")
-    if counts.shape not in ((1,), (size,)) or (counts < 0).any():
+    """The index that repeats each of `size` positions as often as `repeats` says."""
+    if repeats._type.shape not in ((1,), (size,)):
         raise ShapeError(
-            f"repeat_interleave: repeats must be one number, or {size} that aren't negative"
-            f"{describe(repeats)}"
+            f"repeat_interleave: repeats must be one number, or {size}{describe(repeats)}"
         )
-    return from_array(np.repeat(np.arange(size), counts))
+    return found("repeat_interleave", repeated, repeats, size)[0]
 
 
 def unique(
@@ -280,36 +282,25 @@ def unique(
     """Return the distinct elements in ascending order, or the distinct slices along `dim`.
 
     With `return_inverse` and `return_counts` a tuple. `sorted=False` is sorted all the same.
-    Raises: `TraceError` in a trace, where their number isn't known.
     """
     x = tensor_of(input, "unique")
-    array = x._concrete("unique(), whose result's size depends on data,")
     axis = None if dim is None else axis_of(dim, x.ndim, "unique")
-    values, inverse, counts = np.unique(
-        array, return_inverse=True, return_counts=True, axis=axis, equal_nan=False
-    )
-    where_ = inverse.reshape(array.shape if axis is None else (-1,))
-    parts = [from_array(np.ascontiguousarray(values))]
-    if return_inverse:
-        parts.append(from_array(where_.astype(np.int64)))
-    if return_counts:
-        parts.append(from_array(counts.astype(np.int64)))
-    return parts[0] if len(parts) == 1 else tuple(parts)
+    parts = found("unique", distinct, x.detach(), axis, bool(return_inverse), bool(return_counts))
+    return parts[0] if len(parts) == 1 else parts
 
 
 def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     """Return int64 with 1 at each class along a new last axis.
 
-    `num_classes=-1`: as many as the greatest class needs (eager only).
+    `num_classes=-1`: as many as the greatest class needs.
     Raises: `IndexOutOfRangeError` for a class below 0 or not below `num_classes`.
     """
     classes = _index(tensor, "one_hot")
     count = integer(num_classes, "one_hot", "num_classes")
     if count == -1:
-        array = classes._concrete("one_hot() without num_classes")
-        if array.size == 0:
+        if classes._type.size == 0:
             raise OptionError("one_hot: Can not infer total number of classes from empty tensor.")
-        count = int(array.max()) + 1
+        count = found("one_hot", extent, classes)[0]._type.shape[0]
     if count < 1:
         raise OptionError(f"one_hot: num_classes should be positive, not {count}")
     shape = (*classes._type.shape, count)

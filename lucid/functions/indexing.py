@@ -18,6 +18,7 @@ import numpy as np
 from lucid.functions.arguments import describe
 from lucid.functions.conversion import cast
 from lucid.functions.elementwise import choose
+from lucid.functions.finding import found, nonzero_indices
 from lucid.functions.promotion import operand
 from lucid.functions.shape import broadcast, checked_index, permuted, reshaped, select
 from lucid.functions.tensors import Tensor
@@ -41,8 +42,7 @@ Picks = list[tuple[int, Tensor]]  # axis of the view, and the index for it
 def getitem(input: Tensor, index: Any) -> Tensor:
     """`input[index]`; a view if the index has no tensor, list or array.
 
-    Raises: `IndexOutOfRangeError`, `DTypeError` for an index of floats, `TraceError` for a mask in
-    a trace, whose number of elements isn't known.
+    Raises: `IndexOutOfRangeError`, `DTypeError` for an index of floats.
     """
     if type(index) is int:
         return select(input, 0, index) if input._type.shape else _too_many(input, 1)
@@ -309,11 +309,13 @@ def _nonzero_picks(parsed: _Parsed) -> Picks:
 
 
 def _picks_of_mask(mask: Tensor | np.ndarray, axis: int) -> Picks:
-    """Indices of the mask's true elements, one tensor per axis. Raises `TraceError` in a trace."""
+    """Indices of the mask's true elements, one tensor per axis."""
     if isinstance(mask, Tensor):
-        mask = mask._concrete("indexing with a bool mask, whose result's size depends on its data,")
-    found = np.nonzero(np.atleast_1d(mask))
-    return [(axis + i, from_array(np.asarray(index))) for i, index in enumerate(found)]
+        what = "indexing with a bool mask, whose result's size depends on its data,"
+        indices = found("nonzero", nonzero_indices, mask, what=what)
+    else:
+        indices = tuple(map(from_array, nonzero_indices(mask)))
+    return [(axis + i, index) for i, index in enumerate(indices)]
 
 
 # ---------------------------------------------------------------------- picking

@@ -10,6 +10,7 @@ import numpy as np
 from lucid import return_types
 from lucid.functions.arguments import Dims, axis_of, describe, tensor_of
 from lucid.functions.elementwise import choose, maximum, minimum
+from lucid.functions.finding import found, runs
 from lucid.functions.joining import cat
 from lucid.functions.linalg import matmul
 from lucid.functions.naming import numpy_names
@@ -161,22 +162,17 @@ def gradient(input: Tensor, *, spacing: Any = 1.0, dim: Any = None, edge_order: 
 def unique_consecutive(
     input: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: Any = None
 ) -> Any:
-    """Return the elements without repetitions of the one before. Eager only.
+    """Return the elements without repetitions of the one before.
 
     return_inverse: also where each element went; return_counts: also how often each came.
     """
     if dim is not None:
         raise OptionError("unique_consecutive: only of the flattened tensor, without dim")
     x = tensor_of(input, "unique_consecutive")
-    array = x._concrete("unique_consecutive(), whose result's size depends on data,").ravel()
-    starts = np.concatenate([[True], array[1:] != array[:-1]]) if array.size else np.zeros(0, bool)
-    places = np.flatnonzero(starts)
-    results = [reshaped(x, (x._type.size,))[from_array(places)]]
-    if return_inverse:
-        results.append(from_array((np.cumsum(starts) - 1).reshape(x._type.shape).astype(np.int64)))
-    if return_counts:
-        results.append(from_array(np.diff(np.append(places, array.size)).astype(np.int64)))
-    return results[0] if len(results) == 1 else tuple(results)
+    flags = bool(return_inverse), bool(return_counts)
+    places, *others = found("unique_consecutive", runs, x.detach(), *flags)
+    results = (reshaped(x, (x._type.size,))[places], *others)
+    return results[0] if len(results) == 1 else results
 
 
 # ---------------------------------------------------------------------- elements

@@ -9,6 +9,7 @@ import numpy as np
 from lucid.functions.arguments import axis_of, describe, integer, tensor_of
 from lucid.functions.conversion import cast
 from lucid.functions.elementwise import choose, floor
+from lucid.functions.finding import count_bins, found
 from lucid.functions.gathering import corner, scatter_add
 from lucid.functions.joining import pad
 from lucid.functions.promotion import Number, operand
@@ -99,20 +100,15 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
 
 
 def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
-    """Return how often each of 0, 1, … comes in a vector, or the sum of its weights. Eager only.
+    """Return how often each of 0, 1, … comes in a vector, or the sum of its weights.
 
-    Raises: `OptionError` for negative numbers, `TraceError` in a trace, where the result's size
-    isn't known; `zeros(n).index_add(0, input, weights)` is recorded.
+    Raises: `OptionError` for negative numbers.
     """
     x = tensor_of(input, "bincount")
     if x.ndim != 1 or x._type.dtype.kind != "int":
         raise ShapeError(f"bincount: only supports 1-d non-negative integral inputs{describe(x)}")
-    array = x._concrete("bincount(), whose result's size depends on data,")
-    if array.size and array.min() < 0:
-        raise OptionError(f"bincount: only supports non-negative integers, not {array.min()}")
-    count = max(
-        integer(minlength, "bincount", "minlength"), int(array.max()) + 1 if array.size else 0
-    )
+    needed = found("bincount", count_bins, x)[0]._type.shape[0]
+    count = max(integer(minlength, "bincount", "minlength"), needed)
     if weights is None:
         weights = broadcast(constant(1, i64), x._type.shape)
     elif weights.dtype is not f32:

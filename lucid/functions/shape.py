@@ -267,7 +267,7 @@ def tile(input: Tensor, *times: Any, dims: Any = None) -> Tensor:
 def repeat_interleave(input: Tensor, repeats: Any, dim: int | None = None) -> Tensor:
     """Return a copy with each element repeated, along `dim` or in the flattened tensor.
 
-    `repeats` is an int, or (eager only) a tensor with one count per element along `dim`.
+    `repeats` is an int, or a tensor with one count per element along `dim`.
     """
     x = tensor_of(input, "repeat_interleave")
     if dim is None:

@@ -58,6 +58,9 @@ class Batched(Tensor):
         """A tensor on the same memory without history, also of what is outside of the vmap."""
         return self._level.wrap(self._inner.detach())
 
+    def _known(self, what: str) -> NoReturn:
+        self._concrete(what)
+
     def _concrete(self, what: str) -> NoReturn:
         if not any(level is self._level for level in context.levels):
             raise LucidError(

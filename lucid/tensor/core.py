@@ -161,6 +161,11 @@ class TensorCore(WithGradient):
             return self._array
         return recorder.refuse_concrete(self, what)
 
+    def _known(self, what: str) -> np.ndarray | None:
+        """The data; None where only the running step has it, and a call of Python can look."""
+        recorder = context.recorder
+        return self._concrete(what) if recorder is None else recorder.known(self)
+
     def _describe(self) -> str:
         place = self.location
         origin = "" if place is None else f"  from {place}   {place.text}"

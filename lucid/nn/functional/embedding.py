@@ -6,6 +6,7 @@ from typing import Any
 
 import lucid
 from lucid.autograd import Function
+from lucid.functions.finding import extent, found
 from lucid.ir import ops
 from lucid.ir.errors import DTypeError, IndexOutOfRangeError, OptionError
 from lucid.ir.types import i32, i64
@@ -82,7 +83,7 @@ def embedding(
 def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     """i64 zeros with a one at each index: shape (*tensor.shape, num_classes).
 
-    num_classes: -1 takes the largest index plus one, which a compiled step can't know.
+    num_classes: -1 takes the largest index plus one.
     Raises `IndexOutOfRangeError` for an index below 0 or past the end.
     """
     if tensor.dtype is not i64:
@@ -92,7 +93,7 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     if num_classes == -1:
         if 0 in tensor.shape:
             raise OptionError("one_hot: the number of classes of no indices must be given")
-        num_classes = int(tensor.max().item()) + 1
+        num_classes = found("one_hot", extent, tensor)[0].shape[0]
     elif num_classes < 1:
         raise OptionError(f"one_hot: num_classes should be positive, got {num_classes}")
     classes = lucid.arange(num_classes)

@@ -1,0 +1,64 @@
+"""What NumPy finds in data for lucid's own functions, where its size follows from the values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lucid.autograd.host_replay import Differs, Made, MadeFinding, note, replayed
+from lucid.autograd.host_world import place_text
+from lucid.ir.hosts import Frame
+from lucid.ir.types import TensorType, type_of_array
+
+
+@dataclass(slots=True, eq=False)
+class Finding:
+    """A host call of a function that depends on nothing but what it is given.
+
+    Attributes:
+        name: of lucid's function.
+        find: `find(*arrays, *options)` gives new arrays, none of which requires grad.
+        line: the user's line.
+        types: of what it found while tracing.
+        is_followed: whether a forward that follows in the step may find something else.
+    """
+
+    name: str
+    find: Callable[..., Sequence[np.ndarray]]
+    options: tuple[Any, ...]
+    line: tuple[str, int] | None
+    types: tuple[TensorType, ...] = ()
+    is_followed: bool = False
+
+    def __call__(self, frame: Frame, operands: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+        made = replayed(self)
+        if made is None:
+            arrays = self.evaluate(operands)
+        else:
+            assert isinstance(made, MadeFinding)
+            arrays = made.arrays
+        found = tuple(map(type_of_array, arrays))
+        if self.is_followed or found != self.types:
+            calls = note(frame, MadeFinding(self, arrays))
+            if found != self.types:
+                raise self._differs(found, calls)
+        return arrays
+
+    def evaluate(self, operands: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+        """Find it. Raises what the function raises."""
+        return self.find(*operands, *self.options)
+
+    def fits(self, made: Made) -> bool:
+        """Whether this call is traced for what a call of another program found."""
+        if not isinstance(made, MadeFinding) or made.host.name != self.name:
+            return False
+        return tuple(map(type_of_array, made.arrays)) == self.types
+
+    def _differs(self, found: Sequence[TensorType], made: Sequence[Made]) -> Differs:
+        pairs = zip(self.types, found, strict=True)
+        before, now = next(pair for pair in pairs if pair[0] != pair[1])
+        reason = f"{self.name}: {before} -> {now}"
+        return Differs(f"{reason}, found by the step's call{place_text(self.line)}", reason, made)

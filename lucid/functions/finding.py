@@ -1,0 +1,96 @@
+"""Results whose sizes follow from the values: NumPy finds where, and the rest is ops.
+
+A compiled step calls Python there, and is traced anew for each size that it meets. In a trace only
+constants are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from lucid.functions.tensors import Tensor
+from lucid.ir.errors import OptionError
+from lucid.tensor.context import context
+from lucid.tensor.core import from_array
+
+
+def found(
+    name: str,
+    find: Callable[..., Sequence[np.ndarray]],
+    x: Tensor,
+    *options: Any,
+    what: str = "",
+) -> tuple[Tensor, ...]:
+    """Tensors, without history, of the new arrays that `find(array, *options)` gives.
+
+    what: how messages call it, if not by its name.
+    Raises: what `find` raises; `LucidError` in a vmap over `x`.
+    """
+    array = x._known(what or f"{name}(), whose result's size depends on data,")
+    if array is None:
+        assert context.recorder is not None
+        return context.recorder.hosts.find(name, find, x, options)
+    return tuple(map(from_array, find(array, *options)))
+
+
+def nonzero_indices(array: np.ndarray) -> Sequence[np.ndarray]:
+    """The places of elements that aren't zero: an array per axis."""
+    return [np.ascontiguousarray(index) for index in np.nonzero(np.atleast_1d(array))]
+
+
+def nonzero_rows(array: np.ndarray) -> Sequence[np.ndarray]:
+    """The same as one array, (n, ndim)."""
+    return [np.ascontiguousarray(np.argwhere(array))]
+
+
+def distinct(
+    array: np.ndarray, axis: int | None, with_inverse: bool, with_counts: bool
+) -> Sequence[np.ndarray]:
+    """The distinct elements or slices, where each went, and how often each came."""
+    values, inverse, counts = np.unique(
+        array, return_inverse=True, return_counts=True, axis=axis, equal_nan=False
+    )
+    parts: list[np.ndarray] = [np.ascontiguousarray(values)]
+    if with_inverse:
+        places = inverse.reshape(array.shape if axis is None else (-1,))
+        parts.append(places.astype(np.int64))
+    if with_counts:
+        parts.append(counts.astype(np.int64))
+    return parts
+
+
+def runs(array: np.ndarray, with_inverse: bool, with_counts: bool) -> Sequence[np.ndarray]:
+    """Where runs of equal elements begin, which run each is in, and how long they are."""
+    flat = array.ravel()
+    starts = np.concatenate([[True], flat[1:] != flat[:-1]]) if flat.size else np.zeros(0, bool)
+    places = np.flatnonzero(starts)
+    parts: list[np.ndarray] = [places]
+    if with_inverse:
+        parts.append((np.cumsum(starts) - 1).reshape(array.shape).astype(np.int64))
+    if with_counts:
+        parts.append(np.diff(np.append(places, flat.size)).astype(np.int64))
+    return parts
+
+
+def repeated(counts: np.ndarray, size: int) -> Sequence[np.ndarray]:
+    """Each of `size` positions as often as its count says."""
+    if (counts < 0).any():
+        raise OptionError(
+            f"repeat_interleave: repeats can not be negative, not {counts[counts < 0][0]}"
+        )
+    return [np.repeat(np.arange(size), counts)]
+
+
+def count_bins(array: np.ndarray) -> Sequence[np.ndarray]:
+    """As `extent`, of what can be counted."""
+    if array.size and array.min() < 0:
+        raise OptionError(f"bincount: only supports non-negative integers, not {array.min()}")
+    return extent(array)
+
+
+def extent(array: np.ndarray) -> Sequence[np.ndarray]:
+    """One more than the greatest index, as the length of an array without elements."""
+    return [np.empty((int(array.max()) + 1 if array.size else 0, 0), np.int64)]

@@ -1,0 +1,279 @@
+"""Results whose sizes follow from values: `x[mask]`, `nonzero`, `unique` and the like."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import lucid
+import lucid.nn.functional as F
+from lucid import nn
+from lucid.autograd import Function
+
+ROWS = [
+    [1.0, -2.0, 3.0, 0.0],
+    [2.0, 2.0, -1.0, -5.0],
+    [0.0, 0.0, 0.0, 0.0],
+    [4.0, 1.0, 1.0, 2.0],
+]
+SIZED = {
+    "x[mask]": lambda x: x[x > 0],
+    "x[mask, :]": lambda x: x.reshape(2, 2)[x.reshape(2, 2).sum(1) > 0],
+    "x[:, mask]": lambda x: x.reshape(2, 2)[:, x[:2] > 0],
+    "x[mask of two axes]": lambda x: x.reshape(2, 2)[x.reshape(2, 2) > 0],
+    "x[mask, index]": lambda x: x.reshape(2, 2)[x[:2] > 0, lucid.tensor([1])],
+    "x[0-d mask]": lambda x: x[x.sum() > 0],
+    "masked_select": lambda x: x.masked_select(x > 0),
+    "masked_select that broadcasts": lambda x: x.reshape(2, 2).masked_select(x[:2] > 0),
+    "nonzero": lambda x: x.nonzero(),
+    "nonzero as a tuple": lambda x: x.reshape(2, 2).nonzero(as_tuple=True),
+    "argwhere": lambda x: lucid.argwhere(x.reshape(2, 2)),
+    "where": lambda x: lucid.where(x > 0),
+    "unique": lambda x: x.unique(),
+    "unique with more": lambda x: lucid.unique(x, return_inverse=True, return_counts=True),
+    "unique rows": lambda x: lucid.unique(x.reshape(2, 2), dim=0, return_counts=True),
+    "unique_consecutive": lambda x: lucid.unique_consecutive(x, True, True),
+    "bincount": lambda x: lucid.bincount(x.abs().long()),
+    "bincount with weights": lambda x: lucid.bincount(x.abs().long(), x, minlength=3),
+    "repeat_interleave": lambda x: x.repeat_interleave(x.abs().long()),
+    "repeat_interleave of rows": lambda x: x.reshape(2, 2).repeat_interleave(x[:2].abs().long(), 0),
+    "one_hot": lambda x: F.one_hot(x.abs().long()),
+}
+
+
+@pytest.mark.parametrize("name", SIZED)
+def test_results_are_eagers(agree, name):
+    function = SIZED[name]
+
+    def scenario(compile):
+        step = compile(lambda x: (function(x * 1), x + 1))
+        return [step(lucid.tensor(row)) for row in ROWS + ROWS]
+
+    (step,) = agree(scenario)
+    assert step.stats.traces <= len(ROWS)
+    assert all(" -> " in reason for reason in step.stats.retrace_reasons)
+
+
+DIFFERENTIABLE = [
+    *("x[mask]", "x[mask, :]", "x[:, mask]", "x[mask of two axes]", "x[mask, index]"),
+    *("x[0-d mask]", "masked_select", "bincount with weights", "repeat_interleave"),
+    "repeat_interleave of rows",
+]
+
+
+@pytest.mark.parametrize("name", DIFFERENTIABLE)
+def test_gradients_are_eagers(agree, name):
+    function = SIZED[name]
+
+    def scenario(compile):
+        w = nn.Parameter(lucid.tensor([1.0, 2.0, -1.0, 0.5]))
+
+        def step(x):
+            w.grad = None
+            y = function(x + w - w.detach())  # exactly x
+            (y * y + y).sum().backward()
+            return w.grad.clone()
+
+        step = compile(step)
+        return [step(lucid.tensor(row)) for row in ROWS[:2] + ROWS[:2]]
+
+    agree(scenario)
+
+
+def test_a_semi_supervised_loss_keeps_one_trace(agree):
+    def scenario(compile):
+        lucid.manual_seed(0)
+        x, y = lucid.randn(10, 4), lucid.randint(0, 3, (10,))
+        train_mask = lucid.arange(10) % 3 != 0
+        model = nn.Linear(4, 3)
+        optimizer = lucid.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+        @compile
+        def step(x, y):
+            optimizer.zero_grad()
+            out = model(x)
+            loss = F.cross_entropy(out[train_mask], y[train_mask])
+            loss.backward()
+            optimizer.step()
+            return loss, (out.argmax(1) == y)[~train_mask].float().mean()
+
+        return [[step(x, y) for _ in range(5)], model]
+
+    (step,) = agree(scenario, traces=1)
+    assert step.dump_ir().count(" = host nonzero") == 2  # once for each mask
+
+
+def test_a_mask_that_changes_in_place_is_looked_at_by_each_call(agree):
+    def scenario(compile):
+        mask = lucid.tensor([True, False, True, False])
+        step = compile(lambda x: x[mask] * 2)
+        found = [step(lucid.tensor(ROWS[0]))]
+        mask[0], mask[1] = False, True
+        found.append(step(lucid.tensor(ROWS[0])))
+        mask[0] = True
+        return [*found, step(lucid.tensor(ROWS[0]))]
+
+    (step,) = agree(scenario, traces=2)
+    assert step.stats.retrace_reasons == ["nonzero: i64[2] -> i64[3]"]
+
+
+@pytest.mark.parametrize(
+    "pick",
+    [
+        lambda x: x[lucid.arange(4) > 1],
+        lambda x: x[np.array([True, False, True, False])],
+        lambda x: x.repeat_interleave(lucid.tensor([1, 2, 0, 1])),
+        lambda x: x[lucid.eye(2).reshape(4).nonzero()[:, 0]],
+    ],
+)
+def test_what_constants_decide_needs_no_call_of_python(agree, pick):
+    def scenario(compile):
+        step = compile(pick)
+        return [step(lucid.tensor(row)) for row in ROWS]
+
+    (step,) = agree(scenario, traces=1)
+    assert "host" not in step.dump_ir()
+
+
+def test_assigning_as_many_values_as_a_mask_has(agree):
+    def scenario(compile):
+        w = nn.Parameter(lucid.tensor([1.0, 2.0, 3.0, 4.0]))
+        total = lucid.zeros(4)
+
+        @compile
+        def step(x):
+            w.grad = None
+            mask = x > 0
+            y = x.clone()
+            y[mask] = w[mask] * 10
+            total[mask] += x[mask]
+            y[~mask] = -1.0
+            y.sum().backward()
+            return y.detach(), w.grad.clone()
+
+        return [[step(lucid.tensor(row)) for row in ROWS + ROWS], total]
+
+    agree(scenario, traces=3)  # two of the rows have two positive elements
+
+
+def test_a_wrong_number_of_values_is_the_same_error(agree):
+    def scenario(compile):
+        def step(x):
+            x = x.clone()
+            x[x > 0] = lucid.ones(2)
+            return x
+
+        step = compile(step)
+        found = [step(lucid.tensor(ROWS[0]))]
+        try:
+            step(lucid.tensor(ROWS[3]))
+        except ValueError as error:
+            found.append(str(error).split("\n")[0])
+        return found
+
+    agree(scenario)
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda x: lucid.bincount(x.long()), "bincount: only supports non-negative integers"),
+        (lambda x: x.repeat_interleave(x.long()), "repeat_interleave: repeats can not be negative"),
+    ],
+)
+def test_what_numpy_can_not_count_is_the_same_error(function, message):
+    step = lucid.compile(function)
+    step(lucid.ones(4))
+    for call in (function, step):
+        with pytest.raises(lucid.LucidError, match=message):
+            call(lucid.tensor(ROWS[0]))
+    step(lucid.ones(4))
+    assert step.stats.traces == 1
+
+
+def test_in_custom_functions_only_the_places_are_found_by_python(agree):
+    class Kept(Function):
+        @staticmethod
+        def forward(ctx, x):
+            (places,) = lucid.where(x > 0)
+            ctx.save_for_backward(x, places)
+            return x[places] ** 2
+
+        @staticmethod
+        def backward(ctx, g):
+            x, places = ctx.saved_tensors
+            return lucid.zeros_like(x).index_add(0, places, 2 * x[x > 0] * g)
+
+    def scenario(compile):
+        w = nn.Parameter(lucid.tensor([1.0, 2.0, 3.0, 4.0]))
+
+        @compile
+        def step(x):
+            w.grad = None
+            Kept.apply(w * x).sum().backward()
+            return w.grad.clone()
+
+        return [step(lucid.tensor(row)) for row in ROWS + ROWS]
+
+    (step,) = agree(scenario)
+    assert "host nonzero(" in step.dump_ir() and "host Kept" not in step.dump_ir()
+
+
+def test_several_sizes_that_follow_from_one_another(agree):
+    def scenario(compile):
+        @compile
+        def step(x):
+            y = x[x > 0]
+            z = y[y < 3]
+            return y, z, z.unique(), lucid.zeros(len(z)) + z.flip(0)
+
+        return [step(lucid.tensor(row)) for row in ROWS + ROWS]
+
+    (step,) = agree(scenario)
+    assert step.stats.traces == 4
+
+
+def test_random_and_state_move_once_per_call(agree):
+    def scenario(compile):
+        count = lucid.zeros(())
+
+        @compile
+        def step(x):
+            count.add_(1)
+            y = lucid.dropout(x, 0.5)
+            return y[y != 0], lucid.rand(2)
+
+        return [[step(lucid.ones(8)) for _ in range(6)], count]
+
+    agree(scenario)
+
+
+def test_results_can_be_differentiated_outside(agree):
+    def scenario(compile):
+        step = compile(lambda x: x[x > 0].square())
+        found = []
+        for row in ROWS + ROWS:
+            x = lucid.tensor(row).requires_grad_()
+            step(x).sum().backward()
+            found.append(x.grad)
+        return found
+
+    agree(scenario)
+
+
+def test_a_mask_from_outside_may_pick_examples_in_a_vmap(agree):
+    def scenario(compile):
+        mask = lucid.tensor([True, False, True, False])
+        step = compile(lambda x: lucid.vmap(lambda row: row[mask] * 2)(x))
+        return [step(lucid.tensor(ROWS)) for _ in range(2)]
+
+    agree(scenario)
+    with pytest.raises(lucid.LucidError, match=r"^vmap: indexing with a bool mask, whose"):
+        lucid.compile(lambda x: lucid.vmap(lambda row: row[row > 0])(x))(lucid.tensor(ROWS))
+
+
+def test_the_profile_names_what_python_finds():
+    step = lucid.compile(lambda x: x[x > 0] * 2)
+    profile = step.profile(lucid.tensor(ROWS[0]), calls=2)
+    assert "nonzero" in profile.host_seconds
+    assert step.check(lucid.tensor(ROWS[0])).agrees
