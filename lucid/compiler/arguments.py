@@ -23,8 +23,9 @@ from lucid.tensor.storage import Storage, VersionCounter
 class StandIns:
     """The arguments with a traced handle for each tensor and a live scalar for each float.
 
-    Tensors on one memory stand on one input, so that writes through one show in the others. One
-    that is state of the step as well stands for itself.
+    Tensors on one memory stand on one input, so that writes through one show in the others; those
+    that show different parts of it do so only in a call that is exact. One that is state of the
+    step as well stands for itself.
 
     Attributes:
         args, kwargs: what the function is called with.
@@ -48,8 +49,9 @@ class StandIns:
         self._call = call
         self.handles: list[TensorCore] = []
         self.pinned: dict[int, TensorCore] = {}
+        self._apart = set[int]() if call.is_exact else call.overlapping
         self._shared = self._storages_with_several_views()
-        self._storages: dict[Storage, Storage] = {}
+        self._storages: dict[tuple[Storage, int], Storage] = {}
         self._counters: dict[VersionCounter, VersionCounter] = {}
         self._names: list[str] = []
         self._data: list[tuple[Any, dict[str, Any]]] = []
@@ -76,7 +78,8 @@ class StandIns:
             return self._handle(next(self._tensors), path, self._state)
         if type(leaf) in (float, LiveInt) or isinstance(leaf, np.floating):
             i = next(self._floats)
-            return recorder.live_scalar(LiveSource(path, argument=i), self._call.floats[i])
+            source = LiveSource(recorder.unused_text(path), argument=i)
+            return recorder.live_scalar(source, self._call.floats[i])
         attributes = data_of(leaf)
         if attributes is not None and id(leaf) not in recorder.given:
             recorder.given[id(leaf)] = len(self._data)
@@ -124,7 +127,7 @@ class StandIns:
             tensor._storage
             for tensor in self._call.tensors
             if not same_view(tensor, first.setdefault(tensor._storage, tensor))
-        }
+        } - {self._call.tensors[number]._storage for number in self._apart}
 
     def _handle(self, tensor: TensorCore, path: str, state: set[Storage]) -> TensorCore:
         """A leaf that stands for an argument."""
@@ -148,10 +151,11 @@ class StandIns:
     ) -> TensorCore:
         outer = tensor._storage
         is_whole = outer in self._shared
-        storage = self._storages.get(outer)
+        part = (outer, position if position in self._apart else -1)
+        storage = self._storages.get(part)
         if storage is None:
             assert outer.array is not None
-            storage = self._storages[outer] = Storage.of_array(outer.array if is_whole else array)
+            storage = self._storages[part] = Storage.of_array(outer.array if is_whole else array)
             cell = self._recorder.add_cell(storage, "arg", position)
             cell.is_whole = is_whole
             if self._is_place:

@@ -116,6 +116,13 @@ class FormulaGuard:
         return f"{self.text} (a branch looked at it): {self.expected!r} -> {found!r}"
 
 
+class ArgumentsOverlap(BaseException):
+    """The step writes memory of which its arguments show several parts; the trace starts again.
+
+    No `Exception`, so that a program that is being traced doesn't catch it.
+    """
+
+
 class ArgumentIsState(BaseException):
     """An argument turned out to be state of the step as well; the trace starts again.
 

@@ -10,6 +10,7 @@ import sys
 import types
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from lucid.autograd.host_replay import Differs, Replay, replaying
 from lucid.compiler.collector import collector_paused
 from lucid.compiler.objects import ChangesArgument
 from lucid.compiler.plain import LONG_WAY
-from lucid.compiler.signature import Call, changes, describe
+from lucid.compiler.signature import Call, MovingInts, changes, describe
 from lucid.compiler.stance import eager_is_forced
 from lucid.ir.errors import ArgumentError, EagerOnlyError, LucidError, OptionError
 from lucid.tensor.claims import TRACING, Claim
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from lucid.compiler.places import Identity, Place
     from lucid.compiler.profiling import Profile
     from lucid.compiler.program import Program
+    from lucid.compiler.trace import Trace
 
 logger = logging.getLogger("lucid.retrace")
 MODES = ("native", "eager")
@@ -41,6 +43,10 @@ _ELSEWHERE = ("backend", "dynamic", "fullgraph", "options")
 MANY = 8  # traces of one function: a warning says why it was traced again
 LIMIT = 128  # programs of one function; the oldest is forgotten
 ATTEMPTS = 16  # of one call to run a program before another thread changes what it depends on
+
+
+class MovesInts(BaseException):
+    """Which int arguments are read at each call is another set now: the call is looked at again."""
 
 
 @dataclass(repr=False)
@@ -93,7 +99,9 @@ class Compiled:
         self._is_pure = is_pure  # state is read, and what is written to it is dropped
         self._programs: dict[Any, list[Program]] = {}
         self._order: deque[tuple[Any, list[Program]]] = deque()
-        self._places: dict[Identity, Place] = {}  # that the function binds
+        self._places: dict[Identity, Place] = {}  # that it binds, or that move
+        self._ints = MovingInts(function)
+        self._fixed: set[Identity] = set()  # places whose contents it needs to know
         self._latest: Program | None = None
         self.refusals: dict[Any, str] = {}
         self.stats = Stats()
@@ -148,13 +156,13 @@ class Compiled:
 
         Raises `LucidError` when programs never fit at the time they are to run.
         """
-        call = Call(args, kwargs)
+        call = Call(*self._ints.marked(args, kwargs))
         left = ATTEMPTS
         while left:
             try:
                 program = self._program(call, args, kwargs, differs)
-            except ChangesArgument:
-                call = Call(args, kwargs)
+            except (ChangesArgument, MovesInts):
+                call = Call(*self._ints.marked(args, kwargs))
                 continue
             attempt = program.attempt if program.is_claiming else program.run
             try:
@@ -201,8 +209,10 @@ class Compiled:
 
     def prepare(self, args: tuple[Any, ...]) -> tuple[Call, Program]:
         """The call's signature and program, also where eager is asked for."""
-        call = Call(args, {})
-        return call, self._program(call, args, {})
+        while True:
+            call = Call(*self._ints.marked(args, {}))
+            with suppress(MovesInts):
+                return call, self._program(call, args, {})
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """As a method: one compiled function per object, kept on the object."""
@@ -262,13 +272,16 @@ class Compiled:
     def _fitting(self, call: Call, differs: Differs | None) -> tuple[Program | None, str | None]:
         """The program for a call; or None, and the guard that failed for the latest one."""
         reason = None if differs is None else differs.reason
-        for program in reversed(self._programs.get(call.key, [])):
-            if differs is not None and not program.fits(differs.made):
-                continue
-            failure = program.failed_guard(call)
-            if failure is None:
-                return program, None
-            reason = reason or failure
+        for is_exact in (False, True) if call.overlapping else (False,):
+            call.is_exact = is_exact
+            for program in reversed(self._programs.get(call.key, [])):
+                if differs is not None and not program.fits(differs.made):
+                    continue
+                failure = program.failed_guard(call)
+                if failure is None:
+                    return program, None
+                reason = reason or failure
+        call.is_exact = False
         return None, reason
 
     def _forget_oldest(self, key: Any, programs: list[Program]) -> None:
@@ -296,19 +309,25 @@ class Compiled:
         reason: str | None,
         claim: Claim,
     ) -> Program:
-        from lucid.compiler.places import live_places
         from lucid.compiler.program import Program
-        from lucid.compiler.trace import trace
 
-        description = describe(self.__wrapped__, args, kwargs)
+        description = describe(self.__wrapped__, *self._ints.marked(args, kwargs))
         earlier = [program.description for found in self._programs.values() for program in found]
+        if self._ints.add(args, kwargs, description, earlier):
+            raise MovesInts
         if earlier:
             reason = reason or changes(description, earlier)
             if "retrace" in os.environ.get("LUCID_LOG", "").split(","):
                 sys.stderr.write(f"lucid: retrace of {_name_of(self.__wrapped__)}: {reason}\n")
-        guards = [program.watches for program in self._programs.get(call.key, ())]
-        self._places.update({place.identity: place for place in live_places(guards)})
-        recorded = trace(self.__wrapped__, call, args, kwargs, self._places)
+        try:
+            recorded = self._record(call, *self._ints.marked(args, kwargs))
+        except (ChangesArgument, EagerOnlyError):
+            raise
+        except Exception:
+            if not self._ints.names:
+                raise
+            self._ints.fix()
+            raise MovesInts from None
         claim.give_up(TRACING)
         try:
             program = Program(recorded, description, call.objects, self._is_pure)
@@ -322,6 +341,31 @@ class Compiled:
         self.stats.traces += 1
         self.stats.compile_seconds += program.compile_seconds
         return program
+
+    def _record(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Trace:
+        """Trace the function; what will change again of what it depends on is read at each call.
+
+        Where it can't be traced with stand-ins for that, it is what it is now.
+        """
+        from lucid.compiler.places import live_places
+        from lucid.compiler.trace import trace
+
+        guards = [program.watches for program in self._programs.get(call.key, ())]
+        found = {place.identity: place for place in live_places(guards)}
+        places = {key: place for key, place in found.items() if key not in self._fixed}
+        places |= self._places
+        moved = places.keys() - self._places.keys()
+        if moved:
+            try:
+                recorded = trace(self.__wrapped__, call, args, kwargs, places)
+            except (ChangesArgument, EagerOnlyError):
+                raise
+            except Exception:
+                self._fixed |= moved
+            else:
+                self._places = places
+                return recorded
+        return trace(self.__wrapped__, call, args, kwargs, self._places)
 
     # ------------------------------------------------------------------ looking inside
 

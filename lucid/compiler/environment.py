@@ -27,8 +27,8 @@ from lucid.compiler.places import (
     Identity,
     Members,
     Place,
-    Variable,
     identity_of,
+    place_of,
 )
 from lucid.compiler.reads import CONTAINERS, DIRECT, Reads, Way, Ways
 from lucid.compiler.watches import (
@@ -175,8 +175,7 @@ class Environment:
                     place: Place = Contents(watch.path, watch.owner, CONTENTS, watch.in_module)
                     found[place.identity] = place, watch.copy
             elif isinstance(watch, Watch):
-                kind = Variable if watch.key is None else Place
-                place = kind(watch.path, watch.owner, watch.key, watch.in_module)
+                place = place_of(watch)
                 if id(watch.owner) not in moved:
                     found[place.identity] = place, watch.expected
             elif isinstance(watch, SetWatch):

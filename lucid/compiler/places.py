@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
+from lucid.compiler.scalars import LiveScalar, LiveSource
 from lucid.compiler.signature import Call
 from lucid.compiler.tree import map_tree
 from lucid.compiler.watches import (
@@ -15,12 +17,16 @@ from lucid.compiler.watches import (
     Attributes,
     FlagWatch,
     Watch,
+    is_number,
     item_at,
 )
 from lucid.tensor.context import epoch
 from lucid.tensor.core import TensorCore
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.writing import take_memory
+
+if TYPE_CHECKING:
+    from lucid.compiler.recorder import Recorder
 
 CONTENTS = "all entries"
 Identity = tuple[int, object]
@@ -183,6 +189,61 @@ class Flag(OfTensor):
         tensor._requires_grad = value
 
 
+class MovingNumber(Place):
+    """A number that the step only reads, and that has changed between calls.
+
+    While the step is traced, a live scalar stands there. `place_of` gives the place as one that
+    the step binds.
+    """
+
+    __slots__ = ("_before", "_stand_in", "place")
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place.path, place.owner, place.key, place.in_module)
+        self.place = place
+        self._before: Any = ABSENT
+        self._stand_in: LiveScalar | None = None
+
+    def found(self) -> Any:
+        return self.place.found()
+
+    def put(self, value: Any) -> None:
+        self.place.put(value)
+
+    def enter(self, recorder: Recorder) -> None:
+        """Put the live scalar there."""
+        before, place = self.found(), self.place
+        kind = type(before)
+        text = recorder.unused_text(self.path)
+        recorder.guard_value(f"type({text})", lambda: type(place.found()), kind)
+        source = LiveSource(text, read=self._reader(kind))
+        if kind is int:
+            source.formula = lambda call: place.found()
+        self._before, self._stand_in = before, recorder.live_scalar(source, before)
+        self.put(self._stand_in)
+
+    def _reader(self, kind: type) -> Callable[[], Any]:
+        """What gives the number as a float."""
+        if kind is float and type(self.owner) is dict:
+            return functools.partial(dict.__getitem__, self.owner, self.key)
+        return lambda: float(self.place.found())
+
+    def leave(self) -> bool:
+        """Put the number back; whether its stand-in was still there."""
+        stand_in, self._stand_in = self._stand_in, None
+        if stand_in is None:
+            return True
+        is_there = self.found() is stand_in
+        self.put(self._before)
+        return is_there
+
+
+def place_of(seen: Watch | MovingNumber) -> Place:
+    """The place that a watch looks at, or that holds a number."""
+    kind = Variable if seen.key is None else Place
+    return kind(seen.path, seen.owner, seen.key, seen.in_module)
+
+
 def live_places(guards: Sequence[Iterable[AnyWatch]]) -> Iterator[Place]:
     """The places that programs of one function are specialized on, and that will change again.
 
@@ -197,10 +258,12 @@ def live_places(guards: Sequence[Iterable[AnyWatch]]) -> Iterator[Place]:
             place = _moved(watch)
             if place is None:
                 continue
-            is_number = isinstance(watch, Watch) and type(watch.expected) in (int, float)
-            before[place.identity].add(repr(watch.expected) if is_number else "")
-            if not is_number or place.identity in bound or len(before[place.identity]) > 1:
+            if place.identity in bound or not is_number(watch.expected):
                 yield place
+                continue
+            before[place.identity].add(repr(watch.expected))
+            if len(before[place.identity]) > 1:
+                yield MovingNumber(place)
 
 
 def _moved(watch: AnyWatch) -> Place | None:
@@ -212,15 +275,13 @@ def _moved(watch: AnyWatch) -> Place | None:
         return None
     if _kind(watch.expected) != _kind(watch.found()):
         return None
-    kind = Variable if watch.key is None else Place
-    return kind(watch.path, watch.owner, watch.key, watch.in_module)
+    return place_of(watch)
 
 
 def _is_data(value: Any) -> bool:
     """Whether a value is a tensor, a number, or made of such."""
     found: list[bool] = []
-    kinds = (Tensor, int, float)
-    map_tree(lambda leaf, _: found.append(type(leaf) in kinds), value)
+    map_tree(lambda leaf, _: found.append(type(leaf) is Tensor or is_number(leaf)), value)
     return bool(found) and all(found)
 
 

@@ -125,7 +125,7 @@ class PlainCalls:
         """Enter the live numbers; whether all are floats."""
         for place, read in self.readers:
             number = read()
-            if number.__class__ is not float:
+            if type(number) is not float:
                 return False
             doubles[place] = number
         return True

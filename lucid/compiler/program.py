@@ -325,6 +325,8 @@ class Program:
             ):
                 if key != expected:
                     return f"{place.path}: another kind of value, {brief(value)}"
+        if not call.is_exact and not call.overlapping.isdisjoint(self._claimed_memory):
+            return "arguments: one that is written shares its memory with another"
         failure = self._guard.failure()
         if failure is not None:
             return failure

@@ -15,12 +15,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lucid.compiler.logs import IsRead, Log, can_be_log
-from lucid.compiler.places import Contents, Flag, Identity, Members, Memory, OfTensor, Place
+from lucid.compiler.places import (
+    Contents,
+    Flag,
+    Identity,
+    Members,
+    Memory,
+    MovingNumber,
+    OfTensor,
+    Place,
+    place_of,
+)
 from lucid.compiler.results import FlagBefore
 from lucid.compiler.scalars import is_live
 from lucid.compiler.signature import Call, LiveInt, objects_by_name
 from lucid.compiler.tree import containers, map_tree
-from lucid.compiler.watches import ABSENT, SCALARS, brief
+from lucid.compiler.watches import ABSENT, SCALARS, brief, is_number
 from lucid.ir.errors import TraceError
 from lucid.ir.types import DType
 from lucid.tensor.claims import TRACING, Keys
@@ -50,7 +60,7 @@ def holds_state(value: Any) -> bool:
     found = [isinstance(value, (list, dict))]
 
     def look(leaf: Any, _: str) -> None:
-        found.append(isinstance(leaf, TensorCore) or type(leaf) in (int, float))
+        found.append(isinstance(leaf, TensorCore) or is_number(leaf))
 
     map_tree(look, value)
     return any(found)
@@ -72,6 +82,7 @@ class Rebinding:
         logs: those that are written, and not looked at.
         bound: the places that get a new value.
         flags: of tensors whose `requires_grad` it changes, arguments by number, what it was.
+        numbers: places that hold numbers, and that it only reads.
     """
 
     def __init__(
@@ -82,10 +93,15 @@ class Rebinding:
         self.logs: list[Log] = []
         self.bound: list[Place] = []
         self.flags: list[FlagBefore] = []
+        self.numbers: list[MovingNumber] = []
         self._known: set[Identity] = set(no_logs)
         self._before: list[Any] = []
         self._given: list[Any] = []
         for place in known:
+            if isinstance(place, MovingNumber):
+                if is_number(place.found()):
+                    self.numbers.append(place)
+                continue
             self._known.add(place.identity)
             if isinstance(place, Log):
                 self.logs.append(place)
@@ -102,7 +118,7 @@ class Rebinding:
     @property
     def unwatched(self) -> frozenset[Identity]:
         """What the guards of the step need not look at."""
-        return frozenset(place.identity for place in (*self.read, *self.logs))
+        return frozenset(place.identity for place in (*self.read, *self.logs, *self.numbers))
 
     @property
     def keeps_guards(self) -> bool:
@@ -132,6 +148,8 @@ class Rebinding:
         for log in self.logs:
             log.note_holders(environment.watches, environment.functions())
             log.enter(recorder)
+        for number in self.numbers:
+            number.enter(recorder)
         for place, value in zip(self.read, values, strict=True):
             place.put(value)
             self._given.append((value, list(containers(value, place.path))))
@@ -141,6 +159,7 @@ class Rebinding:
 
         Raises: `Rebinds`, `IsRead`, `TraceError` for what can't be made again at each call.
         """
+        bound_numbers = [number for number in self.numbers if not number.leave()]
         written = [(log, ops) for log in reversed(self.logs) if (ops := log.leave())]
         given = zip(self.read, self._given, self._before, strict=True)
         self.bound = [
@@ -161,6 +180,7 @@ class Rebinding:
         recorder.restore_properties()
         self.put_back()
         environment.put_back()
+        self.refuse_numbers(bound_numbers)
         self._take_up(changed)
         environment.accept_arguments(recorder.given)
         self.bound += [log for log, _ in written]
@@ -181,9 +201,16 @@ class Rebinding:
         if new:
             raise Rebinds(new)
 
+    def refuse_numbers(self, numbers: Sequence[MovingNumber]) -> None:
+        """Raise `Rebinds` for numbers that are state of the step after all."""
+        if numbers:
+            raise Rebinds([place_of(number) for number in numbers])
+
     def put_back(self) -> None:
         """Take what stood for the arguments out of the places again."""
         self._leave_logs()
+        for number in self.numbers:
+            number.leave()
         if self._given:
             for place, value in zip(self.read, self._before, strict=True):
                 place.put(value)

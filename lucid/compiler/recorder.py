@@ -390,6 +390,14 @@ class Recorder:
             found = self.live[source.text] = (scalar, source)
         return found[0]
 
+    def unused_text(self, path: str) -> str:
+        """A text for another live scalar: several variables may have one name."""
+        text, count = path, 1
+        while text in self.live:
+            count += 1
+            text = f"{path}#{count}"
+        return text
+
     def is_outside(self, tensor: TensorCore) -> bool:
         """Whether a tensor was there before the trace, and no argument."""
         cell = self.cells.get(tensor._storage)

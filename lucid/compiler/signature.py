@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from lucid.compiler.objects import BY_VALUE, data_of, visit_leaves
-from lucid.compiler.tree import is_record
+from lucid.compiler.tree import is_record, map_tree
 from lucid.compiler.watches import hooks_of
 from lucid.dtypes import get_default_dtype
 from lucid.ir.graph import freeze_attributes
@@ -20,7 +20,10 @@ from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, ViewChain, of_array
 from lucid.tensor.storage import Storage
 
+Description = dict[str, str]
+MOVES = 4  # programs that differ only in ints: one more is made for all of their values
 _NOTHING: list[Any] = []
+_NO_NUMBERS: set[int] = set()
 
 
 class LiveInt:
@@ -32,6 +35,71 @@ class LiveInt:
         self.value = value
 
 
+class MovingInts:
+    """The int arguments of a function that are read at each call, since they keep changing.
+
+    Others are part of the signature: shapes and branches may depend on them.
+
+    Attributes:
+        names: of those that are read; fixed: of those that Python needs to know.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        self.names: set[str] = set()
+        self.fixed: set[str] = set()
+
+    def marked(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments with a `LiveInt` for each of these ints."""
+        if not self.names:
+            return args, kwargs
+        pairs = zip(argument_names(self._function, args), args, strict=True)
+        return (
+            tuple(self._marked(name, value) for name, value in pairs),
+            {name: self._marked(name, value) for name, value in kwargs.items()},
+        )
+
+    def _marked(self, name: str, value: Any) -> Any:
+        has_some = any(known.startswith(name) for known in self.names)
+        return map_tree(self._mark, value, name) if has_some else value
+
+    def _mark(self, leaf: Any, path: str) -> Any:
+        return LiveInt(leaf) if type(leaf) is int and path in self.names else leaf
+
+    def add(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        now: Description,
+        earlier: Iterable[Description],
+    ) -> bool:
+        """Take up the ints that many earlier calls differ in, and in nothing else."""
+        ints: set[str] = set()
+
+        def note(leaf: Any, path: str) -> None:
+            if type(leaf) is int:
+                ints.add(path)
+
+        for name, value in zip(argument_names(self._function, args), args, strict=True):
+            map_tree(note, value, name)
+        for name, value in kwargs.items():
+            map_tree(note, value, name)
+        ints -= self.names | self.fixed
+        found = [set(differences(now, before)) for before in earlier] if ints else []
+        moved = [names for names in found if names and names <= ints]
+        if len(moved) < MOVES:
+            return False
+        self.names.update(*moved)
+        return True
+
+    def fix(self) -> None:
+        """Let the ints that are read be part of the signature from now on."""
+        self.fixed |= self.names
+        self.names.clear()
+
+
 class Call:
     """The arguments of one call, flattened, and after them what the step's places hold.
 
@@ -41,18 +109,25 @@ class Call:
         objects: arguments of other classes; the key holds their identity.
         data: objects of plain data; the key holds what is in them.
         values: what the places hold; keys: for each of them, as `key`.
+        overlapping: numbers of the tensor arguments on memory of which they show several parts.
+        is_exact: whether the key says which parts; only a step that writes one needs to know.
+        shares_places: whether a place holds a tensor on the memory of one of those.
     """
 
     __slots__ = (
         "_arrays",
         "_given",
+        "_overlaps",
         "_parts",
         "_storages",
         "_tensors",
         "data",
         "floats",
+        "is_exact",
         "keys",
         "objects",
+        "overlapping",
+        "shares_places",
         "tensors",
         "values",
     )
@@ -66,14 +141,28 @@ class Call:
         self.data: list[Any] = []
         self._storages: dict[Storage, int] = {}
         self._arrays: dict[int, TensorCore] = {}
+        self._overlaps: list[Any] = []
+        self._given: tuple[int, ...] = ()
+        self.overlapping: set[int] = set()
+        self.is_exact = self.shares_places = False
         for value in args:
             self._add(value)
         for name in sorted(kwargs):
             self._parts.append(name)
             self._add(kwargs[name])
+        if self._overlaps:
+            self._settle_overlaps()
         self._given = tuple(map(len, (self._parts, self._tensors, self.floats, self.objects)))
         self.values: Sequence[Any] = ()
         self.keys: list[tuple[Any, ...]] = []
+
+    def _settle_overlaps(self) -> None:
+        """Enter those into the key without which it isn't known whether gradients meet."""
+        if any(number is None for number, _ in self._overlaps):
+            self._parts += self._overlaps
+            self.overlapping, self._overlaps = set(), []
+        shared = {self.tensors[number]._storage for number in self.overlapping}
+        self.overlapping = {i for i, x in enumerate(self.tensors) if x._storage in shared}
 
     def take(self, values: Sequence[Any]) -> None:
         """Let these be what the places of the step hold."""
@@ -82,6 +171,7 @@ class Call:
         self._storages = {s: first for s, first in self._storages.items() if first < tensors}
         self.values = values
         self.keys = []
+        self.shares_places = False
         for value in values:
             self._add(value)
             self.keys.append(tuple(self._parts[parts:]))
@@ -94,6 +184,8 @@ class Call:
         call.tensors = tensors
         call.floats = call.objects = call.data = _NOTHING
         call.values = ()
+        call.overlapping = _NO_NUMBERS
+        call.is_exact = False
         return call
 
     def plain_types(self, args: tuple[Any, ...]) -> list[tuple[TensorType, Shape]] | None:
@@ -110,7 +202,8 @@ class Call:
     @property
     def key(self) -> tuple[Any, ...]:
         """Equal for calls that the same program may serve."""
-        return tuple(self._parts)
+        parts = tuple(self._parts)
+        return (parts, *self._overlaps) if self.is_exact else parts
 
     def _add(self, value: Any) -> None:
         kind = type(value)
@@ -172,8 +265,22 @@ class Call:
             self._parts.append(("hooks", *hooks))
         first = self._storages.setdefault(tensor._storage, number)
         if first != number:
-            self._parts.append(self._sharing(tensor, self.tensors[first]))
+            self._note_sharing(tensor, number, first)
         self._tensors.append(tensor)
+
+    def _note_sharing(self, tensor: TensorCore, number: int, first: int) -> None:
+        """Enter how a tensor shares memory, apart from the rest where it rarely matters."""
+        other, is_place = self.tensors[first], bool(self._given)
+        how = self._sharing(tensor, other)
+        if is_place:
+            self.shares_places = self.shares_places or first in self.overlapping
+        if is_place or how[1] >= 0 or same_view(tensor, other):
+            self._parts.append(how)
+        elif tensor.requires_grad or other.requires_grad:
+            self._overlaps.append((None, how))
+        else:
+            self.overlapping |= {first, number}
+            self._overlaps.append((number, how))
 
     def _sharing(self, tensor: TensorCore, first: TensorCore) -> tuple[Any, ...]:
         """How a tensor lies in the memory of an earlier one, and which is the same object."""
@@ -219,7 +326,7 @@ def objects_by_name(
     def note(leaf: Any, path: str) -> None:
         if isinstance(leaf, TensorCore):
             found.update({f"hook {n} of {path}": hook for n, hook in hooks_of(leaf).items()})
-        if not isinstance(leaf, (TensorCore, np.ndarray, float, *BY_VALUE)):
+        if not isinstance(leaf, (TensorCore, np.ndarray, float, LiveInt, *BY_VALUE)):
             found[path] = leaf
 
     for name, value in zip(argument_names(function, args), args, strict=True):
@@ -227,9 +334,6 @@ def objects_by_name(
     for name, value in kwargs.items():
         visit_leaves(note, value, name)
     return found
-
-
-Description = dict[str, str]
 
 
 def describe(
@@ -269,9 +373,16 @@ def _described(leaf: Any, path: str, seen: dict[int, str]) -> str:
         return text if first == path else f"{text} on the memory of {first}"
     if type(leaf) is float or isinstance(leaf, np.floating):
         return "a float"
+    if type(leaf) is LiveInt:
+        return "an int"
     if isinstance(leaf, (*BY_VALUE, slice)):
         return f"{type(leaf).__name__} {leaf!r}" if leaf is not None else "None"
     return f"the {type(leaf).__name__} at {id(leaf):#x}"
+
+
+def differences(now: Description, before: Description) -> list[str]:
+    """The names of what differs between two calls."""
+    return [path for path in {**before, **now} if before.get(path) != now.get(path)]
 
 
 def changes(now: Description, earlier: Iterable[Description]) -> str:
@@ -280,8 +391,7 @@ def changes(now: Description, earlier: Iterable[Description]) -> str:
     for before in earlier:
         found = [
             f"{path}: {before.get(path, 'absent')} -> {now.get(path, 'absent')}"
-            for path in {**before, **now}
-            if before.get(path) != now.get(path)
+            for path in differences(now, before)
         ]
         if fewest is None or len(found) <= len(fewest):
             fewest = found

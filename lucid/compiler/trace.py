@@ -12,7 +12,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from lucid.compiler.arguments import StandIns
-from lucid.compiler.cells import ArgumentIsState, Cell, FormulaGuard, GradUse, ValueGuard
+from lucid.compiler.cells import (
+    ArgumentIsState,
+    ArgumentsOverlap,
+    Cell,
+    FormulaGuard,
+    GradUse,
+    ValueGuard,
+)
 from lucid.compiler.codes import executed_codes
 from lucid.compiler.environment import Environment
 from lucid.compiler.finishing import Finisher, GradOutcome, refuse_growing_histories
@@ -141,6 +148,8 @@ def _traced(
             return _record(rebinding, call, args, kwargs, state, frozenset(leaving))
         except ArgumentIsState as error:
             state.add(error.storage)
+        except ArgumentsOverlap:
+            call.is_exact = True
         except LeavesTrace as error:
             leaving |= error.codes
         except Rebinds as error:
@@ -186,6 +195,7 @@ def _record(
     read = rebinding.unwatched
     environment = recorder.environment = Environment(function, objects, leaving, read)
     call.take(rebinding.values())
+    call.is_exact = call.is_exact or call.shares_places
     try:
         ran = _run(recorder, environment, rebinding, call, args, kwargs, state)
         rebinding.forget()
@@ -264,6 +274,9 @@ def _run(
                 outcome.finish(result, function)
             else:
                 outcome.finish((result, finals), rebinding)
+        if outcome.differentiable is not None:  # a later backward needs the numbers of the call
+            rebinding.refuse_numbers(rebinding.numbers)
+        _check_overlaps(recorder, call)
         failed = False
     finally:
         context.grad_enabled = grad_enabled
@@ -277,6 +290,15 @@ def _run(
     pinned = stand_ins.pinned
     handles = [weakref.ref(h) for i, h in enumerate(stand_ins.handles) if i not in pinned]
     return _Ran(outcome, handles, pinned, training, left)
+
+
+def _check_overlaps(recorder: Recorder, call: Call) -> None:
+    """Raise `ArgumentsOverlap` when memory was written that another argument shows as well."""
+    if call.overlapping and not call.is_exact:
+        written = {value for value, _ in recorder.graph.writes}
+        cells = [cell for cell in recorder.cells.values() if cell.value in written]
+        if any(cell.kind == "arg" and cell.position in call.overlapping for cell in cells):
+            raise ArgumentsOverlap
 
 
 def _is_input(cell: Cell) -> bool:

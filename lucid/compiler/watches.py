@@ -121,6 +121,11 @@ def is_same(found: Any, expected: Any) -> bool:
     return bool(found == expected)
 
 
+def is_number(value: Any) -> bool:
+    """Whether a value can be an input of the step that is read at each call."""
+    return type(value) in (int, float) or isinstance(value, np.floating)
+
+
 @dataclass(slots=True)
 class LengthWatch:
     """The number of entries of a list, dict or deque that was walked."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import enum
 import functools
+import json
+import math
 import types
 from collections import namedtuple
 from dataclasses import dataclass
@@ -84,6 +86,59 @@ def test_float_arguments_are_live_and_other_numbers_are_not(agree):
         return [step(one, n) for n in calls]
 
     agree(scenario, traces=6)
+
+
+def test_an_int_that_keeps_changing_is_read_at_each_call(agree):
+    def scenario(compile):
+        @compile
+        def step(x, iteration, total=10, *, offset):
+            rate = 0.5 * (1 + math.cos(math.pi * iteration / total)) + offset
+            if iteration % 4 == 0:
+                rate = rate + 100
+            return x * rate + iteration, lucid.tensor(iteration), isinstance(iteration, int)
+
+        found = [step(lucid.ones(2), i, offset=i // 2) for i in range(12)]
+        return [*found, step(lucid.ones(2), 2, 20, offset=1)]
+
+    (step,) = agree(scenario, traces=7)
+    assert step.stats.retrace_reasons[-3:] == [
+        "iteration: int 3 -> an int; offset: int 1 -> an int",
+        "iteration % 4 == 0 (a branch looked at it): True -> False",
+        "total: absent -> int 20",
+    ]
+
+
+def test_the_count_in_a_state_that_is_passed_along_is_read_at_each_call(agree):
+    def scenario(compile):
+        @compile
+        def step(x, state):
+            t = state["t"] + 1
+            mean = state["mean"] * 0.9 + x * 0.1
+            return mean / (1 - 0.9**t), {"t": t, "mean": mean}
+
+        state, found = {"t": 0, "mean": lucid.zeros(2)}, []
+        for i in range(8):
+            result, state = step(lucid.ones(2) * i, state)
+            found.append((result, state["t"]))
+        return found
+
+    agree(scenario, traces=5)
+
+
+def test_ints_that_shapes_depend_on_choose_the_program(agree):
+    def scenario(compile):
+        step = compile(lambda x, n: x.repeat(n) * lucid.arange(2 * n))
+        return [step(lucid.ones(2), n) for n in (0, 1, 2, 3, 4, 5, 6, 5, 4)]
+
+    agree(scenario, traces=7)
+
+
+def test_ints_that_python_must_know_choose_the_program(agree):
+    def scenario(compile):
+        step = compile(lambda x, n: x * len(json.dumps([n])))
+        return [step(lucid.ones(2), n) for n in (0, 1, 20, 300, 4000, 50_000, 600_000)]
+
+    agree(scenario, traces=7)
 
 
 def test_values_strings_none_and_enums_choose_the_program(agree):
@@ -179,6 +234,54 @@ def test_different_views_of_one_tensor_are_told_apart(agree):
 
         x = lucid.arange(6.0)
         return [step(x[:2], x[2:4]), step(x[1:4], x[:3]), step(x[:2], lucid.ones(2)), x]
+
+    agree(scenario)
+
+
+def test_inputs_and_targets_from_one_stream_need_one_program(agree):
+    def scenario(compile):
+        stream = lucid.arange(20.0)
+        step = compile(lambda x, y, again: ((x * y - again).sum(), x, y[1:]))
+        found = []
+        for i in range(4):
+            result, x, rest = step(stream[i : i + 4], stream[2 * i + 1 : 2 * i + 5], stream[:4])
+            rest += 100.0  # memory of the stream
+            found.append((result, x))
+        return found, stream
+
+    agree(scenario, traces=2)  # the third is the first one in the first call, and not later
+
+
+@pytest.mark.parametrize("written", [0, 1, 2, 3])
+def test_what_is_written_shows_in_the_other_parts_of_its_memory(agree, written):
+    def scenario(compile):
+        def body(*parts):
+            parts[written].mul_(3.0)
+            return (parts[0] * 1000 + parts[1] * 100 + parts[2] * 10 + parts[3]).sum()
+
+        step = compile(body)
+        found = [step(*(lucid.ones(4) for _ in range(4)))]  # a program for what is apart
+        for i in range(3):
+            stream = lucid.arange(20.0)
+            x, y = stream[i : i + 4], stream[2 * i + 1 : 2 * i + 5]
+            found.append((step(x, y, x.detach(), y), stream, x._version))
+        return found
+
+    agree(scenario)
+
+
+def test_gradients_of_parts_of_one_memory(agree):
+    def scenario(compile):
+        def body(x, y):
+            (x * x * y).sum().backward()
+
+        step, found = compile(body), []
+        for i in range(3):
+            stream = lucid.arange(9.0)
+            x = stream[i : i + 3].requires_grad_()
+            step(x, stream[4:7])
+            found.append(x.grad)
+        return found
 
     agree(scenario)
 

@@ -278,6 +278,25 @@ def test_what_the_step_has_read_is_looked_at() -> None:
     assert step(x).tolist() == body(x).tolist()
 
 
+def test_numbers_around_the_step_that_keep_changing_are_read_natively() -> None:
+    settings = {"scale": 2.0, "count": 1}
+    shift = 0.5
+
+    def body(x: lucid.Tensor) -> lucid.Tensor:
+        return x * settings["scale"] + settings["count"] - shift
+
+    x = tensor(3)
+    step = warm(lucid.compile(body), x)
+    for n in range(1, 6):
+        settings.update(scale=3.0 + n, count=n * n + 1)
+        shift += 1.0
+        assert step(x).tolist() == body(x).tolist()
+        assert is_taken(warm(step, x), x)
+    assert step.stats.traces == 3
+    settings.update(count=None)
+    assert not is_taken(step, x)
+
+
 def test_a_moved_epoch_is_looked_at_once() -> None:
     args = tensor(5, 3), tensor(5, 2)
     step = warm(training(), *args)

@@ -194,6 +194,32 @@ def test_what_is_returned_and_kept_is_one_tensor(agree):
     agree(scenario, traces=1)
 
 
+def test_variables_of_one_name_are_told_apart(agree):
+    def counter(step):
+        count, scale = 0, step * 0.5
+
+        def update(x):
+            nonlocal count
+            count += step
+            return x * count * scale
+
+        def rescale(by):
+            nonlocal scale
+            scale *= by
+
+        return update, rescale
+
+    def scenario(compile):
+        (first, rescale), (second, _) = counter(1), counter(5)
+        step, found = compile(lambda x: (first(x), second(x))), []
+        for i in range(4):
+            found.append(step(lucid.ones(2)))
+            rescale(1.0 + i)
+        return found
+
+    agree(scenario, traces=3)
+
+
 def test_a_branch_on_a_count_is_one_trace_per_answer(agree):
     def scenario(compile):
         holder = Holder(t=0, target=lucid.zeros(3), online=lucid.zeros(3))

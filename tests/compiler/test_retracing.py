@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import math
 import sys
 import types
 
+import numpy as np
 import pytest
 
 import lucid
@@ -116,16 +119,94 @@ def test_closures_and_functions_that_they_hold():
     ]
 
 
-def test_signs_of_zero_and_nan_are_told_apart():
+def test_signs_of_zero_are_told_apart_and_one_nan_is_as_good_as_another():
     scale = 0.0
     step = lucid.compile(lambda x: x / scale)
     assert step(lucid.ones(1)).item() == float("inf")
     scale = -0.0
     assert step(lucid.ones(1)).item() == float("-inf")
-    scale = float("nan")
-    step(lucid.ones(1))
-    scale = float("nan")
-    step(lucid.ones(1))
+    other = float("nan")
+    step = lucid.compile(lambda x: x * other)
+    for _ in range(2):
+        assert math.isnan(step(lucid.ones(1)).item())
+        other = float("nan")
+    assert step.stats.traces == 1
+
+
+def test_numbers_that_have_changed_twice_are_read_at_each_call(monkeypatch):
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.temperature, self.calls = 1.0, 0
+
+        def forward(self, x):
+            return x / self.temperature + self.calls
+
+    model, epoch = Model(), 0
+    config = {"weight": np.float64(1.0)}
+
+    def body(x):
+        bonus = 100.0 if epoch > 5 else 0.0
+        return model(x) * config["weight"] * SCALE + epoch + lucid.tensor(epoch) + bonus
+
+    step = lucid.compile(body)
+    x = lucid.ones(2)
+    for epoch in range(8):  # noqa: B007 - what the step reads
+        assert step(x).tolist() == body(x).tolist()
+        model.temperature *= 0.5
+        model.calls += 1
+        config["weight"] += 0.5
+        monkeypatch.setitem(globals(), "SCALE", SCALE + 1.0)
+    assert step.stats.traces == 4
+    assert step.stats.retrace_reasons[2] == "epoch > 5 (a branch looked at it): False -> True"
+
+
+def test_a_step_that_begins_to_bind_a_number_that_moved(agree):
+    def scenario(compile):
+        state = {"n": 0, "by": 0}
+
+        def body(x):
+            if state["by"]:
+                state["n"] += state["by"]
+            return x * state["n"]
+
+        step, found = compile(body), []
+        for n, by in ((0, 0), (1, 0), (2, 0), (3, 1), (4, 2), (5, 0)):
+            state.update(n=n, by=by)
+            found.append((step(lucid.ones(2)), state["n"]))
+        return found
+
+    agree(scenario)
+
+
+def test_a_backward_outside_sees_the_number_of_its_call():
+    settings = types.SimpleNamespace(scale=1.0)
+    step = lucid.compile(lambda x: x * x * settings.scale)
+    for scale in (1.0, 2.0, 3.0, 4.0, 5.0):
+        settings.scale = scale
+        x = lucid.ones(2, requires_grad=True)
+        y = step(x).sum()
+        if scale > 3.0:
+            settings.scale = 100.0
+        y.backward()
+        assert x.grad.tolist() == [2 * scale] * 2
+    assert step.stats.traces == 3
+
+
+def test_a_number_that_shapes_depend_on_is_traced_for_each_value():
+    count = 0
+    step = lucid.compile(lambda x: x.repeat(count + 1) * lucid.arange(count + 1))
+    for count in (0, 1, 2, 1, 0):
+        assert step(lucid.ones(1)).tolist() == [float(i) for i in range(count + 1)]
+    assert step.stats.traces == 3
+
+
+def test_a_number_that_python_must_know_is_traced_for_each_value():
+    options = {"count": 1}
+    step = lucid.compile(lambda x: x * len(json.dumps(options)) + options["count"])
+    for count in (1, 2, 30, 2):
+        options["count"] = count
+        assert step(lucid.ones(1)).item() == len(json.dumps(options)) + count
     assert step.stats.traces == 3
 
 
