@@ -22,10 +22,13 @@ class Cholesky(Lapack):
     """
 
     @staticmethod
-    def forward(ctx: Any, a: Tensor) -> Tensor:
+    def forward(a: Tensor) -> Tensor:
         factor: Tensor = call("cholesky", np.linalg.cholesky, a)
-        ctx.save_for_backward(factor)
         return factor
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        ctx.save_for_backward(output)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Tensor:
@@ -47,11 +50,15 @@ class SymmetricEigen(Lapack):
     """Eigenvalues, ascending, and eigenvectors of symmetric matrices."""
 
     @staticmethod
-    def forward(ctx: Any, a: Tensor, uplo: Any) -> tuple[Tensor, Tensor]:
+    def forward(a: Tensor, uplo: Any) -> tuple[Tensor, Tensor]:
         values, vectors = call("eigh", lambda a: tuple(np.linalg.eigh(a, uplo)), a)
+        return values, vectors
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        values, vectors = output
         ctx.save_for_backward(values, vectors)
         ctx.set_materialize_grads(False)
-        return values, vectors
 
     @staticmethod
     def backward(
@@ -79,11 +86,15 @@ class SingularValues(Lapack):
     """
 
     @staticmethod
-    def forward(ctx: Any, a: Tensor, is_full: bool) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(a: Tensor, is_full: bool) -> tuple[Tensor, Tensor, Tensor]:
         u, s, vh = call("svd", lambda a: tuple(np.linalg.svd(a, is_full)), a)
+        return u, s, vh
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        u, s, vh = output
         ctx.save_for_backward(u, s, vh)
         ctx.set_materialize_grads(False)
-        return u, s, vh
 
     @staticmethod
     def backward(
@@ -124,11 +135,16 @@ class OrthogonalTriangular(Lapack):
     """
 
     @staticmethod
-    def forward(ctx: Any, a: Tensor, mode: str) -> tuple[Tensor, Tensor]:
+    def forward(a: Tensor, mode: str) -> tuple[Tensor, Tensor]:
         q, r = call("qr", lambda a: _qr(a, mode), a)
+        return q, r
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        a, mode = inputs
+        q, r = output
         ctx.save_for_backward(a, q, r)
         ctx.mode = mode
-        return q, r
 
     @staticmethod
     def backward(ctx: Any, to_q: Tensor, to_r: Tensor) -> tuple[Tensor, None]:
@@ -158,10 +174,14 @@ class MatrixExponential(Lapack):
     """The exponential of square matrices, by scaling, a Pade quotient and squaring."""
 
     @staticmethod
-    def forward(ctx: Any, a: Tensor) -> Tensor:
-        ctx.save_for_backward(a)
+    def forward(a: Tensor) -> Tensor:
         power: Tensor = call("matrix_exp", _exponential, a)
         return power
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        (a,) = inputs
+        ctx.save_for_backward(a)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Tensor:

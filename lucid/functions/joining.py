@@ -98,6 +98,15 @@ def split(tensor: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Te
 
 
 @numpy_names
+def split_method(self: Tensor, split_size: Any, dim: int = 0) -> tuple[Tensor, ...]:
+    """`split`, as a method: PyTorch calls its argument otherwise there."""
+    return split(self, split_size, dim)
+
+
+split_method.__name__ = "split"
+
+
+@numpy_names
 def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """Return views of at most `chunks` parts of equal size along `dim`, the last maybe smaller."""
     if chunks <= 0:

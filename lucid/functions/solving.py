@@ -21,10 +21,13 @@ class Inverse(Lapack):
     """The inverse of each square matrix."""
 
     @staticmethod
-    def forward(ctx: Any, a: Tensor) -> Tensor:
+    def forward(a: Tensor) -> Tensor:
         inverse: Tensor = call("inv", np.linalg.inv, a)
-        ctx.save_for_backward(inverse)
         return inverse
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        ctx.save_for_backward(output)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Tensor:
@@ -37,10 +40,14 @@ class Solve(Lapack):
     """The X with A X = B, for matrices of as many axes."""
 
     @staticmethod
-    def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
+    def forward(a: Tensor, b: Tensor) -> Tensor:
         x: Tensor = call("solve", np.linalg.solve, a, b)
-        ctx.save_for_backward(a, x)
         return x
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        a, _ = inputs
+        ctx.save_for_backward(a, output)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
@@ -53,12 +60,16 @@ class SolveTriangular(Lapack):
     """The X with A X = B, where only a triangle of A is read."""
 
     @staticmethod
-    def forward(ctx: Any, a: Tensor, b: Tensor, upper: bool, unit: bool) -> Tensor:
+    def forward(a: Tensor, b: Tensor, upper: bool, unit: bool) -> Tensor:
         x: Tensor = call("solve_triangular", lambda a, b: _triangular(a, b, upper, unit), a, b)
-        ctx.save_for_backward(a, x)
+        return x
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        a, _, upper, unit = inputs
+        ctx.save_for_backward(a, output)
         ctx.upper = upper
         ctx.unit = unit
-        return x
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
@@ -83,10 +94,14 @@ class Determinant(Lapack):
     """The determinant of each square matrix."""
 
     @staticmethod
-    def forward(ctx: Any, a: Tensor) -> Tensor:
+    def forward(a: Tensor) -> Tensor:
         value: Tensor = call("det", np.linalg.det, a)
-        ctx.save_for_backward(a)
         return value
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        (a,) = inputs
+        ctx.save_for_backward(a)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Tensor:
@@ -102,10 +117,14 @@ class Cofactors(Lapack):
     """
 
     @staticmethod
-    def forward(ctx: Any, a: Tensor) -> Tensor:
-        ctx.save_for_backward(a)
+    def forward(a: Tensor) -> Tensor:
         cofactors: Tensor = call("det", _cofactors, a)
         return cofactors
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        (a,) = inputs
+        ctx.save_for_backward(a)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Tensor:
@@ -131,11 +150,16 @@ class SignAndLogDet(Lapack):
     """The determinant's sign and the logarithm of its absolute value."""
 
     @staticmethod
-    def forward(ctx: Any, a: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(a: Tensor) -> tuple[Tensor, Tensor]:
         sign, logarithm = call("slogdet", lambda a: tuple(np.linalg.slogdet(a)), a)
+        return sign, logarithm
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        (a,) = inputs
+        sign, _ = output
         ctx.mark_non_differentiable(sign)
         ctx.save_for_backward(a)
-        return sign, logarithm
 
     @staticmethod
     def backward(ctx: Any, _: Tensor, g: Tensor) -> Tensor:
@@ -148,10 +172,14 @@ class PseudoInverse(Lapack):
     """Moore and Penrose's inverse; singular values below `rcond` times the largest count as 0."""
 
     @staticmethod
-    def forward(ctx: Any, a: Tensor, rcond: float) -> Tensor:
+    def forward(a: Tensor, rcond: float) -> Tensor:
         pinv: Tensor = call("pinv", lambda a: np.linalg.pinv(a, rcond), a)
-        ctx.save_for_backward(a, pinv)
         return pinv
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        a, _ = inputs
+        ctx.save_for_backward(a, output)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:

@@ -348,7 +348,7 @@ class Tensor(WrittenInPlace):
     fliplr = shapes.fliplr
     flipud = shapes.flipud
     contiguous = shapes.contiguous
-    split = joining.split
+    split = joining.split_method
     chunk = joining.chunk
     unbind = joining.unbind
     roll = joining.roll

@@ -134,3 +134,49 @@ def test_what_a_packed_sequence_holds() -> None:
     assert lengths.tolist() == [2, 3]
     assert [p.tolist() for p in rnn.unpad_sequence(padded, lengths)] == [p.tolist() for p in parts]
     assert rnn.pad_sequence(parts, True, padding_side="left").tolist()[0] == [0.0, 1.0, 2.0]
+
+
+def test_older_names_of_normalized_weights_are_on_the_module() -> None:
+    layer = nn.utils.weight_norm(nn.Linear(3, 2))
+    assert list(layer.state_dict()) == ["bias", "weight_g", "weight_v"]
+    assert layer.weight_g.shape == (2, 1)
+    whole = nn.utils.weight_norm(nn.Linear(3, 2), dim=None)
+    assert whole.weight_g.shape == ()
+    conv = nn.utils.spectral_norm(nn.ConvTranspose2d(3, 2, 4))
+    assert list(conv.state_dict()) == ["bias", "weight_orig", "weight_u", "weight_v"]
+    assert conv.weight_u.shape == (2,) and conv.weight_v.shape == (48,)
+    assert type(conv).__name__ == "ConvTranspose2d" and isinstance(conv, nn.ConvTranspose2d)
+    with pytest.raises(RuntimeError, match="Cannot register two norms on the same parameter"):
+        nn.utils.spectral_norm(conv)
+    with pytest.raises(ValueError, match="'Linear' has no parameter with name 'kernel'"):
+        nn.utils.weight_norm(nn.Linear(1, 1), "kernel")
+
+
+@MODES
+def test_layers_with_older_norms_are_trained_and_freed_of_them(run: Callable[[Any], Any]) -> None:
+    lucid.manual_seed(0)
+    net = nn.Sequential(
+        nn.utils.spectral_norm(nn.Linear(3, 4)), nn.Tanh(), nn.utils.weight_norm(nn.Linear(4, 1))
+    )
+    opt = lucid.optim.SGD(net.parameters(), 0.1)
+    x = lucid.randn(5, 3)
+
+    @run
+    def step() -> lucid.Tensor:
+        opt.zero_grad()
+        loss = (net(x) - 1).square().mean()
+        loss.backward()
+        opt.step()
+        return loss.detach()
+
+    losses = [step().item() for _ in range(20)]
+    assert losses[-1] < losses[0] / 4
+    net.eval()
+    before = net(x)
+    largest = lucid.linalg.matrix_norm(net[0].weight, 2).item()
+    assert largest == pytest.approx(1.0, abs=0.05)
+    nn.utils.remove_spectral_norm(net[0])
+    nn.utils.remove_weight_norm(net[2])
+    assert sorted(net.state_dict()) == ["0.bias", "0.weight", "2.bias", "2.weight"]
+    assert lucid.allclose(net(x), before)
+    assert type(net[0]) is nn.Linear

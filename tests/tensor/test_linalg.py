@@ -117,6 +117,30 @@ def test_vmap_runs_all_examples(name: str) -> None:
     assert_close(tuple(x[2] for x in found), function(*(x[2] for x in stacked)))
 
 
+@pytest.mark.parametrize("name", CASES)
+def test_a_derivative_outside_of_vmap_is_the_sum_over_the_examples(
+    run: Callable[..., Any], name: str
+) -> None:
+    """What the examples share requires grad, so the calls need a history inside as well."""
+    function, arrays = CASES[name]
+    stacked = [lucid.tensor(np.stack([a, 2 * a, a + 1])) for a in arrays]
+
+    def gradients(mapped: bool) -> Any:
+        def body(*shared: lucid.Tensor) -> Any:
+            def loss(*xs: lucid.Tensor) -> Any:
+                moved = [x + y for x, y in zip(xs, shared, strict=True)]
+                return sum((result**2).sum() for result in tensors(function(*moved)))
+
+            rows = zip(*stacked, strict=True)
+            losses = lucid.vmap(loss)(*stacked) if mapped else lucid.stack([loss(*r) for r in rows])
+            return lucid.autograd.grad(losses.sum(), shared)
+
+        zeros = [lucid.zeros(*a.shape, dtype=lucid.float64, requires_grad=True) for a in arrays]
+        return run(body, *zeros)
+
+    assert_close(gradients(True), gradients(False))
+
+
 A = matrix(4, 3)
 S = matrix(3, 3)
 AGAINST_NUMPY: list[tuple[Callable[[Any], Any], Any]] = [

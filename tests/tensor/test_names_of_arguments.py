@@ -116,3 +116,10 @@ def test_sizes_and_axes_are_given_one_by_one_or_as_a_sequence_or_by_name(
     with pytest.raises(TypeError) as caught:
         apply(*sizes, **{keyword: sizes})
     assert str(caught.value) == f"{method}: got multiple values for argument '{keyword}'"
+
+
+def test_the_method_split_calls_its_argument_otherwise() -> None:
+    parts = lucid.arange(3.0).split(split_size=[1, 2], dim=0)
+    assert [part.tolist() for part in parts] == [[0.0], [1.0, 2.0]]
+    with pytest.raises(TypeError, match="split: missing a required argument: 'split_size'"):
+        lucid.arange(3.0).split()

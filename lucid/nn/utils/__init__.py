@@ -15,12 +15,15 @@ __all__ = [
     "parameters_to_vector",
     "parametrizations",
     "parametrize",
+    "remove_spectral_norm",
+    "remove_weight_norm",
     "rnn",
     "spectral_norm",
     "vector_to_parameters",
     "weight_norm",
 ]
 
+_NORMS = ("weight_norm", "remove_weight_norm", "spectral_norm", "remove_spectral_norm")
 _LATER = ("parametrizations", "parametrize")  # they need modules, which need this package
 
 
@@ -29,6 +32,6 @@ def __getattr__(name: str) -> Any:
 
     if name in _LATER:
         return import_module(f"lucid.nn.utils.{name}")
-    if name in ("weight_norm", "spectral_norm"):
-        return getattr(import_module("lucid.nn.utils.parametrizations"), name)
+    if name in _NORMS:
+        return getattr(import_module("lucid.nn.utils.norms"), name)
     raise AttributeError(f"module 'lucid.nn.utils' has no attribute {name!r}")
