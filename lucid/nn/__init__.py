@@ -34,6 +34,7 @@ from lucid.nn.modules.convolution import (
     Conv3d,
     ConvTranspose1d,
     ConvTranspose2d,
+    ConvTranspose3d,
 )
 from lucid.nn.modules.dropout import (
     AlphaDropout,
@@ -49,6 +50,21 @@ from lucid.nn.modules.grouped import (
     InstanceNorm2d,
     InstanceNorm3d,
     LocalResponseNorm,
+)
+from lucid.nn.modules.lazy import (
+    LazyBatchNorm1d,
+    LazyBatchNorm2d,
+    LazyBatchNorm3d,
+    LazyConv1d,
+    LazyConv2d,
+    LazyConv3d,
+    LazyConvTranspose1d,
+    LazyConvTranspose2d,
+    LazyConvTranspose3d,
+    LazyInstanceNorm1d,
+    LazyInstanceNorm2d,
+    LazyInstanceNorm3d,
+    LazyLinear,
 )
 from lucid.nn.modules.linear import Bilinear, Flatten, Identity, Linear, Unflatten
 from lucid.nn.modules.loss import (
@@ -116,6 +132,9 @@ from lucid.nn.modules.pooling import (
     MaxPool1d,
     MaxPool2d,
     MaxPool3d,
+    MaxUnpool1d,
+    MaxUnpool2d,
+    MaxUnpool3d,
 )
 from lucid.nn.modules.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
 from lucid.nn.modules.resizing import (
@@ -152,7 +171,7 @@ from lucid.nn.modules.transformer import (
     TransformerEncoder,
     TransformerEncoderLayer,
 )
-from lucid.nn.parameter import Buffer, Parameter
+from lucid.nn.parameter import Buffer, Parameter, UninitializedParameter
 
 modules_at_border(dict(vars()))
 
@@ -188,6 +207,7 @@ __all__ = [
     "Conv3d",
     "ConvTranspose1d",
     "ConvTranspose2d",
+    "ConvTranspose3d",
     "CosineEmbeddingLoss",
     "CosineSimilarity",
     "CrossEntropyLoss",
@@ -224,6 +244,19 @@ __all__ = [
     "LSTM",
     "LSTMCell",
     "LayerNorm",
+    "LazyBatchNorm1d",
+    "LazyBatchNorm2d",
+    "LazyBatchNorm3d",
+    "LazyConv1d",
+    "LazyConv2d",
+    "LazyConv3d",
+    "LazyConvTranspose1d",
+    "LazyConvTranspose2d",
+    "LazyConvTranspose3d",
+    "LazyInstanceNorm1d",
+    "LazyInstanceNorm2d",
+    "LazyInstanceNorm3d",
+    "LazyLinear",
     "LeakyReLU",
     "Linear",
     "LocalResponseNorm",
@@ -234,6 +267,9 @@ __all__ = [
     "MaxPool1d",
     "MaxPool2d",
     "MaxPool3d",
+    "MaxUnpool1d",
+    "MaxUnpool2d",
+    "MaxUnpool3d",
     "Mish",
     "Module",
     "ModuleDict",
@@ -287,6 +323,7 @@ __all__ = [
     "TripletMarginWithDistanceLoss",
     "Unflatten",
     "Unfold",
+    "UninitializedParameter",
     "Upsample",
     "UpsamplingBilinear2d",
     "UpsamplingNearest2d",

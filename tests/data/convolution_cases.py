@@ -94,6 +94,10 @@ def _cases() -> Iterable[SlidingCase]:
     ):
         yield _convolution("conv_transpose2d", image, weight, **options)
     yield _convolution("conv_transpose1d", (2, 4, 5), (4, 3, 3), stride=2, padding=1)
+    yield _convolution(
+        "conv_transpose3d", (2, 4, 2, 3, 2), (4, 1, 2, 3, 2), stride=(1, 2, 2), groups=2
+    )
+    yield _convolution("conv_transpose3d", (2, 2, 3, 2), (2, 3, 3, 2, 2), padding=1, dilation=2)
     image = (2, 3, 9, 7)
     for size, options in (
         (2, {}),

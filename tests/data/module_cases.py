@@ -68,6 +68,16 @@ CONSTRUCTED: list[tuple[str, tuple[Any, ...]]] = [
     ("nn.AvgPool3d((2, 2, 1), padding=(1, 0, 0))", (VOLUME,)),
     ("nn.AdaptiveAvgPool3d((2, 1, 3))", (VOLUME,)),
     ("nn.BatchNorm3d(2)", (VOLUME,)),
+    ("nn.ConvTranspose3d(2, 3, (2, 3, 2), 2, 1, 1, dilation=2)", (VOLUME,)),
+    ("nn.MaxPool1d(3, 2, 1, return_indices=True)", (LINE,)),
+    ("nn.MaxPool3d((2, 1, 2), return_indices=True)", (VOLUME,)),
+    ("Unpooled(nn.MaxPool1d(2, return_indices=True), nn.MaxUnpool1d(2), None)", (LINE,)),
+    (
+        "Unpooled(nn.MaxPool2d((2, 3), (2, 2), (1, 1), 1, True), "
+        "nn.MaxUnpool2d((2, 3), (2, 2), (1, 1)), (5, 5))",
+        (IMAGE,),
+    ),
+    ("Unpooled(nn.MaxPool3d(2, return_indices=True), nn.MaxUnpool3d(2), (4, 3, 4))", (VOLUME,)),
     ("nn.Upsample(scale_factor=2, mode='trilinear')", (VOLUME,)),
     ("nn.MultiLabelMarginLoss()", (WIDE[:2], np.array([[3, 0, -1, 1, 1, 1], [5, 4, 3, 2, 1, 0]]))),
     ("nn.Sequential(nn.LogSoftmax(-1), Labelled(nn.CTCLoss()))", (numbers("ctc", 9, 3, 5),)),
@@ -107,7 +117,7 @@ CONSTRUCTED: list[tuple[str, tuple[Any, ...]]] = [
 
 def run(L: Any, expression: str, inputs: tuple[Any, ...], decorator: Callable[..., Any]) -> Arrays:
     """Outputs, and gradients of inputs and parameters for a fixed cotangent."""
-    module = fill(eval(expression, {"nn": L.nn, "Labelled": labelled(L)}))
+    module = fill(eval(expression, {"nn": L.nn, "Labelled": labelled(L), "Unpooled": unpooled(L)}))
     given = _map(lambda a: L.tensor(a, requires_grad=a.dtype.kind == "f"), inputs)
 
     @decorator
@@ -138,6 +148,20 @@ def labelled(L: Any) -> Any:
             return self.loss(x, targets, L.tensor([9, 7, 8]), L.tensor([4, 2, 3]))
 
     return Labelled
+
+
+def unpooled(L: Any) -> Any:
+    """A module that gives an unpooling layer what a pool gave."""
+
+    class Unpooled(L.nn.Module):  # type: ignore[misc]
+        def __init__(self, pool: Any, unpool: Any, size: Any) -> None:
+            super().__init__()
+            self.pool, self.unpool, self.size = pool, unpool, size
+
+        def forward(self, x: Any) -> Any:
+            return self.unpool(*self.pool(x), output_size=self.size)
+
+    return Unpooled
 
 
 def _map(function: Callable[[Any], Any], values: tuple[Any, ...]) -> tuple[Any, ...]:

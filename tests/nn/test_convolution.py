@@ -201,11 +201,6 @@ WRONG: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
         "size is too small",
     ),
     (
-        "max_pool2d", (IMAGE,), {"kernel_size": 2, "return_indices": True},
-        "max_pool2d: return_indices=True is not supported\n"
-        "hint: the gradient finds the places of the maxima without them",
-    ),
-    (
         "avg_pool2d", (IMAGE,), {"kernel_size": 2, "divisor_override": 0},
         "avg_pool2d: divisor must be not zero",
     ),

@@ -27,6 +27,7 @@ from lucid.nn.functional.convolution import (
     conv3d,
     conv_transpose1d,
     conv_transpose2d,
+    conv_transpose3d,
 )
 from lucid.nn.functional.ctc import ctc_loss
 from lucid.nn.functional.distance import cosine_similarity, normalize, pairwise_distance
@@ -100,6 +101,7 @@ from lucid.nn.functional.threshold import (
     tanhshrink,
     threshold,
 )
+from lucid.nn.functional.unpooling import max_unpool1d, max_unpool2d, max_unpool3d
 from lucid.nn.functional.volumes import (
     adaptive_max_pool1d,
     adaptive_max_pool2d,
@@ -142,6 +144,7 @@ __all__ = [
     "conv3d",
     "conv_transpose1d",
     "conv_transpose2d",
+    "conv_transpose3d",
     "cosine_embedding_loss",
     "cosine_similarity",
     "cross_entropy",
@@ -185,6 +188,9 @@ __all__ = [
     "max_pool1d",
     "max_pool2d",
     "max_pool3d",
+    "max_unpool1d",
+    "max_unpool2d",
+    "max_unpool3d",
     "mish",
     "mse_loss",
     "multi_margin_loss",

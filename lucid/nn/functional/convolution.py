@@ -366,3 +366,18 @@ def conv_transpose2d(
     """
     options = stride, padding, output_padding, dilation
     return _convolve_transposed(2, input, weight, bias, options, groups)
+
+
+def conv_transpose3d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Size = 1,
+    padding: Size = 0,
+    output_padding: Size = 0,
+    groups: int = 1,
+    dilation: Size = 1,
+) -> Tensor:
+    """Apply the transpose of `conv3d` with the same weight, as `conv_transpose2d` does."""
+    options = stride, padding, output_padding, dilation
+    return _convolve_transposed(3, input, weight, bias, options, groups)

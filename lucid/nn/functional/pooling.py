@@ -147,17 +147,35 @@ def _max_pool(
     options: tuple[Size | None, Size, Size],
     ceil_mode: bool,
     return_indices: bool,
-) -> Tensor:
+) -> Any:
     name = f"max_pool{rank}d"
-    if return_indices:
-        raise OptionError(
-            f"{name}: return_indices=True is not supported\n"
-            "hint: the gradient finds the places of the maxima without them"
-        )
     x, had_batch = batched(name, input, rank)
     windows = _pool_windows(name, x, kernel_size, options, ceil_mode)
+    if return_indices:
+        places = _places_of_greatest(x, windows)
+        flat = x.flatten(2).gather(2, places.flatten(2))
+        both = flat.reshape(places.shape), places
+        return both if had_batch else (both[0].squeeze(0), both[1].squeeze(0))
     y = apply(MaxPool, x, windows)
     return y if had_batch else y.squeeze(0)
+
+
+def _places_of_greatest(x: Tensor, windows: Windows) -> Tensor:
+    """Where in the input each window's first maximum lies, counted over all but the first axes."""
+    rank, lengths = windows.rank, x.shape[2:]
+    with lucid.no_grad():
+        view = windows_of(x, windows, _lowest(x))
+        y = ops.amax(view, axes=last_axes(view, rank))
+        mine = _first_greatest(view, y, windows).flatten(-rank)
+        within = mine.to(i32).argmax(-1)
+        place = lucid.zeros_like(within)
+        for axis in range(rank):
+            inner = prod(windows.sizes[axis + 1 :])
+            offset = within // inner % windows.sizes[axis] * windows.dilations[axis]
+            start = lucid.arange(y.shape[2 + axis]) * windows.steps[axis] - windows.low[axis]
+            start = start.reshape(-1, *([1] * (rank - 1 - axis)))
+            place = place * lengths[axis] + start + offset
+        return place
 
 
 def _avg_pool(
@@ -205,7 +223,7 @@ def max_pool1d(
     dilation: Size = 1,
     ceil_mode: bool = False,
     return_indices: bool = False,
-) -> Tensor:
+) -> Any:
     """The greatest element of each window along the last axis, of (n, c, l) or (c, l)."""
     options = stride, padding, dilation
     return _max_pool(1, input, kernel_size, options, ceil_mode, return_indices)
@@ -219,7 +237,7 @@ def max_pool2d(
     dilation: Size = 1,
     ceil_mode: bool = False,
     return_indices: bool = False,
-) -> Tensor:
+) -> Any:
     """The greatest element of each window over the last two axes, of (n, c, h, w) or (c, h, w).
 
     stride: the kernel's size by default. padding: with minus infinity. ceil_mode: a window that
@@ -237,7 +255,7 @@ def max_pool3d(
     dilation: Size = 1,
     ceil_mode: bool = False,
     return_indices: bool = False,
-) -> Tensor:
+) -> Any:
     """The greatest element of each window over the last three axes, of (n, c, d, h, w)."""
     options = stride, padding, dilation
     return _max_pool(3, input, kernel_size, options, ceil_mode, return_indices)
@@ -245,7 +263,8 @@ def max_pool3d(
 
 def pool_greatest(rank: int, input: Tensor, sizes: Size) -> Tensor:
     """The greatest element of each window of `sizes`, side by side over the last axes."""
-    return _max_pool(rank, input, sizes, (None, 0, 1), False, False)
+    y: Tensor = _max_pool(rank, input, sizes, (None, 0, 1), False, False)
+    return y
 
 
 def avg_pool1d(

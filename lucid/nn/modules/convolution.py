@@ -17,6 +17,7 @@ from lucid.nn.functional.convolution import (
     conv3d,
     conv_transpose1d,
     conv_transpose2d,
+    conv_transpose3d,
 )
 from lucid.nn.functional.padding import pad
 from lucid.nn.functional.sliding import Ints, Size, entries, same_padding
@@ -199,7 +200,7 @@ class _Transposed(_Convolution):
 
     def forward(self, input: Tensor) -> Tensor:
         assert not isinstance(self.padding, str)
-        function = (conv_transpose1d, conv_transpose2d)[self.rank - 1]
+        function = (conv_transpose1d, conv_transpose2d, conv_transpose3d)[self.rank - 1]
         return function(
             input,
             self.weight,
@@ -222,3 +223,9 @@ class ConvTranspose2d(_Transposed):
     """The transpose of `Conv2d`: weight (in_channels, out_channels / groups, kh, kw)."""
 
     rank = 2
+
+
+class ConvTranspose3d(_Transposed):
+    """The transpose of `Conv3d`."""
+
+    rank = 3

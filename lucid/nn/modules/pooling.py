@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from lucid.nn.functional.pooling import (
     adaptive_avg_pool1d,
@@ -17,6 +17,7 @@ from lucid.nn.functional.pooling import (
     max_pool3d,
 )
 from lucid.nn.functional.sliding import Size, entries
+from lucid.nn.functional.unpooling import max_unpool1d, max_unpool2d, max_unpool3d
 from lucid.nn.functional.volumes import (
     adaptive_max_pool1d,
     adaptive_max_pool2d,
@@ -48,7 +49,7 @@ class _MaxPool(Module):
         self.return_indices = return_indices
         self.ceil_mode = ceil_mode
 
-    def forward(self, input: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Any:
         function = (max_pool1d, max_pool2d, max_pool3d)[self.rank - 1]
         return function(
             input,
@@ -81,6 +82,45 @@ class MaxPool2d(_MaxPool):
 
 class MaxPool3d(_MaxPool):
     """The greatest element of each window over the last three axes."""
+
+    rank = 3
+
+
+class _MaxUnpool(Module):
+    rank: ClassVar[int]
+
+    def __init__(self, kernel_size: Size, stride: Size | None = None, padding: Size = 0) -> None:
+        super().__init__()
+        name = type(self).__name__
+        self.kernel_size = entries(name, "kernel_size", kernel_size, self.rank)
+        steps = kernel_size if stride is None else stride
+        self.stride = entries(name, "stride", steps, self.rank)
+        self.padding = entries(name, "padding", padding, self.rank, 0)
+
+    def forward(
+        self, input: Tensor, indices: Tensor, output_size: Sequence[int] | None = None
+    ) -> Tensor:
+        function = (max_unpool1d, max_unpool2d, max_unpool3d)[self.rank - 1]
+        return function(input, indices, self.kernel_size, self.stride, self.padding, output_size)
+
+    def extra_repr(self) -> str:
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
+
+
+class MaxUnpool1d(_MaxUnpool):
+    """The maxima that `MaxPool1d(…, return_indices=True)` gave, back at their places."""
+
+    rank = 1
+
+
+class MaxUnpool2d(_MaxUnpool):
+    """The maxima that `MaxPool2d(…, return_indices=True)` gave, back at their places."""
+
+    rank = 2
+
+
+class MaxUnpool3d(_MaxUnpool):
+    """The maxima that `MaxPool3d(…, return_indices=True)` gave, back at their places."""
 
     rank = 3
 

@@ -1,0 +1,114 @@
+"""The partial inverse of max pools: maxima back at their places, zeros elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import lucid
+from lucid.autograd import Function
+from lucid.ir.errors import OptionError, ShapeError
+from lucid.nn.functional.calls import apply
+from lucid.nn.functional.sliding import Ints, Size, batched, entries
+from lucid.tensor.tensor import Tensor
+
+
+class MaxUnpool(Function):
+    """Write numbers to their places; one that several windows gave has each one's gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, places: Tensor, count: int) -> Tensor:
+        ctx.save_for_backward(places)
+        zeros = lucid.zeros(*x.shape[:2], count, dtype=x.dtype)
+        return zeros.scatter(2, places, x)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        (places,) = ctx.saved_tensors
+        return g.gather(2, places), None, None
+
+
+def max_unpool1d(
+    input: Tensor,
+    indices: Tensor,
+    kernel_size: Size,
+    stride: Size | None = None,
+    padding: Size = 0,
+    output_size: Sequence[int] | None = None,
+) -> Tensor:
+    """Undo `max_pool1d(…, return_indices=True)` as far as it goes.
+
+    output_size: of the result, where several inputs of the pool have outputs of one size.
+    Raises: `OptionError` for a size that the pool doesn't bring to the input's, `ShapeError`.
+    """
+    return _max_unpool(1, input, indices, (kernel_size, stride, padding), output_size)
+
+
+def max_unpool2d(
+    input: Tensor,
+    indices: Tensor,
+    kernel_size: Size,
+    stride: Size | None = None,
+    padding: Size = 0,
+    output_size: Sequence[int] | None = None,
+) -> Tensor:
+    """Undo `max_pool2d(…, return_indices=True)`, as `max_unpool1d` does along one axis."""
+    return _max_unpool(2, input, indices, (kernel_size, stride, padding), output_size)
+
+
+def max_unpool3d(
+    input: Tensor,
+    indices: Tensor,
+    kernel_size: Size,
+    stride: Size | None = None,
+    padding: Size = 0,
+    output_size: Sequence[int] | None = None,
+) -> Tensor:
+    """Undo `max_pool3d(…, return_indices=True)`, as `max_unpool1d` does along one axis."""
+    return _max_unpool(3, input, indices, (kernel_size, stride, padding), output_size)
+
+
+def _max_unpool(
+    rank: int,
+    input: Tensor,
+    indices: Tensor,
+    options: tuple[Size, Size | None, Size],
+    output_size: Sequence[int] | None,
+) -> Tensor:
+    name = f"max_unpool{rank}d"
+    if input.shape != indices.shape:
+        raise ShapeError(
+            f"{name}: Expected shape of indices to be: {list(input.shape)} but got: "
+            f"{list(indices.shape)}"
+        )
+    x, had_batch = batched(name, input, rank)
+    lengths = _lengths(name, tuple(x.shape[2:]), options, output_size)
+    places = (indices if had_batch else indices.unsqueeze(0)).flatten(2)
+    y = apply(MaxUnpool, x.flatten(2), places, prod(lengths)).reshape(*x.shape[:2], *lengths)
+    return y if had_batch else y.squeeze(0)
+
+
+def _lengths(
+    name: str,
+    lengths: Ints,
+    options: tuple[Size, Size | None, Size],
+    output_size: Sequence[int] | None,
+) -> Ints:
+    """The result's sizes along the pooled axes."""
+    rank, (kernel_size, stride, padding) = len(lengths), options
+    sizes = entries(name, "kernel_size", kernel_size, rank)
+    steps = entries(name, "stride", kernel_size if stride is None else stride, rank)
+    ends = entries(name, "padding", padding, rank, 0)
+    found = zip(lengths, sizes, steps, ends, strict=True)
+    usual = tuple((n - 1) * step + size - 2 * end for n, size, step, end in found)
+    if output_size is None:
+        return usual
+    wanted = tuple(output_size)[-rank:]
+    for axis, (size, middle, step) in enumerate(zip(wanted, usual, steps, strict=True)):
+        if not middle - step < size < middle + step:
+            raise OptionError(
+                f"{name}: invalid output_size {list(wanted)} (dim {axis} must be between "
+                f"{middle - step} and {middle + step})"
+            )
+    return wanted

@@ -1,0 +1,257 @@
+"""Layers that take the number of their inputs from the first one."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from lucid.compiler import hooks as trace_hooks
+from lucid.ir.errors import LucidError, OptionError, TraceError
+from lucid.ir.types import DType
+from lucid.nn.functional.sliding import Size
+from lucid.nn.modules.convolution import (
+    Conv1d,
+    Conv2d,
+    Conv3d,
+    ConvTranspose1d,
+    ConvTranspose2d,
+    ConvTranspose3d,
+    _Convolution,
+)
+from lucid.nn.modules.grouped import InstanceNorm1d, InstanceNorm2d, InstanceNorm3d
+from lucid.nn.modules.linear import Linear
+from lucid.nn.modules.module import Module
+from lucid.nn.modules.normalization import BatchNorm1d, BatchNorm2d, BatchNorm3d
+from lucid.nn.parameter import UninitializedParameter
+from lucid.tensor.tensor import Tensor
+
+
+class LazyModuleMixin(Module):
+    """Base of layers whose parameters get their shapes at the first call.
+
+    Then `initialize_parameters` is called with the arguments, and the layer becomes one of
+    `cls_to_become`. That can't be part of a compiled step.
+    """
+
+    cls_to_become: ClassVar[Any] = None
+
+    def _wait(self) -> None:
+        """Initialize at the first call."""
+        self._waiting = self.register_forward_pre_hook(_initialize, with_kwargs=True)
+
+    def has_uninitialized_params(self) -> bool:
+        """Whether a parameter still has no shape."""
+        return any(isinstance(p, UninitializedParameter) for p in self._parameters.values())
+
+    def initialize_parameters(self, *args: Any, **kwargs: Any) -> None:
+        """Give all parameters their shapes and values."""
+        raise LucidError(f"initialize_parameters is not implemented for {type(self).__name__}")
+
+
+def _initialize(module: Module, args: Any, kwargs: Any) -> None:
+    assert isinstance(module, LazyModuleMixin)
+    if trace_hooks.is_tracing():
+        raise TraceError(
+            f"{type(module).__name__}: the first call makes the parameters, which a compiled step "
+            "can't\nhint: call the module once before, as model(batch)"
+        )
+    module.initialize_parameters(*args, **kwargs)
+    module._waiting.remove()
+    del module._waiting
+    if module.cls_to_become is not None:
+        module.__class__ = module.cls_to_become
+
+
+class LazyLinear(LazyModuleMixin, Linear):
+    """A `Linear` with as many input features as the last axis of its first input has elements."""
+
+    cls_to_become = Linear
+
+    def __init__(
+        self,
+        out_features: int,
+        bias: bool = True,
+        device: object = None,
+        dtype: DType | None = None,
+    ) -> None:
+        super().__init__(0, 0, False, device, dtype)
+        self.out_features = out_features
+        self.weight = UninitializedParameter(dtype=dtype)
+        if bias:
+            self.bias = UninitializedParameter(dtype=dtype)
+        self._wait()
+
+    def reset_parameters(self) -> None:
+        """Draw weight and bias anew, once they have a shape."""
+        if self.in_features and not self.has_uninitialized_params():
+            super().reset_parameters()
+
+    def initialize_parameters(self, input: Tensor) -> None:
+        """Take the features from the input's last axis."""
+        if isinstance(self.weight, UninitializedParameter):
+            self.in_features = input.shape[-1]
+            self.weight.materialize((self.out_features, self.in_features))
+            if isinstance(self.bias, UninitializedParameter):
+                self.bias.materialize((self.out_features,))
+            self.reset_parameters()
+
+
+class _LazyConvolution(LazyModuleMixin, _Convolution):
+    """A convolution, direct or transposed, with as many channels as its first input."""
+
+    is_transposed: ClassVar[bool]
+
+    def __init__(self, out_channels: int, kernel_size: Size, *args: Any, **kwargs: Any) -> None:
+        options = dict(zip(_OPTIONS[self.is_transposed], args, strict=False)) | kwargs
+        has_bias, dtype = options.pop("bias", True), options.get("dtype")
+        super().__init__(0, 0, kernel_size, bias=False, **options)  # type: ignore[call-arg]
+        self.out_channels = out_channels
+        if out_channels % self.groups:
+            raise OptionError(
+                f"{type(self).__name__}: out_channels must be divisible by groups, got "
+                f"{out_channels} and {self.groups}"
+            )
+        self.weight = UninitializedParameter(dtype=dtype)
+        if has_bias:
+            self.bias = UninitializedParameter(dtype=dtype)
+        self._wait()
+
+    def reset_parameters(self) -> None:
+        """Draw weight and bias anew, once they have a shape."""
+        if self.in_channels and not self.has_uninitialized_params():
+            super().reset_parameters()
+
+    def initialize_parameters(self, input: Tensor, *_: Any) -> None:
+        """Take the channels from the input."""
+        if not isinstance(self.weight, UninitializedParameter):
+            return
+        self.in_channels = input.shape[-self.rank - 1]
+        if self.in_channels % self.groups:
+            raise OptionError(
+                f"{type(self).__name__}: in_channels must be divisible by groups, got "
+                f"{self.in_channels} and {self.groups}"
+            )
+        first, second = self.out_channels, self.in_channels
+        if self.is_transposed:
+            first, second = second, first
+        self.weight.materialize((first, second // self.groups, *self.kernel_size))
+        if isinstance(self.bias, UninitializedParameter):
+            self.bias.materialize((self.out_channels,))
+        self.reset_parameters()
+
+
+_SHARED = ("stride", "padding")
+_LAST = ("padding_mode", "device", "dtype")
+_OPTIONS = {
+    False: (*_SHARED, "dilation", "groups", "bias", *_LAST),
+    True: (*_SHARED, "output_padding", "groups", "bias", "dilation", *_LAST),
+}
+
+
+class _LazyDirect(_LazyConvolution):
+    is_transposed = False
+
+
+class _LazyTransposed(_LazyConvolution):
+    is_transposed = True
+
+
+class LazyConv1d(_LazyDirect, Conv1d):
+    """A `Conv1d` that takes `in_channels` from its first input."""
+
+    cls_to_become = Conv1d
+
+
+class LazyConv2d(_LazyDirect, Conv2d):
+    """A `Conv2d` that takes `in_channels` from its first input."""
+
+    cls_to_become = Conv2d
+
+
+class LazyConv3d(_LazyDirect, Conv3d):
+    """A `Conv3d` that takes `in_channels` from its first input."""
+
+    cls_to_become = Conv3d
+
+
+class LazyConvTranspose1d(_LazyTransposed, ConvTranspose1d):
+    """A `ConvTranspose1d` that takes `in_channels` from its first input."""
+
+    cls_to_become = ConvTranspose1d
+
+
+class LazyConvTranspose2d(_LazyTransposed, ConvTranspose2d):
+    """A `ConvTranspose2d` that takes `in_channels` from its first input."""
+
+    cls_to_become = ConvTranspose2d
+
+
+class LazyConvTranspose3d(_LazyTransposed, ConvTranspose3d):
+    """A `ConvTranspose3d` that takes `in_channels` from its first input."""
+
+    cls_to_become = ConvTranspose3d
+
+
+class _LazyNorm(LazyModuleMixin):
+    """A normalization that takes the channels from its first input; it is made anew then."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        start: Any = super().__init__
+        start(0, *args, **kwargs)
+        self._arguments = args, kwargs
+        self._parameters.update(
+            (name, UninitializedParameter(dtype=p.dtype))
+            for name, p in self._parameters.items()
+            if p is not None
+        )
+        self._wait()
+
+    def initialize_parameters(self, input: Tensor) -> None:
+        """Take the features from the input's axis of channels."""
+        args, kwargs = self._arguments
+        del self._arguments
+        assert self.cls_to_become is not None
+        made = self.cls_to_become(input.shape[1], *args, **kwargs)
+        self.num_features = made.num_features
+        for name, parameter in self._parameters.items():
+            if isinstance(parameter, UninitializedParameter):
+                values = made.get_parameter(name).detach()
+                parameter.materialize(values.shape)
+                parameter.data = values
+        for name, buffer in made._buffers.items():
+            self._buffers[name] = buffer
+
+
+class LazyBatchNorm1d(_LazyNorm, BatchNorm1d):
+    """A `BatchNorm1d` that takes `num_features` from its first input."""
+
+    cls_to_become = BatchNorm1d
+
+
+class LazyBatchNorm2d(_LazyNorm, BatchNorm2d):
+    """A `BatchNorm2d` that takes `num_features` from its first input."""
+
+    cls_to_become = BatchNorm2d
+
+
+class LazyBatchNorm3d(_LazyNorm, BatchNorm3d):
+    """A `BatchNorm3d` that takes `num_features` from its first input."""
+
+    cls_to_become = BatchNorm3d
+
+
+class LazyInstanceNorm1d(_LazyNorm, InstanceNorm1d):
+    """An `InstanceNorm1d` that takes `num_features` from its first input."""
+
+    cls_to_become = InstanceNorm1d
+
+
+class LazyInstanceNorm2d(_LazyNorm, InstanceNorm2d):
+    """An `InstanceNorm2d` that takes `num_features` from its first input."""
+
+    cls_to_become = InstanceNorm2d
+
+
+class LazyInstanceNorm3d(_LazyNorm, InstanceNorm3d):
+    """An `InstanceNorm3d` that takes `num_features` from its first input."""
+
+    cls_to_become = InstanceNorm3d
