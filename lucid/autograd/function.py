@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from lucid.autograd import outputs as output_rules
+from lucid.autograd.ctx_changes import noting_changes
 from lucid.autograd.engine import BackwardRun, zeros_of
 from lucid.autograd.function_arguments import bind_arguments
 from lucid.autograd.node import CustomNode, Gradients, Node, edge_of, origin_line
@@ -91,6 +92,7 @@ class BackwardCFunction(FunctionCtx, CustomNode):
     """The node of a custom Function's call, and the `ctx` that its methods get."""
 
     _forward_cls: type[Function]
+    _own_names: frozenset[str]  # of the attributes that are lucid's
     _host_forward: Any = None  # in a trace, the host call that keeps what backward needs
     _withheld: frozenset[str] = frozenset()  # in a trace, what only such a call could give
 
@@ -104,8 +106,12 @@ class BackwardCFunction(FunctionCtx, CustomNode):
         self._is_private = False  # its call was part of another forward
         self._shown_saved: tuple[Any, ...] | None = None  # what saved_tensors shows instead
         self._marked_outputs: tuple[int, ...] = ()  # positions of non-differentiable outputs
+        self._asked: set[str] | None = None  # while backward is watched, what it found missing
 
     def __getattr__(self, name: str) -> Any:
+        asked = vars(self).get("_asked")
+        if asked is not None:
+            asked.add(name)
         if name in self._withheld:
             recorder = context.recorder
             assert recorder is not None
@@ -242,7 +248,8 @@ class BackwardCFunction(FunctionCtx, CustomNode):
             before = self._is_running
             self._is_running = True
             try:
-                returned = self.apply(*given)
+                with noting_changes(self):
+                    returned = self.apply(*given)
             finally:
                 self._is_running = before
             return checked_gradients(self, returned, backward)
@@ -259,6 +266,8 @@ NO_BACKWARD = (
     "You must implement either the backward or vjp method for your custom autograd.Function to use "
     "it with backward mode AD."
 )
+BackwardCFunction._own_names = frozenset(vars(BackwardCFunction())) | {"_metadata"}
+
 READ_TWICE = (
     "saved_tensors can only be accessed once when clear_saved_tensors_on_access=True is set on the "
     "autograd.Function. Either access saved_tensors only once, or set "

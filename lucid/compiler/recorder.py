@@ -61,6 +61,7 @@ class Recorder:
         bound: entries of an optimizer's dicts that the step has set.
         memories: what tensors from outside showed before the step assigned their `data`.
         refusal: the error that the user's code was given, and may have caught.
+        ctx_change: which attribute of its ctx a backward has changed, for messages.
     """
 
     def __init__(self, name: str, leaving: frozenset[object] = frozenset()) -> None:
@@ -87,6 +88,7 @@ class Recorder:
         self.own: set[int] = set()
         self.bound: set[tuple[int, object]] = set()
         self.refusal: TraceError | None = None
+        self.ctx_change: str | None = None
         self._array_tensors: dict[tuple[Any, ...], TensorCore] = {}
         self.made: list[weakref.ref[TensorCore]] = []
         self.scopes: list[str] = []

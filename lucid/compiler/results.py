@@ -202,6 +202,7 @@ class Differentiable:
         self.layers = again.layers
         self.written = again.written
         self.written_args = written_args
+        self.again = again
         self.gradients = again.gradients
         self._backward: Compiled | None = None
 
@@ -222,6 +223,9 @@ class Differentiable:
 class Again:
     """A recorded function that is to run again; what it refers to doesn't refer to it.
 
+    Attributes:
+        ctx_change: what a backward of the user's changes in its ctx, for messages.
+
     Args:
         flags: what the call found in `requires_grad` where the function changes it.
     """
@@ -235,6 +239,7 @@ class Again:
     ) -> None:
         self._function = function
         self._flags = flags
+        self.ctx_change: str | None = None
         self.layers = layers
         self.written = written
 
@@ -257,6 +262,7 @@ class Again:
         """
         recorder = context.recorder
         if recorder is not None:
+            recorder.ctx_change = None
             for storage, snapshot in zip(self.written, before, strict=True):
                 recorder.replace_cell(storage, snapshot)
         layer = self.layers[number]
@@ -279,6 +285,8 @@ class Again:
             asked = [*ends, *(leaves[i] for i in wanted)]
             outputs, seeds = [y for y, _ in given], [g for _, g in given]
             found = find_gradients(outputs, asked, seeds, create_graph, create_graph, is_part=True)
+        if recorder is not None and recorder.ctx_change is not None:
+            self.ctx_change = recorder.ctx_change
         at_ends = dict(zip(cut, found, strict=False))
         at_leaves = dict(zip(wanted, found[len(ends) :], strict=True))
         upstream = [at_ends.get(i) for i in range(len(layer.upstream))]

@@ -64,6 +64,7 @@ class History:
         self.rule = rule
         self.line = line
         self.freed: set[Saving] = set()
+        self._passed: set[int] = set()
         self._kept: dict[int, tuple[TensorType, VersionCounter, int]] = {}
         self._given: Any = (args, dict(sorted(kwargs.items())), before)
         self._read = [
@@ -115,6 +116,12 @@ class History:
         wanted: tuple[int, ...],
     ) -> Sequence[TensorCore | None]:
         """Those of a layer's upstream results in `cut` and of its leaves in `wanted`."""
+        if number in self._passed and self.rule.again.ctx_change is not None:
+            raise LucidError(
+                f"{self.rule.again.ctx_change}\n  a second backward through the result of a "
+                "compiled function would not find the change\n"
+                "hint: call backward() inside of the compiled function"
+            )
         args, kwargs, before = self._given
         given = (args, kwargs, gradients, before, context.grad_enabled, number, cut, wanted)
         changed = [read for read in self._read if read.counter.value != read.version]
@@ -134,6 +141,7 @@ class History:
                 found = program.run(call, given, {})
             except Differs as differs:
                 found = backward.go_on(differs.with_traceback(None), given)
+        self._passed.add(number)
         return found
 
 

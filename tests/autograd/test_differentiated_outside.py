@@ -76,6 +76,77 @@ def test_what_was_freed_inside_is_named(run):
     assert text_of(caught) == f"{FREED}\n  in Square, recorded at test_differentiated_outside.py"
 
 
+# ---------------------------------------------------------------------- attributes of the ctx
+
+
+def counting(change):
+    def forward(ctx, x):
+        ctx.runs, ctx.seen = 0, []
+        return x * 2
+
+    def backward(ctx, g):
+        change(ctx)
+        return g * (ctx.runs + len(ctx.seen))
+
+    return define(forward, backward, "Counting")
+
+
+def count(ctx):
+    ctx.runs += 1
+
+
+def note(ctx):
+    ctx.seen.append(None)
+
+
+def go_on(ctx):
+    ctx.late = getattr(ctx, "late", 0) + 1
+    ctx.runs = ctx.late
+
+
+@pytest.mark.parametrize(("change", "name"), [(count, "runs"), (note, "seen"), (go_on, "late")])
+def test_a_ctx_that_backward_changes_is_good_for_one_backward(change, name):
+    """In eager mode the change persists; a compiled function's ctx is made anew for each."""
+    fn = counting(change)
+    x = leaf([1.0])
+    y = fn.apply(x).sum()
+    for _ in range(3):
+        y.backward(retain_graph=True)
+    assert numbers(x.grad) == [1.0 + 2.0 + 3.0]
+    apply = lucid.compile(fn.apply)
+    for _ in range(2):
+        x = leaf([1.0])
+        y = apply(x).sum()
+        y.backward(retain_graph=True)
+        with pytest.raises(RuntimeError) as caught:
+            y.backward()
+        assert numbers(x.grad) == [1.0]
+        assert text_of(caught) == (
+            f"Counting.backward changes ctx.{name}, recorded at test_differentiated_outside.py\n"
+            "  a second backward through the result of a compiled function would not find the "
+            "change\nhint: call backward() inside of the compiled function"
+        )
+
+
+def test_a_ctx_that_keeps_what_backward_computes_is_good_for_several(prepared):
+    def backward(ctx, g):
+        ctx.scaled = g * ctx.factor
+        ctx.rank = g.ndim + 0
+        return ctx.scaled, None
+
+    def forward(ctx, x, factor):
+        ctx.factor, ctx.rank = factor, x.ndim
+        return x * factor
+
+    apply = prepared(define(forward, backward).apply)
+    for factor in 2.0, 3.0:
+        x = leaf([1.0])
+        y = apply(x, factor).sum()
+        for _ in range(2):
+            y.backward(retain_graph=True)
+        assert numbers(x.grad) == [2 * factor]
+
+
 # ---------------------------------------------------------------------- memory of what is returned
 
 
