@@ -99,6 +99,23 @@ class Pair(Function):
         return None if first is None else first * 2, None, None
 
 
+class Scale(Function):
+    """In the two-method style, with defaults."""
+
+    @staticmethod
+    def forward(x, factor=2, shift=3):
+        return x * factor + shift
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.factor, ctx.inputs, ctx.output = inputs[1], inputs, output
+        ctx.grad_mode = lucid.is_grad_enabled()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * ctx.factor, None, None
+
+
 def leaf(values: Any, requires_grad: bool = True) -> lucid.Tensor:
     """A float64 tensor."""
     return lucid.tensor(values, dtype=lucid.float64, requires_grad=requires_grad)

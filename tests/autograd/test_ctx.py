@@ -6,6 +6,7 @@ import pytest
 from custom_functions import FREED, Square, define, first_line, leaf, numbers, text_of
 
 import lucid
+from lucid.autograd import Function
 from lucid.autograd.function import BackwardCFunction, FunctionCtx
 
 
@@ -91,6 +92,53 @@ def test_needs_input_grad_has_one_entry_per_argument(run):
 
     expected = (True, False, False)
     assert run(body, leaf([1.0]), leaf([1.0], False)) == (expected, expected)
+
+
+@pytest.mark.parametrize("flags", [(True, True), (True, False), (False, True)])
+def test_needs_input_grad_is_known_in_forward_setup_context_and_backward(prepared, flags):
+    class Product(Function):
+        @staticmethod
+        def forward(x, k, y):
+            return x * k * y
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            ctx.early = ctx.needs_input_grad
+            ctx.save_for_backward(inputs[0], inputs[2])
+
+        @staticmethod
+        def backward(ctx, grad):
+            ctx.late = ctx.needs_input_grad
+            x, y = ctx.saved_tensors
+            return (
+                3 * grad * y if ctx.needs_input_grad[0] else None,
+                None,
+                3 * grad * x if ctx.needs_input_grad[2] else None,
+            )
+
+    def body(x, y):
+        z = Product.apply(x, 3, y)
+        z.sum().backward()
+        return z.grad_fn.early, z.grad_fn.late
+
+    body = prepared(body)
+    for value in 1.0, 2.0:
+        x, y = leaf([value], flags[0]), leaf([5.0], flags[1])
+        expected = (flags[0], False, flags[1])
+        assert body(x, y) == (expected, expected)
+        found = [15.0] if flags[0] else None, [3 * value] if flags[1] else None
+        assert (numbers(x.grad), numbers(y.grad)) == found
+
+
+def test_without_grad_mode_needs_input_grad_says_what_requires_grad(run):
+    def forward(ctx, x, k):
+        return x * k, ctx.needs_input_grad
+
+    def body(x):
+        with lucid.no_grad():
+            return define(forward).apply(x, 2)[1]
+
+    assert run(body, leaf([1.0])) == (True, False)
 
 
 def test_needs_input_grad_is_false_for_inputs_that_nobody_asked_for(run):

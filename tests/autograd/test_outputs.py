@@ -74,6 +74,81 @@ def test_entries_that_are_no_tensors_pass_through_and_have_none_as_gradient(run,
     assert run(body, leaf([1.0])) == ("name", [None])
 
 
+def test_entries_of_every_kind_keep_their_places(run):
+    fn = define(
+        lambda ctx, x: (None, x * 2, 5, "text", (1, 2), x * 3, None),
+        lambda ctx, *g: g[1] * 2 + g[5] * 3 if not any((g[0], *g[2:5], g[6])) else None,
+    )
+
+    def body(x):
+        found = fn.apply(x)
+        (found[1] + 10 * found[5]).sum().backward()
+        return found
+
+    x = leaf([1.0])
+    assert numbers(run(body, x)) == [None, [2.0], 5, "text", [1, 2], [3.0], None]
+    assert numbers(x.grad) == [32.0]
+
+
+def test_an_empty_tuple_stays_one(run):
+    assert run(lambda x: define(lambda ctx, x: ()).apply(x), leaf([1.0])) == ()
+
+
+KINDS = [
+    (lucid.float64, (2,)),
+    (lucid.float64, ()),
+    (lucid.float32, (2,)),
+    (lucid.float64, (0,)),
+]
+
+
+@pytest.mark.parametrize("materialize", [True, False])
+def test_a_gradient_that_did_not_arrive_is_zeros_like_its_output_or_none(prepared, materialize):
+    """Outputs that differ in shape and dtype, each of them used alone."""
+
+    def forward(ctx, x):
+        ctx.set_materialize_grads(materialize)
+        return x * 2, x.sum(), (x * 2).float(), x[:0] * 1
+
+    def backward(ctx, *grads):
+        ctx.kinds = [None if g is None else (g.dtype, tuple(g.shape)) for g in grads]
+        return sum(g.double().sum() for g in grads if g is not None) * lucid.ones(2)
+
+    fn = define(forward, backward)
+
+    def body(x, used):
+        outputs = fn.apply(x)
+        outputs[used].sum().backward()
+        return outputs[0].grad_fn.kinds
+
+    body = prepared(body)
+    for used, expected in (0, 2.0), (1, 1.0), (2, 2.0), (3, 0.0), (0, 2.0):
+        x = leaf([1.0, 2.0])
+        arrived = [kind if i == used else None for i, kind in enumerate(KINDS)]
+        assert body(x, used) == (KINDS if materialize else arrived)
+        assert numbers(x.grad) == [expected, expected]
+
+
+@pytest.mark.parametrize(
+    ("forward", "backward", "expected"),
+    [
+        (lambda ctx, x: x.sum(), lambda ctx, g: (g * 5).expand(2), [5.0, 5.0]),
+        (lambda ctx, x: x[:0] * 2, lambda ctx, g: lucid.zeros(2) + g.sum(), [0.0, 0.0]),
+        (lambda ctx, x: x.view(1, 2).expand(3, 2) * 1, lambda ctx, g: g.sum(0) * 5, [15.0, 15.0]),
+        (lambda ctx, x: x.view(2, 1).t(), lambda ctx, g: g.view(2) * 5, [5.0, 5.0]),
+        (lambda ctx, x: lucid.ones(2), lambda ctx, g: g * 5, [5.0, 5.0]),
+    ],
+    ids=["0-d", "empty", "larger", "transposed view", "constant"],
+)
+def test_an_output_may_have_any_shape(prepared, forward, backward, expected):
+    fn = define(forward, backward)
+    body = prepared(lambda x: fn.apply(x).sum().backward())
+    for values in [1.0, 2.0], [3.0, 4.0]:
+        x = leaf(values)
+        body(x)
+        assert numbers(x.grad) == expected
+
+
 def test_tensors_in_a_container_among_the_outputs_are_not_tracked(run):
     fn = define(lambda ctx, x: (x * 2, [x * 3], {"y": x * 4}), lambda ctx, g, *rest: g * 2)
 
@@ -287,132 +362,26 @@ def test_an_output_in_two_slots_is_one_object_and_its_gradient_comes_in_the_last
     assert numbers(seen[0]) == [[0.0], [11.0]]
 
 
-def test_integer_outputs_have_no_gradient_and_get_zeros_of_their_own_dtype(run):
-    def forward(ctx, x, seen):
-        ctx.seen = seen
-        return x * 2, x.long(), x > 0
-
-    def backward(ctx, *grads):
-        ctx.seen.extend(grads)
-        return grads[0], None
-
-    fn = define(forward, backward)
-
-    def body(x):
-        seen = []
-        y, i, b = fn.apply(x, seen)
-        y.sum().backward()
-        return i.requires_grad, i.grad_fn, b.is_leaf, seen
-
-    requires_grad, node, is_leaf, seen = run(body, leaf([1.0]))
-    assert (requires_grad, node, is_leaf) == (False, None, True)
-    assert [g.dtype for g in seen] == [lucid.float64, lucid.int64, lucid.bool]
-    assert numbers(seen) == [[1.0], [0], [False]]
-
-
-def test_outputs_marked_as_not_differentiable_are_leaves_and_get_zeros(run):
-    def body(x):
-        seen = []
-        y, z = Pair.apply(x, seen, lambda ctx, y, z: ctx.mark_non_differentiable(z))
-        y.sum().backward()
-        return z.requires_grad, z.is_leaf, seen
-
-    requires_grad, is_leaf, seen = run(body, leaf([1.0, 1.0]))
-    assert (requires_grad, is_leaf) == (False, True)
-    assert numbers(seen[0]) == [[1.0, 1.0], [0.0, 0.0]]
-
-
-def test_without_materialized_gradients_they_are_none(run):
-    def prepare(ctx, y, z):
-        ctx.mark_non_differentiable(z)
-        ctx.set_materialize_grads(False)
-
-    def body(x):
-        seen = []
-        y, _ = Pair.apply(x, seen, prepare)
-        y.sum().backward()
-        return seen[0][1] is None
-
-    assert run(body, leaf([1.0]))
-
-
-def test_the_last_call_of_mark_non_differentiable_wins(run):
-    def prepare(ctx, y, z):
-        ctx.mark_non_differentiable(y)
-        ctx.mark_non_differentiable(z)
-
-    def body(x):
-        y, z = Pair.apply(x, [], prepare)
-        return y.requires_grad, z.requires_grad
-
-    assert run(body, leaf([1.0])) == (True, False)
-
-
-def test_gradient_does_not_flow_through_an_output_marked_as_not_differentiable(run):
-    x = leaf([1.0])
-
-    def body(x):
-        y, z = Pair.apply(x, [], lambda ctx, y, z: ctx.mark_non_differentiable(z))
-        (y + 100 * z).sum().backward()
-
-    run(body, x)
-    assert numbers(x.grad) == [2.0]
-
-
-def test_marking_something_that_is_no_tensor_is_refused(run):
-    def forward(ctx, x):
-        ctx.mark_non_differentiable(3)
-        return x * 2
-
-    with pytest.raises(RuntimeError) as caught:
-        run(lambda x: define(forward).apply(x), leaf([1.0]))
-    assert text_of(caught) == (
-        "mark_non_differentiable only accepts variable arguments, but argument 0 is of type int\n"
-        "  in Fn, recorded at test_outputs.py"
-    )
-
-
-def test_a_returned_input_marked_as_not_differentiable_is_a_detached_alias(run):
-    def forward(ctx, x):
-        ctx.mark_non_differentiable(x)
-        return x
-
-    def body(x):
-        y = define(forward).apply(x)
-        return y is x, y.requires_grad, y.grad_fn, x.requires_grad
-
-    assert run(body, leaf([1.0])) == (False, False, None, True)
-
-
-def test_nothing_is_left_to_differentiate_when_all_outputs_are_marked(run):
-    def forward(ctx, x):
-        y = x * 2
-        ctx.mark_non_differentiable(y)
-        return y
-
-    with pytest.raises(RuntimeError) as caught:
-        run(lambda x: define(forward).apply(x).sum().backward(), leaf([1.0]))
-    assert first_line(caught) == (
-        "element 0 of tensors does not require grad and does not have a grad_fn"
-    )
-
-
-def test_gradients_have_the_outputs_dtype_on_the_way_in_and_the_inputs_on_the_way_out(run):
-    def forward(ctx, x, seen):
-        ctx.seen = seen
-        return x.float()
-
+@pytest.mark.parametrize(
+    ("inner", "outer"), [(lucid.float64, lucid.float32), (lucid.float32, lucid.float64)]
+)
+def test_gradients_have_the_outputs_dtype_on_the_way_in_and_the_inputs_on_the_way_out(
+    prepared, inner, outer
+):
     def backward(ctx, grad):
-        ctx.seen.append(str(grad.dtype))
-        return grad, None
+        ctx.dtype = str(grad.dtype)
+        return grad * 3
 
-    fn = define(forward, backward)
-    x = leaf([1.0])
+    fn = define(lambda ctx, x: x.to(outer), backward)
 
     def body(x):
-        seen = []
-        fn.apply(x, seen).sum().backward()
-        return seen
+        y = fn.apply(x)
+        y.sum().backward()
+        return y.dtype, y.grad_fn.dtype
 
-    assert run(body, x) == ["lucid.float32"]
-    assert x.grad.dtype is lucid.float64
+    body = prepared(body)
+    for value in 1.0, 2.0:
+        x = lucid.tensor([value], dtype=inner, requires_grad=True)
+        assert body(x) == (outer, str(outer))
+        assert x.grad.dtype is inner
+        assert numbers(x.grad) == [3.0]

@@ -58,6 +58,23 @@ def test_nothing_saved_is_an_empty_tuple(run):
     assert run(lambda x: fn.apply(x).grad_fn.saved_tensors, leaf([1.0])) == ()
 
 
+def test_nothing_may_be_saved_explicitly(run):
+    for make in (lambda x, y: (), lambda x, y: (None, None)):
+        saved = run(lambda x, make=make: saving(make).apply(x).grad_fn.saved_tensors, leaf([1.0]))
+        assert saved == make(None, None)
+
+
+def test_a_saved_input_that_is_no_leaf_keeps_its_history(run):
+    fn = saving(lambda x, y: (x,))
+
+    def body(x):
+        a = x * 3
+        saved = fn.apply(a).grad_fn.saved_tensors[0]
+        return saved is a, saved.grad_fn is a.grad_fn, saved.requires_grad
+
+    assert run(body, leaf([1.0])) == (True, True, True)
+
+
 def test_inside_of_forward_only_to_save_is_set(run):
     def forward(ctx, x):
         ctx.save_for_backward(x, None)
@@ -210,6 +227,72 @@ def test_a_write_to_the_base_of_a_saved_slice_is_noticed(run):
     with pytest.raises(RuntimeError) as caught:
         run(body, leaf([1.0, 2.0]))
     assert first_line(caught) == modified("DoubleTensor [1]", ", which is output 0 of Slice,")
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda a: a[0:1].mul_(2),
+        lambda a: a.view(2, 1).zero_(),
+        lambda a: a.detach().view(2, 1)[0].mul_(2),
+        lambda a: a.copy_(a * 2),
+    ],
+    ids=["slice", "view", "view of detach()", "copy_"],
+)
+@pytest.mark.parametrize("dtype", [lucid.float32, lucid.float64])
+def test_a_write_to_part_of_what_was_saved_is_noticed(prepared, write, dtype):
+    def body(x):
+        a = x * 1
+        loss = Square.apply(a).sum()
+        with lucid.no_grad():
+            write(a)
+        loss.backward()
+
+    body = prepared(body)
+    kind = "FloatTensor [2]" if dtype is lucid.float32 else "DoubleTensor [2]"
+    for _ in range(2):
+        x = lucid.tensor([1.0, 2.0], dtype=dtype, requires_grad=True)
+        with pytest.raises(RuntimeError) as caught:
+            body(x)
+        assert first_line(caught) == modified(kind, ", which is output 0 of Mul,")
+        assert x.grad is None
+
+
+def test_a_write_that_is_taken_back_is_noticed(run):
+    def body(x):
+        y = Square.apply(x)
+        x.detach().add_(1).sub_(1)
+        y.sum().backward()
+
+    with pytest.raises(RuntimeError) as caught:
+        run(body, leaf([1.0]))
+    assert first_line(caught) == modified("DoubleTensor [1]", "", version=2)
+
+
+def test_what_forward_writes_after_saving_it_is_saved_as_it_is_in_the_end(run):
+    def forward(ctx, x):
+        t = x * 2
+        ctx.save_for_backward(t)
+        t.add_(1)
+        return t * 1
+
+    fn = define(forward, lambda ctx, g: g * ctx.saved_tensors[0])
+    x = leaf([3.0])
+    run(lambda x: fn.apply(x).sum().backward(), x)
+    assert numbers(x.grad) == [7.0]  # it is kept when forward is over, as in PyTorch
+
+
+def test_what_was_written_and_is_not_read_is_no_error(run):
+    fn = saving(lambda x, y: (x, y))
+    x = leaf([1.0])
+
+    def body(x):
+        y = fn.apply(x)
+        x.detach().add_(1)
+        y.sum().backward()
+
+    run(body, x)
+    assert numbers(x.grad) == [2.0]
 
 
 def test_a_write_through_data_is_not_noticed(run):
