@@ -72,15 +72,18 @@ def test_what_is_no_input_must_be_returned_as_well(run):
     )
 
 
-def test_marking_what_is_no_tensor_is_refused(run):
+@pytest.mark.parametrize(
+    ("value", "kind"), [(3, "int"), ("text", "str"), (None, "NoneType"), ([1], "list")]
+)
+def test_marking_what_is_no_tensor_is_refused(run, value, kind):
     def forward(ctx, x):
-        ctx.mark_dirty(x, 3)
+        ctx.mark_dirty(x, value)
         return x
 
     with pytest.raises(RuntimeError) as caught:
         run(lambda x: define(forward).apply(x * 1), leaf([1.0]))
     assert text_of(caught) == (
-        "mark_dirty can only accept variables, but argument 1 is of type int\n"
+        f"mark_dirty can only accept variables, but argument 1 is of type {kind}\n"
         "  in Fn, recorded at test_in_place.py"
     )
 
@@ -132,6 +135,142 @@ def test_an_input_that_did_not_require_grad_may_do_so_afterwards(run):
 
     assert run(body, w) == (True, True)
     assert numbers(w.grad) == [3.0]
+
+
+def test_several_inputs_may_be_dirty(run):
+    def forward(ctx, x, y):
+        ctx.mark_dirty(x)  # is replaced by the next call
+        ctx.mark_dirty(x.mul_(2), y.mul_(3))
+        return y, x
+
+    fn = define(forward, lambda ctx, g, h: (g * 10, h * 100))
+
+    def body(x, y):
+        a, b = x * 1, y * 1
+        first, second = fn.apply(a, b)
+        (first + 2 * second).sum().backward()
+        return first is b, second is a, b.output_nr, a.output_nr, a, b
+
+    x, y = leaf([1.0]), leaf([5.0])
+    assert numbers(run(body, x, y)) == [True, True, 0, 1, [2.0], [15.0]]
+    assert numbers([x.grad, y.grad]) == [[10.0], [200.0]]
+
+
+def test_a_dirty_input_returned_twice_is_one_object(run):
+    fn = define(
+        lambda ctx, x: (ctx.mark_dirty(x.mul_(2)), x, x)[1:],
+        lambda ctx, g, h: g * 10 + h * 100,
+    )
+    x = leaf([1.0])
+
+    def body(x):
+        a = x * 1
+        first, second = fn.apply(a)
+        first.sum().backward()
+        return first is a, second is a
+
+    assert run(body, x) == (True, True)
+    assert numbers(x.grad) == [100.0]
+
+
+def test_a_dirty_input_may_be_marked_as_not_differentiable(run):
+    def forward(ctx, x):
+        ctx.mark_dirty(x.mul_(2))
+        ctx.mark_non_differentiable(x)
+        return x
+
+    def body(x):
+        a = x * 1
+        y = define(forward).apply(a)
+        return y, y.requires_grad, y is a, a
+
+    assert numbers(run(body, leaf([1.0]))) == [[2.0], False, False, [2.0]]
+
+
+def test_written_twice_the_backward_runs_twice(run):
+    x = leaf([1.0])
+    y = run(lambda x: AddOne.apply(AddOne.apply(x * 1)), x)
+    y.sum().backward()
+    assert (numbers(y), numbers(x.grad)) == ([3.0], [100.0])
+
+
+def test_what_is_saved_is_what_forward_leaves(run):
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        x.copy_(x.exp())
+        ctx.mark_dirty(x)
+        return x
+
+    fn = define(forward, lambda ctx, g: g * ctx.saved_tensors[0])
+    x = leaf([0.0])
+
+    def body(x):
+        y = fn.apply(x * 1)
+        (first,) = lucid.autograd.grad(y.sum(), x, create_graph=True)
+        (second,) = lucid.autograd.grad(first.sum(), x)
+        return first, second
+
+    assert numbers(run(body, x)) == [[1.0], [1.0]]
+
+
+def test_what_is_outside_of_the_step_is_written_at_each_call(prepared):
+    """An argument, a buffer, a parameter under no_grad: data, versions and identity."""
+    buffer, w = leaf([1.0], False), leaf([1.0])
+
+    def body(x):
+        with lucid.no_grad():
+            AddOne.apply(w)
+        return AddOne.apply(x), AddOne.apply(buffer), w * 2
+
+    body = prepared(body)
+    for k in 1, 2, 3:
+        x = leaf([10.0 * k], False)
+        y, z, product = body(x)
+        product.sum().backward()
+        assert (y is x, z is buffer) == (True, True)
+        assert numbers([x, buffer, w]) == [[10.0 * k + 1], [1.0 + k], [1.0 + k]]
+        assert (x._version, buffer._version, w._version) == (2, 2 * k, 2 * k)
+        assert numbers(w.grad) == [2.0 * k]
+        assert (w.is_leaf, buffer.requires_grad) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("view", "expected"),
+    [
+        (lambda a: a[1:], [1.0, 10.0]),
+        (lambda a: a.view(2, 1)[1:].t(), [1.0, 10.0]),
+        (lambda a: a.view(1, 2), [10.0, 10.0]),
+        (lambda a: a[1], [1.0, 10.0]),
+    ],
+    ids=["slice", "transposed slice", "all of it", "element"],
+)
+def test_a_dirty_view_of_any_kind_rewrites_its_base(prepared, view, expected):
+    def body(x):
+        a = x * 1
+        shown, written = a.view(2, 1), view(a)
+        AddOne.apply(written)
+        (shown.sum() + 5 * written.sum()).backward()
+        return shown._version, written._version
+
+    body = prepared(body)
+    for values in [1.0, 2.0], [3.0, 4.0]:
+        x = leaf(values)
+        assert body(x) == (2, 2)
+        assert numbers(x.grad) == [e if e == 1.0 else 6 * e for e in expected]
+
+
+def test_a_base_that_did_not_require_grad_does_so_after_a_write_through_a_view(run):
+    fn = define(lambda ctx, v, x: (ctx.mark_dirty(v.add_(x)), v)[1], lambda ctx, g: (g, g * 7))
+    x = leaf([3.0])
+
+    def body(x):
+        base = lucid.zeros(2, dtype=lucid.float64)
+        fn.apply(base[:1], x)
+        (base * base).sum().backward()
+        return base.requires_grad, base.is_leaf
+
+    assert run(body, x) == (True, False)
+    assert numbers(x.grad) == [42.0]
 
 
 def test_a_dirty_view_rewrites_the_history_of_its_base(run):
