@@ -210,9 +210,10 @@ def test_inplace_on_what_another_op_saved_raises(run):
 
     with pytest.raises(RuntimeError) as caught:
         run(body, leaf(1.0))
-    assert first_line(caught).startswith(
+    assert first_line(caught) == (
         "one of the variables needed for gradient computation has been modified by an inplace "
-        "operation: [DoubleTensor []], which is output 0 of Inplace, is at version "
+        "operation: [DoubleTensor []], which is output 0 of Inplace, is at version 2; expected "
+        "version 0 instead."
     )
 
 
