@@ -30,30 +30,17 @@ def noting_changes(ctx: BackwardCFunction) -> Iterator[None]:
         yield
         for name, now in _attributes(ctx).items():
             is_own = name not in before and name not in ctx._asked
-            if not is_own and not _are_same(before.get(name, []), now):
+            if not is_own and not _is_same(before.get(name, ctx), now):
                 text = f"{ctx._short_name()}.backward changes ctx.{name}{ctx._place()}"
                 recorder.ctx_change = text
     finally:
         ctx._asked = None
 
 
-def _attributes(ctx: BackwardCFunction) -> dict[str, list[Any]]:
-    """The user's attributes: of each the value, and of a container what is in it."""
-    return {
-        name: [value, *_parts(value)]
-        for name, value in vars(ctx).items()
-        if name not in ctx._own_names and name not in _RULES
-    }
-
-
-def _parts(value: Any) -> list[Any]:
-    if isinstance(value, dict):
-        return [*value, *value.values()]
-    return list(value) if isinstance(value, (list, set)) else []
-
-
-def _are_same(before: list[Any], now: list[Any]) -> bool:
-    return len(before) == len(now) and all(map(_is_same, before, now))
+def _attributes(ctx: BackwardCFunction) -> dict[str, Any]:
+    """The user's attributes. A container is one value: lists on a ctx are logs, mostly."""
+    own = ctx._own_names
+    return {n: value for n, value in vars(ctx).items() if n not in own and n not in _RULES}
 
 
 def _is_same(before: Any, now: Any) -> bool:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def backward(
-    tensors: TensorCore | Sequence[TensorCore],
+    tensors: TensorCore | GradientEdge | Sequence[TensorCore | GradientEdge],
     grad_tensors: TensorCore | Sequence[TensorCore | None] | None = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
@@ -119,7 +119,7 @@ def grad(
 
 def find_gradients(
     outputs: Any,
-    inputs: Sequence[TensorCore],
+    inputs: Sequence[TensorCore | GradientEdge],
     grad_outputs: Any,
     retain_graph: bool,
     create_graph: bool,

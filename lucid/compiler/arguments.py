@@ -169,6 +169,10 @@ class StandIns:
         handle._line = tensor._line
         handle._counter = self._counters.setdefault(tensor._counter, handle._counter)
         handle._requires_grad = tensor.requires_grad
+        if tensor._grad_fn is not None:
+            handle.__dict__["_stands_for_result"] = True
+        if not self._is_place and not is_whole and tensor._base is None:
+            self._recorder.rebasable.add(id(handle))
         handle._grad = tensor._grad
         take_hooks(handle, tensor)
         return handle

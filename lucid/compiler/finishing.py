@@ -25,6 +25,7 @@ from lucid.compiler.outcomes import (
     Outcome,
     PartOfProgram,
     Past,
+    Rebased,
     Retaining,
     Same,
     Shown,
@@ -57,6 +58,7 @@ class Finisher:
         result: the returned tree with an `Outcome` in place of each leaf.
         grads: the gradients that were set.
         counters: (argument number, use of a gradient or version counter, how far it moves).
+        rebased: the arguments that get a new history.
         differentiable: what results need that can be differentiated outside.
         left_hooks: what the step registered on its arguments.
     """
@@ -76,6 +78,7 @@ class Finisher:
         self.result: Any = None
         self.grads: list[GradOutcome] = []
         self.counters: list[tuple[int | GradUse | VersionCounter, int]] = []
+        self.rebased: list[Rebased] = []
         self.differentiable: Differentiable | None = None
 
     def finish(self, result: Any, function: Callable[..., Any]) -> Finisher:
@@ -89,6 +92,8 @@ class Finisher:
             return outcome
 
         self.result = map_tree(note, result)
+        self.rebased = self._rebased_arguments()
+        leaves += ((self._handles[outcome.position], outcome) for outcome in self.rebased)
         self._find_differentiable(leaves, function)
         for use in recorder.grads.values():
             assert use.leaf is not None
@@ -104,6 +109,16 @@ class Finisher:
         self._handles = []
         self._originals = {}
         return self
+
+    def _rebased_arguments(self) -> list[Rebased]:
+        """The arguments whose history the step has changed, by writing to them."""
+        recorder = self._recorder
+        written = (tensor for tensor, _ in recorder.histories.values() if tensor._grad_fn)
+        return [
+            Rebased(recorder.positions[id(handle)], lost_backward(handle))
+            for handle in written
+            if id(handle) in recorder.rebasable
+        ]
 
     def _slot(self, key: Any, value: Value) -> int:
         if key not in self._slots:
@@ -152,7 +167,7 @@ class Finisher:
             return Same(leaf)
         base = leaf._base
         if base is not None and base._storage is storage:
-            if leaf.requires_grad and not (base.is_leaf and type(leaf.grad_fn) is OpNode):
+            if leaf.requires_grad and not (base.grad_fn is None and type(leaf.grad_fn) is OpNode):
                 return self._shown(leaf, cell)
             return self._retaining(leaf, View(self._outcome(base), leaf._view_chain))
         if leaf.requires_grad and leaf.grad_fn is not None:
@@ -226,7 +241,7 @@ class Finisher:
         flags = function.flags if isinstance(function, Rebinding) else []
         written = [cell.storage for cell in state if cell.is_written]
         self.differentiable = Differentiable(
-            Again(function, layers, written, flags),
+            Again(function, layers, written, flags, [outcome.position for outcome in self.rebased]),
             [cell.position for cell in cells if cell.kind == "arg" and cell.is_written],
             [(c.storage, c.counter) for c in state if c.counter is not None and not c.is_written],
         )
@@ -252,6 +267,8 @@ def _past(result: TensorCore) -> Past | None:
 
 def _is_open(tensor: Any, outcome: Outcome) -> bool:
     """Whether a result can be differentiated outside, with respect to what the step found."""
+    if isinstance(outcome, Rebased):
+        return outcome.lost is None
     made = outcome.tensor if isinstance(outcome, Retaining) else outcome
     if isinstance(made, (FromProgram, Shown)) and made.is_lost:
         return False
@@ -272,7 +289,7 @@ def refuse_growing_histories(recorder: Recorder) -> None:
     for tensor, history in recorder.histories.values():
         cell = recorder.cells.get(tensor._storage)
         is_outside = cell is not None and not cell.is_inside
-        if not is_outside:
+        if not is_outside or id(tensor) in recorder.rebasable:
             continue
         if history[0] is not None and tensor._grad_fn is None:
             raise TraceError(
@@ -280,7 +297,15 @@ def refuse_growing_histories(recorder: Recorder) -> None:
                 f"can't be compiled\n  {tensor._describe()}\nhint: use detach(), or clone() it "
                 "before it is overwritten"
             )
-        if tensor._requires_grad and tensor._grad_fn is not history[0]:
+        is_new = tensor._requires_grad and tensor._grad_fn is not history[0]
+        if is_new and id(tensor) in recorder.positions:
+            raise TraceError(
+                "an argument that is a view was written with a value that requires grad, which "
+                f"would rewrite the history of its base\n  {tensor._describe()}\n"
+                "hint: pass the base and take the view inside of the compiled function, or clone() "
+                "it"
+            )
+        if is_new:
             raise TraceError(
                 "a tensor from outside of the compiled function was written with a value that "
                 f"requires grad, so its history would grow with every call\n"

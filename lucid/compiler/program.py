@@ -11,7 +11,7 @@ from lucid.autograd.entry_points import backward as continue_backward
 from lucid.autograd.host_calls import HostForward
 from lucid.autograd.host_finding import Finding
 from lucid.autograd.host_replay import Made
-from lucid.autograd.node import AccumulateGrad, iterate_graph
+from lucid.autograd.node import AccumulateGrad, GradientEdge, iterate_graph
 from lucid.autograd.outputs import freed_behind
 from lucid.compiler.cells import Cell, GradUse, look_of
 from lucid.compiler.environment import owner_of
@@ -214,6 +214,7 @@ class Program:
         self._left_hooks = trace.left_hooks
         self._grad_enabled = trace.grad_enabled
         self._differentiable = trace.differentiable
+        self._rebased = trace.rebased
         self._has_effects = bool(
             trace.effects or trace.training or trace.left_hooks or trace.grad_enabled is not None
         )
@@ -247,6 +248,7 @@ class Program:
             self._grads_read,
             self._early,
             self._outer_grads,
+            self._rebased,
             self._has_effects,
             self._rebinding,
             self._sharing.writes_arguments,
@@ -408,8 +410,8 @@ class Program:
                 return LONG_WAY
             run = Run(call, self._output_count)
             result = self._run(run, args, kwargs)
-        for leaf, grad in run.outer:  # may run code of the user's, which others needn't wait for
-            continue_backward(leaf, grad)
+        for edge, grad in run.outer:  # may run code of the user's, which others needn't wait for
+            continue_backward(edge, grad)
         return result
 
     def _run(self, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -426,7 +428,8 @@ class Program:
         line = None if frame is None else (frame.f_code.co_filename, frame.f_lineno)
         result = self._run_native(run)
         history = History(rule, run.call, args, kwargs, before, line)
-        history.attach(flat_tensors(result), run.call)
+        rebased = [run.call.tensors[position] for position in rule.again.rebased]
+        history.attach([*flat_tensors(result), *rebased], run.call)
         return self._deliver(result, run.call)
 
     def _run_plain(self, run: Run) -> Any:
@@ -475,6 +478,8 @@ class Program:
             result = self._result.of(run)
         else:
             result = map_tree(lambda leaf, _: leaf.of(run), self._result)
+        for outcome in self._rebased:
+            outcome.of(run)
         if self._has_effects:
             self._repeat_effects(call)
         return result
@@ -527,7 +532,7 @@ class Program:
             if leaf._grad_fn is None or grad is None:
                 leaf._grad = grad
             else:
-                run.outer.append((leaf, grad))
+                run.outer.append((GradientEdge(leaf._grad_fn, leaf._output_nr), grad))
 
     def _repeat_effects(self, call: Call) -> None:
         for effect in self._effects:

@@ -50,6 +50,7 @@ class Recorder:
         formulas: what the trace asked live scalars, by the question's text.
         guards: Python values that the trace looked at.
         effects: Python effects to repeat after each call.
+        rebasable: identities of arguments' stand-ins whose history a write may change.
         positions: arguments' numbers, by the identity of what stands for them.
         counters: those of tensors from outside that were written, with what they were before.
         versions: what counters were when they were first looked at, and what they have come to.
@@ -81,6 +82,7 @@ class Recorder:
         self.memories: dict[int, tuple[TensorCore, TensorCore]] = {}
         self.histories: dict[int, tuple[TensorCore, tuple[Any, ...]]] = {}
         self.positions: dict[int, int] = {}
+        self.rebasable: set[int] = set()
         self.given: dict[int, int] = {}
         self.argument_storages: set[Storage] = set()
         self.live_arrays: set[int] = set()

@@ -20,7 +20,7 @@ import numpy as np
 
 from lucid.autograd.entry_points import find_gradients
 from lucid.autograd.modes import enable_grad
-from lucid.autograd.node import AccumulateGrad, Edge, Node, edge_of, iterate_graph
+from lucid.autograd.node import AccumulateGrad, Edge, GradientEdge, Node, edge_of, iterate_graph
 from lucid.autograd.saved import SavedTensor
 from lucid.compiler.objects import visit_leaves
 from lucid.compiler.tree import map_tree
@@ -224,6 +224,7 @@ class Again:
     """A recorded function that is to run again; what it refers to doesn't refer to it.
 
     Attributes:
+        rebased: numbers of the arguments that it gives a new history, and which are results.
         ctx_change: what a backward of the user's changes in its ctx, for messages.
 
     Args:
@@ -236,9 +237,11 @@ class Again:
         layers: list[Layer],
         written: list[Storage],
         flags: list[FlagBefore],
+        rebased: list[int],
     ) -> None:
         self._function = function
         self._flags = flags
+        self.rebased = rebased
         self.ctx_change: str | None = None
         self.layers = layers
         self.written = written
@@ -273,7 +276,9 @@ class Again:
         ):
             for tensor, flag in self._flags:
                 (handles[tensor] if isinstance(tensor, int) else tensor)._requires_grad = flag
+            starts = [_start(leaf, handles) for leaf in layer.leaves]
             results = flat_tensors(self._function(*args, **kwargs))
+            results += [handles[position] for position in self.rebased]
             pairs = zip(layer.outputs, cotangents, strict=True)
             given = [(results[y.position], g) for y, g in pairs if g is not None]
             places = [layer.upstream[i] for i in cut]
@@ -282,7 +287,7 @@ class Again:
             for leaf in leaves:  # the function may have asked for no more gradients meanwhile
                 if leaf._grad_fn is None:
                     leaf._requires_grad = True
-            asked = [*ends, *(leaves[i] for i in wanted)]
+            asked = [*ends, *(starts[i] or leaves[i] for i in wanted)]
             outputs, seeds = [y for y, _ in given], [g for _, g in given]
             found = find_gradients(outputs, asked, seeds, create_graph, create_graph, is_part=True)
         if recorder is not None and recorder.ctx_change is not None:
@@ -293,16 +298,24 @@ class Again:
         return (*upstream, *(at_leaves.get(i) for i in range(len(leaves))))
 
 
+def _start(leaf: Leaf, handles: Sequence[TensorCore]) -> GradientEdge | None:
+    """Where the gradient of an argument ends, whatever is written to it."""
+    edge = edge_of(handles[leaf]) if isinstance(leaf, int) else None
+    return None if edge is None else GradientEdge(*edge)
+
+
 @contextmanager
 def _kept(leaves: Sequence[Leaf]) -> Iterator[None]:
-    """Put `requires_grad` and hooks of those that are tensors back, unnoticed by a trace."""
+    """Put flags, histories and hooks of those that are tensors back, unnoticed by a trace."""
     tensors = [leaf for leaf in leaves if isinstance(leaf, TensorCore)]
-    found = [(tensor, tensor._requires_grad, hooks_of(tensor).keys()) for tensor in tensors]
+    before = [
+        (x, hooks_of(x).keys(), (x._requires_grad, x._grad_fn, x._output_nr)) for x in tensors
+    ]
     try:
         yield
     finally:
-        for tensor, flag, hooks in found:
-            tensor._requires_grad = flag
+        for tensor, hooks, history in before:
+            tensor._requires_grad, tensor._grad_fn, tensor._output_nr = history
             remove_hooks(tensor, besides=hooks)
 
 

@@ -17,6 +17,7 @@ from lucid.autograd.node import (
 )
 from lucid.autograd.outputs import freed_behind
 from lucid.autograd.saved import FREED, modified
+from lucid.compiler.outcomes import set_history
 from lucid.compiler.results import Differentiable, Output, Saving, tensor_of
 from lucid.ir.errors import LucidError
 from lucid.ir.types import TensorType
@@ -78,14 +79,16 @@ class History:
                 self._read.append(Read(i, counter, counter.now, tensor._type, tensor))
 
     def attach(self, results: Sequence[TensorCore], call: Call) -> None:
-        """Give the results of the call, in order, their nodes."""
+        """Give the results of the call, in order, their nodes; arguments may be among them."""
         nodes: list[CompiledBackward] = []
+        leaves = [
+            [_leaf_edge(tensor_of(leaf, call.tensors, results)) for leaf in layer.leaves]
+            for layer in self.rule.layers
+        ]
         for number, layer in enumerate(self.rule.layers):
             outputs = [results[output.position] for output in layer.outputs]
             upstream: list[Edge | None] = [(nodes[k], index) for k, index in layer.upstream]
-            leaves = [tensor_of(leaf, call.tensors, results) for leaf in layer.leaves]
-            edges = (*upstream, *map(_leaf_edge, leaves))
-            nodes.append(CompiledBackward(self, number, edges, outputs))
+            nodes.append(CompiledBackward(self, number, (*upstream, *leaves[number]), outputs))
             for position in {i for output in layer.outputs for i in output.saved}:
                 counter = results[position]._counter
                 self._kept[position] = results[position]._type, counter, counter.now
@@ -169,7 +172,7 @@ class CompiledBackward(CustomNode):
         self._layer = history.rule.layers[number]
         self._walked: set[Saving] = set()
         for index, tensor in enumerate(results):
-            tensor._grad_fn, tensor._output_nr, tensor._requires_grad = self, index, True
+            set_history(tensor, self, index)
             if tensor._retains_grad:
                 self._retain(index, tensor)
 

@@ -259,7 +259,7 @@ class Call:
         self._parts += (
             tensor._type,
             None if is_contiguous(tensor._type.shape, strides) else strides,
-            tensor.requires_grad,
+            tensor.requires_grad and (1 if tensor._grad_fn is None else 2),  # a leaf, or a result
         )
         if tensor._requires_grad and (hooks := hooks_of(tensor)):
             self._parts.append(("hooks", *hooks))
@@ -365,7 +365,7 @@ def _described(leaf: Any, path: str, seen: dict[int, str]) -> str:
         if not is_contiguous(leaf._type.shape, strides):
             text += f" of strides {strides}"
         if leaf.requires_grad:
-            text += " that requires grad"
+            text += " that requires grad" if leaf.is_leaf else " with a history"
             hooks = len(hooks_of(leaf))
             if hooks:
                 text += f" and has {hooks} hook{'s'[: hooks - 1]}"

@@ -29,6 +29,7 @@ from lucid.compiler.left_hooks import LeftHook
 from lucid.compiler.live_math import live_math
 from lucid.compiler.logs import IsRead, Log
 from lucid.compiler.names import name_inputs
+from lucid.compiler.outcomes import Rebased
 from lucid.compiler.places import Identity, Place, bound
 from lucid.compiler.rebinding import Rebinding, Rebinds
 from lucid.compiler.recorder import Recorder, recording, undo_all
@@ -55,6 +56,7 @@ class Trace:
         result: the returned tree with an `Outcome` in place of each leaf.
         rebinding: the places that the step reads and binds itself; None if there are none. The
             result is a pair then: what the function returns, and what it leaves in the places.
+        rebased: the arguments that get a new history.
         keys: of each place that is read, what kind of value it holds.
         training: modules' attributes whose "training" the step sets, and to what.
         grad_enabled: the grad mode that the step leaves; None: the one it found.
@@ -77,6 +79,7 @@ class Trace:
     grad_enabled: bool | None
     differentiable: Differentiable | None
     left_hooks: list[LeftHook]
+    rebased: list[Rebased]
     rebinding: Rebinding | None
     keys: list[tuple[Any, ...]]
     undo: Callable[[], None]
@@ -231,6 +234,7 @@ def _trace_of(
         ran.grad_enabled,
         ran.outcome.differentiable,
         ran.outcome.left_hooks,
+        ran.outcome.rebased,
         None if rebinding.is_empty else rebinding,
         call.keys,
         functools.partial(undo_all, recorder.undo),

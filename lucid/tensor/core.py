@@ -293,7 +293,7 @@ class TensorCore(WithGradient):
 
     @property
     def is_leaf(self) -> bool:
-        return self.grad_fn is None
+        return self.grad_fn is None and "_stands_for_result" not in self.__dict__
 
     @property
     def grad(self) -> Tensor | None:
