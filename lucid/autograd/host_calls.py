@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -59,6 +59,7 @@ class HostForward:
         saved_hooks: the hooks for what is kept so.
         constants: attributes of ctx that a recorded backward has read, and that stay the same.
         shown: names of those that hold a tensor or an array, which it gets.
+        grad_enabled: the grad mode in which it runs.
         computed: positions of saved tensors that it computed with ops, in grad mode.
         plan: what it did while tracing.
         is_followed: whether a forward that follows in the step may find something else.
@@ -78,15 +79,27 @@ class HostForward:
     saved_hooks: tuple[SavedTensorHooks, ...] = ()
     constants: dict[str, Any] = field(default_factory=dict)
     shown: tuple[str, ...] = ()
+    grad_enabled: bool = False
     computed: tuple[int, ...] = ()
     plan: Plan | None = None
     is_followed: bool = False
 
+    @property
+    def method(self) -> Callable[..., Any]:
+        """The user's method that it calls."""
+        return self.function.forward
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return f"{self.function.__name__}.forward"
+
     def __call__(self, frame: Frame, operands: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
         made = replayed(self)
         if made is None:
-            with EagerThread(False), Changes(self.states, operands) as changes:
-                found = self._run(operands, changes)
+            world = EagerThread(self.grad_enabled)
+            with world, Changes(self.states, operands) as changes:
+                found = self._run(frame, operands, changes)
         else:
             assert isinstance(made, MadeForward)
             found = made.again(operands, self.states)
@@ -108,20 +121,20 @@ class HostForward:
         self.read(found)
         return self._difference(found) is None
 
-    def evaluate(self, arrays: Sequence[np.ndarray], with_history: bool) -> Evaluated:
+    def evaluate(self, frame: Frame, arrays: Sequence[np.ndarray], with_history: bool) -> Evaluated:
         """Run the user's forward on copies, to record it.
 
         with_history: note which of the tensors that it saves it computed with ops.
         """
-        world, changes = EagerThread(False), Changes(self.states, arrays)
+        world, changes = EagerThread(self.grad_enabled), Changes(self.states, arrays)
         with world, changes, custom_forward(with_history):
-            found = self._run(arrays, changes)
+            found = self._run(frame, arrays, changes)
             saved = found.ctx.to_save or ()
             self.computed = tuple(i for i, x in enumerate(saved) if _has_history(x))
             found.computed = {id(saved[i]) for i in self.computed}
         return found
 
-    def _run(self, arrays: Sequence[np.ndarray], changes: Changes) -> Evaluated:
+    def _run(self, frame: Frame, arrays: Sequence[np.ndarray], changes: Changes) -> Evaluated:
         tensors = lend(arrays, self.slots)
         ctx = self.function._backward_cls()
         ctx._line = self.line
@@ -130,8 +143,18 @@ class HostForward:
         ctx._edges = tuple([(NOWHERE, 0) if edge else None for edge in self.has_edge])
         inputs = tuple([value.fill(tensors) for value in self.inputs])
         keywords = {name: value.fill(tensors) for name, value in self.keywords.items()}
-        output = run_forward(ctx, inputs, keywords)
+        output = self._called(frame, ctx, inputs, keywords)
         return Evaluated(arrays, ctx, output, tensors, inputs, changes, set())
+
+    def _called(
+        self,
+        frame: Frame,
+        ctx: BackwardCFunction,
+        inputs: tuple[Any, ...],
+        keywords: dict[str, Any],
+    ) -> Any:
+        """What the user's method returns; it runs in eager mode, with gradients off."""
+        return run_forward(ctx, inputs, keywords)
 
     def read(self, found: Evaluated) -> None:
         """Find out what forward did, and collect the results."""
@@ -186,7 +209,7 @@ class HostForward:
         assert plan is not None and expected is not None
         if found.changes.surprise is None and plan == expected and not self._changed(found.ctx):
             return None
-        refuse_surprise(f"{self.function.__name__}.forward", place_text(self.line), found.changes)
+        refuse_surprise(self.name, place_text(self.line), found.changes)
         if plan.labels == expected.labels:
             for label, now, before in zip(plan.labels, plan.types, expected.types, strict=True):
                 if now != before:
@@ -196,9 +219,8 @@ class HostForward:
         return _difference(plan, expected)
 
     def _differs(self, difference: str, made: Sequence[Made]) -> Differs:
-        name, place = f"{self.function.__name__}.forward", place_text(self.line)
-        message = f"{name} did something else than when the step was traced: {difference}{place}"
-        return Differs(message, f"{name}: {difference}", made)
+        what = f"{self.name} did something else than when the step was traced: {difference}"
+        return Differs(f"{what}{place_text(self.line)}", f"{self.name}: {difference}", made)
 
     def _changed(self, ctx: BackwardCFunction) -> list[tuple[str, Any]]:
         """The constants that are something else now."""
@@ -267,6 +289,11 @@ class HostBackward:
     present: tuple[bool, ...] = ()
     is_once: bool = False
     is_followed: bool = False
+
+    @property
+    def method(self) -> Callable[..., Any]:
+        """The user's method that it calls."""
+        return backward_of(self.function)
 
     def __call__(self, frame: Frame, operands: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
         made = replayed(self)

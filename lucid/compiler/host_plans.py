@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from lucid.autograd.host_arrays import HostArray
@@ -17,6 +17,7 @@ from lucid.tensor.writing import replay
 
 if TYPE_CHECKING:
     from lucid.autograd.function import BackwardCFunction
+    from lucid.compiler.host_recording import Operands
     from lucid.compiler.recorder import Recorder
     from lucid.ir.graph import Node, Value
     from lucid.ir.types import TensorType
@@ -40,7 +41,8 @@ class Traced:
     """The tensors of the trace that stand for those of one evaluation.
 
     Args:
-        tensors: the operands; inputs: the arguments of `apply`.
+        name: what messages call the user's method.
+        then: called when what it did has been said again.
     """
 
     def __init__(
@@ -48,13 +50,16 @@ class Traced:
         recorder: Recorder,
         node: Node,
         found: Evaluated,
-        tensors: Sequence[Any],
-        inputs: Sequence[Any],
+        operands: Operands,
+        name: str,
+        then: Callable[[], None],
     ) -> None:
         self._recorder = recorder
         self._found = found
-        self._tensors = tensors
-        self._inputs = inputs
+        self._tensors = operands.tensors
+        self._inputs = operands.inputs
+        self._name = name
+        self._then = then
         self._results = tensors_of(recorder, node.results)
 
     def finish(self, ctx: BackwardCFunction) -> Any:
@@ -68,8 +73,7 @@ class Traced:
         for number in self._found.derived:
             if context.forward is not None:
                 note(self._results[number], (HostIntermediate(ctx, plan.types[number]), 0))
-        name = ctx._forward_cls.__name__
-        outputs = tuple(self._output(entry, i, name) for i, entry in enumerate(plan.outputs))
+        outputs = tuple(self._output(entry, i) for i, entry in enumerate(plan.outputs))
         ctx.materialize_grads = plan.materialize_grads
         ctx.dirty_tensors = self._all(plan.dirty)
         ctx.non_differentiable = self._all(plan.non_differentiable)
@@ -78,6 +82,7 @@ class Traced:
             ctx.saved_for_forward = self._all(plan.saved_for_forward)
         for name, entry in plan.attributes:
             setattr(ctx, name, self._tensor(entry))
+        self._then()
         return outputs if plan.is_tuple else outputs[0]
 
     def _write(self, operand: int, content: TensorCore) -> None:
@@ -110,9 +115,8 @@ class Traced:
     def _leave(self, what: str) -> NoReturn:
         """A backward looks at an array on ctx: it is a host call, then."""
         self._recorder.hosts.leave()
-        name = self._found.ctx._forward_cls.__name__
         self._recorder.refuse(
-            f"{what} of an array that {name}.forward, a host call, left on its ctx",
+            f"{what} of an array that {self._name}, a host call, left on its ctx",
             "make it a tensor, lucid.from_numpy(ctx.array)",
         )
 
@@ -124,21 +128,21 @@ class Traced:
         finally:
             context.grad_enabled = before
 
-    def _output(self, entry: Entry, position: int, name: str) -> Any:
+    def _output(self, entry: Entry, position: int) -> Any:
         if entry[0] == "shared":
             self._recorder.refuse(
-                f"{name}.forward, a host call, that returns a part of an argument's memory at "
+                f"{self._name}, a host call, that returns a part of an argument's memory at "
                 f"position {position}",
                 "return a copy, or make the view with tensor operations",
             )
         value = self._tensor(entry)
         if entry[0] == "other" and not _holds_tensors(value):
-            self._refuse(value, position, name)
+            self._refuse(value, position)
         return value
 
-    def _refuse(self, value: Any, position: int, name: str) -> NoReturn:
+    def _refuse(self, value: Any, position: int) -> NoReturn:
         self._recorder.refuse(
-            f"{name}.forward, a host call, that returns a value of type {type(value).__name__} at "
+            f"{self._name}, a host call, that returns a value of type {type(value).__name__} at "
             f"position {position}",
             "it would be the same at every call; return it as a tensor, lucid.tensor(value)",
         )

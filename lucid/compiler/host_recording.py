@@ -7,6 +7,7 @@ results, and recorded as a `host` node. What the evaluation changes in Python is
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,9 +18,15 @@ import numpy as np
 from lucid.autograd.function import BackwardCFunction, Function, backward_of
 from lucid.autograd.host_calls import HostBackward, HostForward
 from lucid.autograd.host_finding import Finding
+from lucid.autograd.host_reading import Evaluated
 from lucid.autograd.host_replay import Made, MadeBackward, MadeFinding, MadeForward
+from lucid.autograd.host_rules import HostJvp, HostVmap
 from lucid.autograd.host_world import Captured, Slot
-from lucid.autograd.outputs import TwiceDifferentiated, refuse_second_derivative
+from lucid.autograd.outputs import (
+    TwiceDifferentiated,
+    calling_line,
+    refuse_second_derivative,
+)
 from lucid.compiler.host_attributes import Attributes, attributes_of, sort_attributes
 from lucid.compiler.host_plans import Traced, tensors_of
 from lucid.compiler.host_state import PythonChanges, Surroundings, state_of
@@ -146,10 +153,10 @@ class HostRecording:
     ) -> Any:
         """What `forward` returns, as tensors of the trace; ctx gets what it saved and marked."""
         function = ctx._forward_cls
-        operands = Operands(self._recorder, f"{function.__name__}.forward")
+        operands = Operands(self._recorder, f"{function.__name__}.forward", inputs)
         host = HostForward(
             function,
-            tuple(map(operands.capture, inputs)),
+            operands.captured,
             {name: operands.capture(value) for name, value in keywords.items()},
             tuple(operands.slots),
             ctx._line,
@@ -158,19 +165,9 @@ class HostRecording:
             tuple(flag for x, flag in _flags(ctx) if x is not None),
         )
         methods = (function.forward, function.setup_context)
-        name = f"{function.__name__}.forward"
-        around = Surroundings(self._recorder, name, methods, (*inputs, *keywords.values()))
-        host.states = around.states(len(operands.values))
-        values = [*operands.values, *around.values]
+        around = self._around(host, operands, methods, (*inputs, *keywords.values()))
         host.saves = is_differentiable or bool(context.levels)
-        lent = self._present.of(values)
-        made = self._made_before(code_of(function.forward))
-        if isinstance(made, MadeForward):
-            host.computed = made.host.computed
-            found = made.again(lent, host.states)
-        else:
-            with around.untouched():
-                found = host.evaluate(lent, is_differentiable)
+        found = self._evaluated(host, operands, around, is_differentiable)
         attributes = Attributes()
         if is_differentiable and self._leaves_backward(function, found.ctx):
             host.saves, host.keeps_ctx = False, True
@@ -179,6 +176,46 @@ class HostRecording:
             self._beside.add(code_of(backward_of(function)))
             attributes = sort_attributes(found, inputs, keywords)
             host.constants, host.shown = attributes.constants, tuple(attributes.shown)
+        if context.levels and self.takes(function.jvp):
+            host.keeps_ctx = True
+            ctx._jvp_host = host
+        vars(ctx).update(attributes.known)
+        ctx._withheld = frozenset(attributes.withheld)
+        return self._entered(function.__name__, host, operands, around, found).finish(ctx)
+
+    def _around(
+        self,
+        host: HostForward,
+        operands: Operands,
+        methods: Sequence[Method],
+        objects: Sequence[Any],
+    ) -> Surroundings:
+        """What the call can reach."""
+        around = Surroundings(self._recorder, host.name, methods, objects)
+        host.states = around.states(len(operands.values))
+        return around
+
+    def _evaluated(
+        self, host: HostForward, operands: Operands, around: Surroundings, with_history: bool
+    ) -> Evaluated:
+        """Run the call once, on the values of now; unless the run that goes on here did."""
+        lent = self._present.of([*operands.values, *around.values])
+        made = self._made_before(code_of(host.method))
+        if isinstance(made, MadeForward):
+            host.computed = made.host.computed
+            return made.again(lent, host.states)
+        with around.untouched():
+            return host.evaluate(self._frame, lent, with_history)
+
+    def _entered(
+        self,
+        name: str,
+        host: HostForward,
+        operands: Operands,
+        around: Surroundings,
+        found: Evaluated,
+    ) -> Traced:
+        """Append the call, which did what was found."""
         changed = around.settle(found.changes, found.lent)
         host.read(found)
         host.plan = found.plan
@@ -186,18 +223,77 @@ class HostRecording:
             host.saved_hooks = tuple(context.saved_hooks)
             host.keep(self._frame, found)
         results = [np.array(array, order="C") for array in found.arrays]
-        node = self._record(function.__name__, host, values, results)
-        vars(ctx).update(attributes.known)
-        ctx._withheld = frozenset(attributes.withheld)
-        output = Traced(self._recorder, node, found, operands.tensors, inputs).finish(ctx)
-        around.note_changes(node, changed, found.changes)
-        return output
+        values = [*operands.values, *around.values]
+        node = self._record(name, host, values, results)
+        note_changes = functools.partial(around.note_changes, node, changed, found.changes)
+        return Traced(self._recorder, node, found, operands, host.name, note_changes)
 
     def _leaves_backward(self, function: type[Function], ctx: BackwardCFunction) -> bool:
         """Whether backward is known to leave as well, or needs what only the host has."""
         if any(getattr(x, "is_sparse", False) for x in ctx.to_save or ()):
             return True
         return code_of(backward_of(function)) in self._known
+
+    # ---------------------------------------------------------------- rules of transformations
+
+    def takes(self, method: Method) -> bool:
+        """Whether a method is known to leave the trace."""
+        return bool(self._known) and code_of(method) in self._known
+
+    def jvp(self, ctx: BackwardCFunction, tangents: Sequence[Any]) -> Any:
+        """What `jvp` returns."""
+        function, keeper = ctx._forward_cls, ctx._jvp_host
+        on_ctx: tuple[Any, ...] = ({}, ())
+        if keeper is None:
+            on_ctx = attributes_of(ctx), tuple(ctx.saved_for_forward or ())
+        inputs = (*on_ctx, *tangents)
+        operands = Operands(self._recorder, f"{function.__name__}.jvp", inputs)
+        host = HostJvp(
+            function,
+            operands.captured,
+            {},
+            tuple(operands.slots),
+            ctx._line,
+            ctx.needs_input_grad,
+            ctx._input_types,
+            tuple(edge is not None for edge in ctx._edges),
+            grad_enabled=context.grad_enabled,
+            of=keeper,
+        )
+        around = self._around(host, operands, (function.jvp,), inputs)
+        found = self._evaluated(host, operands, around, False)
+        traced = self._entered(host.name, host, operands, around, found)
+        return traced.finish(function._backward_cls())
+
+    def vmap(
+        self,
+        function: type[Function],
+        info: Any,
+        in_dims: tuple[Any, ...],
+        inputs: Sequence[Any],
+        keywords: dict[str, Any],
+    ) -> tuple[Any, Any]:
+        """What the `vmap` staticmethod returns: the output, and where its examples are."""
+        operands = Operands(self._recorder, f"{function.__name__}.vmap", inputs)
+        host = HostVmap(
+            function,
+            operands.captured,
+            {name: operands.capture(value) for name, value in keywords.items()},
+            tuple(operands.slots),
+            calling_line(),
+            (),
+            (),
+            (),
+            grad_enabled=context.grad_enabled,
+            info=info,
+            in_dims=in_dims,
+        )
+        around = self._around(host, operands, (function.vmap,), (*inputs, *keywords.values()))
+        found = self._evaluated(host, operands, around, False)
+        dims = found.ctx.out_dims
+        host.constants = {"out_dims": dims}
+        traced = self._entered(host.name, host, operands, around, found)
+        return traced.finish(function._backward_cls()), dims
 
     # ---------------------------------------------------------------- backward
 
@@ -300,22 +396,26 @@ class HostRecording:
 
 def _identity(made: Made) -> object:
     """What tells host calls apart."""
-    if isinstance(made, MadeFinding):
-        return made.host.name
-    function = made.host.function
-    return code_of(function.forward if isinstance(made, MadeForward) else backward_of(function))
+    host = made.host
+    return host.name if isinstance(host, Finding) else code_of(host.method)
 
 
 class Operands:
-    """What a host call gets from the graph: each tensor once, and floats that are live."""
+    """What a host call gets from the graph: each tensor once, and floats that are live.
 
-    def __init__(self, recorder: Recorder, name: str) -> None:
+    Attributes:
+        inputs: the arguments of the user's method; `captured`: with slots for the operands.
+    """
+
+    def __init__(self, recorder: Recorder, name: str, inputs: Sequence[Any] = ()) -> None:
         self._recorder = recorder
         self._name = name
+        self.inputs = inputs
         self._numbers: dict[int, Slot] = {}
         self.values: list[Value] = []
         self.tensors: list[Any] = []
         self.slots: list[Slot] = []
+        self.captured = tuple(map(self.capture, inputs))
 
     def number(self, tensor: TensorCore | None) -> int | None:
         return None if tensor is None else self._slot(tensor).number

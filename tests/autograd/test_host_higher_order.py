@@ -35,19 +35,6 @@ class BatchedSine(Sine):
         return Sine.apply(x), in_dims[0]
 
 
-class HostJvp(Sine):
-    """A jvp that leaves lucid as well."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_forward(x)
-        return lucid.from_numpy(np.sin(x.numpy()))
-
-    @staticmethod
-    def jvp(ctx, tangent):
-        return lucid.from_numpy(tangent.numpy() * np.cos(ctx.saved_tensors[0].numpy()))
-
-
 def apply(x):
     return Sine.apply(x)
 
@@ -73,15 +60,6 @@ def test_transformations_go_through_a_recorded_backward(prepared, body, expected
     step = prepared(body)
     for _ in range(2):
         np.testing.assert_allclose(step(lucid.tensor(X)).numpy(), expected, rtol=1e-12, atol=1e-15)
-
-
-def test_a_jvp_that_leaves_lucid_is_an_error_of_the_trace():
-    def body(x):
-        return lucid.func.jvp(lambda x: HostJvp.apply(x), (x,), (x,))[1]
-
-    np.testing.assert_allclose(body(lucid.tensor(X)).numpy(), X * np.cos(X))
-    with pytest.raises(lucid.TraceError, match=r"^numpy\(\) of a traced tensor"):
-        lucid.compile(body)(lucid.tensor(X))
 
 
 def test_a_host_call_inside_of_a_host_call(prepared):
