@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from lucid.compiler.codes import global_names, nested
+from lucid.compiler.codes import Executed, global_names, nested
 from lucid.compiler.generators import GENERATORS
 from lucid.compiler.places import (
     CONTENTS,
@@ -75,6 +75,8 @@ class Environment:
         watches: all that must stay the same.
         library_objects: objects of the library's own classes, such as optimizers.
         generators: random generators of Python's and NumPy's, with the user's way to each.
+        drawing: variables and attributes that hold a method of such a generator.
+        ran: the code that ran since, in this thread; None: unknown.
     """
 
     def __init__(
@@ -92,6 +94,8 @@ class Environment:
         self._owners: set[int] = set()  # of the memory of NumPy arrays
         self.library_objects: list[tuple[str, Any]] = []
         self.generators: list[tuple[str, Any]] = []
+        self.drawing: set[str] = set()
+        self.ran: Executed | None = None
         self._grown: list[tuple[str, dict[str, Any], frozenset[str], bool]] = []
         self._names: dict[int, str] = {}
         self._skipped = skipped  # code objects that run at every call, and read it anew
@@ -181,7 +185,7 @@ class Environment:
             elif isinstance(watch, SetWatch):
                 place = Members(watch.path, watch.owner, CONTENTS, watch.in_module)
                 found[place.identity] = place, watch.expected
-            elif _is_of_others(watch):
+            elif self._is_of_others(watch):
                 continue
             elif not isinstance(watch, FlagWatch) or not watch.has_its_hooks():
                 _refuse_change(watch)
@@ -256,12 +260,20 @@ class Environment:
     def put_back(self) -> None:
         """Restore the Python values that changed since; for a trace that failed."""
         for watch in self.watches:
-            if not watch.holds() and not _is_of_others(watch):
+            if not watch.holds() and not self._is_of_others(watch):
                 watch.put_back()
         for _, attributes, names, _ in self._grown:
             for name in attributes.keys() - names:
                 if not name.startswith(_COMPILED):
                     del attributes[name]
+
+    def _is_of_others(self, watch: AnyWatch) -> bool:
+        """Whether an array was, or may have been, written by another thread, which goes on."""
+        if not isinstance(watch, ArrayWatch):
+            return False
+        if id(owner_of(watch.array)) in written_meanwhile():
+            return True
+        return self.ran is not None and not self.ran.could_write_arrays()
 
     # ------------------------------------------------------------------ walking
 
@@ -299,6 +311,8 @@ class Environment:
             self._visit_array(path, value, None, None, way[1])
             return
         self._ways.add(value, way)
+        if isinstance(_bound_to(value), GENERATORS):
+            self.drawing.add(path.partition("[")[0].rpartition(".")[2])
         if id(value) in self._seen:
             return
         self._seen.add(id(value))
@@ -526,11 +540,6 @@ def owner_of(array: np.ndarray) -> Any:
     while isinstance(owner, np.ndarray) and owner.base is not None:
         owner = owner.base
     return owner
-
-
-def _is_of_others(watch: AnyWatch) -> bool:
-    """Whether an array may have been written by a step of another thread, which goes on."""
-    return isinstance(watch, ArrayWatch) and id(owner_of(watch.array)) in written_meanwhile()
 
 
 def _refuse_change(watch: AnyWatch) -> NoReturn:

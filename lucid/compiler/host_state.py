@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lucid.autograd.host_world import Changes, State
+from lucid.compiler.codes import Executed, executed_codes
 from lucid.compiler.environment import Environment
 from lucid.compiler.generators import Generators
 from lucid.compiler.watches import AnyWatch, ArrayWatch, LengthWatch, SetWatch, Watch, is_same
@@ -85,10 +86,15 @@ class Surroundings:
         for storage, _, _ in suspended:
             storage.value = storage.recorder = None
         optimizers = OptimizerStates(self._environments)
-        generators = Generators([g for found in self._environments for g in found.generators])
+        generators = Generators(
+            [generator for found in self._environments for generator in found.generators],
+            [name for found in self._environments for name in found.drawing],
+        )
         sys.setprofile(None)
+        ran = Executed()
         try:
-            yield
+            with executed_codes(ran):
+                yield
         except BaseException:
             for environment in self._environments:
                 environment.put_back()
@@ -100,7 +106,7 @@ class Surroundings:
             for storage, value, generation in suspended:
                 storage.value, storage.generation = value, generation
                 storage.recorder = self._recorder
-            generators.put_back()
+            generators.put_back(ran)
             optimizers.put_back()
 
     def settle(self, changes: Changes, lent: Sequence[np.ndarray]) -> list[int]:

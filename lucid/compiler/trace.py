@@ -20,7 +20,7 @@ from lucid.compiler.cells import (
     GradUse,
     ValueGuard,
 )
-from lucid.compiler.codes import executed_codes
+from lucid.compiler.codes import Executed, executed_codes
 from lucid.compiler.environment import Environment
 from lucid.compiler.finishing import Finisher, GradOutcome, refuse_growing_histories
 from lucid.compiler.generators import Generators
@@ -251,15 +251,16 @@ def _run(
     state: set[Storage],
 ) -> _Ran:
     """Run the function, in a frame of its own: no frame may hold a traced tensor afterwards."""
-    generators = Generators(environment.generators)
+    generators = Generators(environment.generators, environment.drawing)
     function, places = rebinding.function, [place.path for place in rebinding.read]
     stand_ins = StandIns(recorder, call, function, args, kwargs, state, places)
     grad_enabled = context.grad_enabled
+    ran = environment.ran = Executed()
     failed = True
     try:
         rebinding.enter(stand_ins.values, recorder)
         stand_ins.fill()
-        with recording(recorder), executed_codes() as executed, live_math(environment.watches):
+        with recording(recorder), executed_codes(ran), live_math(environment.watches):
             result = function(*stand_ins.args, **stand_ins.kwargs)
         left = None if context.grad_enabled == grad_enabled else context.grad_enabled
         recorder.raise_caught()
@@ -268,10 +269,10 @@ def _run(
         training = environment.settle_training()
         with recording(recorder):
             finals = rebinding.leave(environment, recorder)
-        environment.keep_read(executed.codes, recorder.live_arrays)
+        environment.keep_read(ran.codes, recorder.live_arrays)
         stand_ins.refuse_changes()
         stand_ins.put_back()
-        generators.refuse_use()
+        generators.refuse_use(ran)
         with recording(recorder):
             outcome = Finisher(recorder, stand_ins.handles, call.tensors)
             if rebinding.is_empty:
@@ -290,7 +291,7 @@ def _run(
             stand_ins.put_back()
             rebinding.put_back()
             environment.put_back()
-            generators.put_back()
+            generators.put_back(ran)
     pinned = stand_ins.pinned
     handles = [weakref.ref(h) for i, h in enumerate(stand_ins.handles) if i not in pinned]
     return _Ran(outcome, handles, pinned, training, left)

@@ -15,6 +15,9 @@ import os
 import threading
 from collections.abc import Iterable
 from threading import get_ident
+from typing import Any
+
+import numpy as np
 
 from lucid.ir.errors import LucidError
 
@@ -114,8 +117,19 @@ def wait_for(keys: Keys) -> None:
             claim.others |= keys
 
 
+def note_write(array: np.ndarray) -> None:
+    """Let the threads that trace know that this one has written an array."""
+    owner: Any = array
+    while isinstance(owner, np.ndarray) and owner.base is not None:
+        owner = owner.base
+    with lock:
+        for claim in held:
+            if claim.thread != get_ident():
+                claim.others.add(id(owner))
+
+
 def written_meanwhile() -> set[int]:
-    """What other threads' steps may have written since this thread began to trace."""
+    """What other threads may have written, with lucid, since this thread began to trace."""
     thread = get_ident()
     return next((c.others for c in held if c.thread == thread and TRACING in c.keys), set())
 

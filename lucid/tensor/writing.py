@@ -11,6 +11,7 @@ from lucid.autograd.private import note_write
 from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, DTypeError, LucidError, ShapeError
 from lucid.ir.op import Attributes, Op
+from lucid.tensor import claims
 from lucid.tensor.context import context, epoch
 from lucid.tensor.core import TensorCore, ViewChain
 from lucid.tensor.levels import acting_level
@@ -95,6 +96,8 @@ def write_(target: TensorCore, value: TensorCore) -> Tensor:
             raise LucidError("the memory of this tensor is read-only\nhint: use clone() first")
         if context.lent is not None:
             context.lent.before_write(target._storage)
+        if claims.held:
+            claims.note_write(array)
         np.copyto(array, cast(np.ndarray, value._array))
     target._counter.value += 1
     keep_written(target, value)
