@@ -159,6 +159,7 @@ class Finish:
     def _dirty(self, tensor: TensorCore, index: int) -> TensorCore:
         """An input that forward wrote: the same object, with the Function as its history."""
         from lucid.tensor.core import alias
+        from lucid.tensor.writing import MADE_WITHOUT_GRAD, made_without_grad
 
         ctx = self.ctx
         tensor._counter.value += 1
@@ -169,6 +170,8 @@ class Finish:
         if not context.grad_enabled:
             return alias(tensor) if tensor.requires_grad else tensor
         base = tensor._base
+        if made_without_grad(tensor):
+            raise LucidError(MADE_WITHOUT_GRAD + ctx._origin_line())
         _refuse_leaf(ctx, tensor)
         if not self._has_history(tensor):
             return alias(tensor) if tensor.requires_grad else tensor

@@ -128,12 +128,28 @@ def check_writable(target: TensorCore) -> None:
                 "a view of a leaf Variable that requires grad is being used in an in-place "
                 "operation."
             )
+    if context.grad_enabled and made_without_grad(target):
+        raise LucidError(MADE_WITHOUT_GRAD)
     overlapping = (
         stride == 0 and size > 1
         for size, stride in zip(target._type.shape, target.element_strides(), strict=True)
     )
     if target._type.size and any(overlapping):
         raise LucidError(_OVERLAPS)
+
+
+MADE_WITHOUT_GRAD = (
+    "A view was created in no_grad mode and is being modified inplace with grad mode enabled. "
+    "Given that this use case is ambiguous and error-prone, it is forbidden. You can clarify your "
+    "code by moving both the view and the inplace either both inside the no_grad block (if you "
+    "don't want the inplace to be tracked) or both outside (if you want the inplace to be tracked)."
+)
+
+
+def made_without_grad(tensor: TensorCore) -> bool:
+    """Whether it is a view that knows nothing of the history that its base has."""
+    base = tensor._base
+    return base is not None and base.requires_grad and not tensor.requires_grad
 
 
 def fitted(target: TensorCore, value: TensorCore) -> TensorCore:

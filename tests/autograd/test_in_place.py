@@ -327,6 +327,41 @@ def test_a_view_of_a_leaf_that_requires_grad_cannot_be_written(run):
     )
 
 
+MADE_WITHOUT_GRAD = (
+    "A view was created in no_grad mode and is being modified inplace with grad mode enabled. "
+    "Given that this use case is ambiguous and error-prone, it is forbidden. You can clarify your "
+    "code by moving both the view and the inplace either both inside the no_grad block (if you "
+    "don't want the inplace to be tracked) or both outside (if you want the inplace to be tracked)."
+)
+
+
+@pytest.mark.parametrize("of_leaf", [True, False])
+@pytest.mark.parametrize(
+    ("write", "origin", "after"),
+    [
+        (lambda view, x: AddOne.apply(view), "\n  in AddOne, recorded at test_in_place.py", 4.0),
+        (lambda view, x: view.add_(1), "", 4.0),
+        (lambda view, x: view.mul_(x[:1]), "", 9.0),
+    ],
+    ids=["Function", "op", "op with a gradient"],
+)
+def test_a_view_made_without_grad_cannot_be_written_with_it(run, write, origin, after, of_leaf):
+    """Its base would not know of it: the gradient would be that of what it held before."""
+
+    def body(x, is_allowed):
+        base = x if of_leaf else x * 1
+        with lucid.no_grad():
+            view = base[:1]
+        with lucid.set_grad_enabled(not is_allowed):
+            write(view, x)
+        return base * 1
+
+    with pytest.raises(RuntimeError) as caught:
+        run(body, leaf([3.0, 2.0]), False)
+    assert text_of(caught) == MADE_WITHOUT_GRAD + origin
+    assert numbers(run(body, leaf([3.0, 2.0]), True)) == [after, 2.0]
+
+
 def test_versions_are_shared_by_views_and_detached_aliases_but_not_by_data(run):
     def body(x):
         a = x * 1
