@@ -10,6 +10,7 @@ CPython's stable functions. It runs with the interpreter's lock, except for a st
 from __future__ import annotations
 
 from lucid.codegen.entry_guards import define_guards
+from lucid.codegen.entry_places import define_gather
 from lucid.codegen.entry_words import (
     CONSTANT,
     IS_READY,
@@ -33,6 +34,7 @@ def entry_text(target: Target, layout: Layout) -> str:
     module = Module(target)
     parts = (
         define_guards,
+        define_gather,
         _define_allocate,
         _define_batch,
         _define_leave,
@@ -229,7 +231,7 @@ def _define_enter(module: Module, layout: Layout) -> None:
         holder, args, count = b.args
         plan = b.field(holder, layout.array_data)
         is_busy = b.ne(b.word(plan, Word.IS_BUSY), 0)
-        is_other = b.ne(count, b.word(plan, Word.ARGUMENT_COUNT))
+        is_other = b.ne(count, b.word(plan, Word.GIVEN_COUNT))
         long_way = b.word(plan, Word.LONG_WAY)
         with b.if_(b.or_(is_busy, is_other)):
             b.own(long_way)
@@ -245,12 +247,13 @@ def _define_attempt(module: Module, layout: Layout) -> None:
     _define_lock(module)
     _define_unlock(module)
     _define_locked(module, layout)
+    _define_with_places(module)
     with entry_function(module, "attempt", "plan", "args") as b:
         plan, args = b.args
         with b.if_(b.eq(b.word(plan, Word.ACQUIRE), 0)):
-            b.answer(b.call("locked", "i64", plan, args))
+            b.answer(b.call("with_places", "i64", plan, args))
         _go_long_way_unless(b, plan, b.ne(b.call("lock", "i64", plan), 0))
-        result = b.call("locked", "i64", plan, args)
+        result = b.call("with_places", "i64", plan, args)
         b.call("unlock", "i64", plan, result)
         b.answer(result)
 
@@ -284,6 +287,18 @@ def _define_unlock(module: Module) -> None:
         with b.if_(is_error):
             b.api("PyErr_Restore", *(b.word(place) for place in places))
         b.answer(1)
+
+
+def _define_with_places(module: Module) -> None:
+    """The same as `locked`, with what is in places beside the arguments."""
+    with entry_function(module, "with_places", "plan", "args") as b:
+        plan, args = b.args
+        with b.if_(b.eq(b.word(plan, Word.PLACES), 0)):
+            b.answer(b.call("locked", "i64", plan, args))
+        _go_long_way_unless(b, plan, b.ne(b.call("gather", "i64", plan, args), 0))
+        result = b.call("locked", "i64", plan, b.word(plan, Word.GATHERED_AT))
+        b.call("release", "i64", plan)
+        b.answer(result)
 
 
 def _define_locked(module: Module, layout: Layout) -> None:

@@ -130,12 +130,18 @@ class Word(IntEnum):
     CLAIM = 64  # callables that exchange the lock for a claim, and back
     UNCLAIM = 65
     TRUE = 66
+    GIVEN_COUNT = 67  # how many of the arguments the caller gives; the others are in places
+    PLACES = 68  # kind, container, key, size of the tuple that is there or 0, index in it
+    PLACES_AT = 69
+    GATHERED_AT = 70  # the arguments with those from places
+    TUPLE = 71
 
 
 # Words of a call's buffers: whether all inputs are in its table, and whether we have written there.
 IS_READY, IS_TOUCHED = range(2)
 NUMBER_IN_DICT, NUMBER_IN_TUPLE, NUMBER_CALLED = range(3)
 CONSTANT, ONE_TENSOR, OTHER = range(3)
+IN_DICT, IN_LIST, IN_CELL = range(3)
 RAISED = 1 << 40  # in place of a code of the step: an exception is set
 
 

@@ -136,6 +136,8 @@ class StandIns:
         same = next((i for i, other in enumerate(earlier) if other is tensor), None)
         if same is not None:
             handle = self.handles[same]
+            if same in self.pinned:
+                self.pinned[position] = tensor
         elif tensor._array is None:
             raise TraceError(f"argument {path} belongs to a trace that has ended")
         elif tensor._storage in state:

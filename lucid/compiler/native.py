@@ -13,6 +13,9 @@ import numpy as np
 
 from lucid.codegen.entry_words import (
     CONSTANT,
+    IN_CELL,
+    IN_DICT,
+    IN_LIST,
     MOST_ARGUMENTS,
     NUMBER_CALLED,
     NUMBER_IN_DICT,
@@ -24,6 +27,8 @@ from lucid.codegen.entry_words import (
 from lucid.compiler import stance
 from lucid.compiler.hooks import item_of
 from lucid.compiler.outcomes import FromProgram, Same
+from lucid.compiler.places import Place, Variable
+from lucid.compiler.plain_places import Read, failure_of, number_of
 from lucid.dtypes import default_dtype_place
 from lucid.runtime.addresses import address_of
 from lucid.runtime.context import Context
@@ -108,6 +113,8 @@ def native_calls(calls: PlainCalls, buffers: Context) -> NativeCalls | None:
 
 
 def _is_possible(calls: PlainCalls) -> bool:
+    if calls.places is not None and not all(map(_is_in_reach, calls.places.reads)):
+        return False
     return len(calls.arguments) <= MOST_ARGUMENTS and not calls.executable.has_hosts
 
 
@@ -205,7 +212,15 @@ class NativeCalls:
         self._table(Word.LENGTHS, [(keep(owner), length) for owner, length in guard.lengths])
         questions: list[tuple[Any, Any]] = [(watch.holds, True) for watch in guard.others]
         questions += [(value.failure, None) for value in calls.values]
-        questions += [(functools.partial(ask.failure, ()), None) for ask in calls.formulas]
+        places = calls.places
+        if places is None:
+            questions += [(functools.partial(ask.failure, ()), None) for ask in calls.formulas]
+        else:
+            asked = calls.formulas
+            questions += [(functools.partial(failure_of, ask, places), None) for ask in asked]
+            if places.early:
+                count = calls.output_count
+                questions.append((functools.partial(places.begin_with_found, count), None))
         self._table(Word.QUESTIONS, [(keep(ask), keep(answer)) for ask, answer in questions])
 
     def _enter_arguments(self, calls: PlainCalls, buffers: Context) -> None:
@@ -218,6 +233,7 @@ class NativeCalls:
             axes = len(type.shape), self._keep(type.dtype.numpy)
             records.append((*axes, self._words(type.shape), self._words(strides), at, low, high))
         plan = self._plan
+        self._enter_places(calls)
         plan[Word.ARGUMENT_COUNT] = len(records)
         plan[Word.ARGUMENTS_AT] = self._words([word for record in records for word in record])
         plan[Word.HELD_AT] = self._words([0] * len(records))
@@ -227,9 +243,31 @@ class NativeCalls:
         table = _hash_table([id(storage) for storage in calls.state])
         plan[Word.STATE_MASK], plan[Word.STATE_AT] = len(table) - 1, self._words(table)
 
+    def _enter_places(self, calls: PlainCalls) -> None:
+        """Where the last ones of the arguments are found."""
+        plan, reads = self._plan, [] if calls.places is None else calls.places.reads
+        records: list[tuple[int, ...]] = []
+        for read in reads:
+            kind = _kind_of(read.place)
+            if kind is None:
+                continue  # it holds numbers, which Python reads
+            owner, key = self._keep(read.place.owner), read.place.key
+            key = key if kind == IN_LIST else self._keep(key)
+            for index, number in enumerate(read.kinds):
+                if number is None:
+                    records.append((kind, owner, key, max(read.size, 0), index))
+        self._table(Word.PLACES, records)
+        plan[Word.GIVEN_COUNT] = len(calls.arguments) - len(records)
+        plan[Word.GATHERED_AT] = self._words([0] * len(calls.arguments))
+        plan[Word.TUPLE] = self._keep(tuple)
+
     def _enter_numbers(self, calls: PlainCalls, buffers: Context) -> None:
         records = []
         for place, read in calls.readers:
+            records.append((*self._reader(read), buffers.address + 8 * place))
+        for place, formula in calls.numbers:
+            assert calls.places is not None
+            read = functools.partial(number_of, formula, calls.places)
             records.append((*self._reader(read), buffers.address + 8 * place))
         self._table(Word.NUMBERS, records)
 
@@ -290,9 +328,10 @@ class NativeCalls:
     def _enter_result(self, calls: PlainCalls) -> None:
         plan, result = self._plan, calls.result
         others = calls.gradients.others
-        if type(result) is Same and not others:
+        is_all = not others and (calls.places is None or not calls.places.is_bound)
+        if type(result) is Same and is_all:
             plan[Word.RESULT], plan[Word.RESULT_AT] = CONSTANT, self._keep(result.value)
-        elif type(result) is FromProgram and not others:
+        elif type(result) is FromProgram and is_all:
             plan[Word.RESULT] = ONE_TENSOR
             self._enter_tensor(result)
         else:
@@ -327,6 +366,21 @@ def _finish(calls: PlainCalls, given: list[Any], made: list[Any]) -> Any:
     given[:] = [None] * len(given)
     made[:] = [None] * len(made)
     return calls.outcomes(outputs, args)
+
+
+def _kind_of(place: Place) -> int | None:
+    """How native code finds what is in a place; None: it doesn't."""
+    if type(place) is Variable:
+        return IN_CELL
+    if type(place) is not Place:
+        return None
+    if type(place.owner) is list:
+        return IN_LIST if type(place.key) is int and place.key >= 0 else None
+    return IN_DICT if _is_dict(place.owner) else None
+
+
+def _is_in_reach(read: Read) -> bool:
+    return not any(kind is None for kind in read.kinds) or _kind_of(read.place) is not None
 
 
 def _is_dict(owner: Any) -> bool:

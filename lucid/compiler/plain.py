@@ -11,6 +11,8 @@ import numpy as np
 from lucid.compiler.gradients import Gradients
 from lucid.compiler.native import NativeCalls, native_calls
 from lucid.compiler.outcomes import FromProgram, Outcome, Run
+from lucid.compiler.plain_places import PlainPlaces
+from lucid.compiler.scalars import Formula, Number
 from lucid.compiler.sharing import Sharing
 from lucid.compiler.signature import Call
 from lucid.compiler.tree import map_tree
@@ -45,7 +47,9 @@ class PlainCalls:
         readers: live numbers, by the number of their input.
         counters: version counters, and how far they move.
         claims: the state that the step writes.
+        numbers: those that follow from what the places hold, by the number of their input.
         formulas: what the step asked live numbers, and is specialized on.
+        places: what it reads and binds; None: nothing.
         in_grad_mode, default_dtype: what was in force while tracing.
         counted: a counter of the calls that native code runs.
         native: the native form of all this, once a call has bound the state, and the function to
@@ -64,7 +68,9 @@ class PlainCalls:
     result: Any
     output_count: int
     claims: Keys
+    numbers: list[tuple[int, Formula]]
     formulas: list[FormulaGuard]
+    places: PlainPlaces | None
     in_grad_mode: bool
     default_dtype: DType
     counted: np.ndarray
@@ -83,6 +89,12 @@ class PlainCalls:
             return self._call(args)
 
     def _call(self, args: Sequence[Any]) -> Any:
+        held: Sequence[Number] = ()
+        if self.places is not None:
+            found = self.places.found()
+            if found is None:
+                return LONG_WAY
+            args, held = (*args, *found[0]), found[1]
         storages = {tensor._storage for tensor in args if tensor.__class__ is Tensor}
         if len(args) != len(self.arguments) or len(storages) != len(args):
             return LONG_WAY
@@ -92,13 +104,15 @@ class PlainCalls:
             if guard.failure() is not None:
                 return LONG_WAY
         for question in self.formulas:
-            if question.failure(()) is not None:
+            if question.failure(held) is not None:
                 return LONG_WAY
+        if self.places is not None and self.places.early:
+            self.places.begin(held, self.output_count)
         buffers = self.executable.ready()
         if buffers is None:
             return LONG_WAY
         changed = self._changed(buffers.bound, args)
-        if changed is None or (self.readers and not self._read(buffers.doubles)):
+        if changed is None or not self._read(buffers.doubles, held):
             self.executable.put_back(buffers)
             return LONG_WAY
         if changed:
@@ -121,8 +135,10 @@ class PlainCalls:
             self.native = native_calls(self, buffers)
             self.enter = None if self.native is None else self.native.function
 
-    def _read(self, doubles: Any) -> bool:
+    def _read(self, doubles: Any, held: Sequence[Number]) -> bool:
         """Enter the live numbers; whether all are floats."""
+        for place, formula in self.numbers:
+            doubles[place] = formula(held)
         for place, read in self.readers:
             number = read()
             if type(number) is not float:
@@ -167,16 +183,25 @@ class PlainCalls:
             gradients.leave(batch)
         for counter, delta in self.counters:
             counter.now += delta
-        if type(self.result) is FromProgram and not gradients.others:
+        if type(self.result) is FromProgram and not gradients.others and self.places is None:
             return self.result.with_history(self.result.on(outputs[self.result.slot]))
         return self.outcomes(outputs, args)
 
     def outcomes(self, outputs: list[np.ndarray], args: Sequence[TensorCore]) -> Any:
         """What the call returns; gradients that can't be promised are set."""
-        run = Run(Call.of_tensors(args), self.output_count)
+        if self.places is None:
+            run = Run(Call.of_tensors(args), self.output_count)
+        else:
+            run = self.places.run(self.output_count, args)
         run.outputs = outputs
         for leaf, outcome in self.gradients.others:
             leaf._grad = None if outcome is None else outcome.of(run)
         if isinstance(self.result, Outcome):
-            return self.result.of(run)
-        return map_tree(lambda leaf, _: leaf.of(run), self.result)
+            result = self.result.of(run)
+        else:
+            result = map_tree(lambda leaf, _: leaf.of(run), self.result)
+        if self.places is not None:
+            is_fit = self.places.deliver(run)
+            if is_fit and self.native is not None:
+                self.native.rearm()
+        return result

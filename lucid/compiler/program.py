@@ -18,6 +18,7 @@ from lucid.compiler.environment import owner_of
 from lucid.compiler.gradients import Gradients
 from lucid.compiler.names import name_values
 from lucid.compiler.outcomes import (
+    FromNumbers,
     Outcome,
     Run,
     counter_of,
@@ -27,6 +28,7 @@ from lucid.compiler.outcomes import (
     with_copies,
 )
 from lucid.compiler.plain import LONG_WAY, PlainCalls
+from lucid.compiler.plain_places import PlainPlaces, plain_reads
 from lucid.compiler.rebinding import VALUES
 from lucid.compiler.results import flat_tensors
 from lucid.compiler.results_backward import History
@@ -135,6 +137,7 @@ class Program:
         self._grads_read = trace.grads_read
         self._pinned = trace.pinned
         self._rebinding = trace.rebinding
+        self._keeps_guards = trace.rebinding is not None and trace.rebinding.keeps_guards
         self._keys = trace.keys
         self._state = {cell.storage for cell, _ in trace.cells if cell.kind == "state"}
 
@@ -237,43 +240,52 @@ class Program:
         if self._differentiable is None:
             self._plain = call.plain_types(args)
             if self._plain is not None and self._is_simple():
-                self.calls = self._plain_calls(self._plain, counted)
+                self.calls = self._plain_calls(self._plain, call, counted)
 
     def _is_simple(self) -> bool:
         """Whether a call has nothing to do with gradients or effects but to leave gradients."""
+        in_places = self._rebinding is not None  # all numbers are
         rare = (
             self._pinned,
             self._found,
-            self._numbers,
+            self._numbers and not in_places,
             self._grads_read,
-            self._early,
+            not all(in_places and type(early) is FromNumbers for early in self._early),
             self._outer_grads,
             self._rebased,
             self._has_effects,
-            self._rebinding,
             self._sharing.writes_arguments,
         )
         plain = [isinstance(target, VersionCounter) for target, _ in self._counters]
         return not any(rare) and all(plain)
 
     def _plain_calls(
-        self, types: list[tuple[TensorType, Shape]], counted: np.ndarray
-    ) -> PlainCalls:
-        places = {position: number for number, position in self._arguments}
+        self, types: list[tuple[TensorType, Shape]], call: Call, counted: np.ndarray
+    ) -> PlainCalls | None:
+        numbers = {position: number for number, position in self._arguments}
+        places, result = None, self._result
+        if self._rebinding is not None:
+            reads = plain_reads(self._rebinding, call.values)
+            if reads is None:
+                return None
+            result, finals = self._result
+            places = PlainPlaces(self._rebinding, reads, finals, self._early, self._follow_epoch)
         return PlainCalls(
             executable=self.executable,
             guard=self._guard,
             values=self._values,
-            arguments=[(*type, places.get(position)) for position, type in enumerate(types)],
+            arguments=[(*type, numbers.get(position)) for position, type in enumerate(types)],
             state=self._state,
             readers=self._readers,
             sharing=self._sharing,
             gradients=self._gradients,
             counters=[(c, n) for c, n in self._counters if isinstance(c, VersionCounter)],
-            result=self._result,
+            result=result,
             output_count=self._output_count,
             claims=self._claims,
+            numbers=self._numbers,
             formulas=self._formulas,
+            places=places,
             in_grad_mode=self._in_grad_mode,
             default_dtype=self._default_dtype,
             counted=counted,
@@ -442,9 +454,14 @@ class Program:
             return result
         before = epoch.count
         result = self._rebinding.deliver(result, call)
-        if self._epoch == before and self._rebinding.keeps_guards:
-            self._epoch = epoch.count
+        self._follow_epoch(before)
         return result
+
+    def _follow_epoch(self, before: int) -> bool:
+        """Take note that binding places has moved the epoch; whether the guards hold still."""
+        if self._epoch == before and self._keeps_guards:
+            self._epoch = epoch.count
+        return self._epoch == epoch.count
 
     def _run_native(self, run: Run) -> Any:
         call = run.call

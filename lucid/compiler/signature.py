@@ -19,6 +19,7 @@ from lucid.ir.types import Shape, TensorType
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, ViewChain, of_array
 from lucid.tensor.storage import Storage
+from lucid.tensor.tensor import Tensor
 
 Description = dict[str, str]
 MOVES = 4  # programs that differ only in ints: one more is made for all of their values
@@ -189,12 +190,18 @@ class Call:
         return call
 
     def plain_types(self, args: tuple[Any, ...]) -> list[tuple[TensorType, Shape]] | None:
-        """Type and strides in bytes of each argument; None if some is no plain tensor."""
-        if len(args) != len(self.tensors) or len(self._storages) != len(args):
+        """Type and strides in bytes of each tensor; None if some is no plain one.
+
+        Of the arguments, which are all tensors then, and of those in the step's places.
+        """
+        _, given, floats, _ = self._given
+        if len(args) != given or floats or len(self._storages) != len(self.tensors):
+            return None
+        if any(value is not tensor for value, tensor in zip(args, self.tensors, strict=False)):
             return None
         found = []
-        for value, tensor in zip(args, self.tensors, strict=True):
-            if value is not tensor or tensor.requires_grad or tensor._array is None:
+        for tensor in self.tensors:
+            if type(tensor) is not Tensor or tensor.requires_grad or tensor._array is None:
                 return None
             found.append((tensor._type, tensor._array.strides))
         return found

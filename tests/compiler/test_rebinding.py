@@ -103,6 +103,21 @@ def test_entries_of_dicts_lists_and_deques(agree):
     agree(scenario, traces=1)
 
 
+def test_places_that_begin_with_one_tensor_which_is_state_as_well(agree):
+    def scenario(compile):
+        zeros = lucid.zeros(3)
+        moments = {"m": zeros, "v": zeros}
+
+        def step(x):
+            moments["m"] = moments["m"] * 0.5 + x - zeros
+            moments["v"] = moments["v"] * 0.5 + x * x
+            return moments["m"] / (moments["v"] + 1)
+
+        return [run(compile, step)[0], moments, zeros]
+
+    agree(scenario)
+
+
 def test_a_history_of_bounded_length(agree):
     """One trace per length, then none: the entries move by one place at each call."""
 
