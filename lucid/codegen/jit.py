@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import llvmlite
 import llvmlite.binding as llvm
 
+from lucid.codegen.forking import hold_at_forks
 from lucid.codegen.target import Target
 
 _lock = threading.Lock()
@@ -118,3 +119,9 @@ def load(
 ) -> Library:
     """Compile an IR module and link it."""
     return link_object(compile_object(text, target), exports, imports)
+
+
+hold_at_forks(_lock.acquire, _lock.release)
+_of_llvmlite = getattr(llvm.ffi.lib, "_lock", None)  # which code is disposed of with, too
+if _of_llvmlite is not None:
+    hold_at_forks(_of_llvmlite.__enter__, _of_llvmlite.__exit__)

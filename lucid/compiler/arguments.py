@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from lucid.autograd.hooks import take_hooks
+from lucid.compiler.argument_places import CountsInArgument, changed_entries
 from lucid.compiler.names import identifier
 from lucid.compiler.objects import ChangesArgument, data_of
+from lucid.compiler.owners import entries_of, owners_of
+from lucid.compiler.places import CONTENTS, Place
 from lucid.compiler.recorder import Recorder
 from lucid.compiler.scalars import LiveSource
 from lucid.compiler.signature import Call, LiveInt, argument_names, same_view
-from lucid.compiler.tree import containers, map_tree
+from lucid.compiler.tree import map_tree
 from lucid.ir.errors import TraceError
 from lucid.tensor.core import TensorCore, _new
 from lucid.tensor.storage import Storage, VersionCounter
@@ -66,11 +68,9 @@ class StandIns:
         read = zip(call.values, places, strict=True)
         self.values = [map_tree(stand_in, value, path) for value, path in read]
 
-        named = zip(names, self.args, strict=True)
-        trees: list[tuple[type | None, str, Any]]
-        trees = [(None, *pair) for pair in (*named, *self.kwargs.items())]
-        trees += [(type(x), "", item) for x, given in self._filled for item in given.values()]
-        self._held = [(of, *found) for of, name, tree in trees for found in containers(tree, name)]
+        self._named = [*zip(names, self.args, strict=True), *self.kwargs.items()]
+        self._held: list[tuple[str, Any, dict[Any, Any]]] = []
+        self._owners = call.owners()  # while objects have what they were given with
 
     def _stand_in(self, leaf: Any, path: str) -> Any:
         recorder = self._recorder
@@ -93,6 +93,8 @@ class StandIns:
         """Put what stands for their contents into objects of plain data."""
         for value, given in self._filled:
             vars(value).update(given)
+        owners = owners_of(self._named)
+        self._held = [(path, owner, entries_of(owner)) for path, owner in owners]
 
     def put_back(self) -> None:
         """Give them their contents again."""
@@ -100,26 +102,49 @@ class StandIns:
             vars(value).clear()
             vars(value).update(attributes)
 
-    def refuse_changes(self) -> None:
-        """Raise when the function changed a container that it was given.
+    def changes(self) -> list[tuple[Place, Any]]:
+        """What the function changed in containers and objects that it was given, and to what.
 
-        It has a copy, with traced tensors in it: the caller would not see the change.
+        Raises: `CountsInArgument`, `ChangesArgument`, where that is to be known from the start.
         """
-        for value, given in self._filled:
-            now = vars(value)
-            if now.keys() != given.keys() or any(now[name] is not given[name] for name in given):
-                raise ChangesArgument(type(value))
-        for kind, path, container, held in self._held:
-            _, _, parts = next(containers(container, path))
-            if len(parts) == len(held) and all(map(operator.is_, parts[1::2], held[1::2])):
-                continue
-            if kind is not None:
-                raise ChangesArgument(kind)
-            raise TraceError(
-                f"the {type(container).__name__} {path} is an argument and was changed while "
-                "the step was traced, which would not be seen outside\n"
-                "hint: return the new values"
-            )
+        found: list[tuple[Place, Any]] = []
+        counts: set[str] = set()
+        recorder = self._recorder
+        changed: list[int] = []
+        has_grown = False
+        for number, (path, owner, before) in enumerate(self._held):
+            entries = list(changed_entries(path, owner, before, number))
+            if entries:
+                changed.append(number)
+            for place, was, now in entries:
+                is_count = type(was) is int and isinstance(now, int) and type(now) is not bool
+                if is_count and place.path not in self._call.fixed:
+                    counts.add(place.path)
+                has_grown = has_grown or (place.key == CONTENTS and isinstance(owner, list))
+                found.append((place, now))
+        if self._filled and (counts or has_grown):
+            raise ChangesArgument(*(type(value) for value, _ in self._filled))
+        if counts:
+            raise CountsInArgument(frozenset(counts))
+        if changed:
+            self._refuse_shared(changed)
+            recorder.containers = {id(x): i for i, (_, x, _) in enumerate(self._held)}
+        return found
+
+    def _refuse_shared(self, changed: Sequence[int]) -> None:
+        """Raise where something that was changed is there twice: others stood for the two."""
+        owners, environment = self._owners, self._recorder.environment
+        assert environment is not None
+        for number in changed:
+            path, owner = self._held[number][0], owners[number]
+            others = [i for i, other in enumerate(owners) if other is owner and i != number]
+            where = self._held[others[0]][0] if others else environment.name_of(owner)
+            if others or environment.knows(owner):
+                raise TraceError(
+                    f"the {type(owner).__name__} {path} is an argument and was changed while the "
+                    f"step was traced, and it is {where or 'known to the function'} as well\n"
+                    "hint: use it by one of its names"
+                )
 
     def _storages_with_several_views(self) -> set[Storage]:
         first: dict[Storage, TensorCore] = {}

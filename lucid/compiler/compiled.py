@@ -17,6 +17,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lucid.autograd.host_replay import Differs, Replay, replaying
+from lucid.compiler.argument_places import (
+    CountsInArgument,
+    call_with_tensors,
+)
 from lucid.compiler.collector import collector_paused
 from lucid.compiler.objects import ChangesArgument
 from lucid.compiler.plain import LONG_WAY
@@ -25,7 +29,6 @@ from lucid.compiler.stance import eager_is_forced
 from lucid.ir.errors import ArgumentError, EagerOnlyError, LucidError, OptionError
 from lucid.tensor.claims import TRACING, Claim
 from lucid.tensor.context import context
-from lucid.tensor.core import of_array
 
 if TYPE_CHECKING:
     import networkx
@@ -123,7 +126,7 @@ class Compiled:
             except Differs as found:
                 differs = found.with_traceback(None)
         if self._mode == "eager" or context.recorder is not None or _eager_is_needed():
-            return self.__wrapped__(*_as_tensors(args), **_as_tensors(kwargs))
+            return call_with_tensors(self.__wrapped__, args, kwargs)
         if context.forward is not None and not context.grad_enabled:
             from lucid.compiler.within_forward import call_in_forward
 
@@ -147,7 +150,7 @@ class Compiled:
             return self._call_natively(args, kwargs, differs)
         except EagerOnlyError as reason:
             self.note_eager(str(reason))
-            return self.__wrapped__(*_as_tensors(args), **_as_tensors(kwargs))
+            return call_with_tensors(self.__wrapped__, args, kwargs)
 
     def _call_natively(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], differs: Differs | None
@@ -156,13 +159,15 @@ class Compiled:
 
         Raises `LucidError` when programs never fit at the time they are to run.
         """
-        call = Call(*self._ints.marked(args, kwargs))
+        call = self._signature(args, kwargs)
         left = ATTEMPTS
         while left:
             try:
                 program = self._program(call, args, kwargs, differs)
-            except (ChangesArgument, MovesInts):
-                call = Call(*self._ints.marked(args, kwargs))
+            except (ChangesArgument, CountsInArgument, MovesInts) as error:
+                if isinstance(error, CountsInArgument):
+                    self._ints.names |= error.paths
+                call = self._signature(args, kwargs)
                 continue
             attempt = program.attempt if program.is_claiming else program.run
             try:
@@ -193,6 +198,12 @@ class Compiled:
         """Call the function where a program of it, which was run, has come to something else."""
         return self._call(args, {}, differs)
 
+    def _signature(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+        """The call, with live numbers for ints that are read at each call."""
+        call = Call(*self._ints.marked(args, kwargs))
+        call.given, call.fixed = (args, kwargs), self._ints.fixed
+        return call
+
     def note_eager(self, reason: str) -> None:
         """Count a call that runs op by op, and say why, unless the call before it said so."""
         is_new = self.stats.eager_reasons[-1:] != [reason]
@@ -210,7 +221,7 @@ class Compiled:
     def prepare(self, args: tuple[Any, ...]) -> tuple[Call, Program]:
         """The call's signature and program, also where eager is asked for."""
         while True:
-            call = Call(*self._ints.marked(args, {}))
+            call = self._signature(args, {})
             with suppress(MovesInts):
                 return call, self._program(call, args, {})
 
@@ -444,16 +455,6 @@ def _eager_is_needed() -> bool:
 def _name_of(function: Callable[..., Any]) -> str:
     """What messages call it; a Module, or another object that can be called, by its class."""
     return getattr(function, "__name__", type(function).__name__)
-
-
-def _as_tensors(tree: Any) -> Any:
-    """NumPy arrays among the arguments as tensors on their memory, as in a compiled call."""
-    from lucid.compiler.tree import map_tree
-
-    values = tree.values() if isinstance(tree, dict) else tree
-    if not any(isinstance(value, (np.ndarray, list, tuple, dict)) for value in values):
-        return tree
-    return map_tree(lambda x, _: of_array(x) if isinstance(x, np.ndarray) else x, tree)
 
 
 def _refuse_late(function: Callable[..., Any]) -> None:

@@ -19,6 +19,7 @@ from lucid.compiler.outcomes import (
     FromArgument,
     FromNumbers,
     FromProgram,
+    GivenContainer,
     GivenObject,
     GradBefore,
     NewLeaf,
@@ -91,7 +92,7 @@ class Finisher:
             leaves.append((leaf, outcome))
             return outcome
 
-        self.result = map_tree(note, result)
+        self.result = map_tree(note, result, leaves=recorder.containers)
         self.rebased = self._rebased_arguments()
         leaves += ((self._handles[outcome.position], outcome) for outcome in self.rebased)
         self._find_differentiable(leaves, function)
@@ -143,6 +144,8 @@ class Finisher:
             environment = self._recorder.environment
             known = environment is not None and environment.holds_memory_of(leaf)
             return Same(leaf) if known else Copied(leaf)
+        if id(leaf) in self._recorder.containers:
+            return GivenContainer(self._recorder.containers[id(leaf)])
         if id(leaf) in self._recorder.given:
             return GivenObject(self._recorder.given[id(leaf)])
         _refuse_lazy(leaf)

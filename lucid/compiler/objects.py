@@ -30,8 +30,8 @@ class ChangesArgument(BaseException):
     No `Exception`, so that a program that is being traced doesn't catch it.
     """
 
-    def __init__(self, kind: type) -> None:
-        _changed.add(kind)
+    def __init__(self, *kinds: type) -> None:
+        _changed.update(kinds)
 
 
 def data_of(value: Any, inside: tuple[int, ...] = ()) -> dict[str, Any] | None:

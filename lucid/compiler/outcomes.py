@@ -272,6 +272,15 @@ class GivenObject(Outcome):
         return run.call.data[self.number]
 
 
+class GivenContainer(GivenObject):
+    """An argument that is a container or an object which the step changes: the caller's own."""
+
+    __slots__ = ()
+
+    def make(self, run: Run) -> Any:
+        return run.call.owners()[self.number]
+
+
 class GradBefore(Outcome):
     """The gradient that the call found; it is taken before the step sets a new one."""
 

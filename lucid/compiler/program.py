@@ -17,8 +17,10 @@ from lucid.compiler.cells import Cell, GradUse, look_of
 from lucid.compiler.environment import owner_of
 from lucid.compiler.gradients import Gradients
 from lucid.compiler.names import name_values
+from lucid.compiler.native import prepare
 from lucid.compiler.outcomes import (
     FromNumbers,
+    GivenContainer,
     Outcome,
     Run,
     counter_of,
@@ -240,6 +242,7 @@ class Program:
         if self._differentiable is None:
             self._plain = call.plain_types(args)
             if self._plain is not None and self._is_simple():
+                prepare()
                 self.calls = self._plain_calls(self._plain, call, counted)
 
     def _is_simple(self) -> bool:
@@ -434,15 +437,23 @@ class Program:
         before = tuple(of_array(np.array(storage.array)) for storage in rule.written)
         if self._rebinding is not None:
             kwargs = {**kwargs, VALUES: run.call.values}
-        if rule.written_args or run.call.data:
+        in_arguments = [] if self._rebinding is None else self._rebinding.of_arguments
+        if rule.written_args or run.call.data or in_arguments:
             args, kwargs = with_copies(args, kwargs, run.call, rule.written_args)
         frame = user_frame()
         line = None if frame is None else (frame.f_code.co_filename, frame.f_lineno)
         result = self._run_native(run)
         history = History(rule, run.call, args, kwargs, before, line)
+        made = self._leaves(run) if in_arguments else result
         rebased = [run.call.tensors[position] for position in rule.again.rebased]
-        history.attach([*flat_tensors(result), *rebased], run.call)
+        history.attach([*flat_tensors(made), *rebased], run.call)
         return self._deliver(result, run.call)
+
+    def _leaves(self, run: Run) -> list[Any]:
+        """What the call has made, without what was given."""
+        outcomes: list[Outcome] = []
+        map_tree(lambda leaf, _: outcomes.append(leaf), self._result)
+        return [x.of(run) for x in outcomes if not isinstance(x, GivenContainer)]
 
     def _run_plain(self, run: Run) -> Any:
         """The same for a program whose results have no history."""

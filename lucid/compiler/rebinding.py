@@ -8,12 +8,13 @@ With its places as arguments and results the recorded function has no hidden sta
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lucid.compiler.argument_places import GivenAgain, OfArgument, as_found
 from lucid.compiler.logs import IsRead, Log, can_be_log
 from lucid.compiler.places import (
     Contents,
@@ -70,10 +71,6 @@ def _as_argument(value: Any) -> Any:
     return map_tree(lambda leaf, _: LiveInt(leaf) if type(leaf) is int else leaf, value)
 
 
-def _as_found(leaf: Any, _: str) -> Any:
-    return leaf.value if type(leaf) is LiveInt else leaf
-
-
 class Rebinding:
     """A function with the places that it binds as further arguments and results.
 
@@ -94,6 +91,7 @@ class Rebinding:
         self.bound: list[Place] = []
         self.flags: list[FlagBefore] = []
         self.numbers: list[MovingNumber] = []
+        self._is_in_arguments = False
         self._known: set[Identity] = set(no_logs)
         self._before: list[Any] = []
         self._given: list[Any] = []
@@ -110,6 +108,11 @@ class Rebinding:
             if holds_state(value):
                 self.read.append(place)
                 self._before.append(value)
+
+    @property
+    def of_arguments(self) -> list[OfArgument]:
+        """Those of the places that are in arguments."""
+        return [place for place in self.bound if isinstance(place, OfArgument)]
 
     @property
     def is_empty(self) -> bool:
@@ -154,8 +157,15 @@ class Rebinding:
             place.put(value)
             self._given.append((value, list(containers(value, place.path))))
 
-    def leave(self, environment: Environment, recorder: Recorder) -> list[Any]:
+    def leave(
+        self,
+        environment: Environment,
+        recorder: Recorder,
+        of_arguments: Sequence[tuple[Place, Any]],
+    ) -> list[Any]:
         """Find what was bound and to what; then put everything back.
+
+        of_arguments: what was changed in arguments, and to what.
 
         Raises: `Rebinds`, `IsRead`, `TraceError` for what can't be made again at each call.
         """
@@ -182,10 +192,13 @@ class Rebinding:
         environment.put_back()
         self.refuse_numbers(bound_numbers)
         self._take_up(changed)
-        environment.accept_arguments(recorder.given)
+        environment.accept_arguments((*recorder.given, *recorder.containers))
         self.bound += [log for log, _ in written]
         finals += [ops for _, ops in written]
-        self._check(finals, environment)
+        self._is_in_arguments = bool(of_arguments)
+        self.bound += [place for place, _ in of_arguments]
+        finals += [value for _, value in of_arguments]
+        self._check(finals, environment, recorder.containers)
         self._check_growth(finals, recorder)
         return finals
 
@@ -228,7 +241,7 @@ class Rebinding:
             if _is_given(place):
                 place.owner = None
 
-    def _check(self, finals: list[Any], environment: Environment) -> None:
+    def _check(self, finals: list[Any], environment: Environment, given: Collection[int]) -> None:
         """Raise for what would be shared by all calls, or would be lost."""
         seen: dict[int, str] = {}
         kept = [
@@ -241,7 +254,7 @@ class Rebinding:
                 first = seen.setdefault(id(container), inner)
                 if first != inner:
                     _refuse(f"the same {type(container).__name__} is kept in {first} and {inner}")
-            map_tree(lambda leaf, path: _check_leaf(leaf, path, environment), value, path)
+            map_tree(lambda leaf, path: _check_leaf(leaf, path, environment), value, path, given)
 
     def _check_growth(self, finals: list[Any], recorder: Recorder) -> None:
         """Raise for a list that gets longer with each call, without being read."""
@@ -271,6 +284,8 @@ class Rebinding:
     def deliver(self, outcome: tuple[Any, Sequence[Any]], call: Call) -> Any:
         """Bind the places after a call; what it returns."""
         result, finals = outcome
+        if self._is_in_arguments:
+            call.owners()  # before any of them changes
         for place, value in zip(self.bound, finals, strict=True):
             place.bind(value, call)
         return result
@@ -286,15 +301,18 @@ class Rebinding:
             objects = objects_by_name(self.function, args, kwargs)
             identities = [place.identity for place in places]
             recorder.environment.leave(identities, self.function, objects)
+        given = GivenAgain(self.of_arguments, args, kwargs)
         try:
             for log in self.logs:
                 log.enter(recorder)
             for place, value in zip(self.read, values, strict=True):
-                place.put(map_tree(_as_found, value))
-            result = self.function(*args, **kwargs)
+                place.put(map_tree(as_found, value))
+            result = self.function(*given.args, **given.kwargs)
             written = [log.leave() for log in reversed(self.logs)]
-            return result, [*(place.found() for place in bound), *filter(None, written)]
+            finals = [*(place.found() for place in bound), *filter(None, written)]
+            return given.without_owners(result), given.without_owners([*finals, *given.found()])
         finally:
+            given.put_back()
             self._leave_logs()
             for place, value in zip(places, before, strict=True):
                 place.put(value)
@@ -328,8 +346,8 @@ def _kept(place: Place, final: Any) -> Iterator[tuple[str, Any, bool]]:
 
 
 def _is_given(place: Place) -> bool:
-    """Whether it is a property of an argument: each call has another one."""
-    return isinstance(place, OfTensor) and place.position >= 0
+    """Whether it is in an argument, or a property of one: each call has another."""
+    return isinstance(place, OfArgument) or (isinstance(place, OfTensor) and place.position >= 0)
 
 
 def _set_properties(recorder: Recorder) -> list[tuple[Place, Any]]:

@@ -55,6 +55,7 @@ class Recorder:
         counters: those of tensors from outside that were written, with what they were before.
         versions: what counters were when they were first looked at, and what they have come to.
         given: numbers of the arguments that are objects of plain data, by identity.
+        containers: if the step changes such, what stands for those that are arguments, by identity.
         argument_storages: the memory of arguments, which must not be met as state.
         live_arrays: identities of those who own the memory of NumPy arrays that the program reads.
         aliases: identities of tensors made in the trace on the memory of concrete ones.
@@ -84,6 +85,7 @@ class Recorder:
         self.positions: dict[int, int] = {}
         self.rebasable: set[int] = set()
         self.given: dict[int, int] = {}
+        self.containers: dict[int, int] = {}
         self.argument_storages: set[Storage] = set()
         self.live_arrays: set[int] = set()
         self.aliases: set[int] = set()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from lucid.compiler.objects import BY_VALUE, data_of, visit_leaves
+from lucid.compiler.owners import owners_of
 from lucid.compiler.tree import is_record, map_tree
 from lucid.compiler.watches import hooks_of
 from lucid.dtypes import get_default_dtype
@@ -113,17 +114,23 @@ class Call:
         overlapping: numbers of the tensor arguments on memory of which they show several parts.
         is_exact: whether the key says which parts; only a step that writes one needs to know.
         shares_places: whether a place holds a tensor on the memory of one of those.
+        given: the arguments as they are.
+        fixed: ints in them that Python needs to know.
     """
 
     __slots__ = (
         "_arrays",
+        "_containers",
         "_given",
         "_overlaps",
+        "_owners",
         "_parts",
         "_storages",
         "_tensors",
         "data",
+        "fixed",
         "floats",
+        "given",
         "is_exact",
         "keys",
         "objects",
@@ -146,6 +153,10 @@ class Call:
         self._given: tuple[int, ...] = ()
         self.overlapping: set[int] = set()
         self.is_exact = self.shares_places = False
+        self.given = args, kwargs
+        self.fixed: Collection[str] = ()
+        self._owners: list[Any] | None = None
+        self._containers: dict[int, int] | None = {}
         for value in args:
             self._add(value)
         for name in sorted(kwargs):
@@ -153,6 +164,7 @@ class Call:
             self._add(kwargs[name])
         if self._overlaps:
             self._settle_overlaps()
+        self._containers = None
         self._given = tuple(map(len, (self._parts, self._tensors, self.floats, self.objects)))
         self.values: Sequence[Any] = ()
         self.keys: list[tuple[Any, ...]] = []
@@ -206,6 +218,15 @@ class Call:
             found.append((tensor._type, tensor._array.strides))
         return found
 
+    def owners(self) -> list[Any]:
+        """The containers and objects among the arguments, in order; as the call found them."""
+        if self._owners is None:
+            args, kwargs = self.given
+            values = (*args, *(kwargs[name] for name in sorted(kwargs)))
+            found = owners_of([("", value) for value in values])
+            self._owners = [owner for _, owner in found]
+        return self._owners
+
     @property
     def key(self) -> tuple[Any, ...]:
         """Equal for calls that the same program may serve."""
@@ -226,10 +247,13 @@ class Call:
             self._parts += (kind, value)
         elif kind in (list, tuple) or (isinstance(value, tuple) and hasattr(value, "_fields")):
             self._parts += (kind, len(value))
+            if kind is list:
+                self._add_container(value)
             for item in value:
                 self._add(item)
         elif isinstance(value, dict):
             self._parts += (kind, tuple(value))
+            self._add_container(value)
             for item in value.values():
                 self._add(item)
         elif isinstance(value, np.ndarray):
@@ -242,6 +266,7 @@ class Call:
             self._parts.append((slice, value.start, value.stop, value.step))
         elif is_record(value):
             self._parts.append(kind)
+            self._add_container(value)
             for field in dataclasses.fields(value):
                 self._add(getattr(value, field.name))
         elif (attributes := data_of(value)) is not None:
@@ -249,6 +274,15 @@ class Call:
         else:
             self._parts += (kind, id(value))
             self.objects.append(value)
+
+    def _add_container(self, value: Any) -> None:
+        """Note which of the arguments' containers are the same one."""
+        if self._containers is None:
+            return
+        number = len(self._containers)
+        first = self._containers.setdefault(id(value), number)
+        if first != number:
+            self._parts.append(("again", first))
 
     def _add_data(self, value: Any, attributes: dict[str, Any]) -> None:
         known = next((i for i, other in enumerate(self.data) if other is value), None)

@@ -268,9 +268,9 @@ def _run(
         _refuse_changes_of_both(recorder.hosts.put_back())
         training = environment.settle_training()
         with recording(recorder):
-            finals = rebinding.leave(environment, recorder)
+            of_arguments = stand_ins.changes()
+            finals = rebinding.leave(environment, recorder, of_arguments)
         environment.keep_read(ran.codes, recorder.live_arrays)
-        stand_ins.refuse_changes()
         stand_ins.put_back()
         generators.refuse_use(ran)
         with recording(recorder):

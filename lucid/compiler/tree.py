@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from lucid.ir.types import DType
@@ -11,26 +11,34 @@ from lucid.ir.types import DType
 Leaf = Callable[[Any, str], Any]
 
 
-def map_tree(function: Leaf, tree: Any, path: str = "") -> Any:
+def map_tree(
+    function: Leaf, tree: Any, path: str = "", leaves: Collection[int] = frozenset()
+) -> Any:
     """Rebuild `tree` with `function(leaf, path)` in place of each leaf.
 
-    Lists, tuples, named tuples, dicts and dataclass instances are nodes; all else is a leaf.
+    Lists, tuples, named tuples, dicts and dataclass instances are nodes; all else is a leaf, and so
+    are those nodes whose identity is among `leaves`.
     """
+    if leaves and id(tree) in leaves:
+        return function(tree, path)
     kind = type(tree)
     if kind in (list, tuple):
-        return kind([map_tree(function, item, f"{path}[{i}]") for i, item in enumerate(tree)])
+        return kind(
+            [map_tree(function, item, f"{path}[{i}]", leaves) for i, item in enumerate(tree)]
+        )
     if isinstance(tree, tuple) and hasattr(tree, "_fields"):
         named = zip(tree._fields, tree, strict=True)
-        return kind(*(map_tree(function, item, f"{path}.{name}") for name, item in named))
+        return kind(*(map_tree(function, item, f"{path}.{name}", leaves) for name, item in named))
     if isinstance(tree, dict):
         items = [
-            (key, map_tree(function, item, entry_path(path, key))) for key, item in tree.items()
+            (key, map_tree(function, item, entry_path(path, key), leaves))
+            for key, item in tree.items()
         ]
         return _rebuilt_dict(tree, items)
     if is_record(tree):
         fields = {
-            field.name: map_tree(function, getattr(tree, field.name), f"{path}.{field.name}")
-            for field in dataclasses.fields(tree)
+            f.name: map_tree(function, getattr(tree, f.name), f"{path}.{f.name}", leaves)
+            for f in dataclasses.fields(tree)
         }
         result = object.__new__(kind)
         for name, value in fields.items():

@@ -11,7 +11,6 @@ A thread never waits for itself, and one that would wait in a circle gets an err
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterable
 from threading import get_ident
@@ -19,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from lucid.codegen.forking import hold_at_forks
 from lucid.ir.errors import LucidError
 
 Keys = frozenset[int]  # identities: of leaves, of those who own memory, of what is traced
@@ -159,5 +159,4 @@ def _alone() -> None:
     lock.release()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=_alone)
+hold_at_forks(lock.acquire, lock.release, _alone)

@@ -1,0 +1,348 @@
+"""Lists, dicts and objects that a step is given and changes: the caller's own are changed."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+import lucid
+import lucid.nn.functional as F
+from lucid import nn
+
+X = [0.5, -1.0, 2.0]
+
+
+def inputs(count=5):
+    return [lucid.tensor(X) * (i + 1) for i in range(count)]
+
+
+@dataclass
+class Carry:
+    h: lucid.Tensor
+    c: lucid.Tensor
+    scale: float = 1.0
+
+
+@dataclass(slots=True)
+class Slotted:
+    h: lucid.Tensor
+
+
+class Batch:
+    def __init__(self, **attributes):
+        vars(self).update(attributes)
+
+
+def test_entries_of_a_dict(agree):
+    def scenario(compile):
+        state = {"m": lucid.zeros(3), "rate": 1.0, "t": 0, "kept": lucid.ones(3)}
+        kept = state["kept"]
+
+        @compile
+        def step(state, x):
+            state["m"] = 0.9 * state["m"] + x
+            state["rate"] = state["rate"] * 0.5
+            state["t"] += 1
+            return state["m"] * state["rate"] / state["t"] + state["kept"]
+
+        results = [step(state, x) for x in inputs()]
+        assert state["kept"] is kept and type(state["t"]) is int
+        return [results, state]
+
+    agree(scenario, traces=1)
+
+
+def test_entries_that_come_go_and_move(agree):
+    def scenario(compile):
+        @compile
+        def step(batch):
+            x = batch.pop("x")
+            batch["y"] = x * 2
+            batch["x"] = x + 1
+            del batch["label"]
+            batch["nested"]["z"], batch["nested"]["list"][0] = x, batch["y"]
+            return x.sum()
+
+        seen = []
+        for x in inputs(3):
+            batch = {"x": x, "label": "a", "nested": {"list": [x, 3]}}
+            nested = batch["nested"], batch["nested"]["list"]
+            seen += [step(batch), batch, list(batch)]
+            assert batch["nested"] is nested[0] and nested[0]["list"] is nested[1]
+            assert nested[0]["z"] is x
+        return seen
+
+    agree(scenario, traces=1)
+
+
+def test_lists_that_grow_and_shrink(agree):
+    def scenario(compile):
+        @compile
+        def step(items, x, *, log):
+            items.append(x * items[0])
+            items.insert(0, items.pop(1))
+            log += [x.sum(), 1]
+            del log[0]
+
+        seen = []
+        for x in inputs(3):
+            items, log = [lucid.ones(3), lucid.zeros(3)], [x]
+            step(items, x, log=log)
+            seen += [items, log]
+        return seen
+
+    agree(scenario, traces=1)
+
+
+def test_a_list_is_one_trace_for_each_length(agree):
+    def scenario(compile):
+        step = compile(lambda items, x: items.append(items[-1] + x))
+        items = [lucid.zeros(3)]
+        for x in inputs(3):
+            step(items, x)
+        return items
+
+    agree(scenario, traces=3)
+
+
+def test_attributes_of_dataclass_instances(agree):
+    def scenario(compile):
+        cell = nn.LSTMCell(3, 4)
+
+        @compile
+        def step(carry, other, x):
+            with lucid.no_grad():
+                carry.h, carry.c = cell(x, (carry.h, carry.c))
+            carry.scale = carry.scale / 2
+            other.h = other.h + carry.h.sum() * carry.scale
+            return carry.h
+
+        carry, other = Carry(lucid.zeros(1, 4), lucid.zeros(1, 4)), Slotted(lucid.zeros(()))
+        results = [step(carry, other, x.reshape(1, 3)) for x in inputs()]
+        assert results[-1] is carry.h
+        return [results, carry, other]
+
+    agree(scenario, traces=1)
+
+
+def test_attributes_of_objects_of_plain_data(agree):
+    def scenario(compile):
+        @compile
+        def step(batch):
+            batch.x = batch.x * 2
+            batch.parts["y"] = batch.x + 1
+            batch.total = batch.x.sum()
+            return batch.total
+
+        seen = []
+        for x in inputs(4):
+            batch = Batch(x=x, name="a", parts={})
+            seen += [step(batch), vars(batch)]
+        return seen
+
+    agree(scenario, traces=1)
+
+
+def test_objects_that_count_are_known_by_identity(agree):
+    def scenario(compile):
+        class State:
+            def __init__(self):
+                self.n, self.mean = 0, lucid.zeros(3)
+
+        @compile
+        def step(state, x):
+            state.n += 1
+            state.mean = state.mean + (x - state.mean) / state.n
+            return state.mean
+
+        state = State()
+        return [[step(state, x) for x in inputs()], vars(state)]
+
+    agree(scenario, traces=1)
+
+
+def test_an_optimizer_as_a_function_of_dicts(agree):
+    def scenario(compile):
+        model = nn.Linear(3, 2)
+        state = {"step": 0, "moments": {}}
+
+        @compile
+        def step(params, state, x, y):
+            loss = F.mse_loss(model(x), y)
+            grads = lucid.autograd.grad(loss, list(params.values()))
+            state["step"] += 1
+            with lucid.no_grad():
+                for (name, p), g in zip(params.items(), grads, strict=True):
+                    m, v = state["moments"].get(name, (lucid.zeros_like(p), lucid.zeros_like(p)))
+                    m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g
+                    state["moments"][name] = (m, v)
+                    m_hat = m / (1 - 0.9 ** state["step"])
+                    v_hat = v / (1 - 0.999 ** state["step"])
+                    p -= 0.05 * m_hat / (v_hat.sqrt() + 1e-8)
+            return loss, state
+
+        params = dict(model.named_parameters())
+        losses = []
+        for x in inputs(6):
+            loss, returned = step(params, state, x, lucid.ones(2))
+            assert returned is state
+            losses.append(loss)
+        return [losses, model, state]
+
+    agree(scenario, traces=2)  # without and with moments
+
+
+def test_what_is_given_is_returned_and_kept_as_it_is(agree):
+    def scenario(compile):
+        class Pair(NamedTuple):
+            first: dict
+            second: list
+
+        @compile
+        def step(pair, x):
+            pair.first["x"] = pair.second
+            pair.second.append(x)
+            return {"pair": pair, "list": pair.second}, [pair.first]
+
+        pair = Pair({}, [])
+        x = lucid.ones(2)
+        result, (first,) = step(pair, x)
+        assert result["list"] is pair.second is pair.first["x"] and first is pair.first
+        assert pair.second[0] is x and len(pair.second) == 1
+        return pair.second
+
+    agree(scenario)
+
+
+def test_what_is_left_in_an_argument_can_be_differentiated_outside(agree):
+    def scenario(compile):
+        net = nn.Linear(3, 3)
+
+        @compile
+        def step(state, x):
+            state["h"] = lucid.tanh(net(x) + state["h"])
+            return state, state["h"].sum()
+
+        state = {"h": lucid.zeros(3)}
+        for x in inputs(3):
+            returned, total = step(state, x)
+            (total + (state["h"] ** 2).sum()).backward()
+            assert returned is state
+            state["h"] = state["h"].detach()
+        return [net, state]
+
+    agree(scenario, traces=1)
+
+
+def test_results_can_be_differentiated_though_the_step_consumes_its_arguments(agree):
+    def scenario(compile):
+        w = nn.Parameter(lucid.tensor(X))
+
+        @compile
+        def step(batch, carry):
+            x = batch["x"].pop()
+            carry.h = carry.h * x
+            return (w * x * carry.h).sum()
+
+        batch, carry = {"x": inputs(2)}, Carry(lucid.ones(3), lucid.ones(3))
+        loss = step(batch, carry)
+        (first,) = lucid.autograd.grad(loss, [w], create_graph=True)
+        loss.backward()
+        return [loss, first, w, batch, carry]
+
+    agree(scenario)
+
+
+def test_ordered_dicts_keep_their_class(agree):
+    def scenario(compile):
+        @compile
+        def step(table, x):
+            table["b"] = x * 2
+            table.move_to_end("a")
+
+        table = OrderedDict(a=lucid.ones(2), c=lucid.zeros(2))
+        step(table, lucid.ones(2))
+        assert type(table) is OrderedDict
+        return [table, list(table)]
+
+    agree(scenario)
+
+
+def test_arrays_among_the_arguments_are_tensors_in_every_mode(agree):
+    def scenario(compile):
+        @compile
+        def step(batch):
+            batch["y"] = batch["x"] * 2
+            batch["rows"].append(batch["x"])
+            return batch
+
+        batch = {"x": np.array(X, np.float32), "rows": [np.ones(2, np.float32)]}
+        rows, x = batch["rows"], batch["x"]
+        assert step(batch) is batch and batch["rows"] is rows and batch["x"] is x
+        return [batch["y"], rows[1]]
+
+    agree(scenario)
+
+
+def test_a_failed_call_changes_no_argument():
+    @lucid.compile
+    def step(state, x, i):
+        state["t"] += 1
+        state["last"] = x[i].sum()
+
+    state, x = {"t": 0, "last": lucid.zeros(())}, lucid.arange(4.0)
+    step(state, x, lucid.tensor([1]))
+    with pytest.raises(lucid.LucidError):
+        step(state, x, lucid.tensor([9]))
+    assert state["t"] == 1 and state["last"].item() == 1.0
+
+
+def test_a_failed_trace_changes_no_argument():
+    def step(state, batch):
+        state["t"] += 1
+        state["new"] = batch.x * 2
+        batch.x = state["new"]
+        raise KeyError("late")
+
+    state, batch = {"t": 0}, Batch(x=lucid.ones(3))
+    x = batch.x
+    with pytest.raises(KeyError):
+        lucid.compile(step)(state, batch)
+    assert state == {"t": 0} and vars(batch) == {"x": x}
+
+
+def test_the_same_container_in_two_arguments_may_be_read_but_not_changed():
+    shared = {"x": lucid.ones(2)}
+    read = lucid.compile(lambda a, b: a["x"] + b["x"])
+    assert read(shared, shared).tolist() == [2.0, 2.0]
+    assert read(shared, {"x": lucid.zeros(2)}).tolist() == [1.0, 1.0]
+
+    @lucid.compile
+    def step(a, b):
+        a["x"] = b["x"] * 2
+        return b["x"]
+
+    other = {"x": lucid.ones(2)}
+    assert step(other, shared).tolist() == [1.0, 1.0] and other["x"].tolist() == [2.0, 2.0]
+    with pytest.raises(lucid.TraceError) as error:
+        step(shared, shared)
+    assert str(error.value) == (
+        "the dict a is an argument and was changed while the step was traced, and it is b as well\n"
+        "hint: use it by one of its names"
+    )
+    assert shared["x"].tolist() == [1.0, 1.0]
+
+
+def test_what_cannot_be_made_again_is_refused():
+    @lucid.compile
+    def step(state, x):
+        state["made"] = Batch(x=x)
+
+    state = {}
+    with pytest.raises(lucid.TraceError, match=r"object of Batch .* is kept in state\['made'\]"):
+        step(state, lucid.ones(2))
+    assert state == {}
