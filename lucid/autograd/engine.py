@@ -167,11 +167,7 @@ class BackwardRun:
                 self.captured[node, index] = gradient
                 slots[index] = None
                 continue
-            hooks = None
-            if isinstance(node, AccumulateGrad):
-                hooks = node.variable._hooks
-            elif node._tensor_hooks is not None:
-                hooks = node._tensor_hooks.get(index)
+            hooks = node._hooks_at(index)
             if hooks:
                 gradient = slots[index] = run_tensor_hooks(hooks, gradient)
             if node._retained is not None and index in node._retained:

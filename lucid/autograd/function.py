@@ -473,6 +473,8 @@ def _note_inputs(ctx: BackwardCFunction, inputs: Sequence[Any]) -> bool:
     ctx._is_private = not context.grad_enabled and context.forward is not None
     find = private_edge if ctx._is_private else edge_of
     edges = [None if x is None else find(x) for x in tensors]
+    if context.recorder is not None:
+        context.recorder.note_outer(*(x for x in tensors if x is not None))
     ctx._edges = tuple(e for e, x in zip(edges, tensors, strict=True) if x is not None)
     ctx.needs_input_grad = tuple(edge is not None for edge in edges)
     return (context.grad_enabled or ctx._is_private) and any(ctx.needs_input_grad)

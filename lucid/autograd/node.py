@@ -143,6 +143,10 @@ class Node:
         parts = self.apply(gradients)
         return parts[0] if len(parts) == 1 else parts
 
+    def _hooks_at(self, index: int) -> dict[int, Callable[..., Any]] | None:
+        """The tensor hooks on the gradient of one output."""
+        return None if self._tensor_hooks is None else self._tensor_hooks.get(index)
+
     def _retain(self, index: int, tensor: TensorCore) -> None:
         """Keep the gradient of one output in the `.grad` of `tensor`, while that lives."""
         if self._retained is None:
@@ -203,6 +207,9 @@ class AccumulateGrad(Node):
         self._sequence = -1  # after every op that could still contribute
         self.variable = variable
         self.post_accumulate_hooks: dict[int, Callable[..., Any]] | None = None
+
+    def _hooks_at(self, index: int) -> dict[int, Callable[..., Any]] | None:
+        return self.variable._hooks
 
     def apply(self, gradients: Gradients) -> Gradients:
         from lucid.autograd.engine import accumulate

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from lucid.autograd.node import (
@@ -11,7 +11,6 @@ from lucid.autograd.node import (
     Gradients,
     Node,
     edge_of,
-    iterate_graph,
     move_retained,
     origin_line,
     sequence_numbers,
@@ -188,6 +187,8 @@ class Finish:
         return tensor
 
     def _rebase(self, tensor: TensorCore, index: int) -> None:
+        from lucid.tensor.writing import note_flag
+
         base = tensor._base
         written = tensor if base is None else base
         if context.recorder is not None:
@@ -199,12 +200,15 @@ class Finish:
             edges = (edge_of(base), (self.ctx, index))
             base._grad_fn = CopySlices(base._type, edges, tensor._view_chain)
             base._output_nr = 0
+        note_flag(written)
         written._requires_grad = True
         written._epoch += 1
         move_retained(written, *before)
 
 
 def _refuse_leaf(ctx: BackwardCFunction, tensor: TensorCore) -> None:
+    from lucid.tensor.writing import refusal_of_writes
+
     if not tensor.requires_grad:
         return
     if tensor.is_leaf:
@@ -212,12 +216,9 @@ def _refuse_leaf(ctx: BackwardCFunction, tensor: TensorCore) -> None:
             "a leaf Variable that requires grad has been used in an in-place operation."
             f"{ctx._origin_line()}"
         )
-    base = tensor._base
-    if base is not None and base.is_leaf and base._requires_grad:
-        raise LucidError(
-            "a view of a leaf Variable that requires grad is being used in an in-place operation."
-            f"{ctx._origin_line()}"
-        )
+    refusal = refusal_of_writes(tensor)
+    if refusal is not None:
+        raise LucidError(f"{refusal}{ctx._origin_line()}")
 
 
 def _refuse_container(ctx: BackwardCFunction, output: Any) -> None:
@@ -321,13 +322,11 @@ def refuse_second_derivative(
     return tuple(guarded) if is_tuple else guarded[0]
 
 
-def freed_behind(tensor: TensorCore) -> str | None:
-    """What a second backward through the tensor's history would raise; None if nothing is freed."""
-    if tensor.grad_fn is None:
-        return None
+def freed_behind(nodes: Iterable[Node]) -> str | None:
+    """What a second backward through the nodes would raise; None if nothing is freed."""
     freed = [
         node
-        for node in iterate_graph([tensor.grad_fn])
+        for node in nodes
         if getattr(node, "_freed", False) or getattr(node, "saved", ()) is None
     ]
     if not freed:

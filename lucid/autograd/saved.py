@@ -176,6 +176,14 @@ def with_history(tensor: TensorCore, edge: Edge) -> TensorCore:
     return restored
 
 
+def with_history_of(tensor: TensorCore, other: TensorCore) -> TensorCore:
+    """`other`, or a tensor on its memory whose gradient goes where that of `tensor` goes."""
+    from lucid.autograd.node import edge_of
+
+    edge = edge_of(tensor)
+    return other if edge is None else with_history(other, edge)
+
+
 class MutationGuard:
     """Copies saved tensors before somebody writes to their memory."""
 

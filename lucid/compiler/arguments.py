@@ -9,6 +9,7 @@ import numpy as np
 
 from lucid.autograd.hooks import take_hooks
 from lucid.compiler.argument_places import CountsInArgument, changed_entries
+from lucid.compiler.histories import HistoryOutside
 from lucid.compiler.names import identifier
 from lucid.compiler.objects import ChangesArgument, data_of
 from lucid.compiler.owners import entries_of, owners_of
@@ -19,7 +20,8 @@ from lucid.compiler.signature import Call, LiveInt, argument_names, same_view
 from lucid.compiler.tree import map_tree
 from lucid.ir.errors import TraceError
 from lucid.tensor.core import TensorCore, _new
-from lucid.tensor.storage import Storage, VersionCounter
+from lucid.tensor.storage import Storage, VersionCounter, ViewGuard
+from lucid.tensor.writing import refusal_of_writes
 
 
 class StandIns:
@@ -101,6 +103,12 @@ class StandIns:
         for value, attributes in self._data:
             vars(value).clear()
             vars(value).update(attributes)
+
+    def cut(self) -> None:
+        """Free the handles of their histories: theirs is that of the arguments no more."""
+        for position, handle in enumerate(self.handles):
+            if position not in self.pinned:
+                handle._grad_fn = None
 
     def changes(self) -> list[tuple[Place, Any]]:
         """What the function changed in containers and objects that it was given, and to what.
@@ -196,10 +204,10 @@ class StandIns:
         handle._line = tensor._line
         handle._counter = self._counters.setdefault(tensor._counter, handle._counter)
         handle._requires_grad = tensor.requires_grad
-        if tensor._grad_fn is not None:
-            handle.__dict__["_stands_for_result"] = True
-        if not self._is_place and not is_whole and tensor._base is None:
-            self._recorder.rebasable.add(id(handle))
+        if tensor._requires_grad and tensor._grad_fn is not None:
+            handle._grad_fn = HistoryOutside(handle, tensor)
+            refusal = refusal_of_writes(tensor)
+            handle._guard = None if refusal is None else ViewGuard(refusal, None, 0)
         handle._grad = tensor._grad
         take_hooks(handle, tensor)
         return handle

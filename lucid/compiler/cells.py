@@ -64,6 +64,8 @@ class GradUse:
         was_read: whether it was read before it was set: then the step depends on what it finds.
         was_set: whether it was set.
         name: the user's expression for the leaf; empty when unknown.
+        storage: the memory of what was there, if it is state of the step as well.
+        frees_history: of an argument with a history: whether a backward frees that.
     """
 
     leaf: TensorCore | None
@@ -74,6 +76,8 @@ class GradUse:
     was_read: bool = False
     was_set: bool = False
     name: str = ""
+    storage: Storage | None = None
+    frees_history: bool = False
 
 
 @dataclass(frozen=True, slots=True)

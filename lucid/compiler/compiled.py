@@ -225,6 +225,13 @@ class Compiled:
             with suppress(MovesInts):
                 return call, self._program(call, args, {})
 
+    def leaves_histories(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether a call gives histories to tensors that are no results of it."""
+        while True:
+            call = Call(*self._ints.marked(args, kwargs))
+            with suppress(ChangesArgument, MovesInts):
+                return self._program(call, args, kwargs).leaves_histories
+
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """As a method: one compiled function per object, kept on the object."""
         if instance is None:
@@ -361,6 +368,9 @@ class Compiled:
         from lucid.compiler.places import live_places
         from lucid.compiler.trace import trace
 
+        record = functools.partial(
+            trace, self.__wrapped__, call, args, kwargs, is_pure=self._is_pure
+        )
         guards = [program.watches for program in self._programs.get(call.key, ())]
         found = {place.identity: place for place in live_places(guards)}
         places = {key: place for key, place in found.items() if key not in self._fixed}
@@ -368,7 +378,7 @@ class Compiled:
         moved = places.keys() - self._places.keys()
         if moved:
             try:
-                recorded = trace(self.__wrapped__, call, args, kwargs, places)
+                recorded = record(places)
             except (ChangesArgument, EagerOnlyError):
                 raise
             except Exception:
@@ -376,7 +386,7 @@ class Compiled:
             else:
                 self._places = places
                 return recorded
-        return trace(self.__wrapped__, call, args, kwargs, self._places)
+        return record(self._places)
 
     # ------------------------------------------------------------------ looking inside
 

@@ -320,7 +320,8 @@ class Environment:
         if isinstance(value, TensorCore):
             moves = identity_of(value, "Memory") in self._read
             storage = None if moves else value._storage
-            watch = FlagWatch(path, value, value._requires_grad, storage, hooks_of(value))
+            flag, is_leaf = value.requires_grad, value._grad_fn is None
+            watch = FlagWatch(path, value, flag, is_leaf, storage, hooks_of(value))
             self.watches.append(watch)
             self._queue += [("", hook, False) for hook in watch.hooks.values()]
         elif (

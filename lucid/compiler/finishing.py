@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from lucid.autograd.node import OpNode
+from lucid.autograd.node import CopySlices, Edge, Node, OpNode
 from lucid.compiler.cells import Cell, GradUse
 from lucid.compiler.data_pointers import DataPointer
+from lucid.compiler.histories import Further, Given, GradientOf, Histories
 from lucid.compiler.left_hooks import left_hooks
 from lucid.compiler.outcomes import (
     Address,
@@ -26,7 +27,6 @@ from lucid.compiler.outcomes import (
     Outcome,
     PartOfProgram,
     Past,
-    Rebased,
     Retaining,
     Same,
     Shown,
@@ -34,7 +34,7 @@ from lucid.compiler.outcomes import (
 )
 from lucid.compiler.rebinding import Rebinding
 from lucid.compiler.recorder import Recorder
-from lucid.compiler.results import Again, Differentiable, Histories
+from lucid.compiler.results import Before, Differentiable
 from lucid.compiler.results_backward import lost_backward
 from lucid.compiler.scalars import is_live
 from lucid.compiler.tree import map_tree
@@ -46,10 +46,16 @@ from lucid.tensor.storage import Storage, VersionCounter
 
 @dataclass(slots=True, eq=False)
 class GradOutcome:
-    """What a leaf's `.grad` is after the step; `outcome` None: nothing."""
+    """What a leaf's `.grad` is after the step.
+
+    Attributes:
+        outcome: None: nothing.
+        is_open: whether it can be differentiated outside.
+    """
 
     use: GradUse
     outcome: Outcome | None
+    is_open: bool = False
 
 
 class Finisher:
@@ -59,7 +65,7 @@ class Finisher:
         result: the returned tree with an `Outcome` in place of each leaf.
         grads: the gradients that were set.
         counters: (argument number, use of a gradient or version counter, how far it moves).
-        rebased: the arguments that get a new history.
+        ended: tensors whose history ends in the step, with the node that says why, if any.
         differentiable: what results need that can be differentiated outside.
         left_hooks: what the step registered on its arguments.
     """
@@ -69,7 +75,9 @@ class Finisher:
     ) -> None:
         self._recorder = recorder
         self._handles = handles
-        self.left_hooks = left_hooks(handles, arguments)
+        self.left_hooks = [] if recorder.is_pure else left_hooks(handles, arguments)
+        self._positions = {id(handle): i for i, handle in reversed([*enumerate(handles)])}
+        self._arguments = arguments
         self._slots: dict[Any, int] = {}
         self._outcomes: dict[int, Outcome] = {}
         self._owners: dict[Storage, tuple[FromProgram, VersionCounter]] = {}
@@ -78,8 +86,8 @@ class Finisher:
         }
         self.result: Any = None
         self.grads: list[GradOutcome] = []
+        self.ended: list[tuple[Given, Node | None]] = []
         self.counters: list[tuple[int | GradUse | VersionCounter, int]] = []
-        self.rebased: list[Rebased] = []
         self.differentiable: Differentiable | None = None
 
     def finish(self, result: Any, function: Callable[..., Any]) -> Finisher:
@@ -93,33 +101,17 @@ class Finisher:
             return outcome
 
         self.result = map_tree(note, result, leaves=recorder.containers)
-        self.rebased = self._rebased_arguments()
-        leaves += ((self._handles[outcome.position], outcome) for outcome in self.rebased)
-        self._find_differentiable(leaves, function)
-        for use in recorder.grads.values():
-            assert use.leaf is not None
-            is_known = use.was_read and use.now is use.original
-            if use.was_set and not is_known:
-                grad = use.now
-                self.grads.append(GradOutcome(use, None if grad is None else self._outcome(grad)))
+        further = [] if recorder.is_pure else [*self._gradients(), *self._written()]
+        self._find_differentiable(leaves, further, function)
         for storage, cell in recorder.cells.items():
             if cell.is_written:
                 assert storage.value is not None
                 recorder.graph.writes.append((cell.value, storage.value))
         self._count_versions()
+        self._note_shared_gradients()
         self._handles = []
         self._originals = {}
         return self
-
-    def _rebased_arguments(self) -> list[Rebased]:
-        """The arguments whose history the step has changed, by writing to them."""
-        recorder = self._recorder
-        written = (tensor for tensor, _ in recorder.histories.values() if tensor._grad_fn)
-        return [
-            Rebased(recorder.positions[id(handle)], lost_backward(handle))
-            for handle in written
-            if id(handle) in recorder.rebasable
-        ]
 
     def _slot(self, key: Any, value: Value) -> int:
         if key not in self._slots:
@@ -170,7 +162,9 @@ class Finisher:
             return Same(leaf)
         base = leaf._base
         if base is not None and base._storage is storage:
-            if leaf.requires_grad and not (base.grad_fn is None and type(leaf.grad_fn) is OpNode):
+            if leaf.requires_grad and not (
+                type(leaf.grad_fn) is OpNode and self._has_history_outside(base)
+            ):
                 return self._shown(leaf, cell)
             return self._retaining(leaf, View(self._outcome(base), leaf._view_chain))
         if leaf.requires_grad and leaf.grad_fn is not None:
@@ -178,12 +172,20 @@ class Finisher:
         shared = Alias(cell, leaf._chain, self._counter_of(leaf, cell))
         return self._new_leaf(leaf, shared) if leaf.requires_grad else shared
 
+    def _has_history_outside(self, base: TensorCore) -> bool:
+        """Whether what is derived from the history of `base` can be derived after the call."""
+        recorder = self._recorder
+        is_given = id(base) in self._positions or recorder.is_outside(base)
+        return base.is_leaf or (
+            is_given and not (recorder.is_pure and id(base) in recorder.histories)
+        )
+
     def _shown(self, leaf: TensorCore, cell: Cell) -> Outcome | None:
         """How to make a tensor on memory from outside that has a history of the step's own."""
-        if cell.kind == "grad":
+        if cell.kind == "grad" or (self._recorder.is_pure and cell.is_written):
             return None
-        counter = self._counter_of(leaf, cell)
-        return self._retaining(leaf, Shown(cell, leaf._chain, counter, _past(leaf)))
+        counter, past = self._counter_of(leaf, cell), _past(leaf, self._recorder.outer)
+        return self._retaining(leaf, Shown(cell, leaf._chain, counter, past))
 
     def _counter_of(self, leaf: TensorCore, cell: Cell) -> VersionCounter | None:
         """The version counter that an alias shares."""
@@ -214,7 +216,7 @@ class Finisher:
         self._recorder.value_of(leaf)
         storage = leaf._storage
         assert storage.value is not None
-        past = _past(leaf)
+        past = _past(leaf, self._recorder.outer)
         version = leaf._counter.value
         if storage not in self._owners:
             slot = self._slot(storage, storage.value)
@@ -227,27 +229,108 @@ class Finisher:
         own = None if leaf._counter is counter else leaf._counter
         return PartOfProgram(owner, leaf._chain, past, version, own)
 
+    def _gradients(self) -> Iterator[tuple[Further, TensorCore]]:
+        """Take down gradients; those that can be differentiated outside."""
+        for use in self._recorder.grads.values():
+            assert use.leaf is not None
+            grad = use.now
+            is_known = use.was_read and grad is use.original
+            if use.was_set and not is_known:
+                outcome = None if grad is None else self._outcome(grad)
+                is_open = outcome is not None and _is_open(grad, outcome)
+                self.grads.append(GradOutcome(use, outcome, is_open))
+                if is_open:
+                    assert grad is not None
+                    yield GradientOf.use(use), grad
+
+    def _written(self) -> Iterator[tuple[Further, TensorCore]]:
+        """Tensors from outside that got another history; those that can be differentiated."""
+        for tensor, (node, number, _, _) in self._recorder.histories.values():
+            is_same = tensor._grad_fn is node and tensor._output_nr == number
+            if tensor._base is not None or is_same:  # a view has its base's
+                continue
+            known: Given = self._positions.get(id(tensor), tensor)
+            self._refuse_shared(tensor)
+            lost = lost_backward(tensor, self._recorder.outer)
+            if lost is not None or tensor._grad_fn is None:
+                self.ended.append((known, lost))
+            else:
+                yield known, tensor
+
+    def _refuse_shared(self, written: TensorCore) -> None:
+        """Raise where another argument would get another history as well.
+
+        What stands for it is a tensor of its own, or, for one that is state, that one itself.
+        """
+        position = self._positions.get(id(written))
+        base = _base_of(written if position is None else self._arguments[position])
+        for i, (other, handle) in enumerate(zip(self._arguments, self._handles, strict=True)):
+            if _base_of(other) is not base or handle is written is not other:
+                continue
+            how = "is read from elsewhere as well" if handle is other else "shares its memory"
+            raise TraceError(
+                f"{_writer(written)}: a tensor gets a history by being written, and an argument "
+                f"that is this tensor or a view of it {how}, which can't be compiled\n"
+                f"  written: {written._describe()}\n  argument {i}: {other._describe()}\n"
+                "hint: pass the tensor once, and take views of it inside of the compiled function"
+            )
+
     def _find_differentiable(
-        self, leaves: list[tuple[Any, Outcome]], function: Callable[..., Any]
+        self,
+        leaves: list[tuple[Any, Outcome]],
+        further: Sequence[tuple[Further, TensorCore]],
+        function: Callable[..., Any],
     ) -> None:
         """Note which results can be differentiated outside, and with respect to what."""
         tensors = [pair for pair in leaves if isinstance(pair[0], (TensorCore, np.ndarray))]
         outputs = [
             (i, tensor) for i, (tensor, outcome) in enumerate(tensors) if _is_open(tensor, outcome)
         ]
+        outputs += [(len(tensors) + i, tensor) for i, (_, tensor) in enumerate(further)]
         if not outputs:
             return
-        results = [tensor for tensor, _ in tensors]
-        layers = Histories(self._recorder, results, self._handles).layers(outputs)
-        cells = list(self._recorder.cells.values())
+        recorder = self._recorder
+        results = [*(tensor for tensor, _ in tensors), *(tensor for _, tensor in further)]
+        layers = Histories(recorder, results, self._handles).layers(outputs)
+        cells = list(recorder.cells.values())
         state = [cell for cell in cells if cell.kind == "state"]
+        uses = [use for use in recorder.grads.values() if use.was_read]
+        written = {cell.storage for cell in cells if cell.is_written}
         flags = function.flags if isinstance(function, Rebinding) else []
-        written = [cell.storage for cell in state if cell.is_written]
+        ended = [known for known, _ in self.ended]
+        further_ones = [known for known, _ in further]
         self.differentiable = Differentiable(
-            Again(function, layers, written, flags, [outcome.position for outcome in self.rebased]),
-            [cell.position for cell in cells if cell.kind == "arg" and cell.is_written],
-            [(c.storage, c.counter) for c in state if c.counter is not None and not c.is_written],
+            function,
+            layers,
+            Before(
+                flags=flags,
+                written=[cell.storage for cell in state if cell.is_written],
+                written_args=[c.position for c in cells if c.kind == "arg" and c.is_written],
+                rewritten=[x for x in (*further_ones, *ended) if isinstance(x, TensorCore)],
+                gradients=[
+                    (GradientOf.use(u), u.original is not None and u.original._storage in written)
+                    for u in uses
+                ],
+                sets_gradients=bool(self.grads),
+                read=[
+                    (c.storage, c.counter)
+                    for c in state
+                    if c.counter is not None and not c.is_written
+                ],
+            ),
+            len(tensors),
+            further_ones,
         )
+
+    def _note_shared_gradients(self) -> None:
+        """Note which gradients the step meets elsewhere, too."""
+        environment, cells = self._recorder.environment, self._recorder.cells
+        assert environment is not None
+        known = {tensor._storage for _, tensor in environment.tensors()}
+        known.update(storage for storage, cell in cells.items() if cell.kind == "state")
+        for use in self._originals.values():
+            if use.original is not None and use.original._storage in known:
+                use.storage = use.original._storage
 
     def _count_versions(self) -> None:
         known: dict[VersionCounter, int | GradUse] = {
@@ -262,16 +345,26 @@ class Finisher:
                 self.counters.append((known.get(counter, counter), delta))
 
 
-def _past(result: TensorCore) -> Past | None:
-    lost = lost_backward(result)
+def _base_of(tensor: TensorCore) -> TensorCore:
+    return tensor if tensor._base is None else tensor._base
+
+
+def _writer(written: TensorCore) -> str:
+    """The op that wrote a tensor, and the user's line."""
+    node = written._grad_fn
+    while isinstance(node, CopySlices) and node._edges[1] is not None:
+        node = node._edges[1][0]
+    return "detach_" if node is None else f"{node._short_name()}{node._place()}"
+
+
+def _past(result: TensorCore, outer: Collection[Edge]) -> Past | None:
+    lost = lost_backward(result, outer)
     guard = result._guard if result.requires_grad else None
     return None if lost is None and guard is None else Past(lost, guard)
 
 
 def _is_open(tensor: Any, outcome: Outcome) -> bool:
     """Whether a result can be differentiated outside, with respect to what the step found."""
-    if isinstance(outcome, Rebased):
-        return outcome.lost is None
     made = outcome.tensor if isinstance(outcome, Retaining) else outcome
     if isinstance(made, (FromProgram, Shown)) and made.is_lost:
         return False
@@ -285,33 +378,3 @@ def _refuse_lazy(leaf: Any) -> None:
             f"the compiled function returns a {type(leaf).__name__}, whose items are computed "
             "after the call\nhint: return a list"
         )
-
-
-def refuse_growing_histories(recorder: Recorder) -> None:
-    """Raise when a tensor from outside got a history that each call would make longer."""
-    for tensor, history in recorder.histories.values():
-        cell = recorder.cells.get(tensor._storage)
-        is_outside = cell is not None and not cell.is_inside
-        if not is_outside or id(tensor) in recorder.rebasable:
-            continue
-        if history[0] is not None and tensor._grad_fn is None:
-            raise TraceError(
-                "a tensor from outside of the compiled function was cut from its history, which "
-                f"can't be compiled\n  {tensor._describe()}\nhint: use detach(), or clone() it "
-                "before it is overwritten"
-            )
-        is_new = tensor._requires_grad and tensor._grad_fn is not history[0]
-        if is_new and id(tensor) in recorder.positions:
-            raise TraceError(
-                "an argument that is a view was written with a value that requires grad, which "
-                f"would rewrite the history of its base\n  {tensor._describe()}\n"
-                "hint: pass the base and take the view inside of the compiled function, or clone() "
-                "it"
-            )
-        if is_new:
-            raise TraceError(
-                "a tensor from outside of the compiled function was written with a value that "
-                f"requires grad, so its history would grow with every call\n"
-                f"  {tensor._describe()}\n"
-                "hint: write under lucid.no_grad(), or detach() the value"
-            )

@@ -50,8 +50,10 @@ def left_hooks(handles: Sequence[TensorCore], arguments: Sequence[TensorCore]) -
 
 def _registers(leaf: TensorCore) -> list[tuple[dict[int, Any] | None, Callable[..., object]]]:
     node = None if leaf._accumulator is None else leaf._accumulator()
+    history = leaf._grad_fn
+    own = leaf._hooks if history is None else history._hooks_at(leaf._output_nr)
     return [
-        (leaf._hooks, register_tensor_hook),
+        (own, register_tensor_hook),
         (node and node.post_accumulate_hooks, register_post_accumulate_hook),
         (node and node._pre_hooks, lambda tensor, hook: _node(tensor).register_prehook(hook)),
         (node and node._post_hooks, lambda tensor, hook: _node(tensor).register_hook(hook)),

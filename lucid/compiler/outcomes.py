@@ -9,7 +9,8 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from lucid.autograd.node import GradientEdge, Node, move_retained
+from lucid.autograd.node import GradientEdge, Node
+from lucid.autograd.saved import with_history_of
 from lucid.compiler.cells import Cell, GradUse
 from lucid.compiler.objects import data_of
 from lucid.compiler.scalars import Formula
@@ -31,7 +32,8 @@ class Run:
         roots: the tensors that own the outputs, once there are any.
         done: outcomes that are made, by identity: what was one object while tracing stays one.
         counters: version counters of results, by those that they had while tracing.
-        outer: the histories of arguments, and the gradients that are to go on into them.
+        outer: histories of arguments, the gradients that are to go on there, and whether it is
+            kept for more of them.
     """
 
     __slots__ = ("call", "counters", "done", "outer", "outputs", "roots")
@@ -42,7 +44,7 @@ class Run:
         self.roots: list[Tensor | None] = [None] * count
         self.done: dict[Outcome, Any] = {}
         self.counters: dict[VersionCounter, VersionCounter] = {}
-        self.outer: list[tuple[GradientEdge, TensorCore]] = []
+        self.outer: list[tuple[GradientEdge, TensorCore, bool]] = []
 
 
 class Outcome:
@@ -232,34 +234,6 @@ class FromArgument(Outcome):
         return run.call.tensors[self.position]
 
 
-class Rebased(FromArgument):
-    """An argument that the step wrote with a value that requires grad: its history is a new one.
-
-    Attributes:
-        lost: the node that stands for the new history if it was freed or lost in the step.
-    """
-
-    __slots__ = ("lost",)
-
-    def __init__(self, position: int, lost: Node | None) -> None:
-        super().__init__(position)
-        self.lost = lost
-
-    def make(self, run: Run) -> TensorCore:
-        tensor = super().make(run)
-        tensor._epoch += 1  # views of it derive their histories anew
-        if self.lost is not None:
-            set_history(tensor, self.lost, 0)
-        return tensor
-
-
-def set_history(tensor: TensorCore, node: Node, index: int) -> None:
-    """Give a result, perhaps an argument that was written, the history that it has from now on."""
-    before = tensor._grad_fn, tensor._output_nr
-    tensor._grad_fn, tensor._output_nr, tensor._requires_grad = node, index, True
-    move_retained(tensor, *before)
-
-
 class GivenObject(Outcome):
     """An argument that is an object of plain data."""
 
@@ -446,9 +420,7 @@ class _Copies:
 
     def of(self, tensor: TensorCore) -> TensorCore:
         if tensor not in self._made:
-            self._made[tensor] = made = self._copy(tensor)
-            made._requires_grad = tensor.requires_grad
-            made._grad_fn, made._output_nr = tensor._grad_fn, tensor._output_nr
+            self._made[tensor] = with_history_of(tensor, self._copy(tensor))
         return self._made[tensor]
 
     def _copy(self, tensor: TensorCore) -> TensorCore:

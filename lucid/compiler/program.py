@@ -11,11 +11,11 @@ from lucid.autograd.entry_points import backward as continue_backward
 from lucid.autograd.host_calls import HostForward
 from lucid.autograd.host_finding import Finding
 from lucid.autograd.host_replay import Made
-from lucid.autograd.node import AccumulateGrad, GradientEdge, iterate_graph
-from lucid.autograd.outputs import freed_behind
-from lucid.compiler.cells import Cell, GradUse, look_of
+from lucid.autograd.node import GradientEdge
+from lucid.compiler.cells import Cell, GradUse
 from lucid.compiler.environment import owner_of
-from lucid.compiler.gradients import Gradients
+from lucid.compiler.gradients import Gradients, LeafGrad, grad_failure, refuse_outer_graphs
+from lucid.compiler.histories import given
 from lucid.compiler.names import name_values
 from lucid.compiler.native import prepare
 from lucid.compiler.outcomes import (
@@ -33,7 +33,7 @@ from lucid.compiler.plain import LONG_WAY, PlainCalls
 from lucid.compiler.plain_places import PlainPlaces, plain_reads
 from lucid.compiler.rebinding import VALUES
 from lucid.compiler.results import flat_tensors
-from lucid.compiler.results_backward import History
+from lucid.compiler.results_backward import History, end_history
 from lucid.compiler.scalars import Formula, LiveSource
 from lucid.compiler.sharing import Sharing
 from lucid.compiler.signature import Call, Description
@@ -43,7 +43,6 @@ from lucid.compiler.tree import map_tree
 from lucid.compiler.watches import AnyWatch, brief
 from lucid.dtypes import get_default_dtype
 from lucid.ir.clone import copy_graph
-from lucid.ir.errors import LucidError
 from lucid.ir.graph import Graph
 from lucid.ir.location import user_frame
 from lucid.ir.passes.pipeline import optimize
@@ -53,7 +52,6 @@ from lucid.runtime.executable import Executable, compile_graph
 from lucid.runtime.stages import Stages
 from lucid.tensor.claims import Keys, Unlocked, held, lock, wait_for
 from lucid.tensor.context import context, epoch
-from lucid.tensor.core import of_array
 from lucid.tensor.storage import Storage, VersionCounter
 from lucid.tensor.tensor import Tensor
 
@@ -207,22 +205,22 @@ class Program:
     def _take_outcomes(self, trace: Trace) -> None:
         self._counters = trace.counters
         self._grads = [(entry.use, entry.outcome) for entry in trace.grads]
-        is_leaf = [use.leaf is not None and use.leaf._grad_fn is None for use, _ in self._grads]
-        leaf_grads = [
-            (use.leaf, outcome)
-            for (use, outcome), plain in zip(self._grads, is_leaf, strict=True)
-            if plain and use.leaf is not None
-        ]
-        self._outer_grads = [g for g, plain in zip(self._grads, is_leaf, strict=True) if not plain]
+        leaf_grads: list[LeafGrad] = []
+        self._outer_grads: list[tuple[GradUse, Outcome | None]] = []
+        self._open_grads = [g.outcome for g in trace.grads if g.is_open and g.outcome is not None]
+        for entry in trace.grads:
+            leaf = entry.use.leaf
+            if leaf is not None and leaf._grad_fn is None and not entry.is_open:
+                leaf_grads.append((leaf, entry.outcome))
+            else:
+                self._outer_grads.append((entry.use, entry.outcome))
         self._effects = [effect for effect, _ in trace.effects]
         self._training = trace.training
         self._left_hooks = trace.left_hooks
         self._grad_enabled = trace.grad_enabled
         self._differentiable = trace.differentiable
-        self._rebased = trace.rebased
-        self._has_effects = bool(
-            trace.effects or trace.training or trace.left_hooks or trace.grad_enabled is not None
-        )
+        self._ended = trace.ended
+        self._has_effects = bool(trace.effects or trace.training or trace.grad_enabled is not None)
         self._result = trace.result
         self._is_single = isinstance(trace.result, Outcome)
         self._output_count = len(trace.graph.outputs)
@@ -231,6 +229,12 @@ class Program:
         self._early = [leaf for leaf in leaves if is_early(leaf)]
         outcomes = (*leaves, *(outcome for _, outcome in self._grads if outcome is not None))
         self._gradients = Gradients(self.executable, leaf_grads, outcomes)
+
+    @property
+    def leaves_histories(self) -> bool:
+        """Whether tensors from outside get a history, or lose theirs."""
+        rule = self._differentiable
+        return bool(self._ended or (rule is not None and rule.further))
 
     # ------------------------------------------------------------------ guards
 
@@ -255,7 +259,8 @@ class Program:
             self._grads_read,
             not all(in_places and type(early) is FromNumbers for early in self._early),
             self._outer_grads,
-            self._rebased,
+            self._ended,
+            self._left_hooks,
             self._has_effects,
             self._sharing.writes_arguments,
         )
@@ -356,7 +361,7 @@ class Program:
             if failure is not None:
                 return failure
         for use in self._grads_read:
-            failure = _grad_failure(use, call)
+            failure = grad_failure(use, call)
             if failure is not None:
                 return failure
         failure = self._state_failure(call)
@@ -413,7 +418,13 @@ class Program:
         """The result of a call for which the guards are known to hold."""
         if self.is_claiming:
             return self._run_claiming(call, args, kwargs, is_fit=True)
-        return self._run(Run(call, self._output_count), args, kwargs)
+        return self._leave_hooks(self._run(Run(call, self._output_count), args, kwargs), call)
+
+    def _leave_hooks(self, result: Any, call: Call) -> Any:
+        """Register what the step leaves on its arguments: it has seen the step's gradients."""
+        for left in self._left_hooks:
+            left.repeat(call)
+        return result
 
     def _run_claiming(
         self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], *, is_fit: bool
@@ -425,28 +436,27 @@ class Program:
                 return LONG_WAY
             run = Run(call, self._output_count)
             result = self._run(run, args, kwargs)
-        for edge, grad in run.outer:  # may run code of the user's, which others needn't wait for
-            continue_backward(edge, grad)
-        return result
+        for edge, grad, retain in run.outer:  # may run the user's code: others needn't wait for it
+            continue_backward(edge, grad, retain, create_graph=grad.requires_grad)
+        return self._leave_hooks(result, call)
 
     def _run(self, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the native step, then leave `.grad`, versions and results as eager would."""
         rule = self._differentiable
         if rule is None:
             return self._run_plain(run)
-        before = tuple(of_array(np.array(storage.array)) for storage in rule.written)
         if self._rebinding is not None:
             kwargs = {**kwargs, VALUES: run.call.values}
         in_arguments = [] if self._rebinding is None else self._rebinding.of_arguments
-        if rule.written_args or run.call.data or in_arguments:
-            args, kwargs = with_copies(args, kwargs, run.call, rule.written_args)
+        if rule.before.written_args or run.call.data or in_arguments:
+            args, kwargs = with_copies(args, kwargs, run.call, rule.before.written_args)
         frame = user_frame()
         line = None if frame is None else (frame.f_code.co_filename, frame.f_lineno)
+        history = History(rule, run.call, args, kwargs, line)
         result = self._run_native(run)
-        history = History(rule, run.call, args, kwargs, before, line)
         made = self._leaves(run) if in_arguments else result
-        rebased = [run.call.tensors[position] for position in rule.again.rebased]
-        history.attach([*flat_tensors(made), *rebased], run.call)
+        gradients = [outcome.of(run) for outcome in self._open_grads]
+        history.attach(flat_tensors(made), gradients, run.call)
         return self._deliver(result, run.call)
 
     def _leaves(self, run: Run) -> list[Any]:
@@ -460,7 +470,9 @@ class Program:
         return self._deliver(self._run_native(run), run.call)
 
     def _deliver(self, result: Any, call: Call) -> Any:
-        """Bind the step's places, and give what it returns."""
+        """Bind the step's places, end histories, and give what it returns."""
+        for known, node in self._ended:
+            end_history(given(known, call.tensors), node)
         if self._rebinding is None:
             return result
         before = epoch.count
@@ -479,7 +491,7 @@ class Program:
         for early in self._early:
             early.of(run)
         if self._outer_grads:
-            self._check_outer_graphs(call)
+            refuse_outer_graphs(self._outer_grads, self._grads, call)
         gradients = self._gradients
         batch = gradients.begin() if gradients.are_promised else None
         memory = None if batch is None else batch.outputs
@@ -506,10 +518,8 @@ class Program:
             result = self._result.of(run)
         else:
             result = map_tree(lambda leaf, _: leaf.of(run), self._result)
-        for outcome in self._rebased:
-            outcome.of(run)
         if self._has_effects:
-            self._repeat_effects(call)
+            self._repeat_effects()
         return result
 
     def _arrays(self, call: Call) -> list[Any]:
@@ -532,27 +542,6 @@ class Program:
         self._sharing.check(given)
         return arrays
 
-    def _check_outer_graphs(self, call: Call) -> None:
-        """Raise for a non-leaf argument whose history a backward can't go through.
-
-        The step writes its own state before the gradient goes on into that history: what would
-        fail afterwards, or would come too late, must be known before.
-        """
-        for use, outcome in self._outer_grads:
-            leaf = leaf_of(use, call)
-            if outcome is None or leaf.grad_fn is None:
-                continue
-            if freed := freed_behind(leaf):
-                raise LucidError(freed)
-            nodes = iterate_graph([leaf.grad_fn])
-            reached = {id(node.variable) for node in nodes if isinstance(node, AccumulateGrad)}
-            if any(id(leaf_of(other, call)) in reached for other, _ in self._grads):
-                raise LucidError(
-                    f"an argument of the step was computed from a tensor whose gradient the step "
-                    f"sets as well, so that it would come too late\n  {leaf._describe()}\n"
-                    "hint: compute the argument inside of the compiled function, or detach() it"
-                )
-
     def _set_gradients(self, run: Run) -> None:
         for use, outcome in self._outer_grads:
             leaf = leaf_of(use, run.call)
@@ -560,9 +549,10 @@ class Program:
             if leaf._grad_fn is None or grad is None:
                 leaf._grad = grad
             else:
-                run.outer.append((GradientEdge(leaf._grad_fn, leaf._output_nr), grad))
+                edge = GradientEdge(leaf._grad_fn, leaf._output_nr)
+                run.outer.append((edge, grad, not use.frees_history))
 
-    def _repeat_effects(self, call: Call) -> None:
+    def _repeat_effects(self) -> None:
         for effect in self._effects:
             effect()
         for attributes, value in self._training:
@@ -571,8 +561,6 @@ class Program:
             epoch.count += 1
         if self._grad_enabled is not None:
             context.grad_enabled = self._grad_enabled
-        for left in self._left_hooks:
-            left.repeat(call)
 
 
 def _owner(storage: Storage) -> Any:
@@ -584,16 +572,3 @@ def _inlined_text(recorded: Graph) -> str:
     graph = copy_graph(recorded)
     inline_calls(graph)
     return str(graph)
-
-
-def _grad_failure(use: GradUse, call: Call) -> str | None:
-    leaf = leaf_of(use, call)
-    found = look_of(leaf._grad)
-    if found == use.found:
-        return None
-    before, now = (
-        "None" if look is None else str(look[0]) + (" that requires grad" if look[1] else "")
-        for look in (use.found, found)
-    )
-    name = f"{use.name}.grad" if use.name else f".grad of argument {use.position}"
-    return f"{name}: other strides" if before == now else f"{name}: {before} -> {now}"

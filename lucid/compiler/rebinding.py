@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lucid.compiler.argument_places import GivenAgain, OfArgument, as_found
+from lucid.compiler.histories import FlagBefore
 from lucid.compiler.logs import IsRead, Log, can_be_log
 from lucid.compiler.places import (
     Contents,
@@ -27,7 +28,6 @@ from lucid.compiler.places import (
     Place,
     place_of,
 )
-from lucid.compiler.results import FlagBefore
 from lucid.compiler.scalars import is_live
 from lucid.compiler.signature import Call, LiveInt, objects_by_name
 from lucid.compiler.tree import containers, map_tree

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -9,7 +10,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from lucid.autograd.node import AccumulateGrad, Node, sequence_numbers
+from lucid.autograd.node import AccumulateGrad, Edge, Node, edge_of, sequence_numbers
 from lucid.compiler.cells import (
     ArgumentIsState,
     Cell,
@@ -50,7 +51,6 @@ class Recorder:
         formulas: what the trace asked live scalars, by the question's text.
         guards: Python values that the trace looked at.
         effects: Python effects to repeat after each call.
-        rebasable: identities of arguments' stand-ins whose history a write may change.
         positions: arguments' numbers, by the identity of what stands for them.
         counters: those of tensors from outside that were written, with what they were before.
         versions: what counters were when they were first looked at, and what they have come to.
@@ -64,9 +64,13 @@ class Recorder:
         memories: what tensors from outside showed before the step assigned their `data`.
         refusal: the error that the user's code was given, and may have caught.
         ctx_change: which attribute of its ctx a backward has changed, for messages.
+        outer: tensors from outside, by where their gradients go on in history from there.
+        is_pure: whether what the step leaves in tensors from outside is dropped.
     """
 
-    def __init__(self, name: str, leaving: frozenset[object] = frozenset()) -> None:
+    def __init__(
+        self, name: str, leaving: frozenset[object] = frozenset(), is_pure: bool = False
+    ) -> None:
         self.graph = Graph(name)
         self.hosts = HostRecording(self, leaving)
         self.cells: dict[Storage, Cell] = {}
@@ -83,7 +87,6 @@ class Recorder:
         self.memories: dict[int, tuple[TensorCore, TensorCore]] = {}
         self.histories: dict[int, tuple[TensorCore, tuple[Any, ...]]] = {}
         self.positions: dict[int, int] = {}
-        self.rebasable: set[int] = set()
         self.given: dict[int, int] = {}
         self.containers: dict[int, int] = {}
         self.argument_storages: set[Storage] = set()
@@ -93,6 +96,8 @@ class Recorder:
         self.bound: set[tuple[int, object]] = set()
         self.refusal: TraceError | None = None
         self.ctx_change: str | None = None
+        self.outer: dict[Edge, TensorCore] = {}
+        self.is_pure = is_pure
         self._array_tensors: dict[tuple[Any, ...], TensorCore] = {}
         self.made: list[weakref.ref[TensorCore]] = []
         self.scopes: list[str] = []
@@ -100,6 +105,7 @@ class Recorder:
         self._first_sequence = next(sequence_numbers)
         self._region: Region | None = None
         self._deriving: Node | None = None
+        self._follows_outer = False
 
     # ------------------------------------------------------------------ recording ops
 
@@ -141,6 +147,8 @@ class Recorder:
         storage = tensor._storage
         if storage.recorder is not self:
             self._lift(tensor, what)
+        if tensor._array is not None and context.grad_enabled:  # else a lost history may stay
+            self.note_outer(tensor)
         cached = tensor._value
         if cached is not None and cached[0] == storage.generation:
             value: Value = cached[1]
@@ -296,6 +304,7 @@ class Recorder:
         """Mark nodes as computing the gradient of what `node` recorded."""
         before = self._deriving
         self._deriving = None if isinstance(node, AccumulateGrad) else node
+        self._follows_outer = self._follows_outer or self._is_outer(node)
         try:
             yield
         finally:
@@ -370,8 +379,7 @@ class Recorder:
 
     def refuse_release(self, node: Node) -> None:
         """Raise when a backward in the trace frees history from outside: it could run only once."""
-        is_outer = 0 <= node._sequence < self._first_sequence
-        if is_outer and (getattr(node, "saved", None) or getattr(node, "_saved", None)):
+        if self._is_outer(node) and (getattr(node, "saved", None) or getattr(node, "_saved", None)):
             self.refuse(
                 f"backward() through history from outside, {node._name()}{node._place()},",
                 "it would be freed at the first call: compute that tensor inside of the compiled "
@@ -407,8 +415,8 @@ class Recorder:
     def is_outside(self, tensor: TensorCore) -> bool:
         """Whether a tensor was there before the trace, and no argument."""
         cell = self.cells.get(tensor._storage)
-        is_inside = cell is not None and (cell.is_inside or cell.kind == "arg")
-        return tensor._array is not None and id(tensor) not in self.aliases and not is_inside
+        is_inside = cell is not None and cell.kind in ("constant", "arg")
+        return tensor._array is not None and not self._is_own(tensor) and not is_inside
 
     # ------------------------------------------------------------------ what must be put back
 
@@ -440,10 +448,32 @@ class Recorder:
         self.memories.clear()
 
     def note_history(self, tensor: TensorCore) -> None:
-        """Remember the history of a concrete tensor that is about to be written."""
-        if tensor._array is not None and tensor._storage in self.cells:
+        """Remember the history of a concrete tensor that is about to get another."""
+        if tensor._array is not None and not self._is_own(tensor):
+            if tensor._base is None:  # a view's is about to be derived
+                self.note_outer(tensor)
             history = (tensor._grad_fn, tensor._output_nr, tensor._requires_grad, tensor._epoch)
             self.histories.setdefault(id(tensor), (tensor, history))
+
+    def note_outer(self, *tensors: TensorCore) -> None:
+        """Remember whose history from outside the step goes on from."""
+        for tensor in tensors:
+            is_concrete = tensor._array is not None and not self._is_own(tensor)
+            edge = edge_of(tensor) if is_concrete else None
+            if edge is not None and self._is_outer(edge[0]):
+                self.outer.setdefault(edge, tensor)
+
+    def _is_outer(self, node: Node) -> bool:
+        """Whether a node was recorded before the trace."""
+        return 0 <= node._sequence < self._first_sequence
+
+    def guard_histories(self) -> None:
+        """Specialize the step on the histories from outside, if a backward in it followed one."""
+        if self._follows_outer:
+            for (node, number), tensor in self.outer.items():
+                text = f"the history of {tensor._describe()}"
+                read = functools.partial(_history_of, tensor)
+                self.guard_value(text, read, (weakref.ref(node), number))
 
     def _grad_use(self, leaf: TensorCore) -> GradUse | None:
         if leaf._array is None or id(leaf) in self.aliases:
@@ -489,6 +519,7 @@ class Recorder:
         self.refusal = self.hosts.left = None  # their tracebacks do
         del self.hosts
         self.live.clear()
+        self.outer.clear()
 
     def forget_arguments(self) -> None:
         """Let go of what stood for the arguments, and of the gradients that the trace found."""
@@ -505,6 +536,12 @@ def undo_all(callbacks: list[Callable[[], object]]) -> None:
     for callback in reversed(callbacks):
         callback()
     callbacks.clear()
+
+
+def _history_of(tensor: TensorCore) -> object:
+    """What tells histories apart, without keeping them."""
+    edge = edge_of(tensor)
+    return None if edge is None else (weakref.ref(edge[0]), edge[1])
 
 
 def _read_only(array: np.ndarray) -> np.ndarray:

@@ -20,165 +20,81 @@ import numpy as np
 
 from lucid.autograd.entry_points import find_gradients
 from lucid.autograd.modes import enable_grad
-from lucid.autograd.node import AccumulateGrad, Edge, GradientEdge, Node, edge_of, iterate_graph
-from lucid.autograd.saved import SavedTensor
+from lucid.autograd.node import Edge, GradientEdge, accumulator_of, edge_of
+from lucid.autograd.saved import with_history_of
+from lucid.compiler.histories import FlagBefore, Further, GradientOf, Layer, Leaf, Made, tensor_of
 from lucid.compiler.objects import visit_leaves
 from lucid.compiler.tree import map_tree
 from lucid.compiler.watches import hooks_of, remove_hooks
+from lucid.ir.types import TensorType
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, of_array
 from lucid.tensor.storage import Storage, VersionCounter
 
 if TYPE_CHECKING:
     from lucid.compiler.compiled import Compiled
-    from lucid.compiler.recorder import Recorder
-
-
-class Made(NamedTuple):
-    """A leaf that the step made and returned, by its position among the flattened results."""
-
-    position: int
-
-
-Leaf = int | Made | TensorCore  # an argument by position, a result, or a tensor from outside
-FlagBefore = tuple[int | TensorCore, bool]
-"""An argument, by number, or a tensor from outside, and whether it required grad."""
-
-
-class Saving(NamedTuple):
-    """A recorded node that saved something.
-
-    Attributes:
-        sequence: of its recording; a walk comes to later ones first.
-        function: the custom Function that it is the node of.
-    """
-
-    sequence: int
-    function: str | None
-    line: tuple[str, int] | None
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
-    """A result that requires grad.
+class Before:
+    """What the backward needs as it was before the call, besides the arguments.
 
     Attributes:
-        position: among the flattened results.
-        name: what it is, in eager mode: `output 0 of Mul`.
-        saving: the nodes behind it that saved something: it can't be differentiated once one of
-            them is freed.
-        saved: positions of results that those nodes saved, so that writes to them are errors.
+        written: buffers that the program writes; their contents are kept for the backward.
+        written_args: arguments that it writes, which are copied for the backward.
+        rewritten: tensors from outside that get another history.
+        gradients: those that it finds in a `.grad`, and whether it writes them.
+        flags: what the call found in `requires_grad` where the function changes it.
+        sets_gradients: whether it leaves something in a `.grad`.
+        read: buffers that it only reads, and which must not change until then.
     """
 
-    position: int
-    name: str
-    saving: frozenset[Saving]
-    saved: frozenset[int]
+    flags: list[FlagBefore]
+    written: list[Storage]
+    written_args: list[int]
+    rewritten: list[TensorCore]
+    gradients: list[tuple[GradientOf, bool]]
+    sets_gradients: bool
+    read: list[tuple[Storage, VersionCounter]]
+
+    def state(self) -> list[TensorCore]:
+        """What is in the buffers."""
+        return [of_array(np.array(storage.array)) for storage in self.written]
+
+    def histories(self) -> list[TensorCore]:
+        """For each tensor that gets another history one that has its present one, and no data."""
+        return [with_history_of(tensor, _no_data(tensor._type)) for tensor in self.rewritten]
+
+    def found(self, arguments: Sequence[TensorCore]) -> list[TensorCore | None]:
+        """The gradients of now."""
+        pairs = [(use.found(arguments), is_written) for use, is_written in self.gradients]
+        return [_copied(gradient) if is_written else gradient for gradient, is_written in pairs]
 
 
-@dataclass(frozen=True, slots=True)
-class Layer:
-    """Results that don't depend on one another.
+def _no_data(type: TensorType) -> TensorCore:
+    return of_array(np.broadcast_to(np.zeros((), type.dtype.numpy), type.shape))
+
+
+def _copied(tensor: TensorCore | None) -> TensorCore | None:
+    if tensor is None:
+        return None
+    return with_history_of(tensor, of_array(np.array(tensor._array)))
+
+
+class Given(NamedTuple):
+    """What a backward runs the function from.
 
     Attributes:
-        upstream: results of earlier layers that they depend on, as (layer, number in it).
-        leaves: what they depend on besides.
+        gradients: those that the call found in `.grad`.
+        state: contents of the buffers that it writes.
+        histories: tensors with those of `Before.rewritten`.
     """
 
-    outputs: list[Output]
-    upstream: list[tuple[int, int]]
-    leaves: list[Leaf]
-
-
-class Histories:
-    """The autograd graph behind the results of a trace.
-
-    Args:
-        results: the flattened results.
-        handles: what stands for the arguments.
-    """
-
-    def __init__(
-        self, recorder: Recorder, results: Sequence[TensorCore], handles: Sequence[TensorCore]
-    ) -> None:
-        self._recorder = recorder
-        self._arguments = {id(handle): i for i, handle in enumerate(handles)}
-        self._made = {id(result): i for i, result in reversed([*enumerate(results)])}
-        memory = [getattr(result, "_storage", None) for result in results]  # arrays have none
-        self._memory = {i: m for i, m in enumerate(memory) if m and m not in recorder.cells}
-
-    def layers(self, outputs: Sequence[tuple[int, TensorCore]]) -> list[Layer]:
-        """Sort results that require grad, with their positions, by what they are computed from."""
-        edges: dict[Edge, int] = {}
-        for i, (_, tensor) in enumerate(outputs):
-            edges.setdefault(_edge(tensor), i)
-        behind = [self._behind(tensor) for _, tensor in outputs]
-        order = sorted(edges.values(), key=lambda i: _edge(outputs[i][1])[0]._sequence)
-        depths: dict[int, int] = {}
-        uses: dict[int, list[int]] = {}
-        for i in order:
-            found = {edge for node in behind[i] for edge in node._edges if edge is not None}
-            uses[i] = [j for edge, j in edges.items() if edge in found and j in depths]
-            depths[i] = 1 + max((depths[j] for j in uses[i]), default=-1)
-        places: dict[int, tuple[int, int]] = {}
-        layers = [Layer([], [], []) for _ in set(depths.values())]
-        for i, depth in depths.items():
-            layer = layers[depth]
-            places[i] = depth, len(layer.outputs)
-            layer.outputs.append(self._output(*outputs[i], behind[i]))
-            layer.upstream.extend(places[j] for j in uses[i] if places[j] not in layer.upstream)
-            known = {id(leaf) if isinstance(leaf, TensorCore) else leaf for leaf in layer.leaves}
-            for leaf in self._leaves(behind[i]):
-                if (id(leaf) if isinstance(leaf, TensorCore) else leaf) not in known:
-                    layer.leaves.append(leaf)
-        return layers
-
-    def _behind(self, tensor: TensorCore) -> list[Node]:
-        return list(iterate_graph([_edge(tensor)[0]]))
-
-    def _output(self, position: int, tensor: TensorCore, behind: list[Node]) -> Output:
-        node, number = _edge(tensor)
-        saving = [earlier for earlier in behind if getattr(earlier, "saved", _saved(earlier))]
-        kept = {memory for earlier in saving for memory in _memory_saved_by(earlier)}
-        return Output(
-            position,
-            node._output_name(number),
-            frozenset(Saving(n._sequence, n._owner(), n._line) for n in saving),
-            frozenset(i for i, memory in self._memory.items() if memory in kept),
-        )
-
-    def _leaves(self, behind: list[Node]) -> list[Leaf]:
-        """The leaves that nodes lead to; one that the step made and keeps is none."""
-        found: list[Leaf] = []
-        for node in behind:
-            if not isinstance(node, AccumulateGrad):
-                continue
-            variable = node.variable
-            if id(variable) in self._arguments:
-                found.append(self._arguments[id(variable)])
-            elif self._recorder.is_outside(variable):
-                found.append(variable)
-            elif id(variable) in self._made:
-                found.append(Made(self._made[id(variable)]))
-        return found
-
-
-def _saved(node: Node) -> Any:
-    return getattr(node, "_saved", None)
-
-
-def _memory_saved_by(node: Node) -> Iterator[Storage]:
-    """Where the tensors lie that a node saved and that must not be written."""
-    saved = getattr(node, "saved", None)
-    for entry in _saved(node) or () if saved is None else saved.values():
-        if isinstance(entry, SavedTensor) and entry.tensor is not None:
-            yield entry.tensor._storage
-
-
-def _edge(tensor: TensorCore) -> Edge:
-    edge = edge_of(tensor)
-    assert edge is not None
-    return edge
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    gradients: list[TensorCore | None]
+    state: list[TensorCore]
+    histories: list[TensorCore]
 
 
 class Differentiable:
@@ -186,30 +102,37 @@ class Differentiable:
 
     Attributes:
         layers: the results that require grad; each layer depends on earlier ones only.
-        written: buffers that the program writes; their contents are kept for the backward.
-        written_args: arguments that it writes, which are copied for the backward.
-        read: buffers that it only reads, and which must not change until then.
+        before: what must be kept of the call.
+        count: of results; what else requires grad is numbered after them.
+        further: that.
         gradients: the function that computes the gradients; `backward` is it compiled.
     """
 
     def __init__(
         self,
-        again: Again,
-        written_args: list[int],
-        read: list[tuple[Storage, VersionCounter]],
+        function: Callable[..., Any],
+        layers: list[Layer],
+        before: Before,
+        count: int,
+        further: list[Further],
     ) -> None:
-        self.read = read
-        self.layers = again.layers
-        self.written = again.written
-        self.written_args = written_args
-        self.again = again
-        self.gradients = again.gradients
+        self.layers = layers
+        self.before = before
+        self.count = count
+        self.further = further
+        self.again = Again(function, layers, before, count, further)
+        self.gradients = self.again.gradients
         self._backward: Compiled | None = None
 
     @property
     def writes(self) -> bool:
         """Whether the function writes what it computes from."""
-        return bool(self.written or self.written_args)
+        before = self.before
+        return bool(before.written or before.written_args or before.sets_gradients)
+
+    def edges(self, arguments: Sequence[TensorCore]) -> list[list[Edge | None]]:
+        """Per layer where gradients of its leaves go; None for one that the step is to make."""
+        return [[_edge_of(leaf, arguments) for leaf in layer.leaves] for layer in self.layers]
 
     def backward(self) -> Compiled:
         """The compiled function that computes the gradients."""
@@ -220,88 +143,105 @@ class Differentiable:
         return self._backward
 
 
+def leaf_edge(leaf: TensorCore) -> Edge:
+    """Where its gradient goes. The step may ask for it: the flag is set at the end."""
+    return edge_of(leaf) or (accumulator_of(leaf), 0)
+
+
+def _edge_of(leaf: Leaf, arguments: Sequence[TensorCore]) -> Edge | None:
+    return None if isinstance(leaf, Made) else leaf_edge(tensor_of(leaf, arguments, ()))
+
+
 class Again:
     """A recorded function that is to run again; what it refers to doesn't refer to it.
 
     Attributes:
-        rebased: numbers of the arguments that it gives a new history, and which are results.
         ctx_change: what a backward of the user's changes in its ctx, for messages.
-
-    Args:
-        flags: what the call found in `requires_grad` where the function changes it.
     """
 
     def __init__(
         self,
         function: Callable[..., Any],
         layers: list[Layer],
-        written: list[Storage],
-        flags: list[FlagBefore],
-        rebased: list[int],
+        before: Before,
+        count: int,
+        further: list[Further],
     ) -> None:
-        self._function = function
-        self._flags = flags
-        self.rebased = rebased
         self.ctx_change: str | None = None
-        self.layers = layers
-        self.written = written
+        self._function = function
+        self._layers = layers
+        self._before = before
+        self._count = count
+        self._further = further
 
     def gradients(
         self,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
+        given: Given,
         cotangents: tuple[TensorCore | None, ...],
-        before: tuple[TensorCore, ...],
         create_graph: bool,
         number: int,
         cut: tuple[int, ...],
         wanted: tuple[int, ...],
     ) -> tuple[Any, ...]:
-        """Run the function again from the state `before`, and differentiate a layer's results.
+        """Run the function again from what was given, and differentiate a layer's results.
 
         Gradients end at the upstream results in `cut`, and pass over the others, which have None.
         Of the leaves, those in `wanted` have one. Hooks of what it returns are left to the walk
         that asks: it goes on from here.
         """
-        recorder = context.recorder
-        if recorder is not None:
-            recorder.ctx_change = None
-            for storage, snapshot in zip(self.written, before, strict=True):
-                recorder.replace_cell(storage, snapshot)
-        layer = self.layers[number]
-        handles = flat_tensors((args, kwargs), in_objects=True)
-        with (
-            enable_grad(),
-            _kept([*handles, *layer.leaves, *(key for key, _ in self._flags)]),
-        ):
-            for tensor, flag in self._flags:
-                (handles[tensor] if isinstance(tensor, int) else tensor)._requires_grad = flag
-            starts = [_start(leaf, handles) for leaf in layer.leaves]
-            results = flat_tensors(self._function(*args, **kwargs))
-            results += [handles[position] for position in self.rebased]
+        layer = self._layers[number]
+        arguments = flat_tensors((given.args, given.kwargs), in_objects=True)
+        flagged = [known for known, _ in self._before.flags]
+        with enable_grad(), _kept([*arguments, *layer.leaves, *flagged]):
+            self._put_back(given, arguments, layer)
+            edges = [_edge_of(leaf, arguments) for leaf in layer.leaves]
+            results = self._results(given, arguments)
             pairs = zip(layer.outputs, cotangents, strict=True)
-            given = [(results[y.position], g) for y, g in pairs if g is not None]
+            sent = [(results[y.position], g) for y, g in pairs if g is not None]
             places = [layer.upstream[i] for i in cut]
-            ends = [results[self.layers[k].outputs[index].position] for k, index in places]
-            leaves = [tensor_of(leaf, handles, results) for leaf in layer.leaves]
-            for leaf in leaves:  # the function may have asked for no more gradients meanwhile
-                if leaf._grad_fn is None:
-                    leaf._requires_grad = True
-            asked = [*ends, *(starts[i] or leaves[i] for i in wanted)]
-            outputs, seeds = [y for y, _ in given], [g for _, g in given]
-            found = find_gradients(outputs, asked, seeds, create_graph, create_graph, is_part=True)
-        if recorder is not None and recorder.ctx_change is not None:
-            self.ctx_change = recorder.ctx_change
+            ends = [results[self._layers[k].outputs[index].position] for k, index in places]
+            leaves = [
+                GradientEdge(*(edges[i] or leaf_edge(tensor_of(layer.leaves[i], (), results))))
+                for i in wanted
+            ]
+            outputs, seeds = [y for y, _ in sent], [g for _, g in sent]
+            found = find_gradients(
+                outputs, [*ends, *leaves], seeds, create_graph, create_graph, is_part=True
+            )
+        if context.recorder is not None and context.recorder.ctx_change is not None:
+            self.ctx_change = context.recorder.ctx_change
         at_ends = dict(zip(cut, found, strict=False))
         at_leaves = dict(zip(wanted, found[len(ends) :], strict=True))
         upstream = [at_ends.get(i) for i in range(len(layer.upstream))]
-        return (*upstream, *(at_leaves.get(i) for i in range(len(leaves))))
+        return (*upstream, *(at_leaves.get(i) for i in range(len(layer.leaves))))
 
+    def _put_back(self, given: Given, arguments: Sequence[TensorCore], layer: Layer) -> None:
+        """Let there be what the call found; in a trace, which puts the present things back."""
+        for leaf in layer.leaves:  # one may have been asked for no more gradients since
+            if isinstance(leaf, (int, TensorCore)):
+                tensor = tensor_of(leaf, arguments, ())
+                tensor._requires_grad = tensor.requires_grad or tensor._grad_fn is None
+        for known, flag in self._before.flags:
+            tensor_of(known, arguments, ())._requires_grad = flag
+        recorder, before = context.recorder, self._before
+        if recorder is None:
+            return  # nothing is written then
+        recorder.ctx_change = None
+        for storage, content in zip(before.written, given.state, strict=True):
+            recorder.replace_cell(storage, content)
+        for (use, _), gradient in zip(before.gradients, given.gradients, strict=True):
+            tensor_of(use.leaf, arguments, ()).grad = gradient
+        for tensor, earlier in zip(before.rewritten, given.histories, strict=True):
+            recorder.note_history(tensor)
+            tensor._grad_fn, tensor._output_nr = earlier._grad_fn, earlier._output_nr
+            tensor._requires_grad = earlier.requires_grad
+            tensor._epoch += 1
 
-def _start(leaf: Leaf, handles: Sequence[TensorCore]) -> GradientEdge | None:
-    """Where the gradient of an argument ends, whatever is written to it."""
-    edge = edge_of(handles[leaf]) if isinstance(leaf, int) else None
-    return None if edge is None else GradientEdge(*edge)
+    def _results(self, given: Given, arguments: Sequence[TensorCore]) -> list[Any]:
+        """What the function returns, and after that what else requires grad."""
+        found: list[Any] = flat_tensors(self._function(*given.args, **given.kwargs))
+        found += [None] * (self._count - len(found))  # properties that arguments would get
+        return found + [tensor_of(known, arguments, ()) for known in self._further]
 
 
 @contextmanager
@@ -317,15 +257,6 @@ def _kept(leaves: Sequence[Leaf]) -> Iterator[None]:
         for tensor, hooks, history in before:
             tensor._requires_grad, tensor._grad_fn, tensor._output_nr = history
             remove_hooks(tensor, besides=hooks)
-
-
-def tensor_of(
-    leaf: Leaf, arguments: Sequence[TensorCore], results: Sequence[TensorCore]
-) -> TensorCore:
-    """The leaf, in one call."""
-    if isinstance(leaf, int):
-        return arguments[leaf]
-    return results[leaf.position] if isinstance(leaf, Made) else leaf
 
 
 def flat_tensors(tree: Any, in_objects: bool = False) -> list[TensorCore]:

@@ -6,24 +6,24 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lucid.autograd.host_replay import Differs
-from lucid.autograd.node import (
-    CustomNode,
-    Edge,
-    Gradients,
-    Node,
-    accumulator_of,
-    edge_of,
-    origin_line,
-)
+from lucid.autograd.node import CustomNode, Edge, Gradients, Node, edge_of, origin_line
 from lucid.autograd.outputs import freed_behind
 from lucid.autograd.saved import FREED, modified
-from lucid.compiler.outcomes import set_history
-from lucid.compiler.results import Differentiable, Output, Saving, tensor_of
+from lucid.compiler.histories import (
+    GradientOf,
+    Output,
+    Saving,
+    given,
+    nodes_behind,
+    tensor_of,
+)
+from lucid.compiler.results import Differentiable, Given, leaf_edge
 from lucid.ir.errors import LucidError
 from lucid.ir.types import TensorType
-from lucid.tensor.context import context
-from lucid.tensor.core import TensorCore
+from lucid.tensor.context import context, epoch
+from lucid.tensor.core import TensorCore, alias
 from lucid.tensor.storage import Storage, VersionCounter
+from lucid.tensor.writing import rebase_history
 
 if TYPE_CHECKING:
     from lucid.autograd.engine import BackwardRun
@@ -59,39 +59,63 @@ class History:
         call: Call,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        before: tuple[TensorCore, ...],
         line: tuple[str, int] | None,
     ) -> None:
+        """Keep what there is before the step runs."""
         self.rule = rule
         self.line = line
         self.freed: set[Saving] = set()
         self._passed: set[int] = set()
         self._kept: dict[int, tuple[TensorType, VersionCounter, int]] = {}
-        self._given: Any = (args, dict(sorted(kwargs.items())), before)
-        self._read = [
-            Read(storage, counter, counter.now, storage.root_type, None)
-            for storage, counter in rule.read
+        before, arguments = rule.before, call.tensors
+        gradients = before.found(arguments)
+        self._given: Given | None = Given(
+            args, dict(sorted(kwargs.items())), gradients, before.state(), before.histories()
+        )
+        self._edges = rule.edges(arguments)
+        written = {arguments[position]._storage for position in before.written_args}
+        self._tensors: list[tuple[int, TensorCore]] = [
+            (i, tensor) for i, tensor in enumerate(arguments) if tensor._storage not in written
         ]
-        written = {call.tensors[position]._storage for position in rule.written_args}
-        for i, tensor in enumerate(call.tensors):
-            if tensor._storage not in written:
-                counter = tensor._counter
-                self._read.append(Read(i, counter, counter.now, tensor._type, tensor))
+        found = [gradient for gradient in gradients if gradient is not None]
+        self._tensors += enumerate(found, len(arguments))
+        self._read: list[Read] = []
 
-    def attach(self, results: Sequence[TensorCore], call: Call) -> None:
-        """Give the results of the call, in order, their nodes; arguments may be among them."""
+    def attach(
+        self, results: Sequence[TensorCore], gradients: Sequence[TensorCore], call: Call
+    ) -> None:
+        """Give the results of the call, and what else has one, their history.
+
+        gradients: those among `Differentiable.further`, in order.
+        """
+        self._note_versions()
+        rule, arguments = self.rule, call.tensors
+        targets = [given(x, arguments) for x in rule.further if not isinstance(x, GradientOf)]
+        values = [alias(target) for target in targets]
+        receivers = [*results, *gradients, *values]
         nodes: list[CompiledBackward] = []
-        leaves = [
-            [_leaf_edge(tensor_of(leaf, call.tensors, results)) for leaf in layer.leaves]
-            for layer in self.rule.layers
-        ]
-        for number, layer in enumerate(self.rule.layers):
-            outputs = [results[output.position] for output in layer.outputs]
+        for number, layer in enumerate(rule.layers):
+            leaves = [
+                leaf_edge(tensor_of(leaf, arguments, results)) if edge is None else edge
+                for leaf, edge in zip(layer.leaves, self._edges[number], strict=True)
+            ]
             upstream: list[Edge | None] = [(nodes[k], index) for k, index in layer.upstream]
-            nodes.append(CompiledBackward(self, number, (*upstream, *leaves[number]), outputs))
+            nodes.append(CompiledBackward(self, number, (*upstream, *leaves), receivers))
             for position in {i for output in layer.outputs for i in output.saved}:
-                counter = results[position]._counter
-                self._kept[position] = results[position]._type, counter, counter.now
+                counter = receivers[position]._counter
+                self._kept[position] = receivers[position]._type, counter, counter.now
+        self._edges = []
+        for target, value in zip(targets, values, strict=True):
+            rebase_history(target, value)
+
+    def _note_versions(self) -> None:
+        """Note what must not be written any more, as the step leaves it."""
+        for storage, counter in self.rule.before.read:
+            self._read.append(Read(storage, counter, counter.now, storage.root_type, None))
+        for number, tensor in self._tensors:
+            counter = tensor._counter
+            self._read.append(Read(number, counter, counter.now, tensor._type, tensor))
+        self._tensors = []
 
     def refuse_written(self, node: Node, outputs: Sequence[Output]) -> None:
         """Raise when a result that what led to `outputs` had saved was written since."""
@@ -125,32 +149,27 @@ class History:
                 "compiled function would not find the change\n"
                 "hint: call backward() inside of the compiled function"
             )
-        args, kwargs, before = self._given
-        given = (args, kwargs, gradients, before, context.grad_enabled, number, cut, wanted)
+        assert self._given is not None
+        asked = (self._given, gradients, context.grad_enabled, number, cut, wanted)
         changed = [read for read in self._read if read.counter.value != read.version]
         rule = self.rule
         backward = rule.backward()
         found: Sequence[TensorCore | None]
         if context.recorder is not None:
             _refuse_changed(node, changed, [read.what for read in changed])
-            found = backward(*given)
+            found = backward(*asked)
         elif context.levels or (context.anomaly and not rule.writes):
             _refuse_changed(node, changed, [read.what for read in changed])
-            found = _op_by_op(rule, given)  # to map and push forward, or to name who makes NaN
+            found = _op_by_op(rule, asked)  # to map and push forward, or to name who makes NaN
         else:
-            call, program = backward.prepare(given)
+            call, program = backward.prepare(asked)
             _refuse_changed(node, changed, program.used_inputs)
             try:
-                found = program.run(call, given, {})
+                found = program.run(call, asked, {})
             except Differs as differs:
-                found = backward.go_on(differs.with_traceback(None), given)
+                found = backward.go_on(differs.with_traceback(None), asked)
         self._passed.add(number)
         return found
-
-
-def _leaf_edge(leaf: TensorCore) -> Edge:
-    """Where its gradient goes. The step may have asked for it: the flag is set at the end."""
-    return edge_of(leaf) or (accumulator_of(leaf), 0)
 
 
 class CompiledBackward(CustomNode):
@@ -165,16 +184,19 @@ class CompiledBackward(CustomNode):
         edges: tuple[Edge | None, ...],
         results: Sequence[TensorCore],
     ) -> None:
-        super().__init__(edges, tuple(result._type for result in results))
+        layer = history.rule.layers[number]
+        super().__init__(edges, tuple(results[output.position]._type for output in layer.outputs))
         self._line = history.line
         self._history = history
         self._number = number
-        self._layer = history.rule.layers[number]
+        self._layer = layer
         self._walked: set[Saving] = set()
-        for index, tensor in enumerate(results):
-            set_history(tensor, self, index)
-            if tensor._retains_grad:
-                self._retain(index, tensor)
+        for index, output in enumerate(layer.outputs):
+            for position in (output.position, *output.twins):
+                tensor = results[position]
+                tensor._grad_fn, tensor._output_nr, tensor._requires_grad = self, index, True
+                if tensor._retains_grad:
+                    self._retain(index, tensor)
 
     def _output_name(self, number: int) -> str:
         return self._layer.outputs[number].name
@@ -214,14 +236,14 @@ class CompiledBackward(CustomNode):
         self._history.free(self._walked)
 
 
-def _op_by_op(rule: Differentiable, given: tuple[Any, ...]) -> tuple[Any, ...]:
+def _op_by_op(rule: Differentiable, asked: tuple[Any, ...]) -> tuple[Any, ...]:
     if rule.writes:
         raise LucidError(
             "the results of a compiled function that writes its state can't be differentiated "
             "in a vmap or a forward-mode derivative that it was not called in\n"
             "hint: call it inside, or return the new state instead of writing it"
         )
-    return rule.gradients(*given)
+    return rule.gradients(*asked)
 
 
 def _refuse_changed(node: Node, changed: Sequence[Read], used: Collection[Storage | int]) -> None:
@@ -245,9 +267,24 @@ class LostBackward(Node):
         raise LucidError(self._message)
 
 
-def lost_backward(result: TensorCore) -> LostBackward | None:
-    """The node behind a result that can't be differentiated any more; None for all others."""
+def lost_backward(result: TensorCore, outer: Collection[Edge]) -> LostBackward | None:
+    """The node behind a result that can't be differentiated any more; None for all others.
+
+    outer: where history from outside begins, which is known at each call only.
+    """
     if not result.requires_grad:
         return None
-    message = result._lost_history() or freed_behind(result)
+    message = result._lost_history()
+    edge = None if message is not None else edge_of(result)
+    if edge is not None:
+        message = freed_behind(nodes_behind(edge, outer))
     return None if message is None else LostBackward(result, message)
+
+
+def end_history(tensor: TensorCore, node: Node | None) -> None:
+    """Cut a tensor from its history, or leave it one that says why there is none."""
+    tensor._grad_fn, tensor._output_nr = node, 0
+    tensor._epoch += 1
+    if tensor._requires_grad != (node is not None):
+        tensor._requires_grad = node is not None
+        epoch.count += 1

@@ -21,6 +21,7 @@ from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, ViewChain, of_array
 from lucid.tensor.storage import Storage
 from lucid.tensor.tensor import Tensor
+from lucid.tensor.writing import refusal_of_writes
 
 Description = dict[str, str]
 MOVES = 4  # programs that differ only in ints: one more is made for all of their values
@@ -300,7 +301,7 @@ class Call:
         self._parts += (
             tensor._type,
             None if is_contiguous(tensor._type.shape, strides) else strides,
-            tensor.requires_grad and (1 if tensor._grad_fn is None else 2),  # a leaf, or a result
+            _history_of(tensor),
         )
         if tensor._requires_grad and (hooks := hooks_of(tensor)):
             self._parts.append(("hooks", *hooks))
@@ -331,6 +332,13 @@ class Call:
         root = tensor._storage
         views = frozen_chain(first._chain), frozen_chain(tensor._chain)
         return self._storages[root], same, *views, root.root_type, root.strides
+
+
+def _history_of(tensor: TensorCore) -> bool | str:
+    """Whether it requires grad; of one that is no leaf, what a write of it would raise."""
+    if not tensor.requires_grad or tensor._grad_fn is None:
+        return tensor._requires_grad
+    return refusal_of_writes(tensor) or ""
 
 
 def same_view(a: TensorCore, b: TensorCore) -> bool:
@@ -406,7 +414,7 @@ def _described(leaf: Any, path: str, seen: dict[int, str]) -> str:
         if not is_contiguous(leaf._type.shape, strides):
             text += f" of strides {strides}"
         if leaf.requires_grad:
-            text += " that requires grad" if leaf.is_leaf else " with a history"
+            text += " that requires grad" + " and is no leaf" * (leaf._grad_fn is not None)
             hooks = len(hooks_of(leaf))
             if hooks:
                 text += f" and has {hooks} hook{'s'[: hooks - 1]}"

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from lucid.autograd.node import Node
 from lucid.compiler.arguments import StandIns
 from lucid.compiler.cells import (
     ArgumentIsState,
@@ -22,14 +23,14 @@ from lucid.compiler.cells import (
 )
 from lucid.compiler.codes import Executed, executed_codes
 from lucid.compiler.environment import Environment
-from lucid.compiler.finishing import Finisher, GradOutcome, refuse_growing_histories
+from lucid.compiler.finishing import Finisher, GradOutcome
 from lucid.compiler.generators import Generators
+from lucid.compiler.histories import Given
 from lucid.compiler.host_recording import LeavesTrace
 from lucid.compiler.left_hooks import LeftHook
 from lucid.compiler.live_math import live_math
 from lucid.compiler.logs import IsRead, Log
 from lucid.compiler.names import name_inputs
-from lucid.compiler.outcomes import Rebased
 from lucid.compiler.places import Identity, Place, bound
 from lucid.compiler.rebinding import Rebinding, Rebinds
 from lucid.compiler.recorder import Recorder, recording, undo_all
@@ -54,9 +55,10 @@ class Trace:
         cells: buffers that are inputs of the graph, with their strides where not contiguous.
         pinned: tensor arguments that are state of the step as well, by position.
         result: the returned tree with an `Outcome` in place of each leaf.
+        ended: tensors whose history ends in the step, with the node that says why; None: they are
+            cut from it.
         rebinding: the places that the step reads and binds itself; None if there are none. The
             result is a pair then: what the function returns, and what it leaves in the places.
-        rebased: the arguments that get a new history.
         keys: of each place that is read, what kind of value it holds.
         training: modules' attributes whose "training" the step sets, and to what.
         grad_enabled: the grad mode that the step leaves; None: the one it found.
@@ -73,13 +75,13 @@ class Trace:
     grads_read: list[GradUse]
     result: Any
     grads: list[GradOutcome]
+    ended: list[tuple[Given, Node | None]]
     counters: list[tuple[int | GradUse | VersionCounter, int]]
     effects: list[tuple[Callable[[], object], str]]
     training: list[tuple[Any, bool]]
     grad_enabled: bool | None
     differentiable: Differentiable | None
     left_hooks: list[LeftHook]
-    rebased: list[Rebased]
     rebinding: Rebinding | None
     keys: list[tuple[Any, ...]]
     undo: Callable[[], None]
@@ -92,6 +94,7 @@ def trace(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     places: dict[Identity, Place],
+    is_pure: bool,
 ) -> Trace:
     """Run `function` once on traced stand-ins for its arguments, and record what it does.
 
@@ -100,14 +103,15 @@ def trace(
     raises, and `TraceError`.
 
     places: what earlier traces have found that the function binds; new ones are entered.
+    is_pure: what it leaves besides its results is dropped.
     """
     start = time.perf_counter()
     try:
-        found = _traced(function, call, args, kwargs, places)
+        found = _traced(function, call, args, kwargs, places, is_pure)
     except (TypeError, AttributeError):
         if not any(isinstance(place, Log) for place in places.values()):
             raise
-        found = _traced_without_logs(function, call, args, kwargs, places)
+        found = _traced_without_logs(function, call, args, kwargs, places, is_pure)
     found.seconds = time.perf_counter() - start
     return found
 
@@ -118,6 +122,7 @@ def _traced_without_logs(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     places: dict[Identity, Place],
+    is_pure: bool,
 ) -> Trace:
     """A trace in which lists are what they are, as code in C may ask for.
 
@@ -125,7 +130,7 @@ def _traced_without_logs(
     """
     known = {key: x.as_state(True) if isinstance(x, Log) else x for key, x in places.items()}
     try:
-        found = _traced(function, call, args, kwargs, known)
+        found = _traced(function, call, args, kwargs, known, is_pure)
     except Exception:
         found = None
     if found is None:
@@ -140,6 +145,7 @@ def _traced(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     places: dict[Identity, Place],
+    is_pure: bool,
 ) -> Trace:
     """The trace, begun again as often as it turns out to need something from its start."""
     state: set[Storage] = set()
@@ -148,7 +154,8 @@ def _traced(
     while True:
         rebinding = Rebinding(function, places.values(), no_logs)
         try:
-            return _record(rebinding, call, args, kwargs, state, frozenset(leaving))
+            recorder = Recorder(_name_of(function), frozenset(leaving), is_pure)
+            return _record(recorder, rebinding, call, args, kwargs, state, frozenset(leaving))
         except ArgumentIsState as error:
             state.add(error.storage)
         except ArgumentsOverlap:
@@ -181,7 +188,12 @@ class _Ran:
     grad_enabled: bool | None
 
 
+def _name_of(function: Callable[..., Any]) -> str:
+    return getattr(function, "__name__", type(function).__name__)
+
+
 def _record(
+    recorder: Recorder,
     rebinding: Rebinding,
     call: Call,
     args: tuple[Any, ...],
@@ -190,7 +202,6 @@ def _record(
     leaving: frozenset[object],
 ) -> Trace:
     function = rebinding.function
-    recorder = Recorder(getattr(function, "__name__", type(function).__name__), leaving)
     code = getattr(inspect.unwrap(function), "__code__", None)
     if code is not None:
         recorder.graph.location = Location(code.co_filename, code.co_firstlineno)
@@ -228,13 +239,13 @@ def _trace_of(
         [use for use in recorder.grads.values() if use.was_read],
         ran.outcome.result,
         ran.outcome.grads,
+        ran.outcome.ended,
         ran.outcome.counters,
         recorder.effects,
         ran.training,
         ran.grad_enabled,
         ran.outcome.differentiable,
         ran.outcome.left_hooks,
-        ran.outcome.rebased,
         None if rebinding.is_empty else rebinding,
         call.keys,
         functools.partial(undo_all, recorder.undo),
@@ -264,13 +275,13 @@ def _run(
             result = function(*stand_ins.args, **stand_ins.kwargs)
         left = None if context.grad_enabled == grad_enabled else context.grad_enabled
         recorder.raise_caught()
-        refuse_growing_histories(recorder)
         _refuse_changes_of_both(recorder.hosts.put_back())
         training = environment.settle_training()
         with recording(recorder):
             of_arguments = stand_ins.changes()
             finals = rebinding.leave(environment, recorder, of_arguments)
         environment.keep_read(ran.codes, recorder.live_arrays)
+        recorder.guard_histories()
         stand_ins.put_back()
         generators.refuse_use(ran)
         with recording(recorder):
@@ -286,6 +297,7 @@ def _run(
     finally:
         context.grad_enabled = grad_enabled
         recorder.restore(failed)
+        stand_ins.cut()
         if failed:
             recorder.hosts.put_back()
             stand_ins.put_back()

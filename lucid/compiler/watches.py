@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from lucid.tensor.context import epoch
 from lucid.tensor.core import TensorCore
 
 SCALARS = (int, float, bool, str, bytes, type(None))
@@ -202,19 +203,30 @@ class ArrayWatch:
 
 @dataclass(slots=True)
 class FlagWatch:
-    """A tensor's memory, hooks, and whether it requires grad; changing them moves the epoch."""
+    """A tensor's memory, hooks, and whether it requires grad; changing them moves the epoch.
+
+    Attributes:
+        expected: whether it requires grad; is_leaf: whether without a history.
+    """
 
     path: str
     tensor: TensorCore
     expected: bool
+    is_leaf: bool
     storage: object  # None: it doesn't matter
     hooks: dict[int, Any]
     in_module: bool = True
 
+    def __post_init__(self) -> None:
+        base = self.tensor._base  # a write to it changes a view
+        for tensor in (self.tensor, self.tensor if base is None else base):
+            epoch.watched[id(tensor)] = tensor
+
     def holds(self) -> bool:
         tensor = self.tensor
         return (
-            tensor._requires_grad == self.expected
+            tensor.requires_grad == self.expected
+            and (tensor._grad_fn is None) == self.is_leaf
             and (self.storage is None or tensor._storage is self.storage)
             and self.has_its_hooks()
         )
@@ -229,7 +241,9 @@ class FlagWatch:
             return f"hooks of {self.path}: {len(added)} added, {len(removed)} removed"
         if self.storage is not None and self.tensor._storage is not self.storage:
             return f"{self.path}.data: assigned anew"
-        return f"{self.path}.requires_grad: {self.expected} -> {self.tensor._requires_grad}"
+        if self.tensor.requires_grad != self.expected:
+            return f"{self.path}.requires_grad: {self.expected} -> {not self.expected}"
+        return f"{self.path}.is_leaf: {self.is_leaf} -> {not self.is_leaf}"
 
     def put_back(self) -> None:
         """Remove the hooks that were added; the rest is restored by the recorder."""

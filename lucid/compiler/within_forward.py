@@ -49,6 +49,10 @@ def call_in_forward(
     forward = context.forward
     context.grad_enabled, context.forward = True, None
     try:
+        if compiled.leaves_histories(stand_ins, keywords):
+            raise LucidError(
+                "tensors from outside get a history in it, where the forward gives them none"
+            )
         result = compiled(*stand_ins, **keywords)
     except LucidError as error:
         context.grad_enabled, context.forward = False, forward

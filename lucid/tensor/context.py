@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 if TYPE_CHECKING:
     from lucid.autograd.engine import BackwardRun
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from lucid.autograd.private import CustomForward
     from lucid.autograd.saved import MutationGuard
     from lucid.compiler.recorder import Recorder
+    from lucid.tensor.core import TensorCore
     from lucid.tensor.levels import Level
 
 
@@ -62,12 +64,16 @@ class _Epoch:
     """Counts changes to what a compiled step was specialized on: flags, parameters, storages.
 
     A compiled step checks its guards in full only when the count moved since its last call.
+
+    Attributes:
+        watched: tensors whose flags guards look at, by identity.
     """
 
-    __slots__ = ("count",)
+    __slots__ = ("count", "watched")
 
     def __init__(self) -> None:
         self.count = 0
+        self.watched: WeakValueDictionary[int, TensorCore] = WeakValueDictionary()
 
 
 epoch = _Epoch()

@@ -230,6 +230,8 @@ class TensorCore(WithGradient):
         if base is not None and base._epoch != self._epoch:
             from lucid.tensor.writing import replay_history
 
+            if context.recorder is not None:
+                context.recorder.note_history(self)
             derived = replay_history(base, self._view_chain)
             self._grad_fn, self._output_nr = derived._grad_fn, derived._output_nr
             self._requires_grad = derived._requires_grad
@@ -293,7 +295,7 @@ class TensorCore(WithGradient):
 
     @property
     def is_leaf(self) -> bool:
-        return self.grad_fn is None and "_stands_for_result" not in self.__dict__
+        return self.grad_fn is None
 
     @property
     def grad(self) -> Tensor | None:

@@ -113,20 +113,27 @@ def keep_written(target: TensorCore, value: TensorCore) -> None:
         note_write(target, value)
 
 
+def refusal_of_writes(view: TensorCore) -> str | None:
+    """What a write through a view in grad mode raises, if the view requires grad."""
+    if view._guard is not None:
+        return view._guard.written
+    base = view._base
+    if base is not None and base.is_leaf and base._requires_grad:
+        return (
+            "a view of a leaf Variable that requires grad is being used in an in-place operation."
+        )
+    return None
+
+
 def check_writable(target: TensorCore) -> None:
     """Raise where an in-place write would lose a gradient."""
-    if target._guard is not None and context.grad_enabled and target.requires_grad:
-        raise LucidError(target._guard.written)
     if context.grad_enabled and target.requires_grad:
-        base = target._base
+        refusal = refusal_of_writes(target)
+        if refusal is not None:
+            raise LucidError(refusal)
         if target.is_leaf:
             raise LucidError(
                 "a leaf Variable that requires grad is being used in an in-place operation."
-            )
-        if base is not None and base.is_leaf and base._requires_grad:
-            raise LucidError(
-                "a view of a leaf Variable that requires grad is being used in an in-place "
-                "operation."
             )
     if context.grad_enabled and made_without_grad(target):
         raise LucidError(MADE_WITHOUT_GRAD)
@@ -192,6 +199,7 @@ def rebase_history(target: TensorCore, value: TensorCore) -> None:
             target._grad_fn, target._output_nr = copied.grad_fn, copied._output_nr
         else:
             target._grad_fn, target._output_nr = value.grad_fn, value._output_nr
+        note_flag(target)
         target._requires_grad = True
         target._epoch += 1
     else:
@@ -199,9 +207,16 @@ def rebase_history(target: TensorCore, value: TensorCore) -> None:
         edges = (edge_of(base), edge_of(value))
         base._grad_fn = CopySlices(base._type, edges, target._view_chain)
         base._output_nr = 0
+        note_flag(base)
         base._requires_grad = True
         base._epoch += 1
     move_retained(target if base is None else base, *before)
+
+
+def note_flag(written: TensorCore) -> None:
+    """Let guards look again, where a tensor that they know requires grad from now on."""
+    if not written._requires_grad and context.recorder is None and id(written) in epoch.watched:
+        epoch.count += 1
 
 
 def set_data(target: TensorCore, value: TensorCore) -> None:

@@ -1,0 +1,267 @@
+"""The autograd graph behind what a step leaves, as each call can make it again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from lucid.autograd.node import AccumulateGrad, Edge, Gradients, Node, edge_of
+from lucid.autograd.saved import SavedTensor
+from lucid.tensor.context import context
+from lucid.tensor.core import TensorCore
+from lucid.tensor.storage import Storage
+
+if TYPE_CHECKING:
+    from lucid.compiler.cells import GradUse
+    from lucid.compiler.recorder import Recorder
+
+
+class Made(NamedTuple):
+    """A leaf that the step made and returned, by its position among the flattened results."""
+
+    position: int
+
+
+class GradientOf(NamedTuple):
+    """What is in the `.grad` of an argument, by its position, or of a tensor from outside."""
+
+    leaf: int | TensorCore
+
+    @staticmethod
+    def use(use: GradUse) -> GradientOf:
+        """The one that a trace has used."""
+        assert use.leaf is not None
+        return GradientOf(use.position if use.position >= 0 else use.leaf)
+
+    def found(self, arguments: Sequence[TensorCore]) -> TensorCore | None:
+        return given(self.leaf, arguments)._grad
+
+
+Given = int | TensorCore  # an argument by position, or a tensor from outside
+Further = Given | GradientOf  # what has a history after a call, besides results
+Leaf = Further | Made
+FlagBefore = tuple[Given, bool]  # whether it required grad
+
+
+def given(leaf: Given, arguments: Sequence[TensorCore]) -> TensorCore:
+    """The tensor, in one call."""
+    return arguments[leaf] if isinstance(leaf, int) else leaf
+
+
+def tensor_of(
+    leaf: Leaf, arguments: Sequence[TensorCore], results: Sequence[TensorCore]
+) -> TensorCore:
+    """The leaf, in one call."""
+    if isinstance(leaf, Made):
+        return results[leaf.position]
+    if isinstance(leaf, GradientOf):
+        gradient = leaf.found(arguments)
+        assert gradient is not None
+        return gradient
+    return given(leaf, arguments)
+
+
+class HistoryOutside(AccumulateGrad):
+    """The history that an argument has outside, as far as a trace knows it.
+
+    What arrives here goes on into that history, after the call.
+    """
+
+    __slots__ = ("_called",)
+
+    def __init__(self, handle: TensorCore, argument: TensorCore) -> None:
+        super().__init__(handle)
+        node = argument._grad_fn
+        assert node is not None
+        self._called = node._name(), node._output_name(argument._output_nr)
+
+    def _name(self) -> str:
+        return self._called[0]
+
+    def _output_name(self, number: int) -> str:
+        return self._called[1]
+
+    def apply(self, gradients: Gradients) -> Gradients:
+        run, recorder = context.backward_run, context.recorder
+        parts = super().apply(gradients)
+        use = None if recorder is None else recorder.grads.get(id(self.variable))
+        if use is not None and run is not None:
+            use.frees_history = use.frees_history or not run.retain_graph
+        return parts
+
+    def _hooks_at(self, index: int) -> dict[int, Callable[..., Any]] | None:
+        return Node._hooks_at(self, index)
+
+    def _retain(self, index: int, tensor: TensorCore) -> None:
+        """The argument's own history does that."""
+
+
+class Saving(NamedTuple):
+    """A recorded node that saved something.
+
+    Attributes:
+        sequence: of its recording; a walk comes to later ones first.
+        function: the custom Function that it is the node of.
+    """
+
+    sequence: int
+    function: str | None
+    line: tuple[str, int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A result that requires grad.
+
+    Attributes:
+        position: among the flattened results.
+        twins: positions of other results with the same history.
+        name: what it is, in eager mode: `output 0 of Mul`.
+        saving: the nodes behind it that saved something: it can't be differentiated once one of
+            them is freed.
+        saved: positions of results that those nodes saved, so that writes to them are errors.
+    """
+
+    position: int
+    twins: tuple[int, ...]
+    name: str
+    saving: frozenset[Saving]
+    saved: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """Results that don't depend on one another.
+
+    Attributes:
+        upstream: results of earlier layers that they depend on, as (layer, number in it).
+        leaves: what they depend on besides.
+    """
+
+    outputs: list[Output]
+    upstream: list[tuple[int, int]]
+    leaves: list[Leaf]
+
+
+class Histories:
+    """The autograd graph behind the results of a trace.
+
+    Args:
+        results: the flattened results.
+        handles: what stands for the arguments.
+    """
+
+    def __init__(
+        self, recorder: Recorder, results: Sequence[TensorCore], handles: Sequence[TensorCore]
+    ) -> None:
+        self._recorder = recorder
+        self._arguments = {id(handle): i for i, handle in reversed([*enumerate(handles)])}
+        self._made = {id(result): i for i, result in reversed([*enumerate(results)])}
+        memory = [getattr(result, "_storage", None) for result in results]  # arrays have none
+        self._memory = {i: m for i, m in enumerate(memory) if m and m not in recorder.cells}
+        self._gradients = {
+            id(use.original): GradientOf.use(use)
+            for use in recorder.grads.values()
+            if use.original is not None
+        }
+
+    def layers(self, outputs: Sequence[tuple[int, TensorCore]]) -> list[Layer]:
+        """Sort results that require grad, with their positions, by what they are computed from."""
+        twins: dict[Edge, list[int]] = {}
+        for i, (_, tensor) in enumerate(outputs):
+            twins.setdefault(_edge(tensor), []).append(i)
+        first = {edge: same[0] for edge, same in twins.items()}
+        behind = {i: nodes_behind(edge, self._recorder.outer) for edge, i in first.items()}
+        depths: dict[int, int] = {}
+        uses: dict[int, list[int]] = {}
+        for edge in sorted(first, key=lambda edge: edge[0]._sequence):
+            i = first[edge]
+            found = {e for node in behind[i] for e in node._edges if e is not None}
+            uses[i] = [j for e, j in first.items() if e in found and j in depths]
+            depths[i] = 1 + max((depths[j] for j in uses[i]), default=-1)
+        places: dict[int, tuple[int, int]] = {}
+        layers = [Layer([], [], []) for _ in set(depths.values())]
+        for i, depth in depths.items():
+            layer = layers[depth]
+            places[i] = depth, len(layer.outputs)
+            others = [outputs[j][0] for j in twins[_edge(outputs[i][1])][1:]]
+            layer.outputs.append(self._output(*outputs[i], others, behind[i]))
+            layer.upstream.extend(places[j] for j in uses[i] if places[j] not in layer.upstream)
+            known = set(map(_key, layer.leaves))
+            leaves = self._leaves(_edge(outputs[i][1]), behind[i])
+            layer.leaves.extend(leaf for leaf in leaves if _key(leaf) not in known)
+        return layers
+
+    def _output(
+        self, position: int, tensor: TensorCore, twins: Sequence[int], behind: Sequence[Node]
+    ) -> Output:
+        node, number = _edge(tensor)
+        saving = [earlier for earlier in behind if getattr(earlier, "saved", _saved(earlier))]
+        kept = {memory for earlier in saving for memory in _memory_saved_by(earlier)}
+        return Output(
+            position,
+            tuple(twins),
+            node._output_name(number),
+            frozenset(Saving(n._sequence, n._owner(), n._line) for n in saving),
+            frozenset(i for i, memory in self._memory.items() if memory in kept),
+        )
+
+    def _leaves(self, root: Edge, behind: Sequence[Node]) -> list[Leaf]:
+        """What nodes lead to; a leaf that the step made and keeps is none."""
+        outer = self._recorder.outer
+        edges = [root, *(edge for node in behind for edge in node._edges)]
+        tensors = [outer[edge] for edge in edges if edge is not None and edge in outer]
+        tensors += [node.variable for node in behind if isinstance(node, AccumulateGrad)]
+        found: dict[object, Leaf] = {}
+        for tensor in tensors:
+            leaf = self._leaf(tensor)
+            if leaf is not None:
+                found.setdefault(_key(leaf), leaf)
+        return list(found.values())
+
+    def _leaf(self, tensor: TensorCore) -> Leaf | None:
+        if id(tensor) in self._arguments:
+            return self._arguments[id(tensor)]
+        if id(tensor) in self._gradients:
+            return self._gradients[id(tensor)]
+        if self._recorder.is_outside(tensor):
+            return tensor
+        made = self._made.get(id(tensor))
+        return None if made is None else Made(made)
+
+
+def _saved(node: Node) -> Any:
+    return getattr(node, "_saved", None)
+
+
+def _memory_saved_by(node: Node) -> Iterator[Storage]:
+    """Where the tensors lie that a node saved and that must not be written."""
+    saved = getattr(node, "saved", None)
+    for entry in _saved(node) or () if saved is None else saved.values():
+        if isinstance(entry, SavedTensor) and entry.tensor is not None:
+            yield entry.tensor._storage
+
+
+def nodes_behind(root: Edge, outer: Collection[Edge]) -> list[Node]:
+    """The nodes that a gradient passes, up to where the history from outside begins."""
+    found = [] if root in outer else [root[0]]
+    seen = set(found)
+    for node in found:  # which grows meanwhile
+        for edge in node._edges:
+            if edge is not None and edge not in outer and edge[0] not in seen:
+                seen.add(edge[0])
+                found.append(edge[0])
+    return found
+
+
+def _edge(tensor: TensorCore) -> Edge:
+    edge = edge_of(tensor)
+    assert edge is not None
+    return edge
+
+
+def _key(leaf: Leaf) -> object:
+    if isinstance(leaf, GradientOf):
+        return GradientOf, leaf.leaf if isinstance(leaf.leaf, int) else id(leaf.leaf)
+    return id(leaf) if isinstance(leaf, TensorCore) else leaf
