@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from lucid.compiler.binding_lines import binding_lines
 from lucid.compiler.codes import Executed, global_names, nested
 from lucid.compiler.generators import GENERATORS
 from lucid.compiler.places import (
@@ -188,7 +189,7 @@ class Environment:
             elif self._is_of_others(watch):
                 continue
             elif not isinstance(watch, FlagWatch) or not watch.has_its_hooks():
-                _refuse_change(watch)
+                _refuse_change(watch, self.binding_lines(watch.path))
         for place in self._new_entries():
             found.setdefault(place.identity, (place, ABSENT))
         return list(found.values())
@@ -245,6 +246,12 @@ class Environment:
     def functions(self) -> Iterator[types.FunctionType]:
         """The functions within reach."""
         return (value for value in self._keep if isinstance(value, types.FunctionType))
+
+    def binding_lines(self, path: str) -> str:
+        """The user's lines that can have bound a place, each on a line of its own."""
+        ran = None if self.ran is None else self.ran.codes
+        users = [code for code in ran or () if _is_users_file(code.co_filename)]
+        return binding_lines(path, users)
 
     def tensors(self) -> Iterator[tuple[str, TensorCore]]:
         """The tensors within reach, by the user's expressions for them."""
@@ -543,9 +550,9 @@ def owner_of(array: np.ndarray) -> Any:
     return owner
 
 
-def _refuse_change(watch: AnyWatch) -> NoReturn:
+def _refuse_change(watch: AnyWatch, lines: str) -> NoReturn:
     raise TraceError(
-        f"Python state changed while the step was traced: {watch.failure()}\n"
+        f"Python state changed while the step was traced: {watch.failure()}{lines}\n"
         "That would happen once, at this trace, and not at every call.\n"
         "hint: keep the count in a tensor and write it in place (self.n.add_(1)), return the "
         "value, or change it outside of the compiled function"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import types
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -199,7 +200,7 @@ class Rebinding:
         self.bound += [place for place, _ in of_arguments]
         finals += [value for _, value in of_arguments]
         self._check(finals, environment, recorder.containers)
-        self._check_growth(finals, recorder)
+        self._check_growth(finals, recorder, environment)
         return finals
 
     def _take_up(self, changed: list[tuple[Place, Any]]) -> None:
@@ -253,10 +254,14 @@ class Rebinding:
                     continue
                 first = seen.setdefault(id(container), inner)
                 if first != inner:
-                    _refuse(f"the same {type(container).__name__} is kept in {first} and {inner}")
-            map_tree(lambda leaf, path: _check_leaf(leaf, path, environment), value, path, given)
+                    what = f"the same {type(container).__name__} is kept in {first} and {inner}"
+                    _refuse(what, path, environment)
+            check = partial(_check_leaf, environment, path)
+            map_tree(check, value, path, given)
 
-    def _check_growth(self, finals: list[Any], recorder: Recorder) -> None:
+    def _check_growth(
+        self, finals: list[Any], recorder: Recorder, environment: Environment
+    ) -> None:
         """Raise for a list that gets longer with each call, without being read."""
         grown = [
             (place, before)
@@ -275,7 +280,8 @@ class Rebinding:
             if not any(source.startswith(place.path) for source in read):
                 raise TraceError(
                     f"the list {place.path} gets longer with every call, {len(before)} by now, and "
-                    "the step doesn't read what is in it: each length would be traced anew\n"
+                    "the step doesn't read what is in it: each length would be traced anew"
+                    f"{environment.binding_lines(place.path)}\n"
                     "hint: return the tensor, and append it outside of the compiled function"
                 )
 
@@ -332,7 +338,8 @@ def _was_changed(
         for a, b in zip(now, was, strict=True)
     )
     if not is_same and environment.knows(before):
-        _refuse(f"the {type(value).__name__} {place.path} is changed, and is in another place too")
+        what = f"the {type(value).__name__} {place.path} is changed, and is in another place too"
+        _refuse(what, place.path, environment)
     return not is_same
 
 
@@ -368,25 +375,27 @@ def _set_properties(recorder: Recorder) -> list[tuple[Place, Any]]:
     return found
 
 
-def _check_leaf(leaf: Any, path: str, environment: Environment) -> None:
+def _check_leaf(environment: Environment, place: str, leaf: Any, path: str) -> None:
+    """Raise for what can't be made at each call, somewhere in what is bound to a place."""
     if isinstance(leaf, frozenset):
         if not all(isinstance(x, SCALARS) or environment.knows(x) for x in leaf):
-            _refuse(f"a set of what the step made is kept in {path}")
+            _refuse(f"a set of what the step made is kept in {path}", place, environment)
         return
     kept = (*SCALARS, types.FunctionType, types.ModuleType, type, DType, complex, range, slice)
     if is_live(leaf) or isinstance(leaf, kept) or leaf is ABSENT or environment.knows(leaf):
         return
     if isinstance(leaf, TensorCore):
         if type(leaf) is not Tensor and leaf._array is None:
-            _refuse(f"a new {type(leaf).__name__} is kept in {path}")
+            _refuse(f"a new {type(leaf).__name__} is kept in {path}", place, environment)
         return
     what = "an array" if isinstance(leaf, np.ndarray) else f"an object of {type(leaf).__name__}"
-    _refuse(f"{what} that the step made, {brief(leaf)}, is kept in {path}")
+    what = f"{what} that the step made, {brief(leaf)}, is kept in {path}"
+    _refuse(what, place, environment)
 
 
-def _refuse(what: str) -> None:
+def _refuse(what: str, path: str, environment: Environment) -> None:
     raise TraceError(
-        f"{what}, which can't be made again at each call\n"
+        f"{what}, which can't be made again at each call{environment.binding_lines(path)}\n"
         "hint: keep tensors, numbers, and lists, tuples or dicts of them; or make the object "
         "before the step and set what is in it"
     )

@@ -285,9 +285,10 @@ def test_what_can_not_be_made_again_is_not_appended():
 
     with pytest.raises(lucid.TraceError) as error:
         step(lucid.ones(2))
+    line = step.__wrapped__.__code__.co_firstlineno + 2
     assert str(error.value) == (
         "an object of object that the step made, a object, is kept in log, which can't be made "
-        "again at each call\n"
+        f"again at each call\n  at test_logs.py:{line}   log.append(object())\n"
         "hint: keep tensors, numbers, and lists, tuples or dicts of them; or make the object "
         "before the step and set what is in it"
     )

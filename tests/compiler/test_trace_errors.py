@@ -112,6 +112,7 @@ def test_an_object_of_the_step_kept_in_an_attribute():
     assert error_of(keep_in_attribute, lucid.ones(2)) == (
         "an object of Box that the step made, a Box, is kept in holder.last, which can't be made "
         "again at each call\n"
+        "  at +1   holder.last = Box(x * 2)\n"
         "hint: keep tensors, numbers, and lists, tuples or dicts of them; or make the object "
         "before the step and set what is in it"
     )
@@ -126,6 +127,8 @@ def keep_array(x):
 def test_an_array_of_the_step_kept_in_a_new_attribute():
     assert error_of(keep_array, lucid.ones(2)).startswith(
         "an array that the step made, an array float64[3], is kept in holder.newest['mean'], which "
+        "can't be made again at each call\n"
+        '  at +1   holder.newest = {"mean": np.ones(3)}\n'
     )
     assert vars(holder) == {"count": 0}
 
@@ -137,7 +140,8 @@ def keep_twice(x):
 
 def test_one_new_list_in_two_places():
     assert error_of(keep_twice, lucid.ones(2)).startswith(
-        "the same list is kept in holder.a and holder.b, which can't be made again at each call"
+        "the same list is kept in holder.a and holder.b, which can't be made again at each call\n"
+        "  at +1   holder.a = holder.b = [x * 2]\n"
     )
     assert vars(holder) == {"count": 0}
 
@@ -164,6 +168,7 @@ def test_an_array_that_the_step_changes():
     assert error_of(step, lucid.ones(2)) == (
         "Python state changed while the step was traced: counts: the contents of the array "
         "changed\n"
+        "  at +1   counts[0] += 1\n"
         "That would happen once, at this trace, and not at every call.\n"
         "hint: keep the count in a tensor and write it in place (self.n.add_(1)), return the "
         "value, or change it outside of the compiled function"
@@ -284,3 +289,38 @@ def test_backward_into_history_from_outside():
     assert w.grad is None
     outer.sum().backward()
     assert w.grad.tolist() == [2.0, 2.0]
+
+
+class Kept:
+    def __init__(self):
+        self.table, self.rows, self.box = {}, [1], None
+
+    def by_key(self, x):
+        self.table["other"] = x
+        self.table["made"] = Box(x)
+
+    def by_number(self, x):
+        self.rows[0] = Box(x)
+
+    def by_method(self, x):
+        self.table.update(made=Box(x))
+
+    def on_one_of_two_lines(self, x):
+        if x.ndim:
+            self.box = Box(x)
+        else:
+            self.box = Box(x + 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "lines"),
+    [
+        ("by_key", '  at +2   self.table["made"] = Box(x)\n'),
+        ("by_number", "  at +1   self.rows[0] = Box(x)\n"),
+        ("by_method", "  at +1   self.table.update(made=Box(x))\n"),
+        ("on_one_of_two_lines", "  at +2   self.box = Box(x)\n  at +4   self.box = Box(x + 1)\n"),
+    ],
+)
+def test_errors_about_places_have_the_lines_that_bind_them(name, lines):
+    text = error_of(getattr(Kept(), name), lucid.ones(2))
+    assert f"which can't be made again at each call\n{lines}hint: " in text
