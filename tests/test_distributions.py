@@ -135,8 +135,87 @@ def test_own_divergences_are_registered_by_type() -> None:
 def test_what_distributions_refuse() -> None:
     with pytest.raises(ValueError, match="Either `probs` or `logits` must be specified"):
         D.Bernoulli()
-    with pytest.raises(NotImplementedError, match="Gamma has no rsample"):
-        D.Gamma(1.0, 1.0).rsample()
+    with pytest.raises(NotImplementedError, match="Bernoulli has no rsample"):
+        D.Bernoulli(0.5).rsample()
     with pytest.raises(ValueError, match="Exactly one of covariance_matrix"):
         D.MultivariateNormal(lucid.zeros(2))
     assert repr(D.Normal(0.0, 1.0)) == "Normal(loc: 0.0, scale: 1.0)"
+
+
+# Concentration, number, and the quantile's derivative, from mpmath with 40 digits.
+SLOPES = [
+    (0.05, 5.844632057286505e-21, 5.3876891750963356e-18),
+    (0.05, 0.07631711390918905, 3.51795960477596),
+    (0.3, 0.8848107733602443, 2.5959876109725544),
+    (0.9, 0.0004445866775525495, 0.003989702342744098),
+    (1.0, 0.6931471805599455, 0.9680448304420446),
+    (2.5, 17.94409343980521, 2.4335331443239028),
+    (10.0, 1.276818787864408, 0.3056551972712944),
+    (100.0, 113.01052385984448, 1.0641733824673218),
+    (2000.0, 1999.6666765450127, 0.9999999950599254),
+]
+
+
+def test_the_slope_of_a_gamma_number_is_that_of_its_quantile(run: Any) -> None:
+    from lucid.distributions.standard_gamma import gamma_slope
+
+    a, x, expected = (np.array(column) for column in zip(*SLOPES, strict=True))
+    found = run(gamma_slope, lucid.tensor(a), lucid.tensor(x))
+    np.testing.assert_allclose(found.numpy(), expected, rtol=3e-6)
+
+
+REPARAMETRIZED: list[tuple[Callable[[lucid.Tensor], D.Distribution], list[float]]] = [
+    (lambda a: D.Gamma(a, lucid.tensor([0.5, 2.0])), [0.4, 6.0]),
+    (lambda a: D.Chi2(a), [1.0, 5.0]),
+    (lambda a: D.Beta(a, lucid.tensor([2.0, 0.7])), [0.5, 3.0]),
+    (lambda a: D.Beta(lucid.tensor([2.0, 0.7]), a), [0.5, 3.0]),
+    (lambda a: D.Dirichlet(a), [0.5, 1.0, 3.0]),
+]
+
+
+@pytest.mark.parametrize(("make", "values"), REPARAMETRIZED)
+def test_gradients_of_draws_are_on_average_those_of_the_moments(
+    run: Any, make: Callable[[lucid.Tensor], D.Distribution], values: list[float]
+) -> None:
+    lucid.manual_seed(1)
+    a = lucid.tensor(values, requires_grad=True)
+    weights = lucid.arange(1.0, len(values) + 1)
+
+    def sampled(a: lucid.Tensor) -> lucid.Tensor:
+        family = make(a)
+        draws = (family.rsample((COUNT,)) * weights).mean(0).sum()
+        (found,) = lucid.autograd.grad(draws, a)
+        return found
+
+    found = run(sampled, a).numpy()
+    (expected,) = lucid.autograd.grad((make(a).mean * weights).sum(), a)
+    np.testing.assert_allclose(found, expected.numpy(), rtol=0.06, atol=0.02)
+
+
+def test_the_scale_of_student_t_draws_follows_its_degrees_of_freedom(run: Any) -> None:
+    lucid.manual_seed(1)
+    df = lucid.tensor([8.0], requires_grad=True)
+
+    def spread(df: lucid.Tensor) -> lucid.Tensor:
+        draws = D.StudentT(df, 0.0, 2.0).rsample((4 * COUNT,))
+        (found,) = lucid.autograd.grad(draws.square().mean(0).sum(), df)
+        return found
+
+    (expected,) = lucid.autograd.grad(D.StudentT(df, 0.0, 2.0).variance.sum(), df)
+    np.testing.assert_allclose(run(spread, df).numpy(), expected.numpy(), rtol=0.1)
+
+
+def test_second_derivatives_of_gamma_draws_are_those_of_the_quantile() -> None:
+    """The slope's own derivative along the quantile, by a central difference."""
+    from lucid.distributions.standard_gamma import StandardGamma, gamma_slope
+
+    a = lucid.tensor([0.8, 2.5, 30.0], dtype=lucid.float64, requires_grad=True)
+    z = StandardGamma.apply(a)
+    (first,) = lucid.autograd.grad(z.sum(), a, create_graph=True)
+    (second,) = lucid.autograd.grad(first.sum(), a)
+    step = 1e-4
+    near = [
+        gamma_slope((a + h).detach(), (z + h * first + h * h / 2 * second).detach())
+        for h in (step, -step)
+    ]
+    np.testing.assert_allclose(second.numpy(), ((near[0] - near[1]) / (2 * step)).numpy(), 1e-3)

@@ -7,9 +7,8 @@ from typing import Any
 
 import lucid
 from lucid.distributions.distribution import Distribution, Shape, parameters_of, uniform_like
+from lucid.distributions.standard_gamma import standard_gamma
 from lucid.tensor.tensor import Tensor
-
-_ROUNDS = 12  # all of them reject with a probability below 1e-13
 
 
 class Exponential(Distribution):
@@ -48,18 +47,18 @@ class Exponential(Distribution):
 
 
 class Gamma(Distribution):
-    """The gamma distribution; its draws aren't differentiable by the concentration."""
+    """The gamma distribution."""
 
     _shown = ("concentration", "rate")
+    has_rsample = True
 
     def __init__(self, concentration: Any, rate: Any, validate_args: Any = None) -> None:
         self.concentration, self.rate = parameters_of(concentration, rate)
         super().__init__(self.concentration.shape)
 
-    def sample(self, sample_shape: Shape = ()) -> Tensor:
-        with lucid.no_grad():
-            shape = self._extended_shape(sample_shape)
-            return standard_gamma(self.concentration.expand(*shape)) / self.rate
+    def rsample(self, sample_shape: Shape = ()) -> Tensor:
+        shape = self._extended_shape(sample_shape)
+        return standard_gamma(self.concentration.expand(*shape)) / self.rate
 
     @property
     def mean(self) -> Tensor:
@@ -84,31 +83,6 @@ class Gamma(Distribution):
         return a - self.rate.log() + lucid.lgamma(a) + (1.0 - a) * lucid.digamma(a)
 
 
-def standard_gamma(concentration: Tensor) -> Tensor:
-    """Draw gamma numbers of rate 1, a fixed number of trials each.
-
-    Reference: Marsaglia and Tsang, "A Simple Method for Generating Gamma Variables", 2000.
-    """
-    small = concentration < 1
-    shape, dtype = tuple(concentration.shape), concentration.dtype
-    d = lucid.where(small, concentration + 1, concentration) - 1 / 3
-    c = 1 / (9 * d).sqrt()
-    found, done = d, lucid.zeros(shape, dtype=lucid.bool)
-    for _ in range(_ROUNDS):
-        x = lucid.randn(shape, dtype=dtype)
-        v = (1 + c * x) ** 3
-        positive = v > 0
-        inner = lucid.where(positive, v, 1.0)
-        u = uniform_like(shape, concentration)
-        accepted = positive & (u.log() < 0.5 * x * x + d * (1 - inner + inner.log()))
-        found = lucid.where(accepted & ~done, d * inner, found)
-        done = done | accepted
-    boost = uniform_like(shape, concentration) ** (1 / concentration)
-    tiny = float(lucid.finfo(dtype).tiny)
-    result: Tensor = lucid.where(small, found * boost, found)
-    return result.clamp(min=tiny)
-
-
 class Chi2(Gamma):
     """The sum of the squares of `df` normal numbers."""
 
@@ -118,19 +92,19 @@ class Chi2(Gamma):
 
 
 class Beta(Distribution):
-    """Proportions, by two concentrations; draws aren't differentiable."""
+    """Proportions, by two concentrations."""
 
     _shown = ("concentration1", "concentration0")
+    has_rsample = True
 
     def __init__(self, concentration1: Any, concentration0: Any, validate_args: Any = None) -> None:
         self.concentration1, self.concentration0 = parameters_of(concentration1, concentration0)
         super().__init__(self.concentration1.shape)
 
-    def sample(self, sample_shape: Shape = ()) -> Tensor:
-        with lucid.no_grad():
-            shape = self._extended_shape(sample_shape)
-            one = standard_gamma(self.concentration1.expand(*shape))
-            return one / (one + standard_gamma(self.concentration0.expand(*shape)))
+    def rsample(self, sample_shape: Shape = ()) -> Tensor:
+        shape = self._extended_shape(sample_shape)
+        one = standard_gamma(self.concentration1.expand(*shape))
+        return one / (one + standard_gamma(self.concentration0.expand(*shape)))
 
     @property
     def mean(self) -> Tensor:
@@ -160,19 +134,19 @@ def _log_beta(a: Tensor, b: Tensor) -> Tensor:
 
 
 class Dirichlet(Distribution):
-    """Proportions of several parts, by their concentrations; draws aren't differentiable."""
+    """Proportions of several parts, by their concentrations."""
 
     _shown = ("concentration",)
+    has_rsample = True
 
     def __init__(self, concentration: Tensor, validate_args: Any = None) -> None:
         self.concentration = concentration
         super().__init__(concentration.shape[:-1], concentration.shape[-1:])
 
-    def sample(self, sample_shape: Shape = ()) -> Tensor:
-        with lucid.no_grad():
-            shape = self._extended_shape(sample_shape)
-            parts = standard_gamma(self.concentration.expand(*shape))
-            return parts / parts.sum(-1, keepdim=True)
+    def rsample(self, sample_shape: Shape = ()) -> Tensor:
+        shape = self._extended_shape(sample_shape)
+        parts = standard_gamma(self.concentration.expand(*shape))
+        return parts / parts.sum(-1, keepdim=True)
 
     @property
     def mean(self) -> Tensor:
@@ -204,6 +178,7 @@ class StudentT(Distribution):
     """A normal number over the root of an independent mean square; moved and scaled."""
 
     _shown = ("df", "loc", "scale")
+    has_rsample = True
 
     def __init__(
         self, df: Any, loc: Any = 0.0, scale: Any = 1.0, validate_args: Any = None
@@ -211,12 +186,11 @@ class StudentT(Distribution):
         self.df, self.loc, self.scale = parameters_of(df, loc, scale)
         super().__init__(self.df.shape)
 
-    def sample(self, sample_shape: Shape = ()) -> Tensor:
-        with lucid.no_grad():
-            shape = self._extended_shape(sample_shape)
-            x = lucid.randn(shape, dtype=self.df.dtype)
-            z = 2 * standard_gamma((0.5 * self.df).expand(*shape))
-            return self.loc + self.scale * x * (self.df / z).sqrt()
+    def rsample(self, sample_shape: Shape = ()) -> Tensor:
+        shape = self._extended_shape(sample_shape)
+        x = lucid.randn(shape, dtype=self.df.dtype)
+        z = 2 * standard_gamma((0.5 * self.df).expand(*shape))
+        return self.loc + self.scale * x * (self.df / z).sqrt()
 
     @property
     def mean(self) -> Tensor:

@@ -2,6 +2,7 @@
 
 from lucid.optim import lr_scheduler, swa_utils
 from lucid.optim.adadelta import Adadelta
+from lucid.optim.adafactor import Adafactor
 from lucid.optim.adagrad import Adagrad
 from lucid.optim.adam import Adam, AdamW
 from lucid.optim.adam_variants import Adamax, NAdam, RAdam
@@ -11,12 +12,14 @@ from lucid.optim.optimizer import Optimizer
 from lucid.optim.rmsprop import RMSprop
 from lucid.optim.rprop import Rprop
 from lucid.optim.sgd import SGD
+from lucid.optim.sparse_adam import SparseAdam
 
 __all__ = [
     "ASGD",
     "LBFGS",
     "SGD",
     "Adadelta",
+    "Adafactor",
     "Adagrad",
     "Adam",
     "AdamW",
@@ -26,6 +29,7 @@ __all__ = [
     "RAdam",
     "RMSprop",
     "Rprop",
+    "SparseAdam",
     "lr_scheduler",
     "swa_utils",
 ]

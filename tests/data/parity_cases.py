@@ -332,6 +332,10 @@ def optimizers() -> Iterator[Case]:
             dict(lr=0.01, momentum=0.5, centered=True, weight_decay=0.1),
         ],
         "Adadelta": [dict(), dict(lr=0.5, rho=0.8, eps=1e-4, weight_decay=0.1)],
+        "Adafactor": [
+            dict(),
+            dict(lr=0.5, beta2_decay=-0.6, eps=(1e-4, 1e-2), d=1.5, weight_decay=0.1),
+        ],
         "Adamax": [dict(lr=0.02), dict(lr=0.02, betas=(0.7, 0.95), weight_decay=0.1)],
         "NAdam": [
             dict(lr=0.02),

@@ -269,3 +269,16 @@ def test_a_compiled_step_with_a_search_runs_eagerly_and_says_so() -> None:
     assert losses[0] == 32.0
     assert losses[2] < 1e-6
     assert "LBFGS decides by the values" in train.stats.eager_reasons[0]
+
+
+def test_sparse_adam_names_what_takes_dense_gradients() -> None:
+    with pytest.raises(ValueError, match=r"SparseAdam does not support dense(.|\n)*optim\.Adam;"):
+        optim.SparseAdam([lucid.ones(2, requires_grad=True)])
+
+
+def test_adafactor_refuses_what_pytorch_refuses() -> None:
+    w = lucid.ones(2, requires_grad=True)
+    with pytest.raises(ValueError, match=r"beta2_decay should be <= 0 but is: 0\.5"):
+        optim.Adafactor([w], beta2_decay=0.5)
+    with pytest.raises(ValueError, match=r"Clipping threshold d should be >= 1 but is: 0\.5"):
+        optim.Adafactor([w], d=0.5)

@@ -1,0 +1,87 @@
+"""Draws from the gamma distribution of rate 1, differentiable by the concentration."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+import lucid
+from lucid.autograd import Function
+from lucid.distributions.distribution import uniform_like
+from lucid.tensor.core import from_array
+from lucid.tensor.tensor import Tensor
+
+_ROUNDS = 12  # all of them reject with a probability below 1e-13
+_TIMES = np.arange(-34, 35) / 10
+_NODES = np.exp(math.pi / 2 * np.sinh(_TIMES))
+_WEIGHTS = 0.1 * math.pi / 2 * np.cosh(_TIMES) * _NODES
+
+
+def standard_gamma(concentration: Tensor) -> Tensor:
+    """Draw one number for each concentration."""
+    drawn: Tensor = StandardGamma.apply(concentration)
+    return drawn
+
+
+class StandardGamma(Function):
+    """A draw z from the gamma distribution, with dz/da = -(dF/da) / (dF/dz) of its CDF F.
+
+    Reference: Figurnov, Mohamed and Mnih, "Implicit Reparameterization Gradients", 2018.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, concentration: Tensor) -> Tensor:
+        drawn = _draw(concentration)
+        ctx.save_for_backward(concentration, drawn)
+        return drawn
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Tensor:
+        concentration, drawn = ctx.saved_tensors
+        return g * gamma_slope(concentration.double(), drawn.double()).to(g.dtype)
+
+
+def _draw(concentration: Tensor) -> Tensor:
+    """A fixed number of trials each.
+
+    Reference: Marsaglia and Tsang, "A Simple Method for Generating Gamma Variables", 2000.
+    """
+    small = concentration < 1
+    shape, dtype = tuple(concentration.shape), concentration.dtype
+    d = lucid.where(small, concentration + 1, concentration) - 1 / 3
+    c = 1 / (9 * d).sqrt()
+    found, done = d, lucid.zeros(shape, dtype=lucid.bool)
+    for _ in range(_ROUNDS):
+        x = lucid.randn(shape, dtype=dtype)
+        v = (1 + c * x) ** 3
+        positive = v > 0
+        inner = lucid.where(positive, v, 1.0)
+        u = uniform_like(shape, concentration)
+        accepted = positive & (u.log() < 0.5 * x * x + d * (1 - inner + inner.log()))
+        found = lucid.where(accepted & ~done, d * inner, found)
+        done = done | accepted
+    boost = uniform_like(shape, concentration) ** (1 / concentration)
+    tiny = float(lucid.finfo(dtype).tiny)
+    result: Tensor = lucid.where(small, found * boost, found)
+    return result.clamp(min=tiny)
+
+
+def gamma_slope(a: Tensor, x: Tensor) -> Tensor:
+    """The derivative by `a` of the quantile of the gamma distribution that lies at `x`; f64.
+
+    With t = x exp(∓u), the integral of log(t) - digamma(a) over the density, from x to the nearer
+    end, becomes one over u > 0 whose integrand only decays: by the exp-sinh rule, to 1e-6.
+    Reference: Takahasi and Mori, "Double Exponential Formulas for Numerical Integration", 1974.
+    """
+    a, x = a.unsqueeze(-1), x.unsqueeze(-1)
+    scale = 1 / ((x - a).abs() + x.sqrt())
+    u = scale * from_array(_NODES)
+    sign = lucid.where(x < a, -1.0, 1.0)
+    grown = lucid.expm1((sign * u).clamp(max=600.0))
+    density = (sign * a * u - x * grown).clamp(max=0.0).exp()
+    integrand = density * (x.log() + sign * u - lucid.digamma(a))
+    total: Tensor = (integrand * from_array(_WEIGHTS)).sum(-1)
+    slope: Tensor = total * (sign * x * scale).squeeze(-1)
+    return slope
