@@ -29,6 +29,11 @@ FAMILIES: list[Callable[[], D.Distribution]] = [
     lambda: D.Beta(lucid.tensor([0.5, 3.0]), lucid.tensor([0.5, 2.0])),
     lambda: D.Dirichlet(lucid.tensor([0.5, 1.0, 3.0])),
     lambda: D.StudentT(lucid.tensor([9.0]), 1.0, 2.0),
+    lambda: D.Weibull(lucid.tensor([0.5, 2.0]), lucid.tensor([1.5, 3.0])),
+    lambda: D.Pareto(lucid.tensor([0.5, 2.0]), 9.0),
+    lambda: D.InverseGamma(lucid.tensor([9.0, 12.0]), lucid.tensor([1.0, 3.0])),
+    lambda: D.NegativeBinomial(lucid.tensor([3.0, 8.0]), probs=lucid.tensor([0.3, 0.6])),
+    lambda: D.NegativeBinomial(4, logits=lucid.tensor([-1.0])),
     lambda: D.Bernoulli(lucid.tensor([0.1, 0.7])),
     lambda: D.Bernoulli(logits=lucid.tensor([-1.0, 2.0])),
     lambda: D.Geometric(lucid.tensor([0.3])),
@@ -219,3 +224,43 @@ def test_second_derivatives_of_gamma_draws_are_those_of_the_quantile() -> None:
         for h in (step, -step)
     ]
     np.testing.assert_allclose(second.numpy(), ((near[0] - near[1]) / (2 * step)).numpy(), 1e-3)
+
+
+@pytest.mark.parametrize("hard", [0.05, 0.7])
+def test_relaxed_categories_sum_up_to_one_and_are_differentiable(run: Any, hard: float) -> None:
+    lucid.manual_seed(2)
+    logits = lucid.tensor([0.5, -1.0, 2.0], requires_grad=True)
+
+    def draw(logits: lucid.Tensor) -> tuple[lucid.Tensor, lucid.Tensor]:
+        points = D.RelaxedOneHotCategorical(hard, logits=logits).rsample((COUNT,))
+        (found,) = lucid.autograd.grad((points[:, 2]).mean(), logits)
+        return points.detach(), found
+
+    points, slope = run(draw, logits)
+    assert (points.sum(-1) - 1).abs().max() < 1e-5
+    often = points.argmax(-1).bincount(minlength=3) / COUNT
+    assert (often - logits.detach().softmax(0)).abs().max() < 0.02
+    assert slope[2] > 0 > slope[0]
+
+
+def test_relaxed_coins_fall_as_often_as_their_odds_say(run: Any) -> None:
+    lucid.manual_seed(2)
+    logits = lucid.tensor([0.5, -1.0], requires_grad=True)
+
+    def draw(logits: lucid.Tensor) -> tuple[lucid.Tensor, lucid.Tensor]:
+        numbers = D.RelaxedBernoulli(0.5, logits=logits).rsample((COUNT,))
+        (found,) = lucid.autograd.grad(numbers.mean(), logits)
+        return numbers.detach(), found
+
+    numbers, slope = run(draw, logits)
+    often = (numbers > 0.5).float().mean(0)
+    assert (often - logits.detach().sigmoid()).abs().max() < 0.02
+    assert (slope > 0).all()
+
+
+def test_half_cauchy_draws_have_their_quantiles(run: Any) -> None:
+    lucid.manual_seed(2)
+    family = D.HalfCauchy(lucid.tensor([0.5, 2.0]))
+    draws = run(lambda: family.sample((COUNT,)))
+    assert (family.cdf(draws).mean(0) - 0.5).abs().max() < 0.02
+    assert family.mean.isinf().all()

@@ -13,6 +13,7 @@ from lucid.distributions.distribution import (
     parameters_of,
     uniform_like,
 )
+from lucid.distributions.standard_gamma import standard_gamma
 from lucid.nn import functional as F
 from lucid.tensor.tensor import Tensor
 
@@ -308,3 +309,34 @@ class Binomial(Distribution):
         n, logits = self.total_count, self.logits
         ways = lucid.lgamma(n + 1) - lucid.lgamma(value + 1) - lucid.lgamma(n - value + 1)
         return ways + value * logits - n * F.softplus(logits)
+
+
+class NegativeBinomial(_OfProbability):
+    """Successes, of probability `probs`, before `total_count` failures."""
+
+    def __init__(
+        self, total_count: Any, probs: Any = None, logits: Any = None, validate_args: Any = None
+    ) -> None:
+        super().__init__(probs, logits)
+        count = lucid.as_tensor(total_count, dtype=self._parameter.dtype)
+        self.total_count, self._parameter = lucid.broadcast_tensors(count, self._parameter)
+        self._batch_shape = self._parameter.shape
+
+    def sample(self, sample_shape: Shape = ()) -> Tensor:
+        with lucid.no_grad():
+            count = self.total_count.expand(*self._extended_shape(sample_shape))
+            return Poisson(standard_gamma(count) * self.logits.exp()).sample()
+
+    @property
+    def mean(self) -> Tensor:
+        return self.total_count * self.logits.exp()
+
+    @property
+    def variance(self) -> Tensor:
+        return self.mean / (-self.logits).sigmoid()
+
+    def log_prob(self, value: Any) -> Tensor:
+        count, logits = self.total_count, self.logits
+        ways = lucid.lgamma(count + value) - lucid.lgamma(1.0 + value) - lucid.lgamma(count)
+        found: Tensor = count * F.logsigmoid(-logits) + value * F.logsigmoid(logits) + ways
+        return found

@@ -1,0 +1,74 @@
+"""Continuous relaxations of categories: their draws are differentiable, unlike categories.
+
+Reference: Maddison, Mnih and Teh, "The Concrete Distribution", 2017; Jang, Gu and Poole,
+"Categorical Reparameterization with Gumbel-Softmax", 2017.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import lucid
+from lucid.distributions.discrete import _OfProbability
+from lucid.distributions.distribution import Distribution, Shape, exactly_one, uniform_like
+from lucid.tensor.tensor import Tensor
+
+
+class RelaxedBernoulli(_OfProbability):
+    """Numbers between 0 and 1, the nearer to both the lower the `temperature`."""
+
+    has_rsample = True
+
+    def __init__(
+        self, temperature: Any, probs: Any = None, logits: Any = None, validate_args: Any = None
+    ) -> None:
+        super().__init__(probs, logits)
+        self.temperature = temperature
+
+    def rsample(self, sample_shape: Shape = ()) -> Tensor:
+        eps = float(lucid.finfo(self.logits.dtype).eps)
+        u = uniform_like(self._extended_shape(sample_shape), self.logits).clamp(eps, 1 - eps)
+        drawn: Tensor = (u.log() - lucid.log1p(-u) + self.logits) / self.temperature
+        return drawn.sigmoid()
+
+    def log_prob(self, value: Any) -> Tensor:
+        inside, outside = value.log(), lucid.log1p(-value)
+        odds = self.logits - (inside - outside) * self.temperature
+        rate = lucid.as_tensor(self.temperature, dtype=odds.dtype).log()
+        found: Tensor = rate + odds - 2 * lucid.softplus(odds) - inside - outside
+        return found
+
+
+class RelaxedOneHotCategorical(Distribution):
+    """Points between one-hot vectors, the nearer to them the lower the `temperature`."""
+
+    has_rsample = True
+
+    def __init__(
+        self, temperature: Any, probs: Any = None, logits: Any = None, validate_args: Any = None
+    ) -> None:
+        exactly_one(type(self).__name__, probs, logits)
+        self.temperature = temperature
+        given = logits if probs is None else (probs / probs.sum(-1, keepdim=True)).log()
+        self.logits: Tensor = given - given.logsumexp(-1, keepdim=True)
+        super().__init__(self.logits.shape[:-1], self.logits.shape[-1:])
+
+    @property
+    def probs(self) -> Tensor:
+        """The probabilities of the categories."""
+        return self.logits.exp()
+
+    def rsample(self, sample_shape: Shape = ()) -> Tensor:
+        eps = float(lucid.finfo(self.logits.dtype).eps)
+        u = uniform_like(self._extended_shape(sample_shape), self.logits).clamp(eps, 1 - eps)
+        scores: Tensor = (self.logits - (-u.log()).log()) / self.temperature
+        return scores.softmax(-1)
+
+    def log_prob(self, value: Any) -> Tensor:
+        count, logs = self.logits.shape[-1], value.log()
+        rate = lucid.as_tensor(self.temperature, dtype=logs.dtype).log()
+        scores = self.logits - logs * self.temperature
+        scores = (scores - scores.logsumexp(-1, keepdim=True)).sum(-1)
+        found: Tensor = scores + math.lgamma(count) + (count - 1) * rate - logs.sum(-1)
+        return found

@@ -1,0 +1,163 @@
+"""Distributions over positive numbers with tails heavier, or lighter, than the exponential's."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import lucid
+from lucid.distributions.distribution import Distribution, Shape, parameters_of, uniform_like
+from lucid.distributions.standard_gamma import standard_gamma
+from lucid.tensor.tensor import Tensor
+
+_EULER = 0.5772156649015329
+
+
+class Weibull(Distribution):
+    """An exponential number to the power of 1 / `concentration`, times `scale`."""
+
+    _shown = ("scale", "concentration")
+    has_rsample = True
+
+    def __init__(self, scale: Any, concentration: Any, validate_args: Any = None) -> None:
+        self.scale, self.concentration = parameters_of(scale, concentration)
+        super().__init__(self.scale.shape)
+
+    def rsample(self, sample_shape: Shape = ()) -> Tensor:
+        u = uniform_like(self._extended_shape(sample_shape), self.scale)
+        return self.scale * (-u.log()) ** (1 / self.concentration)
+
+    def _moment(self, order: int) -> Tensor:
+        found: Tensor = lucid.lgamma(1 + order / self.concentration).exp()
+        return found
+
+    @property
+    def mean(self) -> Tensor:
+        return self.scale * self._moment(1)
+
+    @property
+    def variance(self) -> Tensor:
+        return self.scale**2 * (self._moment(2) - self._moment(1) ** 2)
+
+    def log_prob(self, value: Any) -> Tensor:
+        relative = value / self.scale
+        power = relative**self.concentration
+        ratio = (self.concentration / self.scale).log()
+        found: Tensor = ratio + (self.concentration - 1) * relative.log() - power
+        return found
+
+    def cdf(self, value: Any) -> Tensor:
+        return -lucid.expm1(-((value / self.scale) ** self.concentration))
+
+    def entropy(self) -> Tensor:
+        inverse = 1 / self.concentration
+        return _EULER * (1 - inverse) + (self.scale * inverse).log() + 1
+
+
+class Pareto(Distribution):
+    """`scale` times the exponential of an exponential number of rate `alpha`."""
+
+    _shown = ("scale", "alpha")
+    has_rsample = True
+
+    def __init__(self, scale: Any, alpha: Any, validate_args: Any = None) -> None:
+        self.scale, self.alpha = parameters_of(scale, alpha)
+        super().__init__(self.scale.shape)
+
+    def rsample(self, sample_shape: Shape = ()) -> Tensor:
+        u = uniform_like(self._extended_shape(sample_shape), self.scale)
+        return self.scale * (-u.log() / self.alpha).exp()
+
+    @property
+    def mean(self) -> Tensor:
+        a = self.alpha.clamp(min=1)
+        return a * self.scale / (a - 1)
+
+    @property
+    def variance(self) -> Tensor:
+        a = self.alpha.clamp(min=2)
+        return self.scale**2 * a / ((a - 1) ** 2 * (a - 2))
+
+    def log_prob(self, value: Any) -> Tensor:
+        found: Tensor = self.alpha.log() + self.alpha * self.scale.log()
+        found = found - (self.alpha + 1) * value.log()
+        return found
+
+    def cdf(self, value: Any) -> Tensor:
+        found: Tensor = 1 - (self.scale / value) ** self.alpha
+        return found
+
+    def entropy(self) -> Tensor:
+        return (self.scale / self.alpha).log() + 1 + 1 / self.alpha
+
+
+class HalfCauchy(Distribution):
+    """The size of a Cauchy number; it has no mean."""
+
+    _shown = ("scale",)
+    has_rsample = True
+
+    def __init__(self, scale: Any, validate_args: Any = None) -> None:
+        (self.scale,) = parameters_of(scale)
+        super().__init__(self.scale.shape)
+
+    def rsample(self, sample_shape: Shape = ()) -> Tensor:
+        u = uniform_like(self._extended_shape(sample_shape), self.scale)
+        return self.scale * (math.pi / 2 * u).tan()
+
+    @property
+    def mean(self) -> Tensor:
+        return lucid.full_like(self.scale, math.inf)
+
+    @property
+    def variance(self) -> Tensor:
+        return lucid.full_like(self.scale, math.inf)
+
+    def log_prob(self, value: Any) -> Tensor:
+        relative = value / self.scale
+        inside = math.log(2 / math.pi) - self.scale.log() - lucid.log1p(relative**2)
+        found: Tensor = lucid.where(relative >= 0, inside, -math.inf)
+        return found
+
+    def cdf(self, value: Any) -> Tensor:
+        return 2 / math.pi * lucid.atan(value / self.scale)
+
+    def entropy(self) -> Tensor:
+        return math.log(2 * math.pi) + self.scale.log()
+
+
+class InverseGamma(Distribution):
+    """The reciprocal of a gamma number."""
+
+    _shown = ("concentration", "rate")
+    has_rsample = True
+
+    def __init__(self, concentration: Any, rate: Any, validate_args: Any = None) -> None:
+        self.concentration, self.rate = parameters_of(concentration, rate)
+        super().__init__(self.rate.shape)
+
+    def rsample(self, sample_shape: Shape = ()) -> Tensor:
+        shape = self._extended_shape(sample_shape)
+        return self.rate / standard_gamma(self.concentration.expand(*shape))
+
+    @property
+    def mean(self) -> Tensor:
+        a = self.concentration
+        found: Tensor = lucid.where(a > 1, self.rate / (a - 1), math.inf)
+        return found
+
+    @property
+    def variance(self) -> Tensor:
+        a = self.concentration
+        found: Tensor = lucid.where(a > 2, self.rate**2 / ((a - 1) ** 2 * (a - 2)), math.inf)
+        return found
+
+    def log_prob(self, value: Any) -> Tensor:
+        a = self.concentration
+        found: Tensor = a * self.rate.log() - lucid.lgamma(a) - (a + 1) * value.log()
+        found = found - self.rate / value
+        return found
+
+    def entropy(self) -> Tensor:
+        a = self.concentration
+        return a + self.rate.log() + lucid.lgamma(a) - (1 + a) * lucid.digamma(a)
