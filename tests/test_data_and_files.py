@@ -194,3 +194,14 @@ def test_samplers_say_what_comes_and_in_which_order() -> None:
     dataset = data.TensorDataset(lucid.arange(6))
     loader = data.DataLoader(dataset, batch_sampler=batches, num_workers=2, pin_memory=True)
     assert [batch[0].tolist() for batch in loader] == [[0, 1, 2, 3], [4, 5]]
+
+
+def test_datasets_are_stacked_and_chained() -> None:
+    x, y = data.TensorDataset(lucid.arange(3)), [10, 20, 30]
+    pairs = data.StackDataset(x, y)
+    assert len(pairs) == 3
+    assert (pairs[1][0][0].item(), pairs[1][1]) == (1, 20)
+    assert data.StackDataset(label=y)[2] == {"label": 30}
+    with pytest.raises(ValueError, match="Size mismatch between datasets"):
+        data.StackDataset(x, [1])
+    assert list(data.ChainDataset([[1, 2], [3]])) == [1, 2, 3]  # type: ignore[list-item]

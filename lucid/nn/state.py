@@ -56,12 +56,28 @@ def _places(module: Module, prefix: str = "") -> dict[str, _Place]:
     return found
 
 
+_EXTRA = "_extra_state"
+
+
+def _with_extra_state(module: Module) -> dict[str, Module]:
+    """The modules that have more state than tensors, by the path of that state."""
+    from lucid.nn.modules.module import Module as Base
+
+    return {
+        f"{path}.{_EXTRA}" if path else _EXTRA: found
+        for path, found in module.walk()
+        if type(found).get_extra_state is not Base.get_extra_state
+    }
+
+
 def save_state(
     module: Module, destination: dict[str, Any], prefix: str, keep_vars: bool
 ) -> dict[str, Any]:
     """Enter the module's tensors into `destination`, which is returned."""
     for path, place in _places(module, prefix).items():
         destination[path] = place.tensor if keep_vars else place.tensor.detach()
+    for path, owner in _with_extra_state(module).items():
+        destination[prefix + path] = owner.get_extra_state()
     return destination
 
 
@@ -71,9 +87,9 @@ def load_state(
     """Copy `state` into the module once all of it is known to fit. Raises `ModuleStateError`."""
     if not isinstance(state, Mapping):
         raise ArgumentError(f"Expected state_dict to be dict-like, got {type(state).__name__}.")
-    places = _places(module)
-    missing = [path for path in places if path not in state]
-    unexpected = [path for path in state if path not in places]
+    places, extra = _places(module), _with_extra_state(module)
+    missing = [path for path in (*places, *extra) if path not in state]
+    unexpected = [path for path in state if path not in places and path not in extra]
     complaints = []
     if strict and unexpected:
         complaints.append(f"Unexpected key(s) in state_dict: {_quoted(unexpected)}.")
@@ -94,6 +110,9 @@ def load_state(
     with no_grad():
         for path, value in values.items():
             (_assign if assign else _copy)(places[path], value)
+    for path, owner in extra.items():
+        if path in state:
+            owner.set_extra_state(state[path])
     return IncompatibleKeys(missing, unexpected)
 
 

@@ -84,6 +84,41 @@ class ConcatDataset(Dataset):
         return self.cumulative_sizes[-1] if self.cumulative_sizes else 0
 
 
+class StackDataset(Dataset):
+    """Samples of several datasets side by side: tuples, or dicts of datasets given by name."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        if bool(args) == bool(kwargs):
+            raise OptionError("StackDataset: give datasets either by position or by name")
+        datasets = list(args or kwargs.values())
+        if any(len(dataset) != len(datasets[0]) for dataset in datasets):
+            raise OptionError("StackDataset: Size mismatch between datasets")
+        self.datasets: Any = args or kwargs
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(self.datasets, dict):
+            return {name: dataset[index] for name, dataset in self.datasets.items()}
+        return tuple(dataset[index] for dataset in self.datasets)
+
+    def __len__(self) -> int:
+        given = self.datasets
+        return len(next(iter(given.values())) if isinstance(given, dict) else given[0])
+
+
+class ChainDataset(IterableDataset):
+    """The samples of several iterable datasets, one after the other."""
+
+    def __init__(self, datasets: Iterable[Any]) -> None:
+        self.datasets = datasets
+
+    def __iter__(self) -> Iterator[Any]:
+        for dataset in self.datasets:
+            yield from dataset
+
+    def __len__(self) -> int:
+        return sum(len(dataset) for dataset in self.datasets)
+
+
 def random_split(
     dataset: Any, lengths: Sequence[float], generator: Generator | None = None
 ) -> list[Subset]:

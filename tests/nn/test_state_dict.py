@@ -99,3 +99,39 @@ def test_a_buffer_that_is_not_persistent_is_left_out() -> None:
     assert list(module.state_dict()) == ["kept"]
     module.register_buffer("kept", None)
     assert module.state_dict() == {}
+
+
+class Counting(nn.Module):
+    """Keeps a number besides tensors."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.count = count
+
+    def get_extra_state(self) -> int:
+        return self.count
+
+    def set_extra_state(self, state: int) -> None:
+        self.count = state
+
+
+def test_state_besides_tensors_is_saved_and_loaded() -> None:
+    saved = nn.Sequential(nn.Linear(1, 1), Counting(3)).state_dict()
+    assert saved["1._extra_state"] == 3
+    model = nn.Sequential(nn.Linear(1, 1), Counting(0))
+    model.load_state_dict(saved)
+    assert model[1].count == 3
+    with pytest.raises(RuntimeError, match=r'Missing key\(s\) in state_dict: "_extra_state"'):
+        Counting(1).load_state_dict({})
+
+
+def test_a_submodule_is_put_at_a_path() -> None:
+    model = nn.Sequential(nn.Sequential(nn.ReLU()))
+    model.set_submodule("0.0", nn.Tanh())
+    assert isinstance(model[0][0], nn.Tanh)
+    model.set_submodule("0.more", nn.ReLU())
+    assert isinstance(model[0].more, nn.ReLU)
+    with pytest.raises(AttributeError, match="Sequential has no attribute `none`"):
+        model.set_submodule("0.none", nn.ReLU(), strict=True)
+    with pytest.raises(ValueError, match="without a target name"):
+        model.set_submodule("", nn.ReLU())

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
 import lucid
+from lucid import nn
 from lucid.nn import utils
 
 GRADIENTS = (np.array([3.0, -4.0]), np.array([[12.0]]))
@@ -70,3 +72,37 @@ def test_parameters_as_a_vector_and_back() -> None:
     assert utils.parameters_to_vector(tensors).tolist() == [0.0, 1.0, 2.0, 3.0, 4.0]
     with pytest.raises(ValueError, match=r"the parameters have 5 elements, the vector is f32\[4\]"):
         utils.vector_to_parameters(lucid.zeros(4), tensors)
+
+
+@pytest.mark.parametrize("affine", [True, False])
+def test_a_fused_batch_norm_is_part_of_the_layer_before(affine: bool) -> None:
+    lucid.manual_seed(0)
+    conv, norm = nn.Conv2d(2, 3, 2, bias=not affine), nn.BatchNorm2d(3, affine=affine)
+    transposed, linear = nn.ConvTranspose2d(2, 3, 2), nn.Linear(4, 3)
+    flat, x = nn.BatchNorm1d(3, affine=affine), lucid.randn(5, 2, 4, 4)
+    for _ in range(3):
+        norm(conv(x))
+        flat(linear(x[:, 0, 0]))
+    for layer in (conv, norm, transposed, linear, flat):
+        layer.eval()
+    fused = nn.utils.fuse_conv_bn_eval(conv, norm)
+    assert (fused(x) - norm(conv(x))).abs().max() < 1e-5
+    fused = nn.utils.fuse_conv_bn_eval(transposed, norm, transpose=True)
+    assert (fused(x) - norm(transposed(x))).abs().max() < 1e-5
+    fused = nn.utils.fuse_linear_bn_eval(linear, flat)
+    assert (fused(x[:, 0, 0]) - flat(linear(x[:, 0, 0]))).abs().max() < 1e-5
+    with pytest.raises(lucid.ArgumentError, match="Fusion only for eval!"):
+        nn.utils.fuse_conv_bn_eval(conv.train(), norm)
+
+
+def test_gradients_are_clipped_with_a_norm_that_is_known(run: Any) -> None:
+    w = lucid.ones(4, requires_grad=True)
+
+    def body() -> None:
+        w.grad = None
+        (w * 3).sum().backward()
+        nn.utils.clip_grads_with_norm_([w], 2.0, nn.utils.get_total_norm([w.grad]))
+
+    run(body)
+    assert w.grad is not None
+    assert w.grad.norm().item() == pytest.approx(2.0, abs=1e-5)

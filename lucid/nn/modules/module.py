@@ -280,6 +280,21 @@ class Module(Hooked):
         result: Module = module
         return result
 
+    def set_submodule(self, target: str, module: Module, strict: bool = False) -> None:
+        """Put a module at a dotted path, in place of one or, unless `strict`, as a new one.
+
+        Raises: `OptionError` for an empty path or what is no Module, `NoSuchAttributeError`.
+        """
+        if not target:
+            raise OptionError("Cannot set the submodule without a target name!")
+        if not isinstance(module, Module):
+            raise OptionError(f"`module` is not an nn.Module, found {type(module)}")
+        path, _, name = target.rpartition(".")
+        parent = self.get_submodule(path)
+        if strict or hasattr(parent, name):
+            parent.get_submodule(name)
+        setattr(parent, name, module)
+
     def get_parameter(self, target: str) -> Parameter:
         """The parameter at a dotted path. Raises `NoSuchAttributeError`."""
         path, _, name = target.rpartition(".")
@@ -393,6 +408,14 @@ class Module(Hooked):
         Raises `ModuleStateError` that lists all that doesn't fit; then nothing was changed.
         """
         return load_state(self, state_dict, strict, assign)
+
+    def get_extra_state(self) -> Any:
+        """What the state dict holds of this module besides tensors; a subclass defines both."""
+        raise MissingRuleError(f"{type(self).__name__} must define get_extra_state()")
+
+    def set_extra_state(self, state: Any) -> None:
+        """Take what `get_extra_state` gave."""
+        raise MissingRuleError(f"{type(self).__name__} must define set_extra_state()")
 
     # ------------------------------------------------------------------ printing
 

@@ -3,7 +3,12 @@
 from typing import Any
 
 from lucid.nn.utils import rnn
-from lucid.nn.utils.clip_grad import clip_grad_norm_, clip_grad_value_, get_total_norm
+from lucid.nn.utils.clip_grad import (
+    clip_grad_norm_,
+    clip_grad_value_,
+    clip_grads_with_norm_,
+    get_total_norm,
+)
 from lucid.nn.utils.clip_grad import clip_grad_norm_ as clip_grad_norm
 from lucid.nn.utils.convert_parameters import parameters_to_vector, vector_to_parameters
 
@@ -11,6 +16,9 @@ __all__ = [
     "clip_grad_norm",
     "clip_grad_norm_",
     "clip_grad_value_",
+    "clip_grads_with_norm_",
+    "fuse_conv_bn_eval",
+    "fuse_linear_bn_eval",
     "get_total_norm",
     "parameters_to_vector",
     "parametrizations",
@@ -24,6 +32,7 @@ __all__ = [
 ]
 
 _NORMS = ("weight_norm", "remove_weight_norm", "spectral_norm", "remove_spectral_norm")
+_FUSIONS = ("fuse_conv_bn_eval", "fuse_linear_bn_eval")
 _LATER = ("parametrizations", "parametrize")  # they need modules, which need this package
 
 
@@ -32,6 +41,8 @@ def __getattr__(name: str) -> Any:
 
     if name in _LATER:
         return import_module(f"lucid.nn.utils.{name}")
+    if name in _FUSIONS:
+        return getattr(import_module("lucid.nn.utils.fusion"), name)
     if name in _NORMS:
         return getattr(import_module("lucid.nn.utils.norms"), name)
     raise AttributeError(f"module 'lucid.nn.utils' has no attribute {name!r}")

@@ -90,11 +90,25 @@ def clip_grad_norm_(
     """
     gradients = _gradients(parameters)
     total = get_total_norm(gradients, norm_type, error_if_nonfinite)
+    _scale(gradients, max_norm, total)
+    return total
+
+
+def clip_grads_with_norm_(
+    parameters: Tensor | Iterable[Tensor],
+    max_norm: float,
+    total_norm: Tensor,
+    foreach: bool | None = None,
+) -> None:
+    """Scale all gradients by what brings `total_norm` down to `max_norm`, in place."""
+    _scale(_gradients(parameters), max_norm, total_norm)
+
+
+def _scale(gradients: list[Tensor], max_norm: float, total: Tensor) -> None:
     with no_grad():
         scale = (max_norm / (total + _TINY)).clamp(max=1.0)
         for gradient in gradients:
             write_(gradient, gradient * scale.to(gradient.dtype))
-    return total
 
 
 def clip_grad_value_(

@@ -1,0 +1,48 @@
+"""A batch norm in evaluation as part of the affine layer before it."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import lucid
+from lucid.ir.errors import ArgumentError
+from lucid.nn.modules.module import Module
+from lucid.nn.parameter import Parameter
+from lucid.tensor.tensor import Tensor
+
+
+def fuse_conv_bn_eval(conv: Any, bn: Any, transpose: bool = False) -> Any:
+    """Return a copy of the convolution that computes what both do in evaluation."""
+    return _fused(conv, bn, 1 if transpose else 0)
+
+
+def fuse_linear_bn_eval(linear: Any, bn: Any) -> Any:
+    """Return a copy of the linear layer that computes what both do in evaluation."""
+    if linear.out_features != bn.num_features:
+        raise ArgumentError("To fuse, linear.out_features == bn.num_features or bn.num_features==1")
+    return _fused(linear, bn, 0)
+
+
+def _fused(layer: Module, norm: Any, axis: int) -> Module:
+    if layer.training or norm.training:
+        raise ArgumentError("Fusion only for eval!")
+    fused = copy.deepcopy(layer)
+    scale, shift = _affine(norm)
+    weight = layer.get_parameter("weight").detach()
+    along = [1] * weight.ndim
+    along[axis] = -1
+    bias = getattr(layer, "bias", None)
+    before = lucid.zeros_like(norm.running_mean) if bias is None else bias.detach()
+    fused.weight = Parameter(weight * scale.reshape(along), layer.weight.requires_grad)
+    fused.bias = Parameter(before * scale + shift, layer.weight.requires_grad)
+    return fused
+
+
+def _affine(norm: Any) -> tuple[Tensor, Tensor]:
+    """What the norm multiplies each channel with, and what it adds."""
+    scale = lucid.rsqrt(norm.running_var + norm.eps)
+    if norm.weight is not None:
+        scale = scale * norm.weight.detach()
+    shift = -norm.running_mean * scale
+    return scale, shift if norm.bias is None else shift + norm.bias.detach()
