@@ -4,7 +4,6 @@ PyTorch's names and meanings on NumPy's memory; `lucid.compile` makes a step fas
 """
 
 import sys
-from importlib import import_module
 from math import e, inf, nan, pi
 from typing import TYPE_CHECKING, Any
 
@@ -415,6 +414,7 @@ from lucid.ir.types import i64 as int64
 from lucid.ir.types import i64 as long
 from lucid.ir.types import u8 as uint8
 from lucid.ir.types import u32 as uint32
+from lucid.later import find as _find
 from lucid.random import (
     Generator,
     bernoulli,
@@ -487,52 +487,9 @@ _IN_PLACE = (
 vars().update({name: getattr(Tensor, name) for name in _IN_PLACE})
 enter_border(sys.modules[__name__], dict(vars()), __name__)
 
-# Imported when they are first used: `import lucid` stays fast.
-_MODULES = frozenset((
-    "amp", "backends", "compiler", "cuda", "distributions", "func", "nn", "optim", "sparse",
-    "special", "testing", "utils",
-))  # fmt: skip
-_MEMBERS = {
-    "autocast": "lucid.amp",
-    "compile": "lucid.compiler",
-    "load": "lucid.serialization",
-    "save": "lucid.serialization",
-    "sparse_coo_tensor": "lucid.sparse",
-    "vmap": "lucid.func",
-}
-# Layers and losses that PyTorch has under its first name too.
-_LAYERS = frozenset((
-    "adaptive_avg_pool1d", "adaptive_max_pool1d",
-    "alpha_dropout", "avg_pool1d", "batch_norm", "bilinear",
-    "binary_cross_entropy_with_logits", "celu", "celu_", "channel_shuffle", "conv1d", "conv2d",
-    "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
-    "cosine_embedding_loss", "cosine_similarity",
-    "ctc_loss", "dropout", "dropout_", "group_norm", "hardshrink",
-    "hinge_embedding_loss", "instance_norm", "kl_div", "layer_norm", "margin_ranking_loss",
-    "max_pool1d", "max_pool2d", "max_pool3d", "pairwise_distance", "pixel_shuffle",
-    "pixel_unshuffle", "poisson_nll_loss", "prelu", "rms_norm", "rrelu", "selu", "selu_",
-    "threshold", "threshold_", "triplet_margin_loss",
-))  # fmt: skip
-
-_MISSING_DTYPES = frozenset((
-    "HalfTensor", "bfloat16", "cdouble", "cfloat", "complex128", "complex64", "float16", "half",
-    "uint16", "uint64",
-))  # fmt: skip
-
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return import_module(f"lucid.{name}")
-    if name in _LAYERS:
-        return getattr(import_module("lucid.nn.functional"), name)
-    if name in _MEMBERS:
-        return getattr(import_module(_MEMBERS[name]), name)
-    message = f"module 'lucid' has no attribute {name!r}"
-    if name in _MISSING_DTYPES:
-        message += (
-            "\nhint: dtypes are bool, uint8, int8, int16, int32, int64, uint32, float32 and float64"
-        )
-    raise AttributeError(message)
+    return _find(name)
 
 
 def __dir__() -> list[str]:

@@ -1,0 +1,53 @@
+"""Names of `lucid` that are imported when they are first used: so `import lucid` stays fast."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+_MODULES = frozenset((
+    "amp", "backends", "compiler", "cuda", "distributions", "func", "nn", "optim", "sparse",
+    "special", "testing", "utils",
+))  # fmt: skip
+_MEMBERS = {
+    "autocast": "lucid.amp",
+    "compile": "lucid.compiler",
+    "load": "lucid.serialization",
+    "save": "lucid.serialization",
+    "sparse_coo_tensor": "lucid.sparse",
+    "vmap": "lucid.func",
+}
+# Layers and losses that PyTorch has under its first name too.
+_LAYERS = frozenset((
+    "adaptive_avg_pool1d", "adaptive_max_pool1d",
+    "alpha_dropout", "avg_pool1d", "batch_norm", "bilinear",
+    "binary_cross_entropy_with_logits", "celu", "celu_", "channel_shuffle", "conv1d", "conv2d",
+    "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
+    "cosine_embedding_loss", "cosine_similarity",
+    "ctc_loss", "dropout", "dropout_", "group_norm", "hardshrink",
+    "hinge_embedding_loss", "instance_norm", "kl_div", "layer_norm", "margin_ranking_loss",
+    "max_pool1d", "max_pool2d", "max_pool3d", "pairwise_distance", "pixel_shuffle",
+    "pixel_unshuffle", "poisson_nll_loss", "prelu", "rms_norm", "rrelu", "selu", "selu_",
+    "threshold", "threshold_", "triplet_margin_loss",
+))  # fmt: skip
+
+_MISSING_DTYPES = frozenset((
+    "HalfTensor", "bfloat16", "cdouble", "cfloat", "complex128", "complex64", "float16", "half",
+    "uint16", "uint64",
+))  # fmt: skip
+
+
+def find(name: str) -> Any:
+    """The module or member of this name; `AttributeError` says which dtypes there are."""
+    if name in _MODULES:
+        return import_module(f"lucid.{name}")
+    if name in _LAYERS:
+        return getattr(import_module("lucid.nn.functional"), name)
+    if name in _MEMBERS:
+        return getattr(import_module(_MEMBERS[name]), name)
+    message = f"module 'lucid' has no attribute {name!r}"
+    if name in _MISSING_DTYPES:
+        message += (
+            "\nhint: dtypes are bool, uint8, int8, int16, int32, int64, uint32, float32 and float64"
+        )
+    raise AttributeError(message)
