@@ -226,6 +226,8 @@ def expand(input: Tensor, *sizes: Any, size: Any = None) -> Tensor:
                 f"({old}) at non-singleton dimension {axis}{describe(x)}"
             )
         result.append(old if size == -1 and old is not None else size)
+    if tuple(result) == (1,) * lead + shape:  # nothing is repeated, so it may be written
+        return reshaped(x, tuple(result))
     return emit(ops.broadcast, (x,), shape=tuple(result))
 
 

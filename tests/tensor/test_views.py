@@ -25,6 +25,7 @@ VIEWS: dict[str, Callable[[Tensor], Tensor]] = {
     "t": lambda x: x.t(),
     "T": lambda x: x.T,
     "permute": lambda x: x.permute(1, 0),
+    "expand that repeats nothing": lambda x: x.t().expand(1, -1, x.shape[0]),
     "unsqueeze": lambda x: x.unsqueeze(1),
     "squeeze": lambda x: x[:1].squeeze(0),
     "select": lambda x: x.select(1, -1),
