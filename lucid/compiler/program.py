@@ -219,6 +219,8 @@ class Program:
         self._left_hooks = trace.left_hooks
         self._grad_enabled = trace.grad_enabled
         self._differentiable = trace.differentiable
+        if trace.differentiable is not None:
+            trace.differentiable.guard = trace.guard
         self._ended = trace.ended
         self._has_effects = bool(trace.effects or trace.training or trace.grad_enabled is not None)
         self._result = trace.result

@@ -12,7 +12,7 @@ the function runs again only once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,9 +25,9 @@ from lucid.autograd.saved import with_history_of
 from lucid.compiler.histories import FlagBefore, Further, GradientOf, Layer, Leaf, Made, tensor_of
 from lucid.compiler.objects import visit_leaves
 from lucid.compiler.tree import map_tree
-from lucid.compiler.watches import hooks_of, remove_hooks
+from lucid.compiler.watches import Guard, hooks_of, remove_hooks
 from lucid.ir.types import TensorType
-from lucid.tensor.context import context
+from lucid.tensor.context import context, epoch
 from lucid.tensor.core import TensorCore, of_array
 from lucid.tensor.storage import Storage, VersionCounter
 
@@ -106,6 +106,7 @@ class Differentiable:
         count: of results; what else requires grad is numbered after them.
         further: that.
         gradients: the function that computes the gradients; `backward` is it compiled.
+        guard: what the calls have found around the function.
     """
 
     def __init__(
@@ -122,7 +123,19 @@ class Differentiable:
         self.further = further
         self.again = Again(function, layers, before, count, further)
         self.gradients = self.again.gradients
+        self.guard = Guard([])
+        self._epoch = -1
         self._backward: Compiled | None = None
+
+    def as_called(self) -> AbstractContextManager[None]:
+        """Let what the calls found around the function be there, where it has changed since."""
+        before = epoch.count
+        if self.guard.failure() is not None:
+            return self.guard.in_force()
+        if self._epoch != before and self.guard.gated_failure() is not None:
+            return self.guard.in_force()
+        self._epoch = before
+        return nullcontext()
 
     @property
     def writes(self) -> bool:

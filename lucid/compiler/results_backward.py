@@ -152,6 +152,14 @@ class History:
         assert self._given is not None
         asked = (self._given, gradients, context.grad_enabled, number, cut, wanted)
         changed = [read for read in self._read if read.counter.value != read.version]
+        with self.rule.as_called():
+            found = self._run(node, asked, changed)
+        self._passed.add(number)
+        return found
+
+    def _run(
+        self, node: Node, asked: tuple[Any, ...], changed: Sequence[Read]
+    ) -> Sequence[TensorCore | None]:
         rule = self.rule
         backward = rule.backward()
         found: Sequence[TensorCore | None]
@@ -168,7 +176,6 @@ class History:
                 found = program.run(call, asked, {})
             except Differs as differs:
                 found = backward.go_on(differs.with_traceback(None), asked)
-        self._passed.add(number)
         return found
 
 

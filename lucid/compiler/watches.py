@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import types
 from collections import OrderedDict
-from collections.abc import Set
+from collections.abc import Iterator, Set
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -101,12 +102,19 @@ class Watch:
         return f"{self.path}: {brief(self.expected)} -> {brief(self.found())}"
 
     def put_back(self) -> None:
-        if self.key is None:
-            self.owner.cell_contents = self.expected
-        elif self.expected is ABSENT:
-            del self.owner[self.key]
-        else:
-            self.owner[self.key] = self.expected
+        self.put(self.expected)
+
+    def put(self, value: Any) -> None:
+        """Let a value be there, or nothing: ABSENT."""
+        if self.key is None and value is not ABSENT:
+            self.owner.cell_contents = value
+        elif value is not ABSENT:
+            self.owner[self.key] = value
+        elif self.found() is not ABSENT:
+            if self.key is None:
+                del self.owner.cell_contents
+            else:
+                del self.owner[self.key]
 
 
 def is_same(found: Any, expected: Any) -> bool:
@@ -346,6 +354,22 @@ class Guard:
 
     def gated_failure(self) -> str | None:
         return first_failure(self.gated)
+
+    @contextmanager
+    def in_force(self) -> Iterator[None]:
+        """Let what was expected of variables and attributes be there for the block."""
+        moved = [
+            (watch, watch.found())
+            for watch in (*self.watches, *self.gated)
+            if isinstance(watch, Watch) and not watch.holds()
+        ]
+        for watch, _ in moved:
+            watch.put_back()
+        try:
+            yield
+        finally:
+            for watch, found in moved:
+                watch.put(found)
 
 
 def first_failure(watches: list[AnyWatch]) -> str | None:

@@ -521,3 +521,33 @@ def test_returned_views_of_leaves_are_seen_by_hooks_and_kept_gradients(agree):
         return found
 
     agree(scenario)
+
+
+# ---------------------------------------------------------------------- what changes meanwhile
+
+
+def test_a_backward_finds_around_the_function_what_its_call_found(agree):
+    def scenario(compile):
+        net = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
+        settings, state = {"scale": 2.0, "power": 2}, numbers(1.0)
+
+        def body(x):
+            return settings["scale"] * net(x) ** settings["power"] + state
+
+        step, found = compile(body), []
+        for i in range(4):
+            x = lucid.randn(5, 3, requires_grad=True)
+            loss = step(x).sum()
+            net.eval()
+            settings.update(scale=50.0 + i, power=3)
+            state = numbers(7.0)
+            loss.backward()
+            found.append((loss, x.grad, [p.grad.clone() for p in net.parameters()]))
+            assert not net.training and settings == {"scale": 50.0 + i, "power": 3}
+            net.zero_grad()
+            net.train()
+            settings.update(scale=2.0, power=2)
+            state = numbers(1.0) * i
+        return found
+
+    agree(scenario)
