@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from lucid import random
+from lucid.dtypes import get_default_dtype
 from lucid.functions import (
     arranging,
     comparison,
@@ -33,7 +34,6 @@ from lucid.functions import (
 )
 from lucid.functions import shape as shapes
 from lucid.functions.border import enter_border
-from lucid.ir.types import f32
 from lucid.settings import strided
 from lucid.tensor import formatting
 from lucid.tensor.core import TensorCore, register_tensor_class
@@ -50,8 +50,8 @@ class Tensor(WrittenInPlace):
     __slots__ = ()
 
     def __new__(cls, *data: Any) -> Tensor:
-        """`Tensor(data)`: as floats; `Tensor(2, 3)`: of a shape; without data by the library."""
-        return creation.legacy_tensor(f32, data) if data else object.__new__(cls)
+        """`Tensor(data)`: in the default dtype; `Tensor(2, 3)`: of a shape; else by the library."""
+        return creation.legacy_tensor(get_default_dtype(), data) if data else object.__new__(cls)
 
     # ------------------------------------------------------------------ what it is
 

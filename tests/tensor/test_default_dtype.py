@@ -68,3 +68,14 @@ def test_the_device_is_the_cpu() -> None:
     assert x.to("cpu") is x.cpu() is x
     assert x.to(lucid.device("cpu"), lucid.float64).dtype is lucid.float64
     assert x.device.type == "cpu"
+
+
+def test_tensors_that_are_made_by_their_class_have_the_default_dtype() -> None:
+    assert lucid.Tensor([1, 2]).dtype is lucid.float32
+    try:
+        lucid.set_default_dtype(lucid.float64)
+        assert lucid.Tensor([1, 2]).dtype is lucid.float64
+        assert lucid.Tensor(2, 3).dtype is lucid.float64
+        assert lucid.FloatTensor([1, 2]).dtype is lucid.float32
+    finally:
+        lucid.set_default_dtype(lucid.float32)
