@@ -371,7 +371,7 @@ class Compiled:
         record = functools.partial(
             trace, self.__wrapped__, call, args, kwargs, is_pure=self._is_pure
         )
-        guards = [program.watches for program in self._programs.get(call.key, ())]
+        guards = [program.guards.watches for program in self._programs.get(call.key, ())]
         found = {place.identity: place for place in live_places(guards)}
         places = {key: place for key, place in found.items() if key not in self._fixed}
         places |= self._places

@@ -104,11 +104,6 @@ def _measured() -> tuple[Entry, _Offsets] | None:
         return None
 
 
-def prepare() -> None:
-    """Compile the entry, if that has to be: without locks that a fork waits for."""
-    _measured()
-
-
 def native_calls(calls: PlainCalls, buffers: Context) -> NativeCalls | None:
     """The native form of plain calls, which takes turns with Python's at the buffers."""
     measured = _measured()

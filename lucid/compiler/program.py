@@ -13,11 +13,10 @@ from lucid.autograd.host_finding import Finding
 from lucid.autograd.host_replay import Made
 from lucid.autograd.node import GradientEdge
 from lucid.compiler.cells import Cell, GradUse
-from lucid.compiler.environment import owner_of
-from lucid.compiler.gradients import Gradients, LeafGrad, grad_failure, refuse_outer_graphs
+from lucid.compiler.gradients import Gradients, LeafGrad, refuse_outer_graphs
+from lucid.compiler.guards import Guards
 from lucid.compiler.histories import given
 from lucid.compiler.names import name_values
-from lucid.compiler.native import prepare
 from lucid.compiler.outcomes import (
     FromNumbers,
     GivenContainer,
@@ -31,6 +30,7 @@ from lucid.compiler.outcomes import (
 )
 from lucid.compiler.plain import LONG_WAY, PlainCalls
 from lucid.compiler.plain_places import PlainPlaces, plain_reads
+from lucid.compiler.reach import owner_of
 from lucid.compiler.rebinding import VALUES
 from lucid.compiler.results import flat_tensors
 from lucid.compiler.results_backward import History, end_history
@@ -40,7 +40,6 @@ from lucid.compiler.signature import Call, Description
 from lucid.compiler.stance import eager_is_forced
 from lucid.compiler.trace import Trace
 from lucid.compiler.tree import map_tree
-from lucid.compiler.watches import AnyWatch, brief
 from lucid.dtypes import get_default_dtype
 from lucid.ir.clone import copy_graph
 from lucid.ir.graph import Graph
@@ -68,6 +67,7 @@ class Program:
         compile_seconds: tracing and compiling together.
         hosts: the host calls, in order.
         is_claiming: whether it writes something that threads may share.
+        guards: what must hold for a call.
         used_inputs: state, and numbers of arguments, that the step computes with.
         calls: the short way for calls with plain tensors; None: there is none.
     """
@@ -82,12 +82,12 @@ class Program:
         self.description = description
         self.executable = self._compile(trace)
         self.compile_seconds = trace.seconds + self.executable.compile_seconds
-        self._epoch = epoch.count
         self.calls: PlainCalls | None = None
         self._plain: list[tuple[TensorType, Shape]] | None = None
         self._in_grad_mode = context.grad_enabled
         self._default_dtype = get_default_dtype()
-        self._take_guards(trace)
+        self.guards = Guards(trace)
+        self._rebinding = trace.rebinding
         self._take_inputs(trace)
         self._take_outcomes(trace)
         self._take_claims(trace)
@@ -128,18 +128,6 @@ class Program:
         if len(made) > len(self.hosts):
             return False
         return all(host.fits(call) for host, call in zip(self.hosts, made, strict=False))
-
-    def _take_guards(self, trace: Trace) -> None:
-        self._guard = trace.guard
-        self._values = [guard for guard in trace.values if not guard.gated]
-        self._gated_values = [guard for guard in trace.values if guard.gated]
-        self._formulas = trace.formulas
-        self._grads_read = trace.grads_read
-        self._pinned = trace.pinned
-        self._rebinding = trace.rebinding
-        self._keeps_guards = trace.rebinding is not None and trace.rebinding.keeps_guards
-        self._keys = trace.keys
-        self._state = {cell.storage for cell, _ in trace.cells if cell.kind == "state"}
 
     def _take_inputs(self, trace: Trace) -> None:
         """Arrays of state are bound once; arguments, gradients and floats are read at each call."""
@@ -185,7 +173,7 @@ class Program:
         """Note what other threads' steps may not work with meanwhile."""
         written = {value for value, _ in trace.graph.writes}
         cells = [cell for cell, _ in trace.cells if cell.value in written]
-        uses = [*self._grads_read, *(use for use, _ in self._grads)]
+        uses = [*self.guards.grads_read, *(use for use, _ in self._grads)]
         owners = [_owner(cell.storage) for cell in cells if cell.kind == "state"]
         leaves = [use.leaf for use in uses if use.leaf is not None]
         self._claims: Keys = frozenset(map(id, (*owners, *leaves)))
@@ -248,17 +236,16 @@ class Program:
         if self._differentiable is None:
             self._plain = call.plain_types(args)
             if self._plain is not None and self._is_simple():
-                prepare()
                 self.calls = self._plain_calls(self._plain, call, counted)
 
     def _is_simple(self) -> bool:
         """Whether a call has nothing to do with gradients or effects but to leave gradients."""
         in_places = self._rebinding is not None  # all numbers are
         rare = (
-            self._pinned,
+            self.guards.pinned,
             self._found,
             self._numbers and not in_places,
-            self._grads_read,
+            self.guards.grads_read,
             not all(in_places and type(early) is FromNumbers for early in self._early),
             self._outer_grads,
             self._ended,
@@ -279,13 +266,14 @@ class Program:
             if reads is None:
                 return None
             result, finals = self._result
-            places = PlainPlaces(self._rebinding, reads, finals, self._early, self._follow_epoch)
+            follow_epoch = self.guards.follow_epoch
+            places = PlainPlaces(self._rebinding, reads, finals, self._early, follow_epoch)
         return PlainCalls(
             executable=self.executable,
-            guard=self._guard,
-            values=self._values,
+            guard=self.guards.watched,
+            values=self.guards.values,
             arguments=[(*type, numbers.get(position)) for position, type in enumerate(types)],
-            state=self._state,
+            state=self.guards.state,
             readers=self._readers,
             sharing=self._sharing,
             gradients=self._gradients,
@@ -294,7 +282,7 @@ class Program:
             output_count=self._output_count,
             claims=self._claims,
             numbers=self._numbers,
-            formulas=self._formulas,
+            formulas=self.guards.formulas,
             places=places,
             in_grad_mode=self._in_grad_mode,
             default_dtype=self._default_dtype,
@@ -306,7 +294,7 @@ class Program:
         here = vars(context)  # of this thread; one look instead of four
         if (
             self.calls is None
-            or epoch.count != self._epoch
+            or epoch.count != self.guards.epoch
             or here["grad_enabled"] is not self._in_grad_mode
             or here["recorder"] is not None
             or here["levels"]
@@ -342,67 +330,9 @@ class Program:
 
     def failed_guard(self, call: Call) -> str | None:
         """Why this program doesn't hold any more for a call of its signature; None if it does."""
-        if self._rebinding is not None:
-            call.take(self._rebinding.values())
-            for place, value, key, expected in zip(
-                self._rebinding.read, call.values, call.keys, self._keys, strict=True
-            ):
-                if key != expected:
-                    return f"{place.path}: another kind of value, {brief(value)}"
         if not call.is_exact and not call.overlapping.isdisjoint(self._claimed_memory):
             return "arguments: one that is written shares its memory with another"
-        failure = self._guard.failure()
-        if failure is not None:
-            return failure
-        for guard in self._values:
-            failure = guard.failure()
-            if failure is not None:
-                return failure
-        for question in self._formulas:
-            failure = question.failure(call.floats)
-            if failure is not None:
-                return failure
-        for use in self._grads_read:
-            failure = grad_failure(use, call)
-            if failure is not None:
-                return failure
-        failure = self._state_failure(call)
-        if failure is not None or epoch.count == self._epoch:
-            return failure
-        return self._gated_failure()
-
-    @property
-    def watches(self) -> list[AnyWatch]:
-        """Python values that it is specialized on."""
-        return [*self._guard.watches, *self._guard.gated]
-
-    def _gated_failure(self) -> str | None:
-        now = epoch.count
-        failure = self._guard.gated_failure()
-        if failure is not None:
-            return failure
-        for guard in self._gated_values:
-            failure = guard.failure()
-            if failure is not None:
-                return failure
-        self._epoch = now
-        return None
-
-    def _state_failure(self, call: Call) -> str | None:
-        """Whether the arguments that are state of the step are still the same ones."""
-        pinned = self._pinned
-        for position, tensor in enumerate(call.tensors):
-            expected = pinned.get(position)
-            if expected is None:
-                if tensor._storage in self._state:
-                    return f"argument {position}: it is state of the step now"
-            elif tensor is not expected and (
-                tensor._storage is not expected._storage
-                or tensor._chain != expected._chain
-                or tensor.requires_grad
-            ):
-                return f"argument {position}: another tensor than the step's state"
-        return None
+        return self.guards.failure(call)
 
     # ------------------------------------------------------------------ calling
 
@@ -479,14 +409,8 @@ class Program:
             return result
         before = epoch.count
         result = self._rebinding.deliver(result, call)
-        self._follow_epoch(before)
+        self.guards.follow_epoch(before)
         return result
-
-    def _follow_epoch(self, before: int) -> bool:
-        """Take note that binding places has moved the epoch; whether the guards hold still."""
-        if self._epoch == before and self._keeps_guards:
-            self._epoch = epoch.count
-        return self._epoch == epoch.count
 
     def _run_native(self, run: Run) -> Any:
         call = run.call

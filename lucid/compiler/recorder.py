@@ -20,9 +20,10 @@ from lucid.compiler.cells import (
     look_of,
 )
 from lucid.compiler.data_pointers import DataPointer
-from lucid.compiler.environment import Environment, owner_of
+from lucid.compiler.environment import Environment
 from lucid.compiler.host_recording import HostRecording
 from lucid.compiler.known import known_array
+from lucid.compiler.reach import owner_of
 from lucid.compiler.scalars import Formula, LiveScalar, LiveSource, Number, is_live
 from lucid.ir import ops
 from lucid.ir.errors import TraceError
