@@ -47,7 +47,7 @@ class Guards:
             self._failure_of_places(call)
             or self._failure_of_values(call)
             or self._failure_of_state(call)
-            or (None if epoch.count == self.epoch else self._gated_failure())
+            or self.gated_failure()
         )
 
     def _failure_of_places(self, call: Call) -> str | None:
@@ -94,8 +94,11 @@ class Guards:
                 return f"argument {position}: another tensor than the step's state"
         return None
 
-    def _gated_failure(self) -> str | None:
+    def gated_failure(self) -> str | None:
+        """The same for those that move the epoch, which are looked at when it has moved."""
         now = epoch.count
+        if now == self.epoch:
+            return None
         failure = self.watched.gated_failure()
         if failure is not None:
             return failure

@@ -294,7 +294,6 @@ class Program:
         here = vars(context)  # of this thread; one look instead of four
         if (
             self.calls is None
-            or epoch.count != self.guards.epoch
             or here["grad_enabled"] is not self._in_grad_mode
             or here["recorder"] is not None
             or here["levels"]
@@ -303,6 +302,7 @@ class Program:
             or here["saving"] is not None
             or get_default_dtype() is not self._default_dtype
             or eager_is_forced()
+            or self.guards.gated_failure() is not None
         ):
             return LONG_WAY
         return self.calls.call(args)

@@ -256,6 +256,25 @@ def test_a_branch_on_a_number_in_a_place_is_looked_at() -> None:
     assert found == [1.0, 1.0, 2.0] * 3 and step.stats.traces == 2
 
 
+def test_a_module_whose_places_move_the_epoch_leaves_others_on_the_short_way() -> None:
+    class Recurrent(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.h = lucid.zeros(3)
+
+        def forward(self, x):
+            self.h = self.h * 0.5 + x
+            return self.h
+
+    first, second = (lucid.compile(Recurrent()) for _ in range(2))
+    x = lucid.tensor(X)
+    for _ in range(3):
+        first(x), second(x)
+    for step in (first, second, first, second):
+        assert step._latest_program().call_plain((x,)) is not LONG_WAY
+    assert first.stats.traces == second.stats.traces == 1
+
+
 def test_a_reader_takes_the_short_way_once_it_knows_the_place() -> None:
     holder = SimpleNamespace(h=lucid.zeros(3))
     read = lucid.compile(lambda x: x * holder.h)
