@@ -164,6 +164,12 @@ class History:
         backward = rule.backward()
         found: Sequence[TensorCore | None]
         if context.recorder is not None:
+            if rule.writes:  # it would run again on what the trace has by now
+                context.recorder.refuse(
+                    "backward() through the result of a compiled function that writes tensors or "
+                    f"gradients{node._place()},",
+                    "pass the result as an argument, or call backward() outside",
+                )
             _refuse_changed(node, changed, [read.what for read in changed])
             found = backward(*asked)
         elif context.levels or (context.anomaly and not rule.writes):

@@ -456,3 +456,54 @@ def test_two_arguments_whose_histories_change_together_are_refused():
         "\nhint: pass the tensor once, and take views of it inside of the compiled function"
     )
     assert base.tolist() == [1.0, 4.0, 9.0] and base._version == 0
+
+
+def test_a_backward_inside_follows_the_history_that_the_call_finds(agree):
+    def scenario(compile):
+        w, x = numbers(2, 3, requires_grad=True), numbers(1, 2)
+        outside = w * 5
+        step = compile(lambda x: (outside * x).sum().backward(retain_graph=True))
+        step(x)
+        outside.mul_(w.detach())
+        step(x)
+        step(x)
+        return [outside, w]
+
+    agree(scenario, traces=2)
+
+
+def test_a_backward_inside_that_retains_the_graph_leaves_the_history_of_an_argument(agree):
+    def scenario(compile):
+        w = numbers(2, 3, requires_grad=True)
+        keep, free = (
+            compile(lambda x, retain=retain: (x * x).sum().backward(retain_graph=retain))
+            for retain in (True, False)
+        )
+        x = w * w
+        for step in (keep, keep, free):
+            step(x)
+        with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+            free(x)
+        return [x, w]
+
+    agree(scenario)
+
+
+def test_a_backward_inside_through_a_step_that_wrote_outside_is_refused():
+    w, total = numbers(2, 3, requires_grad=True), numbers(1, 1)
+
+    @lucid.compile
+    def step(x):
+        total.mul_(w * x)
+        return total.sum()
+
+    y = step(numbers(1, 2))
+    with pytest.raises(lucid.TraceError) as caught:
+        lucid.compile(lambda x: (y * x).sum().backward(retain_graph=True))(numbers(1, 2))
+    text = str(caught.value)
+    assert text.startswith(
+        "backward() through the result of a compiled function that writes tensors or gradients, "
+        "recorded at test_histories.py:"
+    )
+    assert text.endswith("hint: pass the result as an argument, or call backward() outside")
+    assert w.grad is None and total.tolist() == [2.0, 6.0]
