@@ -92,13 +92,9 @@ from lucid.functions.conversion import (
 )
 from lucid.functions.creation import (
     arange,
-    as_tensor,
-    asarray,
     empty,
     empty_like,
     eye,
-    from_dlpack,
-    from_numpy,
     full,
     full_like,
     linspace,
@@ -106,7 +102,6 @@ from lucid.functions.creation import (
     ones,
     ones_like,
     scalar_tensor,
-    tensor,
     zeros,
     zeros_like,
 )
@@ -172,6 +167,7 @@ from lucid.functions.elementwise import positive as conj
 from lucid.functions.elementwise import positive as real
 from lucid.functions.elementwise import sub as subtract
 from lucid.functions.elementwise import trunc as fix
+from lucid.functions.from_data import as_tensor, asarray, from_dlpack, from_numpy, tensor
 from lucid.functions.gamma import digamma, erfinv, lgamma, mvlgamma, polygamma
 from lucid.functions.gathering import (
     argwhere,

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from lucid.functions.arguments import describe
-from lucid.functions.creation import arange, from_numpy
+from lucid.functions.creation import arange
 from lucid.functions.factorizations import (
     Cholesky,
     MatrixExponential,
@@ -20,6 +20,7 @@ from lucid.functions.factorizations import (
     SingularValues,
     SymmetricEigen,
 )
+from lucid.functions.from_data import from_numpy
 from lucid.functions.joining import broadcast_shapes, diagonal
 from lucid.functions.lapack import LinAlgError as LinAlgError
 from lucid.functions.lapack import call, matrices

@@ -11,8 +11,8 @@ import numpy as np
 
 from lucid.dtypes import as_dtype
 from lucid.functions.arguments import axis_of, describe, integer, tensor_of
-from lucid.functions.creation import from_numpy
 from lucid.functions.elementwise import choose, clone
+from lucid.functions.from_data import from_numpy
 from lucid.functions.joining import cat, diag_embed, meshgrid, pad, split, stack
 from lucid.functions.joining import pad as _padded
 from lucid.functions.reduction import norm, sum

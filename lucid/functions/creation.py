@@ -1,195 +1,25 @@
-"""New tensors: from data, filled, or counted."""
+"""New tensors: filled, or counted."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from lucid.autograd.host_arrays import HostArray
 from lucid.device import check_device
-from lucid.dtypes import as_dtype, get_default_dtype, promote_types
+from lucid.dtypes import as_dtype, get_default_dtype
 from lucid.functions.arguments import integer, one_way, shape_of, tensor_of
 from lucid.functions.conversion import cast
 from lucid.functions.elementwise import choose, clone
+from lucid.functions.from_data import as_leaf, tensor
 from lucid.functions.promotion import Number, operand, scalar_dtype
 from lucid.functions.tensors import Tensor
 from lucid.ir import ops
-from lucid.ir.errors import ArgumentError, OptionError, ShapeError
-from lucid.ir.types import DType, Shape, bool_, dtype_of_numpy, f64, has_dtype, i64
+from lucid.ir.errors import ArgumentError, OptionError
+from lucid.ir.types import DType, Shape, f64, i64
 from lucid.tensor.context import context
-from lucid.tensor.core import constant, emit, from_array, of_users_array
-
-# ---------------------------------------------------------------------- from data
-
-
-def tensor(
-    data: Any, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False
-) -> Tensor:
-    """Return a new tensor with a copy of `data`: a number, nested lists, an array, or a tensor.
-
-    dtype: that of an array or tensor; of numbers int64, bool, or the default dtype. Raises:
-    `ShapeError` for ragged lists, `TraceError` for traced tensors inside of lists.
-
-    >>> import lucid
-    >>> lucid.tensor([[1, 2], [3, 4]])
-    tensor([[1, 2],
-            [3, 4]])
-    >>> lucid.tensor([1, 2.5])
-    tensor([1.0000, 2.5000])
-    """
-    check_device(device, "tensor")
-    wanted = None if dtype is None else as_dtype(dtype, "tensor")
-    if type(data) is HostArray:
-        data = data.as_tensor()
-    if isinstance(data, Tensor):
-        result = clone(cast(data.detach(), wanted or data._type.dtype)).detach()
-    elif type(data) is not data.__class__:  # a live scalar: its class is only what it says
-        result = constant(data, wanted or scalar_dtype(data, "tensor"))
-    elif _is_read_live(data):
-        shared = of_users_array(data)
-        result = clone(cast(shared, wanted or shared._type.dtype)).detach()
-    else:
-        result = from_array(_array(data, wanted))
-    return _leaf(result, requires_grad)
-
-
-def _is_read_live(data: Any) -> bool:
-    """Whether a trace goes on reading the array, so that nothing of it is frozen."""
-    return context.recorder is not None and isinstance(data, np.ndarray) and has_dtype(data)
-
-
-def _leaf(result: Tensor, requires_grad: bool) -> Tensor:
-    return result.requires_grad_() if requires_grad else result
-
-
-def _array(data: Any, dtype: DType | None) -> np.ndarray:
-    """A new array of the data in a dtype that lucid has."""
-    if _is_nested(data):
-        return _array_of_lists(data, dtype)
-    if isinstance(data, (np.ndarray, np.generic)) or hasattr(data, "__array__"):
-        array = np.asarray(data)
-        return np.array(array, (dtype or dtype_of_numpy(array.dtype)).numpy, order="C")
-    found = scalar_dtype(data, "tensor") if dtype is None else dtype
-    if not isinstance(data, (bool, int, float)):
-        scalar_dtype(data, "tensor")
-    return _converted(data, found)
-
-
-def _array_of_lists(data: Any, dtype: DType | None) -> np.ndarray:
-    leaves = list(_leaves(data))
-    if dtype is None:
-        dtype = _dtype_of_leaves(leaves)
-    if any(isinstance(leaf, (Tensor, np.ndarray)) for leaf in leaves):
-        data = _plain(data)
-    return _converted(data, dtype)
-
-
-def _is_nested(data: Any) -> bool:
-    """Whether data has items in an order: a list, a tuple, a deque, a range."""
-    if isinstance(data, (list, tuple)):
-        return True
-    return isinstance(data, Sequence) and not isinstance(data, (str, bytes))
-
-
-def _converted(data: Any, dtype: DType) -> np.ndarray:
-    try:
-        return np.array(data, dtype.numpy)
-    except OverflowError as error:
-        raise OptionError(f"tensor: a value doesn't fit {dtype!r}: {error}") from None
-    except (ValueError, TypeError) as error:
-        raise ShapeError(
-            f"tensor: {error}\nhint: nested lists need the same length on each level"
-        ) from None
-
-
-def _leaves(data: Any) -> Iterator[Any]:
-    if _is_nested(data):
-        for item in data:
-            yield from _leaves(item)
-    else:
-        yield data
-
-
-def _dtype_of_leaves(leaves: list[Any]) -> DType:
-    if not leaves:
-        return get_default_dtype()
-    found = bool_
-    for leaf in leaves:
-        kind = type(leaf)
-        if kind is float or kind is int or kind is bool:
-            dtype = scalar_dtype(leaf, "tensor")
-        elif isinstance(leaf, Tensor):
-            dtype = leaf._type.dtype
-        elif isinstance(leaf, (np.ndarray, np.generic)):
-            dtype = dtype_of_numpy(leaf.dtype)
-        else:
-            dtype = scalar_dtype(leaf, "tensor")
-        found = promote_types(found, dtype)
-    return found
-
-
-def _plain(data: Any) -> Any:
-    """Nested lists without tensors and arrays in them."""
-    if _is_nested(data):
-        return [_plain(item) for item in data]
-    if isinstance(data, Tensor):
-        return data._concrete("tensor() of a list of tensors (stack records it),").tolist()
-    return data.tolist() if isinstance(data, np.ndarray) else data
-
-
-def legacy_tensor(dtype: DType, data: tuple[Any, ...]) -> Tensor:
-    """What `FloatTensor(data)` and `FloatTensor(2, 3)` make: of data, or of a shape with zeros."""
-    if len(data) == 1 and not isinstance(data[0], int):
-        from lucid.tensor.size import Size
-
-        if not isinstance(data[0], Size):
-            return tensor(data[0], dtype=dtype)
-    return filled(shape_of(data, "Tensor"), 0, dtype) if data else filled((0,), 0, dtype)
-
-
-def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tensor:
-    """Return `data` as a tensor, sharing memory with arrays and tensors of that dtype."""
-    check_device(device, "as_tensor")
-    if isinstance(data, Tensor):
-        return data if dtype is None else cast(data, as_dtype(dtype, "as_tensor"))
-    if isinstance(data, np.ndarray):
-        if dtype is None or _is_read_live(data):
-            shared = of_users_array(data)
-            return shared if dtype is None else cast(shared, as_dtype(dtype, "as_tensor"))
-        return of_users_array(np.asarray(data, as_dtype(dtype, "as_tensor").numpy))
-    return tensor(data, dtype=dtype)
-
-
-def asarray(
-    obj: Any,
-    *,
-    dtype: DType | None = None,
-    device: Any = None,
-    copy: bool | None = None,
-    requires_grad: bool = False,
-) -> Tensor:
-    """Return `obj` as a tensor: a copy if `copy`, sharing memory where that can be."""
-    made = tensor(obj, dtype=dtype) if copy else as_tensor(obj, dtype, device)
-    return _leaf(made.detach() if requires_grad else made, requires_grad)
-
-
-def from_numpy(ndarray: np.ndarray) -> Tensor:
-    """Return a tensor on the array's memory: writes to one show in the other.
-
-    Raises: `ArgumentError` for what is no array, `DTypeError` for dtypes that lucid hasn't got.
-    """
-    if not isinstance(ndarray, np.ndarray):
-        raise ArgumentError(f"from_numpy: expected np.ndarray (got {type(ndarray).__name__})")
-    return of_users_array(ndarray)
-
-
-def from_dlpack(ext_tensor: Any) -> Tensor:
-    """Return a tensor on the memory of another library's CPU array."""
-    return of_users_array(np.from_dlpack(ext_tensor))
-
+from lucid.tensor.core import constant, emit, from_array
 
 # ---------------------------------------------------------------------- filled
 
@@ -210,7 +40,7 @@ def _filled(
 ) -> Tensor:
     check_device(device, op)
     wanted = get_default_dtype() if dtype is None else as_dtype(dtype, op)
-    return _leaf(filled(shape_of(size, op), value, wanted), requires_grad)
+    return as_leaf(filled(shape_of(size, op), value, wanted), requires_grad)
 
 
 def _mapped_as(input: Tensor, result: Tensor) -> Tensor:
@@ -220,6 +50,16 @@ def _mapped_as(input: Tensor, result: Tensor) -> Tensor:
     from lucid.tensor.batched import mapped_as
 
     return mapped_as(input, result)
+
+
+def legacy_tensor(dtype: DType, data: tuple[Any, ...]) -> Tensor:
+    """What `FloatTensor(data)` and `FloatTensor(2, 3)` make: of data, or of a shape with zeros."""
+    if len(data) == 1 and not isinstance(data[0], int):
+        from lucid.tensor.size import Size
+
+        if not isinstance(data[0], Size):
+            return tensor(data[0], dtype=dtype)
+    return filled(shape_of(data, "Tensor"), 0, dtype) if data else filled((0,), 0, dtype)
 
 
 def new(input: Tensor, *data: Any) -> Tensor:
@@ -326,7 +166,7 @@ def full_like(
     x = tensor_of(input, "full_like")
     wanted = x._type.dtype if dtype is None else dtype
     result = _filled((x._type.shape,), fill_value, wanted, device, False, "full_like")
-    return _leaf(_mapped_as(x, result), requires_grad)
+    return as_leaf(_mapped_as(x, result), requires_grad)
 
 
 def new_zeros(
@@ -338,7 +178,7 @@ def new_zeros(
 ) -> Tensor:
     """Return zeros of a shape, in the dtype of `input`."""
     result = _filled(size, 0, dtype or input.dtype, device, False, "new_zeros")
-    return _leaf(_mapped_as(input, result), requires_grad)
+    return as_leaf(_mapped_as(input, result), requires_grad)
 
 
 def new_ones(
@@ -350,7 +190,7 @@ def new_ones(
 ) -> Tensor:
     """Return ones of a shape, in the dtype of `input`."""
     result = _filled(size, 1, dtype or input.dtype, device, False, "new_ones")
-    return _leaf(_mapped_as(input, result), requires_grad)
+    return as_leaf(_mapped_as(input, result), requires_grad)
 
 
 def new_empty(
@@ -362,7 +202,7 @@ def new_empty(
 ) -> Tensor:
     """Return a tensor to be written to, in the dtype of `input`; it holds zeros."""
     result = _filled(size, 0, dtype or input.dtype, device, False, "new_empty")
-    return _leaf(_mapped_as(input, result), requires_grad)
+    return as_leaf(_mapped_as(input, result), requires_grad)
 
 
 def new_full(
@@ -376,7 +216,7 @@ def new_full(
 ) -> Tensor:
     """Return a tensor of one value, in the dtype of `input`."""
     result = _filled((size,), fill_value, dtype or input.dtype, device, False, "new_full")
-    return _leaf(_mapped_as(input, result), requires_grad)
+    return as_leaf(_mapped_as(input, result), requires_grad)
 
 
 def new_tensor(
@@ -422,7 +262,7 @@ def arange(
     count = math.ceil((last - first) / stride) if not whole else -((first - last) // stride)
     if count < 0:
         raise OptionError("arange: upper bound and lower bound inconsistent with step sign")
-    return _leaf(_progression(first, stride, int(count), wanted, whole), requires_grad)
+    return as_leaf(_progression(first, stride, int(count), wanted, whole), requires_grad)
 
 
 def _number(value: Any, op: str) -> int | float:
@@ -473,7 +313,7 @@ def linspace(
     step = (last - first) / float(max(count - 1, 1))
     # from both ends, so that both are met exactly
     values = choose(index < count / 2, first + step * index, last - step * (count - 1 - index))
-    return _leaf(clone(cast(values, wanted)), requires_grad)
+    return as_leaf(clone(cast(values, wanted)), requires_grad)
 
 
 def logspace(
@@ -490,7 +330,7 @@ def logspace(
     wanted = get_default_dtype() if dtype is None else as_dtype(dtype, "logspace")
     exponents = linspace(start, end, steps, dtype=f64, device=device)
     powers = emit(ops.pow, (constant(float(base), f64), exponents))
-    return _leaf(clone(cast(powers, wanted)), requires_grad)
+    return as_leaf(clone(cast(powers, wanted)), requires_grad)
 
 
 def eye(
@@ -507,7 +347,7 @@ def eye(
     shape = shape_of((n, n if m is None else m), "eye")
     rows = emit(ops.iota, (), shape=shape, axis=0, dtype=i64)
     columns = emit(ops.iota, (), shape=shape, axis=1, dtype=i64)
-    return _leaf(clone(cast(rows == columns, wanted)), requires_grad)
+    return as_leaf(clone(cast(rows == columns, wanted)), requires_grad)
 
 
 def scalar_tensor(

@@ -13,7 +13,7 @@ import numpy as np
 
 from lucid.autograd.function import Function
 from lucid.functions.arguments import describe, tensor_of
-from lucid.functions.creation import from_numpy
+from lucid.functions.from_data import from_numpy
 from lucid.functions.tensors import Tensor
 from lucid.ir.errors import DTypeError, LucidError, ShapeError
 

@@ -258,7 +258,7 @@ def sparse_coo_tensor(
     tensor([[3.],
             [4.]])
     """
-    from lucid.functions.creation import as_tensor
+    from lucid.functions.from_data import as_tensor
 
     places = as_tensor(indices)
     if places.dtype is not i64:

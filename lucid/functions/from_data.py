@@ -1,0 +1,177 @@
+"""New tensors from data: lists, arrays, other libraries' tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from lucid.autograd.host_arrays import HostArray
+from lucid.device import check_device
+from lucid.dtypes import as_dtype, get_default_dtype, promote_types
+from lucid.functions.conversion import cast
+from lucid.functions.elementwise import clone
+from lucid.functions.promotion import scalar_dtype
+from lucid.functions.tensors import Tensor
+from lucid.ir.errors import ArgumentError, OptionError, ShapeError
+from lucid.ir.types import DType, bool_, dtype_of_numpy, has_dtype
+from lucid.tensor.context import context
+from lucid.tensor.core import constant, from_array, of_users_array
+
+
+def tensor(
+    data: Any, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
+    """Return a new tensor with a copy of `data`: a number, nested lists, an array, or a tensor.
+
+    dtype: that of an array or tensor; of numbers int64, bool, or the default dtype. Raises:
+    `ShapeError` for ragged lists, `TraceError` for traced tensors inside of lists.
+
+    >>> import lucid
+    >>> lucid.tensor([[1, 2], [3, 4]])
+    tensor([[1, 2],
+            [3, 4]])
+    >>> lucid.tensor([1, 2.5])
+    tensor([1.0000, 2.5000])
+    """
+    check_device(device, "tensor")
+    wanted = None if dtype is None else as_dtype(dtype, "tensor")
+    if type(data) is HostArray:
+        data = data.as_tensor()
+    if isinstance(data, Tensor):
+        result = clone(cast(data.detach(), wanted or data._type.dtype)).detach()
+    elif type(data) is not data.__class__:  # a live scalar: its class is only what it says
+        result = constant(data, wanted or scalar_dtype(data, "tensor"))
+    elif _is_read_live(data):
+        shared = of_users_array(data)
+        result = clone(cast(shared, wanted or shared._type.dtype)).detach()
+    else:
+        result = from_array(_array(data, wanted))
+    return as_leaf(result, requires_grad)
+
+
+def _is_read_live(data: Any) -> bool:
+    """Whether a trace goes on reading the array, so that nothing of it is frozen."""
+    return context.recorder is not None and isinstance(data, np.ndarray) and has_dtype(data)
+
+
+def as_leaf(result: Tensor, requires_grad: bool) -> Tensor:
+    """The tensor, as one that requires grad if it was asked for."""
+    return result.requires_grad_() if requires_grad else result
+
+
+def _array(data: Any, dtype: DType | None) -> np.ndarray:
+    """A new array of the data in a dtype that lucid has."""
+    if _is_nested(data):
+        return _array_of_lists(data, dtype)
+    if isinstance(data, (np.ndarray, np.generic)) or hasattr(data, "__array__"):
+        array = np.asarray(data)
+        return np.array(array, (dtype or dtype_of_numpy(array.dtype)).numpy, order="C")
+    found = scalar_dtype(data, "tensor") if dtype is None else dtype
+    if not isinstance(data, (bool, int, float)):
+        scalar_dtype(data, "tensor")
+    return _converted(data, found)
+
+
+def _array_of_lists(data: Any, dtype: DType | None) -> np.ndarray:
+    leaves = list(_leaves(data))
+    if dtype is None:
+        dtype = _dtype_of_leaves(leaves)
+    if any(isinstance(leaf, (Tensor, np.ndarray)) for leaf in leaves):
+        data = _plain(data)
+    return _converted(data, dtype)
+
+
+def _is_nested(data: Any) -> bool:
+    """Whether data has items in an order: a list, a tuple, a deque, a range."""
+    if isinstance(data, (list, tuple)):
+        return True
+    return isinstance(data, Sequence) and not isinstance(data, (str, bytes))
+
+
+def _converted(data: Any, dtype: DType) -> np.ndarray:
+    try:
+        return np.array(data, dtype.numpy)
+    except OverflowError as error:
+        raise OptionError(f"tensor: a value doesn't fit {dtype!r}: {error}") from None
+    except (ValueError, TypeError) as error:
+        raise ShapeError(
+            f"tensor: {error}\nhint: nested lists need the same length on each level"
+        ) from None
+
+
+def _leaves(data: Any) -> Iterator[Any]:
+    if _is_nested(data):
+        for item in data:
+            yield from _leaves(item)
+    else:
+        yield data
+
+
+def _dtype_of_leaves(leaves: list[Any]) -> DType:
+    if not leaves:
+        return get_default_dtype()
+    found = bool_
+    for leaf in leaves:
+        kind = type(leaf)
+        if kind is float or kind is int or kind is bool:
+            dtype = scalar_dtype(leaf, "tensor")
+        elif isinstance(leaf, Tensor):
+            dtype = leaf._type.dtype
+        elif isinstance(leaf, (np.ndarray, np.generic)):
+            dtype = dtype_of_numpy(leaf.dtype)
+        else:
+            dtype = scalar_dtype(leaf, "tensor")
+        found = promote_types(found, dtype)
+    return found
+
+
+def _plain(data: Any) -> Any:
+    """Nested lists without tensors and arrays in them."""
+    if _is_nested(data):
+        return [_plain(item) for item in data]
+    if isinstance(data, Tensor):
+        return data._concrete("tensor() of a list of tensors (stack records it),").tolist()
+    return data.tolist() if isinstance(data, np.ndarray) else data
+
+
+def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tensor:
+    """Return `data` as a tensor, sharing memory with arrays and tensors of that dtype."""
+    check_device(device, "as_tensor")
+    if isinstance(data, Tensor):
+        return data if dtype is None else cast(data, as_dtype(dtype, "as_tensor"))
+    if isinstance(data, np.ndarray):
+        if dtype is None or _is_read_live(data):
+            shared = of_users_array(data)
+            return shared if dtype is None else cast(shared, as_dtype(dtype, "as_tensor"))
+        return of_users_array(np.asarray(data, as_dtype(dtype, "as_tensor").numpy))
+    return tensor(data, dtype=dtype)
+
+
+def asarray(
+    obj: Any,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    copy: bool | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Return `obj` as a tensor: a copy if `copy`, sharing memory where that can be."""
+    made = tensor(obj, dtype=dtype) if copy else as_tensor(obj, dtype, device)
+    return as_leaf(made.detach() if requires_grad else made, requires_grad)
+
+
+def from_numpy(ndarray: np.ndarray) -> Tensor:
+    """Return a tensor on the array's memory: writes to one show in the other.
+
+    Raises: `ArgumentError` for what is no array, `DTypeError` for dtypes that lucid hasn't got.
+    """
+    if not isinstance(ndarray, np.ndarray):
+        raise ArgumentError(f"from_numpy: expected np.ndarray (got {type(ndarray).__name__})")
+    return of_users_array(ndarray)
+
+
+def from_dlpack(ext_tensor: Any) -> Tensor:
+    """Return a tensor on the memory of another library's CPU array."""
+    return of_users_array(np.from_dlpack(ext_tensor))
