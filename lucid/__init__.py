@@ -228,6 +228,7 @@ from lucid.functions.linalg import (
     mm,
     mv,
     outer,
+    spmm,
     tensordot,
 )
 from lucid.functions.linalg import outer as ger
@@ -545,7 +546,7 @@ __all__ = [
     "set_default_tensor_type", "set_float32_matmul_precision", "set_grad_enabled",
     "set_num_interop_threads", "set_num_threads", "set_printoptions", "set_rng_state", "sgn",
     "short", "sigmoid", "sign", "signbit", "sin", "sinc", "sinh", "slice_scatter", "slogdet",
-    "softmax", "softplus", "sort", "sparse", "sparse_coo_tensor", "special", "split",
+    "softmax", "softplus", "sort", "sparse", "sparse_coo_tensor", "special", "split", "spmm",
     "split_with_sizes", "sqrt", "square", "squeeze", "stack", "std", "std_mean", "strided",
     "sub", "subtract", "sum", "svd", "svd_lowrank", "swapaxes", "swapdims", "t", "take",
     "take_along_dim", "tan", "tanh", "tensor", "tensor_split", "tensordot", "testing", "tile",

@@ -89,6 +89,11 @@ def mm(input: Tensor, mat2: Tensor) -> Tensor:
     return emit(ops.matmul, _ranked(input, mat2, (2, 2), "mm"))
 
 
+def spmm(input: Tensor, mat2: Tensor) -> Tensor:
+    """Return the product of two matrices, the first of them sparse: an older name of `mm`."""
+    return mm(input, mat2)
+
+
 def bmm(input: Tensor, mat2: Tensor) -> Tensor:
     """Return the products of two batches of matrices: (b, n, k) and (b, k, m) give (b, n, m)."""
     a, b = _ranked(input, mat2, (3, 3), "bmm")

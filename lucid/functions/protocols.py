@@ -131,6 +131,13 @@ def formatted(input: Tensor, specification: str) -> str:
 # ---------------------------------------------------------------------- copies
 
 
+def to_sparse(self: Tensor) -> Any:
+    """Return a sparse tensor of the entries that aren't 0; in a trace they aren't known."""
+    from lucid.sparse.tensor import from_dense
+
+    return from_dense(self)
+
+
 def shallow_copy(input: Tensor) -> Tensor:
     """`copy.copy(x)`: another tensor of that class on the same memory."""
     copied = alias(input)

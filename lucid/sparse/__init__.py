@@ -1,5 +1,5 @@
 """Sparse matrices in coordinate form, as far as custom Functions need them."""
 
-from lucid.sparse.tensor import SparseTensor, mm, sparse_coo_tensor
+from lucid.sparse.tensor import DoubleTensor, FloatTensor, SparseTensor, mm, sparse_coo_tensor
 
-__all__ = ["SparseTensor", "mm", "sparse_coo_tensor"]
+__all__ = ["DoubleTensor", "FloatTensor", "SparseTensor", "mm", "sparse_coo_tensor"]

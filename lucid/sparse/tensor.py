@@ -21,7 +21,7 @@ from lucid.ir.errors import (
     ShapeError,
     TraceError,
 )
-from lucid.ir.types import DType, i64
+from lucid.ir.types import DType, f32, f64, i64
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, constant, from_array
 from lucid.tensor.size import Size
@@ -184,6 +184,14 @@ class SparseTensor:
         """The same with values of another dtype."""
         return replace(self, entries=self.entries.to(dtype))
 
+    def float(self) -> SparseTensor:
+        """The same with float32 values."""
+        return self.to(f32)
+
+    def double(self) -> SparseTensor:
+        """The same with float64 values."""
+        return self.to(f64)
+
     def requires_grad_(self, requires_grad: bool = True) -> SparseTensor:
         """Ask for gradients of the values."""
         self.entries.requires_grad_(requires_grad)
@@ -233,6 +241,23 @@ class SparseTensor:
 def _zeros(shape: tuple[int, ...], dtype: DType) -> Tensor:
     zero = constant(0, dtype)
     return ops.broadcast(zero, shape=shape)  # type: ignore[no-any-return]
+
+
+def FloatTensor(indices: Any, values: Any, size: Sequence[int] | None = None) -> SparseTensor:
+    """Make a sparse tensor of float32 values: an older name."""
+    return sparse_coo_tensor(indices, values, size, dtype=f32)
+
+
+def DoubleTensor(indices: Any, values: Any, size: Sequence[int] | None = None) -> SparseTensor:
+    """Make a sparse tensor of float64 values: an older name."""
+    return sparse_coo_tensor(indices, values, size, dtype=f64)
+
+
+def from_dense(dense: Tensor) -> SparseTensor:
+    """Store the entries that aren't 0. In a trace it isn't known how many there are."""
+    places = dense.detach().nonzero()
+    entries = dense[tuple(places.unbind(1))]
+    return sparse_coo_tensor(places.t(), entries, dense.shape, is_coalesced=True)
 
 
 def sparse_coo_tensor(

@@ -226,3 +226,19 @@ def test_what_does_not_fit_is_refused() -> None:
         lucid.sparse_coo_tensor(places(), numbers(), SHAPE) @ lucid.ones(3, 1)
     with pytest.raises(lucid.ArgumentError):
         lucid.matmul(lucid.sparse_coo_tensor(places(), numbers(), SHAPE), 3)
+
+
+def test_older_names_and_what_is_made_of_a_dense_matrix() -> None:
+    places, numbers = lucid.tensor([[0, 1], [1, 0]]), lucid.tensor([1.5, 2.0])
+    a = lucid.sparse.FloatTensor(places, numbers, lucid.Size([2, 3]))
+    assert a.dtype is lucid.float32 and a.shape == (2, 3)
+    assert lucid.sparse.DoubleTensor(places, numbers).float().dtype is lucid.float32
+    assert a.double().dtype is lucid.float64
+    dense = lucid.eye(3, requires_grad=True)
+    product = lucid.spmm(a, dense)
+    assert product.tolist() == [[0.0, 1.5, 0.0], [2.0, 0.0, 0.0]]
+    again = product.to_sparse()
+    assert again.is_coalesced() and again._nnz() == 2
+    assert again.to_dense().tolist() == product.tolist()
+    again.values().sum().backward()
+    assert dense.grad is not None and dense.grad.sum().item() == 3.5
