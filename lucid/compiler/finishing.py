@@ -312,6 +312,7 @@ class Finisher:
                     for u in uses
                 ],
                 sets_gradients=bool(self.grads),
+                followed=[*recorder.outer.values()] if recorder.follows_outer else [],
                 read=[
                     (c.storage, c.counter)
                     for c in state

@@ -67,6 +67,7 @@ class Recorder:
         ctx_change: which attribute of its ctx a backward has changed, for messages.
         outer: tensors from outside, by where their gradients go on in history from there.
         is_pure: whether what the step leaves in tensors from outside is dropped.
+        follows_outer: whether a backward in the step has followed history from outside.
     """
 
     def __init__(
@@ -106,7 +107,7 @@ class Recorder:
         self._first_sequence = next(sequence_numbers)
         self._region: Region | None = None
         self._deriving: Node | None = None
-        self._follows_outer = False
+        self.follows_outer = False
 
     # ------------------------------------------------------------------ recording ops
 
@@ -305,7 +306,7 @@ class Recorder:
         """Mark nodes as computing the gradient of what `node` recorded."""
         before = self._deriving
         self._deriving = None if isinstance(node, AccumulateGrad) else node
-        self._follows_outer = self._follows_outer or self._is_outer(node)
+        self.follows_outer = self.follows_outer or self._is_outer(node)
         try:
             yield
         finally:
@@ -470,7 +471,7 @@ class Recorder:
 
     def guard_histories(self) -> None:
         """Specialize the step on the histories from outside, if a backward in it followed one."""
-        if self._follows_outer:
+        if self.follows_outer:
             for (node, number), tensor in self.outer.items():
                 text = f"the history of {tensor._describe()}"
                 read = functools.partial(_history_of, tensor)

@@ -46,6 +46,7 @@ class Before:
         gradients: those that it finds in a `.grad`, and whether it writes them.
         flags: what the call found in `requires_grad` where the function changes it.
         sets_gradients: whether it leaves something in a `.grad`.
+        followed: tensors from outside whose histories a backward in the step may have followed.
         read: buffers that it only reads, and which must not change until then.
     """
 
@@ -55,6 +56,7 @@ class Before:
     rewritten: list[TensorCore]
     gradients: list[tuple[GradientOf, bool]]
     sets_gradients: bool
+    followed: list[TensorCore]
     read: list[tuple[Storage, VersionCounter]]
 
     def state(self) -> list[TensorCore]:

@@ -73,6 +73,7 @@ class History:
             args, dict(sorted(kwargs.items())), gradients, before.state(), before.histories()
         )
         self._edges = rule.edges(arguments)
+        self._followed = [(tensor, edge_of(tensor)) for tensor in before.followed]
         written = {arguments[position]._storage for position in before.written_args}
         self._tensors: list[tuple[int, TensorCore]] = [
             (i, tensor) for i, tensor in enumerate(arguments) if tensor._storage not in written
@@ -126,6 +127,17 @@ class History:
                 name = next((y.name for y in known if y.position == position), None)
                 raise LucidError(modified(type, name, counter.value, version, node))
 
+    def _refuse_other_histories(self, node: Node) -> None:
+        """Raise when a backward in the function would follow another history than at the call."""
+        for tensor, edge in self._followed:
+            if edge_of(tensor) != edge:
+                raise LucidError(
+                    "a backward in a compiled function followed the history of a tensor from "
+                    f"outside, which was written in place since\n  {tensor._describe()}\n"
+                    f"  in {node._name()}{node._place()}\n"
+                    "hint: call backward() outside, or pass the tensor as an argument"
+                )
+
     def free(self, nodes: Collection[Saving]) -> None:
         """Note what a backward has released, and drop everything if nothing can run any more."""
         self.freed.update(nodes)
@@ -133,6 +145,7 @@ class History:
         if not any(self.freed.isdisjoint(output.saving) for output in outputs):
             self._given = None
             self._read = []
+            self._followed = []
 
     def gradients(
         self,
@@ -149,6 +162,7 @@ class History:
                 "compiled function would not find the change\n"
                 "hint: call backward() inside of the compiled function"
             )
+        self._refuse_other_histories(node)
         assert self._given is not None
         asked = (self._given, gradients, context.grad_enabled, number, cut, wanted)
         changed = [read for read in self._read if read.counter.value != read.version]

@@ -507,3 +507,27 @@ def test_a_backward_inside_through_a_step_that_wrote_outside_is_refused():
     )
     assert text.endswith("hint: pass the result as an argument, or call backward() outside")
     assert w.grad is None and total.tolist() == [2.0, 6.0]
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_gradient_through_a_history_that_was_written_over_is_refused(inside):
+    w = numbers(2, 3, requires_grad=True)
+    outside = w * w
+
+    @lucid.compile
+    def step(x):
+        (outside * x).sum().backward(create_graph=True)
+        if inside:
+            outside.mul_(x)
+
+    step(numbers(1, 2))
+    if not inside:
+        assert grad(w.grad.sum(), w, retain_graph=True)[0].tolist() == [2.0, 4.0]
+        outside.mul_(2)
+    with pytest.raises(lucid.LucidError) as caught:
+        grad(w.grad.sum(), w)
+    assert str(caught.value).startswith(
+        "a backward in a compiled function followed the history of a tensor from outside, which "
+        "was written in place since\n  f32[2]  from "
+    )
+    assert outside.tolist() == ([4.0, 18.0] if inside else [8.0, 18.0])
