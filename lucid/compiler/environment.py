@@ -8,7 +8,7 @@ looked at only when the epoch moved, since every change to a Module moves it.
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 from typing import Any, NoReturn
 
 import numpy as np
@@ -202,10 +202,14 @@ class Environment(Reach):
         root = owner_of(array)
         return id(root) in self._owners or not isinstance(root, np.ndarray)
 
-    def put_back(self) -> None:
-        """Restore the Python values that changed since; for a trace that failed."""
+    def put_back(self, logs: Set[int] = frozenset()) -> None:
+        """Restore the Python values that changed since; for a trace that failed.
+
+        logs: identities of lists that are put back otherwise.
+        """
         for watch in self.watches:
-            if not watch.holds() and not self._is_of_others(watch):
+            is_log = id(getattr(watch, "owner", None)) in logs
+            if not is_log and not watch.holds() and not self._is_of_others(watch):
                 watch.put_back()
         for _, attributes, names, _ in self._grown:
             for name in attributes.keys() - names:

@@ -30,6 +30,7 @@ from lucid.autograd.outputs import (
 from lucid.compiler.host_attributes import Attributes, attributes_of, sort_attributes
 from lucid.compiler.host_plans import Traced, tensors_of
 from lucid.compiler.host_state import PythonChanges, Surroundings, state_of
+from lucid.compiler.logs import conflict, real
 from lucid.compiler.present import PresentValues
 from lucid.compiler.scalars import is_live
 from lucid.compiler.tree import map_tree
@@ -70,6 +71,7 @@ class HostRecording:
     Attributes:
         left: the signal that the user's code was given, and may have caught.
         undo: what the evaluations left in Python objects, in their order.
+        written: lists, deques and sets that they wrote, by identity.
     """
 
     def __init__(self, recorder: Recorder, known: frozenset[object]) -> None:
@@ -83,6 +85,7 @@ class HostRecording:
         self._made: list[Made] = [] if context.replay is None else [*context.replay.calls]
         self.left: LeavesTrace | None = None
         self.undo: list[PythonChanges] = []
+        self.written: dict[int, Any] = {}
 
     # ---------------------------------------------------------------- which methods
 
@@ -106,18 +109,27 @@ class HostRecording:
         """The Python values from outside that have changed by now, with what they are."""
         environment = self._recorder.environment
         watches = [] if environment is None else environment.watches
-        return {
+        changed = {
             (number, *map(id, state_of(watch)))
             for number, watch in enumerate(watches)
             if not watch.holds()
         }
+        return changed | {(id(log), log.count) for log in self._recorder.logs}
 
-    def put_back(self) -> str | None:
-        """Undo what evaluations changed in Python; return what traced code has changed since."""
+    def put_back(self, failed: bool = False) -> None:
+        """Undo what evaluations changed in Python.
+
+        Raises `TraceError` for what traced code has changed since, unless the trace has failed.
+        """
         changed = None
+        logs = self._recorder.logs
+        for log in logs:
+            log.settle()
+        known = {id(log.owner) for log in logs}
         while self.undo:
-            changed = self.undo.pop().put_back() or changed
-        return changed
+            changed = self.undo.pop().put_back(known) or changed
+        if changed is not None and not failed:
+            raise conflict(*changed)
 
     def leave(self) -> None:
         """Start again with the innermost method that is being traced on the host, if one is."""
@@ -260,7 +272,8 @@ class HostRecording:
             grad_enabled=context.grad_enabled,
             of=keeper,
         )
-        around = self._around(host, operands, (function.jvp,), inputs)
+        reached = inputs if keeper is None else tuple(attributes_of(self._frame[keeper]).values())
+        around = self._around(host, operands, (function.jvp,), reached)
         found = self._evaluated(host, operands, around, False)
         traced = self._entered(host.name, host, operands, around, found)
         return traced.finish(function._backward_cls())
@@ -319,7 +332,8 @@ class HostRecording:
             context.grad_enabled,
         )
         methods = (backward_of(function),)
-        around = Surroundings(self._recorder, name, methods, tuple(attributes.values()))
+        on_ctx = attributes if is_recorded else attributes_of(self._frame[ctx._host_forward])
+        around = Surroundings(self._recorder, name, methods, tuple(on_ctx.values()))
         host.states = around.states(len(operands.values))
         values = [*operands.values, *around.values]
         lent = self._present.of(values)
@@ -423,15 +437,19 @@ class Operands:
     def capture(self, value: Any) -> Captured:
         """A Python value with slots for the tensors and live floats in it."""
         found: list[Slot] = []
+        logs: list[Any] = []
 
         def captured(leaf: Any, _: str) -> Any:
             if isinstance(leaf, TensorCore) or is_live(leaf):
                 found.append(self._slot(leaf))
                 return found[-1]
-            return leaf
+            known = real(leaf)
+            if known is not leaf:
+                logs.append(known)
+            return known
 
         tree = map_tree(captured, value)
-        return Captured(tree if found else value, bool(found))
+        return Captured(tree if found or logs else value, bool(found))
 
     def _slot(self, leaf: Any) -> Slot:
         if isinstance(leaf, Batched):

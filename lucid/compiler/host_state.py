@@ -92,15 +92,22 @@ class Surroundings:
         )
         sys.setprofile(None)
         ran = Executed()
+        logs = [(log, log.copy()) for log in self._recorder.logs]
         try:
             with executed_codes(ran):
                 yield
         except BaseException:
             for environment in self._environments:
                 environment.put_back()
+            for log, before in logs:
+                log.restore(before)
             raise
         else:
-            self._recorder.hosts.undo.append(PythonChanges(self._name, self._environments))
+            changes = PythonChanges(self._name, self._environments)
+            self._recorder.hosts.undo.append(changes)
+            self._recorder.hosts.written |= changes.written()
+            for log, before in logs:
+                log.note_host(self._name, before)
         finally:
             sys.setprofile(profile)
             for storage, value, generation in suspended:
@@ -183,13 +190,22 @@ class PythonChanges:
         watches = (watch for environment in environments for watch in environment.watches)
         self._left = [(watch, state_of(watch)) for watch in watches if not watch.holds()]
 
-    def put_back(self) -> str | None:
-        """Undo it; return what the traced code has changed since, if it has."""
-        pairs = ((watch.path, _are_same(state_of(watch), left)) for watch, left in self._left)
+    def written(self) -> dict[int, Any]:
+        """Lists, deques and sets, by identity."""
+        kinds = (LengthWatch, SetWatch)
+        return {id(w.owner): w.owner for w, _ in self._left if isinstance(w, kinds)}
+
+    def put_back(self, logs: set[int]) -> tuple[str, str] | None:
+        """Undo it; return what the traced code has changed since, if it has, and the call.
+
+        logs: identities of lists that are put back otherwise.
+        """
+        own = [(w, left) for w, left in self._left if id(getattr(w, "owner", None)) not in logs]
+        pairs = ((watch.path, _are_same(state_of(watch), left)) for watch, left in own)
         changed = next((path for path, same in pairs if not same), None)
         for environment in self._environments:
-            environment.put_back()
-        return changed and f"{changed}, which {self._name}, a host call, changes as well"
+            environment.put_back(logs)
+        return None if changed is None else (changed, self._name)
 
 
 def state_of(watch: AnyWatch) -> list[Any]:

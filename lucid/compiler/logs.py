@@ -18,6 +18,7 @@ from typing import Any
 
 from lucid.compiler.places import CONTENTS, Contents, Identity, Members, Place, Variable
 from lucid.compiler.watches import AnyWatch, Attributes, Watch
+from lucid.ir.errors import TraceError
 from lucid.tensor.context import context
 
 Written = tuple[str, tuple[Any, ...]]  # a method, and what it was called with
@@ -31,16 +32,21 @@ class IsRead(BaseException):
 
     def __init__(self, log: Log, is_looked_at: bool) -> None:
         self.place = log.as_state(is_looked_at)
-        self.is_looked_at = is_looked_at
+        self.is_state = is_looked_at and not log.of_host
 
 
 class Log(Place):
-    """A list, deque or set to which each call does what the step did while it was traced."""
+    """A list, deque or set to which each call does what the step did while it was traced.
 
-    __slots__ = ("_holders", "_replaced", "_stand_in")
+    Attributes:
+        of_host: whether it is here because host calls write it.
+    """
 
-    def __init__(self, path: str, owner: Any) -> None:
+    __slots__ = ("_holders", "_replaced", "_stand_in", "of_host")
+
+    def __init__(self, path: str, owner: Any, of_host: bool = False) -> None:
         super().__init__(path, owner, CONTENTS)
+        self.of_host = of_host
         self._holders: dict[Identity, Place] = {}
         self._replaced: list[tuple[Place, Any, Any]] = []
         self._stand_in: Any = None
@@ -71,7 +77,8 @@ class Log(Place):
         """Put the list back; return what was written.
 
         Raises `IsRead` when it was looked at, or written behind the back of what stood for it; also
-        when that is still held by somebody, who could look at it later.
+        when that is still held by somebody, who could look at it later. Raises `TraceError` when
+        a host call writes it as well.
         """
         stand_in, self._stand_in = self._stand_in, None
         if stand_in is None:
@@ -79,8 +86,9 @@ class Log(Place):
         self._put_back()
         written: list[Written] = stand_in._written
         is_looked_at, is_alone = stand_in._is_read, stand_in._is_alone()
-        if not is_alone:
-            _refill(self.owner, stand_in._shadow)
+        _refill(self.owner, stand_in._initial)
+        if written and stand_in._host:
+            raise conflict(self.path, stand_in._host)
         stand_in._written = []
         reference = weakref.ref(stand_in)
         del stand_in
@@ -89,6 +97,33 @@ class Log(Place):
         if is_looked_at or not is_alone or reference() is not None:
             raise IsRead(self, is_looked_at)
         return written
+
+    @property
+    def count(self) -> int:
+        """How often it was written by now."""
+        return len(self._stand_in._written)
+
+    def copy(self) -> Any:
+        """What is in it now."""
+        return self.owner.copy()
+
+    def note_host(self, name: str, before: Any) -> None:
+        """Take what `name`, a host call, has left: it will do so at each call by itself."""
+        if not _is_same(self.owner, before):
+            self._stand_in._host = name
+            self._stand_in._shadow = self.owner.copy()
+
+    def restore(self, before: Any) -> None:
+        """Undo what a host call that failed has left."""
+        _refill(self.owner, before)
+
+    def settle(self) -> None:
+        """Undo what host calls have left, but for the knowledge of it."""
+        stand_in = self._stand_in
+        if stand_in is not None and stand_in._host:
+            stand_in._is_others |= not stand_in._is_alone()
+            _refill(self.owner, stand_in._initial)
+            stand_in._shadow = self.owner.copy()
 
     def _put_back(self) -> None:
         while self._replaced:
@@ -101,7 +136,30 @@ class Log(Place):
             getattr(self.owner, name)(*args)
 
 
+def conflict(path: str, host: str) -> TraceError:
+    """What to raise when the traced code and a host call write the same."""
+    return TraceError(
+        f"Python state changed while the step was traced: {path}, which {host}, a host call, "
+        "changes as well\n"
+        "Nobody knows then what it is after a call.\n"
+        "hint: change it in one place"
+    )
+
+
+def real(value: Any) -> Any:
+    """The list itself, for what stands for it."""
+    return value._of.owner if isinstance(value, _StandIn) else value
+
+
+def _is_same(now: Any, expected: Any) -> bool:
+    if isinstance(now, set):
+        return bool(now == expected)
+    return len(now) == len(expected) and all(map(operator.is_, now, expected))
+
+
 def _refill(owner: Any, content: Any) -> None:
+    if _is_same(owner, content):
+        return
     owner.clear()
     owner.update(content) if isinstance(owner, set) else owner.extend(content)
 
@@ -168,22 +226,24 @@ class _StandIn:
     Other threads, and host calls, have the list itself.
     """
 
-    __slots__ = ("__weakref__", "_is_read", "_of", "_recorder", "_shadow", "_thread", "_written")
+    __slots__ = (
+        *("__weakref__", "_host", "_initial", "_is_others", "_is_read", "_of", "_recorder"),
+        *("_shadow", "_thread", "_written"),
+    )
 
     def __init__(self, log: Log, recorder: object) -> None:
         self._of = log
         self._recorder = recorder
+        self._initial = log.owner.copy()
         self._shadow = log.owner.copy()  # what is in the list but for what goes behind our back
+        self._host = ""  # that has written it
         self._written: list[Written] = []
-        self._is_read = False
+        self._is_read = self._is_others = False
         self._thread = threading.get_ident()
 
     def _is_alone(self) -> bool:
         """Whether nobody else of this thread wrote the list."""
-        now, expected = self._of.owner, self._shadow
-        if isinstance(now, set):
-            return bool(now == expected)
-        return len(now) == len(expected) and all(map(operator.is_, now, expected))
+        return not self._is_others and _is_same(self._of.owner, self._shadow)
 
     def _is_recorded(self) -> bool:
         return context.recorder is self._recorder and threading.get_ident() == self._thread
@@ -191,6 +251,7 @@ class _StandIn:
     def _pass_on(self, name: str, args: tuple[Any, ...]) -> Any:
         """Do to the list what another thread or a host call does."""
         if threading.get_ident() != self._thread:
+            getattr(self._initial, name)(*args)
             getattr(self._shadow, name)(*args)
         found = getattr(self._of.owner, name)(*args)
         return self if found is self._of.owner else found

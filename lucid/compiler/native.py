@@ -198,7 +198,7 @@ class NativeCalls:
         keep, guard = self._keep, calls.guard
         plan = self._plan
         plan[Word.EPOCH_AT] = keep(epoch) + self._offsets.epoch
-        plain = ("recorder", "anomaly", "saving", "forward")
+        plain = ("recorder", "anomaly", "saving", "forward", "lent")
         modes = {"grad_enabled": calls.in_grad_mode, **dict.fromkeys(plain)}
         self._table(Word.MODES, [(keep(name), keep(value)) for name, value in modes.items()])
         self._table(Word.CELLS, [(keep(cell), keep(value)) for cell, value in guard.cells])

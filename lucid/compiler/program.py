@@ -179,6 +179,7 @@ class Program:
         self._claims: Keys = frozenset(map(id, (*owners, *leaves)))
         if trace.rebinding is not None:
             self._claims |= trace.rebinding.claims
+        self._written = cells
         self._claimed_memory = [cell.position for cell in cells if cell.kind == "arg"]
         self._claimed_leaves = [use.position for use in uses if use.leaf is None]
         self.is_claiming = bool(self._claims or self._claimed_memory or self._claimed_leaves)
@@ -300,6 +301,7 @@ class Program:
             or here["anomaly"] is not None
             or here["forward"] is not None
             or here["saving"] is not None
+            or here["lent"] is not None
             or get_default_dtype() is not self._default_dtype
             or eager_is_forced()
             or self.guards.gated_failure() is not None
@@ -423,6 +425,9 @@ class Program:
         memory = None if batch is None else batch.outputs
         try:
             arrays = self._arrays(call)
+            if context.lent is not None:  # a host call, of another step, goes on
+                for cell in self._written:
+                    context.lent.before_write(storage_of(cell, call))
             if self.is_claiming and not self.executable.is_short:
                 with Unlocked(self._claims_of(call)):
                     run.outputs = self.executable.call(arrays, memory)

@@ -8,7 +8,7 @@ With its places as arguments and results the recorded function has no hidden sta
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -32,7 +32,15 @@ from lucid.compiler.places import (
 from lucid.compiler.scalars import is_live
 from lucid.compiler.signature import Call, LiveInt, objects_by_name
 from lucid.compiler.tree import containers, map_tree
-from lucid.compiler.watches import ABSENT, SCALARS, brief, is_number
+from lucid.compiler.watches import (
+    ABSENT,
+    SCALARS,
+    AnyWatch,
+    LengthWatch,
+    SetWatch,
+    brief,
+    is_number,
+)
 from lucid.ir.errors import TraceError
 from lucid.ir.types import DType
 from lucid.tensor.claims import TRACING, Keys
@@ -152,6 +160,7 @@ class Rebinding:
         for log in self.logs:
             log.note_holders(environment.watches, environment.functions())
             log.enter(recorder)
+        recorder.logs = self.logs
         for number in self.numbers:
             number.enter(recorder)
         for place, value in zip(self.read, values, strict=True):
@@ -219,6 +228,21 @@ class Rebinding:
         """Raise `Rebinds` for numbers that are state of the step after all."""
         if numbers:
             raise Rebinds([place_of(number) for number in numbers])
+
+    def take_up_logs(self, watches: Iterable[AnyWatch], written: Mapping[int, Any]) -> None:
+        """Raise `Rebinds` for lists that host calls write and the traced code may have read.
+
+        Whether it has will be seen; as long as it may have, each length is another trace.
+        """
+        lists = [x for x in watches if isinstance(x, (LengthWatch, SetWatch))]
+        new = [
+            Log(watch.path, watch.owner, of_host=True)
+            for watch in lists
+            if id(watch.owner) in written and can_be_log(watch.owner)
+        ]
+        new = [log for log in new if log.identity not in self._known]
+        if new:
+            raise Rebinds([*new])
 
     def put_back(self) -> None:
         """Take what stood for the arguments out of the places again."""

@@ -23,6 +23,7 @@ from lucid.compiler.data_pointers import DataPointer
 from lucid.compiler.environment import Environment
 from lucid.compiler.host_recording import HostRecording
 from lucid.compiler.known import known_array
+from lucid.compiler.logs import Log
 from lucid.compiler.reach import owner_of
 from lucid.compiler.scalars import Formula, LiveScalar, LiveSource, Number, is_live
 from lucid.ir import ops
@@ -63,6 +64,7 @@ class Recorder:
         own: identities of other tensors made in the trace that have data.
         bound: entries of an optimizer's dicts that the step has set.
         memories: what tensors from outside showed before the step assigned their `data`.
+        logs: what the step writes and doesn't look at.
         refusal: the error that the user's code was given, and may have caught.
         ctx_change: which attribute of its ctx a backward has changed, for messages.
         outer: tensors from outside, by where their gradients go on in history from there.
@@ -96,6 +98,7 @@ class Recorder:
         self.aliases: set[int] = set()
         self.own: set[int] = set()
         self.bound: set[tuple[int, object]] = set()
+        self.logs: list[Log] = []
         self.refusal: TraceError | None = None
         self.ctx_change: str | None = None
         self.outer: dict[Edge, TensorCore] = {}

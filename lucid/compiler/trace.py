@@ -167,9 +167,9 @@ def _traced(
             bound.update(places)
         except IsRead as error:
             no_logs.add(error.place.identity)
-            if error.is_looked_at:
+            if error.is_state:
                 places[error.place.identity] = error.place
-            else:  # others than what is traced may write it
+            else:  # others than what is traced write it
                 del places[error.place.identity]
 
 
@@ -275,12 +275,13 @@ def _run(
             result = function(*stand_ins.args, **stand_ins.kwargs)
         left = None if context.grad_enabled == grad_enabled else context.grad_enabled
         recorder.raise_caught()
-        _refuse_changes_of_both(recorder.hosts.put_back())
+        recorder.hosts.put_back()
         training = environment.settle_training()
         with recording(recorder):
             of_arguments = stand_ins.changes()
             finals = rebinding.leave(environment, recorder, of_arguments)
         environment.keep_read(ran.codes, recorder.live_arrays)
+        rebinding.take_up_logs(environment.watches, recorder.hosts.written)
         recorder.guard_histories()
         stand_ins.put_back()
         generators.refuse_use(ran)
@@ -299,7 +300,7 @@ def _run(
         recorder.restore(failed)
         stand_ins.cut()
         if failed:
-            recorder.hosts.put_back()
+            recorder.hosts.put_back(failed=True)
             stand_ins.put_back()
             rebinding.put_back()
             environment.put_back()
@@ -325,16 +326,6 @@ def _is_input(cell: Cell) -> bool:
 def _strides_of(cell: Cell) -> Strides | None:
     strides = cell.storage.strides
     return None if is_contiguous(cell.storage.root_type.shape, strides) else strides
-
-
-def _refuse_changes_of_both(what: str | None) -> None:
-    """Raise when the traced code binds what a host call binds as well."""
-    if what is not None:
-        raise TraceError(
-            f"Python state changed while the step was traced: {what}\n"
-            "Nobody knows then what it is after a call.\n"
-            "hint: change it in one place"
-        )
 
 
 def _refuse_escaped(recorder: Recorder, handles: list[weakref.ref[TensorCore]]) -> None:

@@ -127,7 +127,12 @@ def through_a_view(t):
     t.reshape(-1)[0] = 5.0
 
 
-@pytest.mark.parametrize("write", [by_op, by_numpy, through_a_view])
+@lucid.compile
+def by_step(t):
+    t.add_(1)
+
+
+@pytest.mark.parametrize("write", [by_op, by_numpy, through_a_view, by_step])
 @pytest.mark.parametrize("where", ["forward", "backward"])
 def test_a_tensor_from_outside_that_is_written_only_at_times_is_an_error(write, where):
     count, w = lucid.zeros(2), leaf([1.0, 2.0])
@@ -170,6 +175,33 @@ def test_a_tensor_from_outside_that_is_written_only_at_times_is_an_error(write, 
     assert state() == before
     step(lucid.tensor([1.0, 1.0]))
     assert state() != before and step.stats.traces == 1
+
+
+def test_what_a_native_step_writes_inside_of_a_host_call_is_put_back_as_well():
+    count = lucid.zeros(2)
+
+    @lucid.compile
+    def inner(x):
+        count.add_(x)
+        return x
+
+    for _ in range(3):  # the third is native from its start
+        inner(lucid.ones(2))
+
+    def forward(ctx, x):
+        if x.item() < 0:
+            inner(lucid.ones(2))
+        return x * 2
+
+    fn = define(forward, name="Counts")
+    step = lucid.compile(lambda x: fn.apply(x) + count.sum())
+    assert step(lucid.tensor(1.0)).item() == 8.0
+    before = numbers(count), count._version
+    with pytest.raises(lucid.LucidError, match=r"^Counts.forward wrote count in place"):
+        step(lucid.tensor(-1.0))
+    assert (numbers(count), count._version) == before
+    inner(lucid.ones(2))
+    assert numbers(count) == [4.0, 4.0]
 
 
 def test_numpy_can_only_read_large_tensors_from_outside_that_it_did_not_write_while_tracing():

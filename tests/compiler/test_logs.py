@@ -324,6 +324,107 @@ def test_a_host_call_and_a_recorded_backward_write_the_same_log(agree):
     agree(scenario, traces=1)
 
 
+GIVEN: list[object] = []
+
+
+class Noting(Function):
+    """Leaves lucid, and notes that in the list that it is given."""
+
+    @staticmethod
+    def forward(ctx, x, log):
+        log.append(("forward", float(x.numpy()[0])))
+        ctx.log = log
+        return lucid.from_numpy(x.numpy() * 2)
+
+    @staticmethod
+    def backward(ctx, g):
+        ctx.log.append(("backward", len(ctx.log), float(g.numpy()[0])))
+        return g * 2, None
+
+
+def test_a_list_that_is_given_to_a_host_function(agree):
+    def scenario(compile):
+        GIVEN.clear()
+        w, holder, own = nn.Parameter(lucid.ones(3)), Holder(seen=set()), deque(maxlen=3)
+
+        def step(x):
+            w.grad = None
+            Noting.apply(w * x, GIVEN).sum().backward()
+            own.append("step")
+            return x
+
+        return [calls(compile, step), [*GIVEN], w, [*own], holder.seen]
+
+    agree(scenario, traces=1)
+
+
+def test_a_hosts_log_that_is_named_like_something_that_the_step_uses(agree):
+    def scenario(compile):
+        holder = Holder(sum=[], scale=2.0)
+
+        class OnHost(Function):
+            @staticmethod
+            def forward(ctx, x):
+                holder.sum.append(float(x.numpy()[0]))
+                return lucid.from_numpy(x.numpy() * 2)
+
+        def step(x):
+            return OnHost.apply(x).sum() * holder.scale
+
+        return [calls(compile, step), holder.sum]
+
+    agree(scenario, traces=1)
+
+
+def test_a_hosts_log_that_the_step_looks_at_is_guarded(agree):
+    def scenario(compile):
+        def step(x):
+            return Noting.apply(x, GIVEN) * (len(GIVEN) + 1)
+
+        GIVEN.clear()
+        return [calls(compile, step, 3), [*GIVEN]]
+
+    agree(scenario)
+
+
+def test_a_host_call_and_the_step_write_the_same_log():
+    """Nobody knows in which order: host calls write in the midst of a call, the step at its end."""
+    log = []
+
+    def forward(ctx, x):
+        log.append("host")
+        return lucid.from_numpy(x.numpy() * 2)
+
+    fn = type(Function)("OnHost", (Function,), {"forward": staticmethod(forward)})
+
+    @lucid.compile
+    def step(x):
+        if len(x) == 3:
+            log.append("before")
+            return x
+        y = fn.apply(x)
+        if len(x) == 2:
+            log.append("step")
+        return y
+
+    message = (
+        "Python state changed while the step was traced: log, which OnHost.forward, a host call, "
+        "changes as well\n"
+        "Nobody knows then what it is after a call.\n"
+        "hint: change it in one place"
+    )
+    with pytest.raises(lucid.TraceError) as error:
+        step(lucid.ones(2))
+    assert str(error.value) == message and log == []
+    step(lucid.ones(3))  # from now on it is known to be a log
+    step(lucid.ones(4))
+    with pytest.raises(lucid.TraceError) as error:
+        step(lucid.ones(2))
+    assert str(error.value) == message and log == ["before", "host"]
+    step(lucid.ones(4))
+    assert log == ["before", "host", "host"]
+
+
 def test_another_threads_notes_are_its_own():
     """While a step is traced, what another thread appends stays where it is, once."""
     log, in_trace, noted = [], threading.Event(), threading.Event()
