@@ -127,7 +127,8 @@ class Environment(Reach):
             if isinstance(watch, LengthWatch) and watch.copy is not None:
                 if not isinstance(watch.owner, dict):
                     moved.add(id(watch.owner))
-                    place: Place = Contents(watch.path, watch.owner, CONTENTS, watch.in_module)
+                    kind = Members if isinstance(watch.owner, set) else Contents
+                    place: Place = kind(watch.path, watch.owner, CONTENTS, watch.in_module)
                     found[place.identity] = place, watch.copy
             elif isinstance(watch, Watch):
                 place = place_of(watch)

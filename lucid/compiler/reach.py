@@ -162,8 +162,10 @@ class Reach:
         elif isinstance(value, (list, tuple, dict, deque)):
             self._visit_container(path, value, in_module)
         elif isinstance(value, set):
-            if len(value) <= _LARGE and identity_of(value, CONTENTS) not in self._read:
-                members = SetWatch(path, value, frozenset(value), in_module)
+            if identity_of(value, CONTENTS) not in self._read:
+                members: AnyWatch = SetWatch(path, value, frozenset(value), in_module)
+                if len(value) > _LARGE:
+                    members = LengthWatch(path, value, frozenset(value), len(value), in_module)
                 self.watches.append(members)
                 self._ways.belongs(members, value)
         elif isinstance(value, types.FunctionType):
@@ -213,7 +215,8 @@ class Reach:
             return
         kinds = (list, dict, deque, defaultdict, OrderedDict, Counter)
         copy: Any = None
-        if len(value) <= _LARGE and (type(value) in kinds or is_librarys(type(value))):
+        is_small = len(value) <= _LARGE and (type(value) in kinds or is_librarys(type(value)))
+        if is_small or type(value) in (list, deque):
             copy = dict(dict.items(value)) if isinstance(value, dict) else list(value)
         length = LengthWatch(path, value, copy, len(value), in_module)
         self._lengths[id(value)] = length

@@ -137,11 +137,11 @@ def is_number(value: Any) -> bool:
 
 @dataclass(slots=True)
 class LengthWatch:
-    """The number of entries of a list, dict or deque that was walked."""
+    """The number of entries of a list, dict or deque that was walked, or of a large set."""
 
     path: str
     owner: Any
-    copy: Any  # of a container that isn't large
+    copy: Any  # None: of a large dict, or of a class of the user's
     expected: int
     in_module: bool
 
@@ -153,10 +153,11 @@ class LengthWatch:
 
     def put_back(self) -> None:
         if self.copy is None:
-            if isinstance(self.owner, list):
-                del self.owner[self.expected :]
             return
-        if isinstance(self.owner, dict):
+        if isinstance(self.owner, set):
+            self.owner.clear()
+            self.owner |= self.copy
+        elif isinstance(self.owner, dict):
             kind = OrderedDict if isinstance(self.owner, OrderedDict) else dict
             kind.clear(self.owner)  # an optimizer's own methods would take note
             kind.update(self.owner, self.copy)

@@ -149,6 +149,37 @@ def test_wherever_python_finds_the_list(agree):
     agree(scenario, traces=1)
 
 
+def test_logs_that_are_long_already(agree):
+    def scenario(compile):
+        losses, recent, seen = [0.5] * 1000, deque([1] * 900), set(range(800))
+
+        def step(x):
+            losses.append(x.sum())
+            recent.append("new")
+            seen.add("a")
+            return x * 2
+
+        results = calls(compile, step)
+        return [results, losses[995:], list(recent)[895:], len(seen)]
+
+    agree(scenario, traces=1)
+
+
+def test_a_failed_trace_leaves_long_logs_as_they_were():
+    losses, recent, seen = [0.5] * 1000, deque([1] * 900), set(range(800))
+
+    @lucid.compile
+    def step(x):
+        losses.append(1)
+        recent.append("new")
+        seen.add("a")
+        raise KeyError("late")
+
+    with pytest.raises(KeyError):
+        step(lucid.ones(2))
+    assert losses == [0.5] * 1000 and recent == deque([1] * 900) and seen == set(range(800))
+
+
 def test_a_list_of_an_argument_of_plain_data(agree):
     def scenario(compile):
         state = Holder(losses=[], scale=2.0)
