@@ -101,6 +101,14 @@ def executed_codes(found: Executed) -> Iterator[None]:
     finally:
         sys.setprofile(None)
         found.codes = set(codes)
+        for code, names in codes.items():
+            if not _is_a_modules(names):  # of exec and eval; they may hold what the trace made
+                codes[code] = {}
+
+
+def _is_a_modules(names: dict[str, object]) -> bool:
+    module = sys.modules.get(str(names.get("__name__")))
+    return module is not None and vars(module) is names
 
 
 def _is_installed_or_users(file: str) -> bool:

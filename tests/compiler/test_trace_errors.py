@@ -324,3 +324,8 @@ class Kept:
 def test_errors_about_places_have_the_lines_that_bind_them(name, lines):
     text = error_of(getattr(Kept(), name), lucid.ones(2))
     assert f"which can't be made again at each call\n{lines}hint: " in text
+
+
+def test_names_of_evaluated_code_are_not_kept() -> None:
+    step = lucid.compile(lambda x: eval("doubled + 1", {"doubled": x * 2}))
+    assert step(lucid.tensor([1.0, 2.0])).tolist() == [3.0, 5.0]
