@@ -68,6 +68,24 @@ def test_without_raise_exception_it_says_false(prepared):
     assert gradcheck(prepared(Wrong.apply), (leaf([1.0]),), raise_exception=False) is False
 
 
+def test_eps_is_the_step_and_atol_and_rtol_are_what_may_differ(prepared):
+    x = leaf([1.0, 2.0])
+    wrong, fourth = prepared(Wrong.apply), prepared(lambda x: Square.apply(Square.apply(x)))
+    assert gradcheck(wrong, (x,), atol=1.5)
+    assert gradcheck(wrong, (x,), rtol=0.9)
+    for tolerances in ({"atol": 0.9}, {"rtol": 0.2}):
+        with pytest.raises(GradcheckError):
+            gradcheck(wrong, (x,), **tolerances)
+    assert gradcheck(fourth, (x,))
+    with pytest.raises(GradcheckError) as caught:
+        gradcheck(fourth, (leaf([1.0]),), eps=0.5)
+    assert str(caught.value) == (
+        "Jacobian mismatch for output 0 with respect to input 0,\n"
+        "numerical:tensor([[5.]], dtype=lucid.float64)\n"
+        "analytical:tensor([[4.]], dtype=lucid.float64)\n"
+    )
+
+
 def test_the_position_of_output_and_input_is_named(prepared):
     fn = define(lambda ctx, x, y: (x + y, x * y), lambda ctx, g, h: (g, g))
     with pytest.raises(GradcheckError) as caught:
@@ -77,7 +95,7 @@ def test_the_position_of_output_and_input_is_named(prepared):
 
 def test_some_input_must_require_grad(prepared):
     with pytest.raises(lucid.LucidError) as caught:
-        gradcheck(prepared(Square.apply), (leaf([1.0], False),))
+        gradcheck(prepared(Square.apply), (leaf([1.0], False),), raise_exception=False)
     assert isinstance(caught.value, ValueError)
     assert str(caught.value) == (
         "gradcheck expects at least one input tensor to require gradient, but none of them have "
