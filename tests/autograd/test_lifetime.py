@@ -289,10 +289,12 @@ def test_threads_accumulate_into_one_leaf_without_losing_anything(prepared):
     assert numbers(x.grad) == [240.0] * 100
 
 
-def test_grad_mode_belongs_to_the_thread():
+def test_grad_mode_belongs_to_the_thread(prepared):
     found = []
+    is_enabled = prepared(lambda: lucid.is_grad_enabled())
     with lucid.no_grad():
-        thread = threading.Thread(target=lambda: found.append(lucid.is_grad_enabled()))
+        assert not is_enabled()
+        thread = threading.Thread(target=lambda: found.append(is_enabled()))
         thread.start()
         thread.join()
     assert found == [True]
