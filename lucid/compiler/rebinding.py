@@ -329,7 +329,7 @@ class Rebinding:
         recorder = context.recorder
         if recorder is not None and recorder.environment is not None:
             objects = objects_by_name(self.function, args, kwargs)
-            identities = [*self.unwatched, *(place.identity for place in bound)]
+            identities = [place.identity for place in places]
             recorder.environment.leave(identities, self.function, objects)
         given = GivenAgain(self.of_arguments, args, kwargs)
         try:

@@ -12,7 +12,7 @@ the function runs again only once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -24,6 +24,7 @@ from lucid.autograd.node import Edge, GradientEdge, accumulator_of, edge_of
 from lucid.autograd.saved import with_history_of
 from lucid.compiler.histories import FlagBefore, Further, GradientOf, Layer, Leaf, Made, tensor_of
 from lucid.compiler.objects import visit_leaves
+from lucid.compiler.restoring import as_expected
 from lucid.compiler.tree import map_tree
 from lucid.compiler.watches import Guard, hooks_of, remove_hooks
 from lucid.ir.types import TensorType
@@ -109,6 +110,7 @@ class Differentiable:
         further: that.
         gradients: the function that computes the gradients; `backward` is it compiled.
         guard: what the calls have found around the function.
+        behind: of a backward, what is said here of the function that it runs again.
     """
 
     def __init__(
@@ -126,16 +128,26 @@ class Differentiable:
         self.again = Again(function, layers, before, count, further)
         self.gradients = self.again.gradients
         self.guard = Guard([])
+        self.behind: Differentiable | None = None
         self._epoch = -1
         self._backward: Compiled | None = None
 
-    def as_called(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def as_called(self) -> Iterator[None]:
         """Let what the calls found around the function be there, where it has changed since."""
+        with ExitStack() as found:
+            rule: Differentiable | None = self
+            while rule is not None:
+                found.enter_context(rule._as_guarded())
+                rule = rule.behind
+            yield
+
+    def _as_guarded(self) -> AbstractContextManager[None]:
         before = epoch.count
         if self.guard.failure() is not None:
-            return self.guard.in_force()
+            return as_expected([*self.guard.watches, *self.guard.gated])
         if self._epoch != before and self.guard.gated_failure() is not None:
-            return self.guard.in_force()
+            return as_expected([*self.guard.watches, *self.guard.gated])
         self._epoch = before
         return nullcontext()
 

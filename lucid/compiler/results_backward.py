@@ -191,6 +191,7 @@ class History:
             found = _op_by_op(rule, asked)  # to map and push forward, or to name who makes NaN
         else:
             call, program = backward.prepare(asked)
+            program.runs_again(rule)
             _refuse_changed(node, changed, program.used_inputs)
             try:
                 found = program.run(call, asked, {})

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import types
 from collections import OrderedDict
-from collections.abc import Iterator, Set
-from contextlib import contextmanager
+from collections.abc import Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -355,22 +354,6 @@ class Guard:
 
     def gated_failure(self) -> str | None:
         return first_failure(self.gated)
-
-    @contextmanager
-    def in_force(self) -> Iterator[None]:
-        """Let what was expected of variables and attributes be there for the block."""
-        moved = [
-            (watch, watch.found())
-            for watch in (*self.watches, *self.gated)
-            if isinstance(watch, Watch) and not watch.holds()
-        ]
-        for watch, _ in moved:
-            watch.put_back()
-        try:
-            yield
-        finally:
-            for watch, found in moved:
-                watch.put(found)
 
 
 def first_failure(watches: list[AnyWatch]) -> str | None:
