@@ -66,6 +66,7 @@ class GradUse:
         name: the user's expression for the leaf; empty when unknown.
         storage: the memory of what was there, if it is state of the step as well.
         frees_history: of an argument with a history: whether a backward frees that.
+        creates_graph: whether one records its own history, which goes on there.
     """
 
     leaf: TensorCore | None
@@ -78,6 +79,7 @@ class GradUse:
     name: str = ""
     storage: Storage | None = None
     frees_history: bool = False
+    creates_graph: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,6 +88,7 @@ class HistoryOutside(AccumulateGrad):
         use = None if recorder is None else recorder.grads.get(id(self.variable))
         if use is not None and run is not None:
             use.frees_history = use.frees_history or not run.retain_graph
+            use.creates_graph = use.creates_graph or run.create_graph
         return parts
 
     def _hooks_at(self, index: int) -> dict[int, Callable[..., Any]] | None:

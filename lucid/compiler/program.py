@@ -375,8 +375,8 @@ class Program:
                 return LONG_WAY
             run = Run(call, self._output_count)
             result = self._run(run, args, kwargs)
-        for edge, grad, retain in run.outer:  # may run the user's code: others needn't wait for it
-            continue_backward(edge, grad, retain, create_graph=grad.requires_grad)
+        for edge, grad, use in run.outer:  # may run the user's code: others needn't wait for it
+            continue_backward(edge, grad, not use.frees_history, use.creates_graph)
         return self._leave_hooks(result, call)
 
     def _run(self, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -486,7 +486,7 @@ class Program:
                 leaf._grad = grad
             else:
                 edge = GradientEdge(leaf._grad_fn, leaf._output_nr)
-                run.outer.append((edge, grad, not use.frees_history))
+                run.outer.append((edge, grad, use))
 
     def _repeat_effects(self) -> None:
         for effect in self._effects:

@@ -205,6 +205,15 @@ def test_a_gradient_with_a_graph_goes_on_into_the_history_of_an_argument(agree):
     agree(scenario)
 
 
+def test_a_gradient_that_is_constant_goes_on_with_a_graph(agree):
+    def scenario(compile):
+        w = numbers(1, 2, requires_grad=True)
+        compile(lambda x: (x * 3).sum().backward(create_graph=True))(w * w)
+        return [w.grad, derivatives(w.grad * w, w)]
+
+    agree(scenario)
+
+
 def test_a_result_and_a_gradient_have_one_graph(agree):
     def scenario(compile):
         x = numbers(1, 2, requires_grad=True)
