@@ -6,7 +6,9 @@ from math import prod
 from typing import Any
 
 from lucid.functions.arguments import describe, tensor_of
+from lucid.functions.conversion import cast
 from lucid.functions.joining import diagonal
+from lucid.functions.promotion import result_type
 from lucid.functions.shape import broadcast, permuted, reshaped
 from lucid.functions.tensors import Tensor
 from lucid.ir import ops
@@ -31,9 +33,12 @@ def einsum(equation: str, *operands: Any) -> Tensor:
     tensors = [tensor_of(x, "einsum", f"operand {i}") for i, x in enumerate(operands)]
     if not tensors:
         raise ArgumentError("einsum: at least one operand")
-    if any(x.dtype is not tensors[0].dtype for x in tensors):
-        raise DTypeError(f"einsum: the operands have different dtypes{describe(*tensors)}")
     inputs, output = _parse(equation, tensors)
+    if any(x.dtype is not tensors[0].dtype for x in tensors):
+        if any(set(labels) - set(output) for labels in inputs):
+            raise DTypeError(f"einsum: the operands have different dtypes{describe(*tensors)}")
+        wanted = result_type(*tensors)  # a product that nothing is summed of, as `mul` does
+        tensors = [cast(x, wanted) for x in tensors]
     _check_sizes(equation, inputs, tensors)
     terms = [_without_repeats(x, labels) for x, labels in zip(tensors, inputs, strict=True)]
     result, labels = terms[0]

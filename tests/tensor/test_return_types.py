@@ -67,3 +67,10 @@ def test_svd_gives_v_and_linalg_svd_its_transpose():
     assert X.svd().V.tolist() == v.tolist()
     assert (u * s @ v.T).allclose(X)
     assert lucid.linalg.svd(X).Vh.allclose(v.T)
+
+
+def test_an_einsum_that_sums_nothing_promotes_as_a_product_does() -> None:
+    wide = lucid.einsum("ij,jk->ijk", lucid.ones(2, 2), lucid.ones(2, 3, dtype=lucid.float64))
+    assert wide.dtype is lucid.float64
+    with pytest.raises(lucid.DTypeError, match="einsum: the operands have different dtypes"):
+        lucid.einsum("ij,jk->ik", lucid.ones(2, 2), lucid.ones(2, 3, dtype=lucid.float64))
