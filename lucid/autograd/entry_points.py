@@ -188,7 +188,7 @@ def _result(
         return None
     raise LucidError(
         f"The differentiated Tensor at index {i} appears to not have been used in the graph. "
-        "Set allow_unused=True if this is the desired behavior."
+        f"Set allow_unused=True if this is the desired behavior.{_described(tensor, i)}"
     )
 
 
@@ -212,8 +212,16 @@ def _input_edge(tensor: Any) -> Edge:
         )
     edge = edge_of(tensor)
     if edge is None:
-        raise LucidError("One of the differentiated Tensors does not require grad")
+        raise LucidError(
+            f"One of the differentiated Tensors does not require grad\n"
+            f"  input: {tensor._describe()}"
+        )
     return edge
+
+
+def _described(tensor: Any, i: int) -> str:
+    """A line about an input, for a message."""
+    return "" if isinstance(tensor, GradientEdge) else f"\n  input {i}: {tensor._describe()}"
 
 
 def checked_roots(
@@ -237,7 +245,8 @@ def checked_roots(
         edge = edge_of(tensor)
         if edge is None:
             raise LucidError(
-                f"element {i} of tensors does not require grad and does not have a grad_fn"
+                f"element {i} of tensors does not require grad and does not have a grad_fn\n"
+                f"  element {i}: {tensor._describe()}"
             )
         roots.append((edge, _root_gradient(tensor._type, tensor._describe(), gradient, i)))
     return roots
@@ -259,7 +268,9 @@ def _root_gradient(output: TensorType, text: str, gradient: Any, i: int) -> Tens
     if gradient._type.shape != output.shape:
         raise ShapeError(
             f"Mismatch in shape: grad_output[{i}] has a shape of {gradient.shape} and output[{i}] "
-            f"has a shape of {Size(output.shape)}."
+            f"has a shape of {Size(output.shape)}.\n"
+            f"  grad_output[{i}]: {gradient._describe()}\n"
+            f"  output[{i}]:      {text.partition('  from ')[0]}"
         )
     cast: TensorCore = gradient
     if gradient.dtype is not output.dtype:

@@ -119,9 +119,6 @@ class BackwardCFunction(FunctionCtx, CustomNode):
             recorder.hosts.withheld(self, name)
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
-    def _owner(self) -> str | None:
-        return self._short_name()
-
     def _origin_line(self) -> str:
         """A line for messages: which Function, and where the user called it."""
         return origin_line(self._short_name(), self._line)

@@ -118,10 +118,6 @@ class Node:
         """Where the user's code recorded it, for messages: `, recorded at train.py:7   code`."""
         return place_of(self._line)
 
-    def _owner(self) -> str | None:
-        """The name of the custom Function that it is the node of; None for all others."""
-        return None
-
     @property
     def metadata(self) -> dict[str, Any]:
         found: dict[str, Any] = self.__dict__.setdefault("_metadata", {})
@@ -181,9 +177,9 @@ def place_of(line: tuple[str, int] | None) -> str:
     return f", recorded at {location}   {location.text}"
 
 
-def origin_line(function: str | None, line: tuple[str, int] | None) -> str:
-    """A line for messages: which custom Function, and where the user called it."""
-    return "" if function is None else f"\n  in {function}{place_of(line)}"
+def origin_line(function: str, line: tuple[str, int] | None) -> str:
+    """A line for messages: which Function or op, and where the user called it."""
+    return f"\n  in {function}{place_of(line)}"
 
 
 class CustomNode(Node):
@@ -295,7 +291,7 @@ class OpNode(Node):
             return (None,) * len(self._edges)
         saved = self.saved
         if saved is None:
-            raise LucidError(FREED)
+            raise LucidError(FREED + origin_line(self._short_name(), self._line))
         operands: list[Operand] = [
             saved[i].unpack(self) if i in saved else Missing(type, gradient)
             for i, type in enumerate(self.operand_types)

@@ -332,4 +332,4 @@ def freed_behind(nodes: Iterable[Node]) -> str | None:
     if not freed:
         return None
     met = max(freed, key=lambda node: node._sequence)  # the first that the walk comes to
-    return FREED + origin_line(met._owner(), met._line)
+    return FREED + origin_line(met._short_name(), met._line)

@@ -400,7 +400,7 @@ class Builder:
     def _check(self, item: Item) -> CheckKernel:
         value = item.operands[0]
         address, shape = self._strided(value)
-        return CheckKernel(value.dtype, shape, address, item.limit)
+        return CheckKernel(value.dtype, shape, address, *item.limits)
 
     def _host(self, item: Item) -> HostKernel:
         node, homes = item.node, self.source.homes

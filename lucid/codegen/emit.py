@@ -71,7 +71,10 @@ def require_rules(graph: Graph) -> None:
             raise MissingRuleError(f"{node.op.name}: ops of kind {node.op.kind} can't be lowered")
 
 
-_KINDS = ("map", "create", "view", "move", "scan", "sort", "reduce", "contract", "random", "host")
+_KINDS = (
+    "map", "create", "view", "move", "scan", "sort", "reduce", "contract", "random", "check",
+    "host",
+)  # fmt: skip
 
 
 def emit_program(program: Program, target: Target, *, timed: bool = False) -> Emitted:

@@ -16,8 +16,8 @@ class Item:
 
     Attributes:
         op: name of the op that computes `value`; or "store" (operand 0 into `region`), "check"
-            (that the indices in operand 0 lie in an axis of `limit` elements), "write_at", "add_to"
-            (overlapping windows), "host" (a call of Python, whose operands are what it reads and
+            (that the indices in operand 0 lie within `limits`), "write_at", "add_to" (overlapping
+            windows), "host" (a call of Python, whose operands are what it reads and
             then what it fills).
         operands: what is read; may be views.
         shape: the iteration shape of a store; otherwise that of the value.
@@ -33,7 +33,7 @@ class Item:
     value: Value | None = None
     region: Region | None = None
     after: list[Item] = field(default_factory=list)
-    limit: int = 0
+    limits: tuple[int, int] = (0, 0)
     cell: Value | None = None
     overwritten: bool = False
     index: int = -1

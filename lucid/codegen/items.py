@@ -59,6 +59,7 @@ class ItemList:
         self.copied_arguments: dict[Value, Value] = {}
         self._copied: dict[Value, tuple[Region, Item | None]] = {}
         self._checks: dict[tuple[Value, int], Item] = {}
+        self._ranges: dict[Value, Item] = {}
         self._layouts: dict[Value, Layout] = {}
         self._viewers: dict[Value, list[Node]] = {}
         self._host_calls: list[Item] = []
@@ -115,6 +116,8 @@ class ItemList:
             self._add_view(node)
         elif node.op.kind == "host":
             self._add_host(node)
+        elif node.op.kind == "check":
+            self._add_range(node)
         elif name in ASSEMBLED:
             self._assembler.add(node)
         elif name not in INLINE:
@@ -237,12 +240,25 @@ class ItemList:
         return self.append(Item("store", None, (value,), shape, region=region, after=list(after)))
 
     def check(self, node: Node, size: int) -> Item:
+        """The check of a node's indices, unless those of a named check are the same ones."""
         index = self._in_memory(node.operands[1])
+        known = self._ranges.get(self.base(index))
+        if known is not None and -size <= known.limits[0] and known.limits[1] <= size:
+            return known
         key = (index, size)
         if key not in self._checks:
-            item = Item("check", node, (index,), index.shape, limit=size)
+            item = Item("check", node, (index,), index.shape, limits=(-size, size))
             self._checks[key] = self.append(item)
         return self._checks[key]
+
+    def _add_range(self, node: Node) -> None:
+        """A check in the user's words."""
+        values = self._in_memory(node.operands[0])
+        limits = node.attributes["low"], node.attributes["high"]
+        item = self.append(Item("check", node, (values,), values.shape, limits=limits))
+        while (made := values.producer) and made.op.name in ("reshape", "transpose"):
+            values = made.operands[0]  # the same elements
+        self._ranges.setdefault(values, item)
 
     def _in_memory(self, value: Value) -> Value:
         """The value itself, or a stored copy of one that has no memory, a constant or an iota."""

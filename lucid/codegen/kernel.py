@@ -316,17 +316,18 @@ class AxesKernel:
 
 @dataclass(slots=True)
 class CheckKernel:
-    """Whether all indices lie in -limit <= i < limit; else the record gets node and index."""
+    """Whether all indices lie in low <= i < high; else the record gets node and index."""
 
     dtype: DType
     shape: Shape
     form: Form
-    limit: int
+    low: int
+    high: int
 
     def __str__(self) -> str:
         dims = ", ".join(f"i{dim} in {size}" for dim, size in enumerate(self.shape))
         place = f"a0[{print_form(self.form)}] : {self.dtype.name}"
-        return f"check({dims}) -{self.limit} <= {place} < {self.limit}"
+        return f"check({dims}) {self.low} <= {place} < {self.high}"
 
 
 @dataclass(slots=True)

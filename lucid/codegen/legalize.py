@@ -29,13 +29,15 @@ def legalize(graph: Graph) -> list[Node]:
         result = _pointwise_scatter(node) or _reduction_of_gather(node, reduced)
         if result is not None:
             gone.append(node)
+        elif node.op.kind == "check":
+            result = node.operands[0]
         else:
             result = _simpler(node, uses, sums)
         if result is None:
             result = _disjoint_windows(node)
-        if result is None:
+        if result is None or node.op.kind == "check":
             graph.nodes.append(node)
-        else:
+        if result is not None:
             replacement[node.result] = result
             uses[result] += uses[node.result]
     graph.substitute(replacement)

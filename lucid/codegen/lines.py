@@ -50,7 +50,7 @@ def emit_check(b: FunctionBuilder, kernel: CheckKernel, args: Sequence[Val]) -> 
 
     def search(place: Val) -> None:
         index = b.cast("sext", b.load(element, place), "i64")
-        with b.if_(_is_outside(b, index, kernel.limit)):
+        with b.if_(_is_outside(b, index, kernel)):
             first = b.eq(b.load("i64", record), 0)
             with b.if_(first):
                 b.store(code, record)
@@ -64,12 +64,12 @@ def emit_check(b: FunctionBuilder, kernel: CheckKernel, args: Sequence[Val]) -> 
         if main:
             with b.loop(0, main, lanes, [wrong]) as loop:
                 found = b.load(vector(element, lanes), b.at(element, start, loop.index))
-                loop.carry(b.or_(loop.carried[0], _is_outside(b, found, kernel.limit)))
+                loop.carry(b.or_(loop.carried[0], _is_outside(b, found, kernel)))
             wrong = loop.results[0]
         if main < size:
             mask = const_lanes("i1", [lane < size - main for lane in range(lanes)])
             found = b.masked_load(vector(element, lanes), b.at(element, start, main), mask)
-            wrong = b.or_(wrong, _is_outside(b, found, kernel.limit))
+            wrong = b.or_(wrong, _is_outside(b, found, kernel))
         with b.if_(b.any(wrong)), b.loop(0, size) as loop:
             search(b.at(element, start, loop.index))
 
@@ -79,6 +79,6 @@ def emit_check(b: FunctionBuilder, kernel: CheckKernel, args: Sequence[Val]) -> 
         over_lines(b, kernel.shape, [kernel.form], lambda at: search(b.at(element, indices, at[0])))
 
 
-def _is_outside(b: FunctionBuilder, index: Val, limit: int) -> Val:
-    """Whether -limit <= index < limit is wrong."""
-    return b.or_(b.ge(index, limit), b.lt(index, -limit))
+def _is_outside(b: FunctionBuilder, index: Val, kernel: CheckKernel) -> Val:
+    """Whether low <= index < high is wrong."""
+    return b.or_(b.ge(index, kernel.high), b.lt(index, kernel.low))

@@ -103,11 +103,11 @@ class Saving(NamedTuple):
 
     Attributes:
         sequence: of its recording; a walk comes to later ones first.
-        function: the custom Function that it is the node of.
+        function: the Function or op that it is the node of.
     """
 
     sequence: int
-    function: str | None
+    function: str
     line: tuple[str, int] | None
 
 
@@ -204,7 +204,7 @@ class Histories:
             position,
             tuple(twins),
             node._output_name(number),
-            frozenset(Saving(n._sequence, n._owner(), n._line) for n in saving),
+            frozenset(Saving(n._sequence, n._short_name(), n._line) for n in saving),
             frozenset(i for i, memory in self._memory.items() if memory in kept),
         )
 

@@ -8,7 +8,13 @@ from math import prod
 from typing import Any
 
 from lucid.functions.tensors import Tensor
-from lucid.ir.errors import ArgumentError, IndexOutOfRangeError, OptionError, ShapeError
+from lucid.ir.errors import (
+    ArgumentError,
+    IndexOutOfRangeError,
+    LucidError,
+    OptionError,
+    ShapeError,
+)
 from lucid.ir.types import Shape
 
 Dims = int | Sequence[int] | None
@@ -25,6 +31,45 @@ def describe(*tensors: Any) -> str:
         else:
             lines.append(f"\n  operand {i}: {tensor!r}")
     return "".join(lines)
+
+
+def listed(**tensors: Any) -> str:
+    """Lines for an error message, as `describe`, of operands by name."""
+    width = max(map(len, tensors), default=0) + 1
+    lines = []
+    for name, tensor in tensors.items():
+        known = isinstance(tensor, Tensor)
+        lines.append(f"\n  {name + ':':<{width}} {tensor._describe() if known else repr(tensor)}")
+    return "".join(lines)
+
+
+def typed(**tensors: Tensor) -> str:
+    """As `listed`, without what only this call knows: for a message that a step keeps."""
+    width = max(map(len, tensors)) + 1
+    return "".join(f"\n  {name + ':':<{width}} {x._type}" for name, x in tensors.items())
+
+
+def complete(error: LucidError, given: dict[str, Tensor]) -> None:
+    """Let an error's message, unless it lists operands, say what these are and who made them."""
+    if error.__dict__.get("_is_complete"):
+        return
+    error.__dict__["_is_complete"] = True
+    problem, hint, remedy = str(error).partition("\nhint: ")
+    first, *rest = problem.split("\n")
+    if rest:
+        rest = [_with_birthplace(line, given) for line in rest]
+    else:
+        rest = listed(**given).split("\n")[1:]
+    error.args = ("\n".join([first, *rest]) + hint + remedy,)
+
+
+def _with_birthplace(line: str, given: dict[str, Tensor]) -> str:
+    """An operand's line `  name: type` of a message with the place where it was made."""
+    name, _, text = line.strip().partition(":")
+    tensor = given.get(name)
+    if tensor is None or text.strip() != str(tensor._type):
+        return line
+    return line.replace(text.strip(), tensor._describe())
 
 
 def tensor_of(value: Any, op: str, name: str = "input") -> Tensor:

@@ -14,9 +14,9 @@ from types import FunctionType
 from typing import Any, NoReturn
 
 from lucid.autograd.modes import no_grad
-from lucid.functions.arguments import kind_of
+from lucid.functions.arguments import complete, kind_of
 from lucid.functions.tensors import Tensor
-from lucid.ir.errors import ArgumentError, LucidError, ShapeError
+from lucid.ir.errors import ArgumentError, LucidError, ShapeError, TraceError
 from lucid.tensor.context import context
 from lucid.tensor.writing import set_data, write_
 
@@ -58,13 +58,62 @@ def _bordered(function: FunctionType) -> Callable[..., Any]:
     def called(*args: Any, out: Any = None, **kwargs: Any) -> Any:
         try:
             result = function(*args, **kwargs)
+        except LucidError as error:
+            name_operands(error, function, args, kwargs)
+            raise
         except (AttributeError, TypeError) as error:
-            if isinstance(error, LucidError) or not _is_librarys(error):
+            if not _is_librarys(error):
                 raise
             _explain(function, args, kwargs, error)
         return result if out is None else _into(out, result, function.__name__)
 
     return called
+
+
+# ---------------------------------------------------------------------- the operands of an error
+
+
+def name_operands(
+    error: LucidError, function: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    """Let a message say what the function's tensors are and where the user made them.
+
+    One that lists operands already, or comes from code of the user's, stays as it is; so do those
+    of traces, which have a form of their own.
+    """
+    if not isinstance(error, TraceError) and _is_librarys_alone(error):
+        complete(error, _tensors(function, args, kwargs))
+
+
+def _tensors(
+    function: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> dict[str, Tensor]:
+    """The tensors among the arguments, by the names of the parameters, and a module's weight."""
+    try:
+        arguments = inspect.signature(function).bind(*args, **kwargs).arguments
+    except TypeError:  # NumPy's names
+        arguments = {**{f"operand {i}": value for i, value in enumerate(args)}, **kwargs}
+    found: dict[str, Tensor] = {}
+    for name, value in arguments.items():
+        name = "input" if name == "self" else name
+        parts = enumerate(value) if isinstance(value, (tuple, list)) else [(-1, value)]
+        for i, part in parts:
+            if isinstance(part, Tensor):
+                found[name if i < 0 else f"{name}[{i}]"] = part
+    weight = getattr(arguments.get("self"), "weight", None)
+    if isinstance(weight, Tensor):
+        found.setdefault("weight", weight)
+    return found
+
+
+def _is_librarys_alone(error: Exception) -> bool:
+    """Whether no code of the user's ran between the function and the error."""
+    place = error.__traceback__
+    while place is not None:
+        if not place.tb_frame.f_code.co_filename.startswith(_LIBRARY):
+            return False
+        place = place.tb_next
+    return True
 
 
 # ---------------------------------------------------------------------- wrong arguments

@@ -39,7 +39,8 @@ def sub(input: Operand, other: Operand, *, alpha: Number = 1) -> Tensor:
     for value in (input, other):
         if isinstance(value, bool) or (isinstance(value, Tensor) and value.dtype.kind == "bool"):
             raise DTypeError(
-                "sub: Subtraction, the `-` operator, with a bool tensor is not supported\n"
+                "sub: Subtraction, the `-` operator, with a bool tensor is not supported"
+                f"{describe(input, other)}\n"
                 "hint: use the `^` or `logical_xor()` operator, or `~` to invert a mask"
             )
     return _sum(ops.sub, input, other, alpha)
@@ -200,7 +201,8 @@ def neg(input: Tensor) -> Tensor:
     """Return `-input`. Raises `DTypeError` for bools."""
     if tensor_of(input, "neg")._type.dtype.kind == "bool":
         raise DTypeError(
-            "neg: Negation, the `-` operator, on a bool tensor is not supported\n"
+            "neg: Negation, the `-` operator, on a bool tensor is not supported"
+            f"{describe(input)}\n"
             "hint: use the `~` or `logical_not()` operator to invert a mask"
         )
     return _numeric(ops.neg, input)

@@ -10,12 +10,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from lucid.functions.arguments import describe
+from lucid.functions.arguments import complete, describe
+from lucid.functions.checks import in_range
 from lucid.functions.conversion import cast
 from lucid.functions.elementwise import choose
 from lucid.functions.finding import found, nonzero_indices
@@ -44,6 +46,14 @@ def getitem(input: Tensor, index: Any) -> Tensor:
 
     Raises: `IndexOutOfRangeError`, `DTypeError` for an index of floats.
     """
+    try:
+        return _picked(input, index)
+    except IndexOutOfRangeError as error:
+        complete(error, {"input": input})
+        raise
+
+
+def _picked(input: Tensor, index: Any) -> Tensor:
     if type(index) is int:
         return select(input, 0, index) if input._type.shape else _too_many(input, 1)
     view, parsed = _basic_view(input, index)
@@ -58,7 +68,11 @@ def setitem(input: Tensor, index: Any, value: Any) -> None:
     Raises: as `getitem`; `ShapeError`, `ArgumentError` for a value that is no tensor or number.
     """
     new = _assigned(value, input)
-    view, parsed = _basic_view(input, index)
+    try:
+        view, parsed = _basic_view(input, index)
+    except IndexOutOfRangeError as error:
+        complete(error, {"input": input})
+        raise
     if parsed.mask is not None:
         result = None if parsed.picks else _masked(view, parsed.mask, parsed.mask_axis, new)
         if result is not None:
@@ -369,7 +383,7 @@ def _merge(view: Tensor, picks: Picks) -> tuple[Tensor, int, Tensor, tuple[int, 
 
 
 def _linear(indices: Sequence[Tensor], sizes: Sequence[int], axes: Sequence[int]) -> Tensor:
-    """One row-major index from one per axis; an index out of its own axis stays out of range."""
+    """One row-major index from one per axis. Raises `IndexOutOfRangeError`."""
     try:
         shape = np.broadcast_shapes(*(index._type.shape for index in indices))
     except ValueError:
@@ -378,25 +392,15 @@ def _linear(indices: Sequence[Tensor], sizes: Sequence[int], axes: Sequence[int]
             f"{describe(*indices)}"
         ) from None
     linear: Any = None
-    outside: Any = None
     for index, size, axis in zip(indices, sizes, axes, strict=True):
-        index = _wide(index)
-        if index._array is not None and context.recorder is None:
-            _check_range(index._array, size, axis)
+        index = in_range(_wide(index), -size, size, partial(_out_of_bounds, axis, size))
         wrapped = choose(index < 0, index + size, index)
-        wrong = (wrapped < 0) | (wrapped >= size)
-        outside = wrong if outside is None else outside | wrong
         linear = wrapped if linear is None else linear * size + wrapped
-    return broadcast(choose(outside, prod(sizes), linear), tuple(shape))
+    return broadcast(linear, tuple(shape))
 
 
-def _check_range(index: np.ndarray, size: int, axis: int) -> None:
-    outside = (index < -size) | (index >= size)
-    if outside.any():
-        raise IndexOutOfRangeError(
-            f"index {int(index[outside].flat[0])} is out of bounds for dimension {axis} with size "
-            f"{size}"
-        )
+def _out_of_bounds(axis: int, size: int) -> str:
+    return f"index {{}} is out of bounds for dimension {axis} with size {size}"
 
 
 def replaced(view: Tensor, picks: Picks, value: Tensor, accumulate: bool = False) -> Tensor:

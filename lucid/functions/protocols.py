@@ -21,13 +21,12 @@ def item(input: Tensor) -> Any:
 
     Raises: `ShapeError` for several, `TraceError` in a trace.
     """
-    array = input._concrete("item()")
-    if array.size != 1:
+    if input._type.size != 1:
         raise ShapeError(
-            f"item: a Tensor with {array.size} elements cannot be converted to Scalar"
+            f"item: a Tensor with {input._type.size} elements cannot be converted to Scalar"
             f"{describe(input)}"
         )
-    return array.item()
+    return input._concrete("item()").item()
 
 
 def tolist(input: Tensor) -> Any:

@@ -206,7 +206,7 @@ class Graph:
     def drop_dead_nodes(self) -> bool:
         """Remove nodes that no output and no write depends on; True if any went.
 
-        All ops are pure but calls of Python, which stay.
+        All ops are pure but checks and calls of Python, which stay.
         """
         live: set[Value] = set(self.results())
         kept: list[Node] = []
@@ -219,8 +219,8 @@ class Graph:
         return changed
 
     def has_effect(self, node: Node) -> bool:
-        """Whether a node must run, once and in its order: it calls Python."""
-        return calls_host(node, self.functions)
+        """Whether a node must run: it checks a value, or calls Python, once and in its order."""
+        return has_effect(node, self.functions)
 
     def uses(self) -> dict[Value, list[Node]]:
         """The nodes that read each value, in order; a node is listed once per operand slot."""
@@ -242,12 +242,12 @@ class Graph:
     __hash__ = object.__hash__
 
 
-def calls_host(node: Node, functions: dict[str, Graph]) -> bool:
-    """Whether a node calls Python, itself or in one of the functions."""
+def has_effect(node: Node, functions: dict[str, Graph]) -> bool:
+    """Whether a node checks a value or calls Python, itself or in one of the functions."""
     if node.op.kind != "call":
-        return node.op.kind == "host"
+        return node.op.kind in ("host", "check")
     function = functions.get(node.attributes["function"])
-    return function is not None and any(calls_host(inner, functions) for inner in function.nodes)
+    return function is not None and any(has_effect(inner, functions) for inner in function.nodes)
 
 
 def freeze_attributes(attributes: Attributes) -> tuple[tuple[str, Any], ...]:

@@ -10,6 +10,7 @@ import numpy as np
 from lucid.ir.errors import ArgumentError, LucidError, ShapeError
 from lucid.ir.graph import Graph, Node, Value
 from lucid.ir.hosts import Frame, HostFunction, host_function
+from lucid.ir.location import at_line
 
 
 def interpret(
@@ -93,10 +94,7 @@ def evaluate_node(node: Node, operands: Sequence[np.ndarray]) -> np.ndarray:
     try:
         result = np.asarray(node.op.evaluate(*operands, **node.attributes))
     except LucidError as error:
-        if node.location is None:
-            raise
-        place = f"{node.location}   {node.location.text}".rstrip()
-        raise type(error)(f"{error}\n  in {place}") from error
+        raise at_line(error, node.location) from error
     type_ = node.result.type
     assert result.dtype == type_.dtype.numpy and result.shape == type_.shape, (
         f"{node.op.name} gave {result.dtype}{list(result.shape)}, declared is {type_}"

@@ -8,6 +8,9 @@ import os
 import sys
 from dataclasses import dataclass, field
 from types import FrameType
+from typing import TypeVar
+
+ErrorType = TypeVar("ErrorType", bound=Exception)
 
 _LIBRARY = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _NOT_THE_USERS = (_LIBRARY, contextlib.__file__)
@@ -34,6 +37,15 @@ class Location:
 
     def __str__(self) -> str:
         return f"{os.path.basename(self.file)}:{self.line}"
+
+
+def at_line(error: ErrorType, location: Location | None) -> ErrorType:
+    """The error, with the line of the user's that what it is about stands in, before a hint."""
+    if location is None:
+        return error
+    problem, hint, remedy = str(error).partition("\nhint: ")
+    place = f"{location}   {location.text}".rstrip()
+    return type(error)(f"{problem}\n  in {place}{hint}{remedy}")
 
 
 def user_frame() -> FrameType | None:

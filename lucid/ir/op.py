@@ -111,8 +111,8 @@ class Op:
             broadcast axes is taken by the engine, never by a rule. None: no derivative exists
             (integers, comparisons).
         kind: "map" (elementwise, operands broadcast), "reduce", "view" (the result shares its first
-            operand's memory), "move", "scan", "sort", "contract", "create", "random", "call" or
-            "host".
+            operand's memory), "move", "scan", "sort", "contract", "create", "random", "check" (the
+            result is the operand; it raises for a wrong one), "call" or "host".
         commutative: the operands may be swapped.
         batch: the batching rule, `(op, size, which operands have a batch axis, *operands,
             **attributes) -> result`: see `lucid.ir.ops.batching`. None: the op has no operand that

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from lucid.ir.errors import LucidError, VerifyError
-from lucid.ir.graph import Graph, Node, Value, calls_host
+from lucid.ir.graph import Graph, Node, Value, has_effect
 from lucid.ir.types import DType, TensorType, f64
 
 _INPUT_KINDS = ("arg", "state", "live")
@@ -124,7 +124,7 @@ class _Verifier:
         function = self._functions.get(str(name))
         if function is None:
             raise self._error(node, f"no function {name}")
-        if not node.results and not calls_host(node, self._functions):
+        if not node.results and not has_effect(node, self._functions):
             raise self._error(node, f"the call of {name} has no result")
         wanted = [entry.value.type for entry in function.inputs]
         if [operand.type for operand in node.operands] != wanted:

@@ -9,7 +9,7 @@ import lucid
 from lucid.device import check_device
 from lucid.ir.errors import ArgumentError
 from lucid.ir.types import DType
-from lucid.tensor.core import alias
+from lucid.tensor.core import alias, user_line
 from lucid.tensor.storage import VersionCounter
 from lucid.tensor.tensor import Tensor
 
@@ -42,6 +42,8 @@ class Parameter(Tensor):
         parameter: Any = alias(data)
         parameter.__class__ = cls
         parameter._counter = VersionCounter()
+        if parameter._line is None:
+            parameter._line = user_line()
         parameter._set_requires_grad(requires_grad)
         return parameter  # type: ignore[no-any-return]
 

@@ -16,8 +16,10 @@ from lucid.codegen.jit import Library
 from lucid.codegen.kernel import CheckKernel
 from lucid.codegen.schedule import Program, Step, make_program
 from lucid.codegen.target import Target, host_target
-from lucid.ir.errors import IndexOutOfRangeError
+from lucid.ir.errors import IndexOutOfRangeError, LucidError
 from lucid.ir.graph import Graph
+from lucid.ir.location import at_line
+from lucid.ir.ops.checks import out_of_range
 from lucid.ir.strides import Strides, contiguous_strides
 from lucid.runtime.addresses import address_of
 from lucid.runtime.cache import compiled
@@ -140,7 +142,8 @@ class Executable:
 
         Raises:
             ArgumentError, DTypeError, ShapeError: an input isn't what the code was made for.
-            IndexOutOfRangeError, and what a call of Python raises: nothing was written then.
+            IndexOutOfRangeError, what a check says, and what a call of Python raises: nothing was
+            written then.
         """
         try:
             context = self.free.pop()
@@ -211,7 +214,7 @@ class Executable:
 
     def raise_error(self, context: Context) -> NoReturn:
         """Raise what the latest run on a context found."""
-        raise context.hosts.error or self._index_error(context)
+        raise context.hosts.error or self._error_of_check(context)
 
     @property
     def has_hosts(self) -> bool:
@@ -224,20 +227,21 @@ class Executable:
             return np.empty, (shape, dtype)
         return recycling.empty, (shape, dtype, nbytes)
 
-    def _index_error(self, context: Context) -> IndexOutOfRangeError:
+    def _error_of_check(self, context: Context) -> LucidError:
         """Make the error that the record describes, and clear it."""
         number, index = context.record[0] - 1, context.record[1]
         context.record[0] = 0
         step = self._checks[number]
         node = step.node
         assert node is not None and isinstance(step.kernel, CheckKernel)
-        message = (
-            f"{node.op.name}: index {index} is out of range for axis {node.attributes['axis']} "
-            f"with size {step.kernel.limit}"
-        )
-        if node.location is not None:
-            message += f"\n  in {node.location}   {node.location.text}".rstrip()
-        return IndexOutOfRangeError(message)
+        if node.op.kind == "check":
+            error = out_of_range(index, node.attributes["message"], node.attributes["error"])
+        else:
+            error = IndexOutOfRangeError(
+                f"{node.op.name}: index {index} is out of range for axis {node.attributes['axis']} "
+                f"with size {step.kernel.high}"
+            )
+        return at_line(error, node.location)
 
 
 def compile_graph(

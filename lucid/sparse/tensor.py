@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lucid.functions.arguments import typed
+from lucid.functions.checks import in_range
 from lucid.ir import ops
 from lucid.ir.errors import (
     ArgumentError,
-    IndexOutOfRangeError,
     LucidError,
     ShapeError,
     TraceError,
@@ -274,7 +276,7 @@ def sparse_coo_tensor(
     """Make a sparse tensor from the places and the numbers of its entries.
 
     Shapes: `indices` (d, n), `values` (n,); without `size` the smallest that holds all places.
-    Gradients flow to `values`. In a compiled step the places are checked where they are used.
+    Gradients flow to `values`.
     Raises: `ShapeError`, and `IndexOutOfRangeError` for a place outside of `size`.
 
     >>> import lucid
@@ -302,7 +304,7 @@ def sparse_coo_tensor(
             "sparse_coo_tensor: number of dimensions must be the rows of indices "
             f"({places._type.shape[0]}), but size is {list(shape)}"
         )
-    if context.recorder is None and check_invariants is not False:
+    if check_invariants is not False:
         _check_places(places, shape)
     return SparseTensor(places, numbers, shape, bool(is_coalesced))
 
@@ -318,17 +320,17 @@ def _inferred_size(places: Tensor) -> tuple[int, ...]:
 
 
 def _check_places(places: Tensor, shape: tuple[int, ...]) -> None:
-    array = places.detach().numpy()
+    """Raise `IndexOutOfRangeError` for a place outside of the shape."""
     for axis, length in enumerate(shape):
-        if array.shape[1] and array[axis].min() < 0:
-            raise IndexOutOfRangeError(
-                f"found negative index {array[axis].min()} for dim {axis} of indices"
-            )
-        if array.shape[1] and array[axis].max() >= length:
-            raise IndexOutOfRangeError(
-                f"size is inconsistent with indices: for dim {axis}, size is {length} but found "
-                f"index {array[axis].max()}"
-            )
+        row = ops.slice_axis(places, 0, axis, axis + 1)
+        in_range(row, 0, length, partial(_misplaced, places, axis, length))
+
+
+def _misplaced(places: Tensor, axis: int, length: int) -> str:
+    return (
+        f"sparse_coo_tensor: size is inconsistent with indices: for dim {axis}, size is {length} "
+        f"but found index {{}}{typed(indices=places)}"
+    )
 
 
 def product(first: Any, second: Any) -> Any:

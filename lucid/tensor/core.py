@@ -15,8 +15,8 @@ import numpy as np
 from lucid.autograd.host_arrays import HostArray
 from lucid.autograd.node import Node, OpNode, edge_of
 from lucid.autograd.private import Note, note_op
-from lucid.ir.errors import ArgumentError, LucidError, TraceError
-from lucid.ir.location import Location, user_frame
+from lucid.ir.errors import ArgumentError, IndexOutOfRangeError, LucidError, TraceError
+from lucid.ir.location import Location, at_line, here, user_frame
 from lucid.ir.op import Attributes, Op, Operand
 from lucid.ir.ops.rules import with_birthplaces
 from lucid.ir.strides import Strides, contiguous_strides, view_strides
@@ -253,11 +253,12 @@ class TensorCore(WithGradient):
             raise LucidError(
                 "you can only change requires_grad flags of leaf variables. If you want to use a "
                 "computed variable in a subgraph that doesn't require differentiation use "
-                "var_no_grad = var.detach()."
+                f"var_no_grad = var.detach().\n  tensor: {self._describe()}"
             )
         if value and not self.dtype.is_floating_point:
             raise LucidError(
-                f"only Tensors of floating point dtype can require gradients, not {self.dtype!r}"
+                f"only Tensors of floating point dtype can require gradients, not {self.dtype!r}\n"
+                f"  tensor: {self._describe()}\nhint: convert it first, with .float()"
             )
         if self._requires_grad != bool(value):
             if context.recorder is not None:
@@ -426,7 +427,7 @@ def from_array(array: np.ndarray, requires_grad: bool = False) -> Tensor:
     tensor = of_array(array)
     if context.recorder is not None:
         context.recorder.adopt_constant(tensor)
-    tensor._line = _user_line()
+    tensor._line = user_line()
     if requires_grad:
         tensor._set_requires_grad(True)
     return tensor
@@ -439,7 +440,7 @@ def of_users_array(array: np.ndarray | HostArray) -> Tensor:
     tensor = of_array(array)
     if context.recorder is not None:
         context.recorder.adopt_array(tensor)
-    tensor._line = _user_line()
+    tensor._line = user_line()
     return tensor
 
 
@@ -462,7 +463,8 @@ def alias(tensor: TensorCore) -> Tensor:
     return result
 
 
-def _user_line() -> tuple[str, int] | None:
+def user_line() -> tuple[str, int] | None:
+    """File and line of the user's code that runs now."""
     frame = user_frame()
     return None if frame is None else (frame.f_code.co_filename, frame.f_lineno)
 
@@ -493,6 +495,8 @@ def apply_op(op: Op, operands: Sequence[Operand], attributes: Attributes) -> Ope
         else:
             result = _evaluate(op, tensors, attributes)
     except LucidError as error:
+        if recorder is None and (op.kind == "check" or isinstance(error, IndexOutOfRangeError)):
+            raise at_line(error, here()) from None  # as a compiled step says it
         raise with_origins(error, tensors) from None
     keep_history(op, tensors, attributes, result)
     return result
@@ -516,7 +520,7 @@ def _evaluate(op: Op, operands: Sequence[TensorCore], attributes: Attributes) ->
     storage = Storage(type)
     storage.array = array
     result = _new(storage, type, array, ())
-    result._line = _user_line()
+    result._line = user_line()
     return result
 
 
@@ -530,7 +534,7 @@ def _evaluate_view(op: Op, operand: TensorCore, attributes: Attributes) -> Tenso
         result = _new(operand._storage, type, array, (*operand._chain, (op, attributes)))
         result._counter = operand._counter
         link_view(result, operand, op, attributes)
-    result._line = _user_line()
+    result._line = user_line()
     return result
 
 

@@ -130,10 +130,14 @@ def check_writable(target: TensorCore) -> None:
     if context.grad_enabled and target.requires_grad:
         refusal = refusal_of_writes(target)
         if refusal is not None:
-            raise LucidError(refusal)
+            leaf = target._base
+            origin = "" if leaf is None else f"\n  leaf:   {leaf._describe()}"
+            raise LucidError(f"{refusal}\n  target: {target._describe()}{origin}")
         if target.is_leaf:
             raise LucidError(
-                "a leaf Variable that requires grad is being used in an in-place operation."
+                "a leaf Variable that requires grad is being used in an in-place operation.\n"
+                f"  target: {target._describe()}\n"
+                "hint: write under lucid.no_grad(), or into a clone()"
             )
     if context.grad_enabled and made_without_grad(target):
         raise LucidError(MADE_WITHOUT_GRAD)

@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 import pytest
-from custom_functions import FREED, Exp, Identity, Square, define, leaf, numbers, text_of
+from custom_functions import (
+    FREED,
+    Exp,
+    Identity,
+    Square,
+    define,
+    first_line,
+    leaf,
+    numbers,
+    text_of,
+)
 
 import lucid
 
@@ -218,7 +228,7 @@ def test_a_returned_view_whose_memory_was_written_has_no_history_any_more(prepar
         write(y if makes else x, y)
         with pytest.raises(RuntimeError) as caught:
             y.sum().backward()
-        assert str(caught.value) == STALE
+        assert first_line(caught) == STALE
         assert x.grad is None
 
 
@@ -228,7 +238,7 @@ def test_writing_to_a_returned_input_would_lose_the_backward_and_is_refused(prep
         x = leaf([1.0])
         with pytest.raises(RuntimeError) as caught:
             apply(x).add_(1)
-        assert str(caught.value) == STALE.replace(ITS_BASE, "is being ")
+        assert first_line(caught) == STALE.replace(ITS_BASE, "is being ")
         assert (numbers(x), x._version) == ([1.0], 0)
 
 

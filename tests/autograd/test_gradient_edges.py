@@ -77,10 +77,13 @@ def test_what_holds_for_tensors_holds_for_edges(run):
     text = refused(
         run, lambda x: backward(get_gradient_edge(x * 2), lucid.ones(3)), leaf([1.0, 2.0])
     )
-    assert text == (
+    first, gradient, output = text.split("\n")
+    assert first == (
         "Mismatch in shape: grad_output[0] has a shape of lucid.Size([3]) and output[0] has a "
         "shape of lucid.Size([2])."
     )
+    assert gradient.startswith("  grad_output[0]: f32[3]  from test_gradient_edges.py:")
+    assert output == "  output[0]:      output 0 of MulBackward"
 
 
 def test_an_input_is_a_tensor_or_an_edge(run):

@@ -212,27 +212,27 @@ def test_an_input_returned_twice_gives_two_views(run):
 def test_writing_to_a_returned_input_would_lose_the_backward_and_is_refused(run):
     with pytest.raises(RuntimeError) as caught:
         run(lambda x: Identity.apply(x).add_(1), leaf([1.0]))
-    assert str(caught.value) == VIEW
+    assert first_line(caught) == VIEW
 
 
 def test_writing_to_an_output_that_is_a_view_is_refused(run):
     fn = define(lambda ctx, x: x.view(2, 1), lambda ctx, g: g.view(2), "Identity")
     with pytest.raises(RuntimeError) as caught:
         run(lambda x: fn.apply(x).add_(1), leaf([1.0, 2.0]))
-    assert str(caught.value) == VIEW
+    assert first_line(caught) == VIEW
 
 
 def test_writing_to_a_view_of_such_an_output_is_refused_as_well(run):
     with pytest.raises(RuntimeError) as caught:
         run(lambda x: Identity.apply(x)[0].add_(1), leaf([1.0, 2.0]))
-    assert str(caught.value) == VIEW
+    assert first_line(caught) == VIEW
 
 
 def test_several_views_have_a_message_of_their_own(run):
     fn = define(lambda ctx, x: (x, x * 2), lambda ctx, g, h: g)
     with pytest.raises(RuntimeError) as caught:
         run(lambda x: fn.apply(x)[0].add_(1), leaf([1.0]))
-    assert str(caught.value) == (
+    assert first_line(caught) == (
         "Output 0 of Fn is a view and is being modified inplace. This view is the output of a "
         "function that returns multiple views. Such functions do not allow the output views to be "
         "modified inplace. You should replace the inplace operation by an out-of-place one."
@@ -248,7 +248,7 @@ def test_one_view_among_outputs_without_gradient_has_the_message_of_one(run):
     fn = define(forward, lambda ctx, *grads: grads[0], "Identity")
     with pytest.raises(RuntimeError) as caught:
         run(lambda x: fn.apply(x)[0].add_(1), leaf([1.0]))
-    assert str(caught.value) == VIEW
+    assert first_line(caught) == VIEW
 
 
 STALE = VIEW.replace("is being", "its base or another view of its base has been")

@@ -79,7 +79,7 @@ def test_a_second_backward_finds_the_graph_freed(agree):
         step = compile(lambda x: (w * w * x).sum())
         loss = step(lucid.ones(2))
         loss.backward()
-        with pytest.raises(lucid.LucidError, match=f"^{re.escape(FREED)}$"):
+        with pytest.raises(lucid.LucidError, match=f"^{re.escape(FREED)}\n  in [A-Z]"):
             loss.backward()
         return [w]
 
@@ -99,7 +99,7 @@ def test_what_was_differentiated_inside_is_freed_outside(agree):
         loss, other = step(lucid.ones(2))
         flags = [loss.requires_grad, other.requires_grad]
         other.sum().backward()
-        with pytest.raises(lucid.LucidError, match=f"^{re.escape(FREED)}$"):
+        with pytest.raises(lucid.LucidError, match=f"^{re.escape(FREED)}\n  in [A-Z]"):
             loss.backward()
         return [flags, loss.detach(), w]
 

@@ -201,7 +201,7 @@ def test_a_second_backward_inside_of_a_step_raises_as_in_eager():
         loss.backward()
         loss.backward()
 
-    with pytest.raises(lucid.LucidError, match=f"^{re.escape(FREED)}$"):
+    with pytest.raises(lucid.LucidError, match=f"^{re.escape(FREED)}\n  in [A-Z]"):
         step(lucid.ones(2))
     assert w.grad is None
 

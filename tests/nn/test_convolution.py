@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -219,15 +220,21 @@ WRONG: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
 def test_messages(name: str, shapes: Any, options: dict[str, Any], message: str) -> None:
     with pytest.raises(lucid.LucidError) as caught:
         getattr(F, name)(*(lucid.zeros(shape) for shape in shapes), **options)
-    assert str(caught.value) == message
+    first, *operands = str(caught.value).split("\n")
+    assert first + (f"\n{operands.pop()}" if "hint: " in operands[-1] else "") == message
+    names = ["input", "weight", "bias"][: len(shapes)]
+    for line, operand, shape in zip(operands, names, shapes, strict=True):
+        assert re.match(rf"  {operand}: +f32\[{','.join(map(str, shape))}\]  from test_conv", line)
 
 
 def test_input_and_weight_have_one_dtype() -> None:
     with pytest.raises(lucid.DTypeError) as caught:
         F.conv2d(lucid.zeros(IMAGE), lucid.zeros(KERNEL, dtype=lucid.float64))
+    place = caught.traceback[0]
+    line = f"test_convolution.py:{place.lineno + 1}   {str(place.statement).strip()}"
     assert str(caught.value) == (
         "conv2d: expected input and weight of one dtype\n"
-        "  input:  f32[1,3,8,8]\n  weight: f64[6,3,3,3]"
+        f"  input:  f32[1,3,8,8]  from {line}\n  weight: f64[6,3,3,3]  from {line}"
     )
 
 
@@ -347,7 +354,9 @@ def test_batch_norm_2d_standardizes_channels_of_images_only() -> None:
     assert_allclose(
         layer(lucid.tensor(x)).detach().numpy(), (x - mean) / np.sqrt(variance + 1e-5), rtol=1e-10
     )
-    with pytest.raises(lucid.ShapeError, match=r"^expected 4D input \(got 2D input\)$"):
+    with pytest.raises(
+        lucid.ShapeError, match=r"^expected 4D input \(got 2D input\)\n  input: +f32"
+    ):
         layer(lucid.zeros(4, 3))
 
 

@@ -58,7 +58,7 @@ CASES: list[Case] = [
     ("smooth_l1_loss", F.smooth_l1_loss, ((3, 4), (3, 4))),
     ("huber_loss", lambda x, t: F.huber_loss(x, t, delta=0.7), ((3, 4), (3, 4))),
     ("bce with logits", F.binary_cross_entropy_with_logits, ((3, 4), (3, 4))),
-    ("bce", lambda x, t: F.binary_cross_entropy(x.sigmoid(), t), ((3, 4), (3, 4))),
+    ("bce", lambda x, t: F.binary_cross_entropy(x.sigmoid(), t.sigmoid()), ((3, 4), (3, 4))),
     ("kl_div", lambda x, t: F.kl_div(x, t.sigmoid(), reduction="batchmean"), ((3, 4), (3, 4))),
     ("normalize", F.normalize, ((3, 4),)),
     ("normalize by the 3-norm", lambda x: F.normalize(x, 3.0), ((3, 4),)),

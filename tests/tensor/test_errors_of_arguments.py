@@ -24,7 +24,7 @@ WRONG: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (
         lambda: (x > 0) - (x > 0),
         TypeError,
-        "with a bool tensor is not supported\nhint: use",
+        r"with a bool tensor is not supported\n.*\n.*\nhint: use",
     ),
     (lambda: z**-1, ValueError, "Integers to negative integer powers are not allowed"),
     (lambda: x & x, TypeError, r"bitwise_and: defined for integers and bools, not lucid.float32"),

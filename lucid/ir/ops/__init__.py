@@ -20,6 +20,9 @@ from lucid.ir.ops.calls import (
     call,
     host,
 )
+from lucid.ir.ops.checks import (
+    check,
+)
 from lucid.ir.ops.composites import (
     broadcast_to,
     expand_reduced,
@@ -149,6 +152,7 @@ __all__ = [
     "call",
     "cast",
     "ceil",
+    "check",
     "clamp",
     "concat",
     "constant",

@@ -7,11 +7,13 @@ from typing import Any
 
 import lucid
 from lucid.autograd import Function
+from lucid.functions.arguments import typed
+from lucid.functions.checks import in_range
 from lucid.ir import ops
-from lucid.ir.errors import DTypeError, IndexOutOfRangeError, OptionError, ShapeError
+from lucid.ir.errors import DTypeError, OptionError, ShapeError
 from lucid.ir.types import u8
 from lucid.nn.functional.calls import apply, where
-from lucid.nn.functional.embedding import check_index, reject_negative
+from lucid.nn.functional.embedding import check_index
 from lucid.nn.functional.reduction import check_reduction
 from lucid.nn.functional.softmax import log_softmax
 from lucid.tensor.tensor import Tensor
@@ -81,20 +83,27 @@ def _check_weight(name: str, weight: Tensor | None, input: Tensor, classes: int)
 
 
 def _loss_and_weights(
-    name: str, log_probs: Tensor, target: Tensor, weight: Tensor | None, ignore: int
+    name: str,
+    input: Tensor,
+    log_probs: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    ignore: int,
 ) -> tuple[Tensor, Tensor]:
     """The weighted loss of each target, and the weights. Raises `IndexOutOfRangeError`."""
     classes = log_probs.shape[1]
-    index = where(target == ignore, 0, reject_negative(target, classes))
-    try:
-        weights = _weights(target, index, weight, ignore, log_probs)
-        return apply(NLLLoss, log_probs, target, index, weights), weights
-    except IndexOutOfRangeError as error:
-        raise IndexOutOfRangeError(
-            f"{name}: a target is out of range for {classes} classes\n"
-            f"  input:  {log_probs._type}\n  target: {target._type}\n"
+    index = in_range(
+        where(target == ignore, 0, target),
+        0,
+        classes,
+        lambda: (
+            f"{name}: target {{}} is out of range for {classes} classes"
+            f"{typed(input=input, target=target)}\n"
             f"hint: only ignore_index ({ignore}) may lie outside"
-        ) from error
+        ),
+    )
+    weights = _weights(target, index, weight, ignore, log_probs)
+    return apply(NLLLoss, log_probs, target, index, weights), weights
 
 
 def _classes(name: str, target: Tensor) -> Tensor:
@@ -125,7 +134,7 @@ def nll_loss(
         loss = nll_loss(input.unsqueeze(0), target.unsqueeze(0), weight, ignore_index, reduction)
         return loss.squeeze(0) if reduction == "none" else loss
     _check_weight("nll_loss", weight, input, input.shape[1])
-    loss, weights = _loss_and_weights("nll_loss", input, target, weight, ignore_index)
+    loss, weights = _loss_and_weights("nll_loss", input, input, target, weight, ignore_index)
     if reduction == "mean":
         return loss.sum() / weights.sum()
     return loss.sum() if reduction == "sum" else loss
@@ -161,7 +170,9 @@ def cross_entropy(
         return loss.squeeze(0) if reduction == "none" else loss
     _check_weight("cross_entropy", weight, input, input.shape[1])
     log_probs = log_softmax(input, 1)
-    loss, weights = _loss_and_weights("cross_entropy", log_probs, target, weight, ignore_index)
+    loss, weights = _loss_and_weights(
+        "cross_entropy", input, log_probs, target, weight, ignore_index
+    )
     if label_smoothing > 0.0:
         share = label_smoothing / input.shape[1]
         scored = log_probs if weight is None else log_probs * _per_class(weight, input)

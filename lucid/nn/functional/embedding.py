@@ -6,20 +6,14 @@ from typing import Any
 
 import lucid
 from lucid.autograd import Function
+from lucid.functions.arguments import typed
+from lucid.functions.checks import in_range
 from lucid.functions.finding import extent, found
 from lucid.ir import ops
-from lucid.ir.errors import DTypeError, IndexOutOfRangeError, OptionError
+from lucid.ir.errors import DTypeError, OptionError
 from lucid.ir.types import i32, i64
 from lucid.nn.functional.calls import apply, where
 from lucid.tensor.tensor import Tensor
-
-
-def reject_negative(index: Tensor, size: int) -> Tensor:
-    """Map negative indices out of range, so that the op that reads them raises.
-
-    Ops count negative indices from the end; where PyTorch refuses them, so does lucid.
-    """
-    return where(index < 0, size, index)
 
 
 class Embedding(Function):
@@ -29,7 +23,7 @@ class Embedding(Function):
     def forward(ctx: Any, weight: Tensor, index: Tensor, padding: int) -> Tensor:
         ctx.save_for_backward(index)
         ctx.shape, ctx.padding = tuple(weight.shape), padding
-        result: Tensor = ops.take(weight, reject_negative(index, weight.shape[0]), axis=0)
+        result: Tensor = ops.take(weight, index, axis=0)
         return result
 
     @staticmethod
@@ -71,13 +65,16 @@ def embedding(
     if padding_idx is not None and not -rows <= padding_idx < rows:
         raise OptionError("Padding_idx must be within num_embeddings")
     padding = -1 if padding_idx is None else padding_idx % rows
-    try:
-        return apply(Embedding, weight, input, padding)
-    except IndexOutOfRangeError as error:
-        raise IndexOutOfRangeError(
-            f"embedding: an index is out of range for {rows} rows\n"
-            f"  input:  {input._type}\n  weight: {weight._type}"
-        ) from error
+    index = in_range(
+        input,
+        0,
+        rows,
+        lambda: (
+            f"embedding: index {{}} is out of range for {rows} rows"
+            f"{typed(input=input, weight=weight)}"
+        ),
+    )
+    return apply(Embedding, weight, index, padding)
 
 
 def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
@@ -96,12 +93,14 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
         num_classes = found("one_hot", extent, tensor)[0].shape[0]
     elif num_classes < 1:
         raise OptionError(f"one_hot: num_classes should be positive, got {num_classes}")
-    classes = lucid.arange(num_classes)
-    try:  # read through the classes: an index that is not among them raises, also when compiled
-        index = ops.take(classes, reject_negative(tensor, num_classes), axis=0)
-    except IndexOutOfRangeError as error:
-        raise IndexOutOfRangeError(
-            f"one_hot: Class values must be non-negative and smaller than num_classes={num_classes}"
-        ) from error
-    result: Tensor = (index.unsqueeze(-1) == classes).to(i64)
+    index = in_range(
+        tensor,
+        0,
+        num_classes,
+        lambda: (
+            f"one_hot: Class values must be non-negative and smaller than num_classes="
+            f"{num_classes}, not {{}}{typed(tensor=tensor)}"
+        ),
+    )
+    result: Tensor = (index.unsqueeze(-1) == lucid.arange(num_classes)).to(i64)
     return result

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from lucid.autograd import Function
-from lucid.compiler import hooks
+from lucid.functions.arguments import typed
+from lucid.functions.checks import require
 from lucid.ir.errors import OptionError, ShapeError
 from lucid.nn.functional.activation import logsigmoid
 from lucid.nn.functional.calls import apply, where
@@ -91,17 +92,19 @@ def binary_cross_entropy(
 ) -> Tensor:
     """Cross entropy of probabilities with targets in [0, 1]; logarithms are clamped at -100.
 
-    Raises `ShapeError` for different shapes; eager mode also raises `OptionError` for an input that
-    is no probability, which gives NaN in a compiled step.
+    Raises `ShapeError` for different shapes, `OptionError` for an input that is no probability.
     """
     check_reduction(reduction)
     _same_shape("binary_cross_entropy", input, target)
-    if not hooks.is_tracing():
-        array = input.detach().numpy()
-        if ((array < 0) | (array > 1)).any():
-            raise OptionError(
-                "binary_cross_entropy: all elements of input should be between 0 and 1"
-            )
+    for name, given in (("input", input), ("target", target)):
+        require(
+            (given >= 0) & (given <= 1),
+            lambda name=name: (  # type: ignore[misc]
+                f"binary_cross_entropy: all elements of {name} should be between 0 and 1"
+                f"{typed(input=input, target=target)}\n"
+                "hint: binary_cross_entropy_with_logits takes any input"
+            ),
+        )
     loss: Tensor = apply(BCELoss, input, target)
     return reduce_loss(loss if weight is None else loss * weight, reduction)
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 import lucid
 from lucid.autograd.modes import no_grad
-from lucid.compiler import hooks
-from lucid.ir.errors import LucidError, OptionError, TraceError
+from lucid.functions.checks import require
+from lucid.ir.errors import OptionError
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.writing import write_
 
@@ -25,8 +25,7 @@ def get_total_norm(
 ) -> Tensor:
     """The norm of all elements of the tensors taken as one vector; 0-d.
 
-    error_if_nonfinite: raise `LucidError` for a norm that is NaN or infinite; not in a trace, which
-    can't look at it.
+    error_if_nonfinite: raise `LucidError` for a norm that is NaN or infinite.
     """
     tensors = [tensors] if isinstance(tensors, Tensor) else list(tensors)
     norm_type = float(norm_type)
@@ -62,17 +61,15 @@ def _norm(tensors: list[Tensor], norm_type: float) -> Tensor:
 
 
 def _refuse_nonfinite(total: Tensor, norm_type: float) -> None:
-    if hooks.is_tracing():
-        raise TraceError(
-            "clip_grad_norm_: error_if_nonfinite=True looks at the norm, which a compiled step "
-            "computes later\nhint: return the norm from the step and check it there"
-        )
-    if not math.isfinite(total.item()):
-        raise LucidError(
+    require(
+        total.isfinite(),
+        lambda: (
             f"The total norm of order {norm_type} for gradients from `parameters` is non-finite, "
             "so it cannot be clipped. To disable this error and scale the gradients by the "
             "non-finite norm anyway, set `error_if_nonfinite=False`"
-        )
+        ),
+        error="state",
+    )
 
 
 def clip_grad_norm_(

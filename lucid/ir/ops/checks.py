@@ -1,0 +1,61 @@
+"""What the values of a step must be like: an error of the call that finds others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from lucid.ir.errors import IndexOutOfRangeError, LucidError, OptionError
+from lucid.ir.op import Op, Sample, declare
+from lucid.ir.ops import batching
+from lucid.ir.ops.rules import require_count, require_index
+from lucid.ir.types import TensorType
+
+ERRORS: Mapping[str, type[LucidError]] = {
+    "index": IndexOutOfRangeError,
+    "option": OptionError,
+    "state": LucidError,
+}
+"""By the name that the attribute `error` holds."""
+
+
+def out_of_range(value: int, message: str, error: str) -> LucidError:
+    """The error of a check that found `value`, which stands where the message has `{}`."""
+    return ERRORS[error](message.replace("{}", str(value)))
+
+
+def _infer(x: TensorType, low: int, high: int, message: object, error: str) -> TensorType:
+    require_count("check", ("x",), (x,))
+    require_index("check", ("x",), (x,), 0)
+    return x
+
+
+def _evaluate(
+    x: np.ndarray, low: int, high: int, message: str | Callable[[], str], error: str
+) -> np.ndarray:
+    """The message may be made only when it is needed."""
+    if x.size and (x.min() < low or x.max() >= high):
+        wrong = x[(x < low) | (x >= high)].flat[0]
+        raise out_of_range(int(wrong), message if isinstance(message, str) else message(), error)
+    return x.copy()
+
+
+_range = {"low": -2, "high": 5, "message": "{} is wrong", "error": "index"}
+_any = {**_range, "low": -(2**62), "high": 2**62}
+check = declare(
+    Op(
+        "check",
+        _infer,
+        _evaluate,
+        kind="check",
+        batch=batching.elementwise,
+        samples=(
+            Sample((np.array([0, 4, -2]),), _range),
+            Sample((np.array([[3], [1]], np.int32),), _range),
+            Sample((np.zeros((0, 2), np.int64),), _range),
+            Sample((np.array(4),), _range),
+            Sample(((2, 3),), _any),
+        ),
+    )
+)
