@@ -43,6 +43,7 @@ from lucid.distributions.transforms import (
     TanhTransform,
     Transform,
 )
+from lucid.functions.border import constructors_at_border
 
 __all__ = [
     "AffineTransform",
@@ -115,3 +116,5 @@ def _make_modules() -> None:
 
 
 _make_modules()
+
+constructors_at_border(dict(vars()), "lucid.distributions.")

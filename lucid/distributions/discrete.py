@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import lucid
 from lucid.distributions.distribution import (
+    NONNEGATIVE,
+    PROBABILITY,
     Distribution,
     Shape,
     exactly_one,
@@ -32,7 +34,11 @@ class _OfProbability(Distribution):
         exactly_one(type(self).__name__, probs, logits)
         self._given = "probs" if logits is None else "logits"
         (self._parameter,) = parameters_of(probs if logits is None else logits)
-        super().__init__(self._parameter.shape)
+        super().__init__(self._parameter.shape, (), validate_args)
+
+    def _check_parameters(self) -> None:
+        if self._given == "probs":
+            self._check("probs", PROBABILITY, self._parameter)
 
     @property
     def probs(self) -> Tensor:
@@ -227,9 +233,11 @@ class Poisson(Distribution):
 
     _shown = ("rate",)
 
+    _constraints: ClassVar = {"rate": NONNEGATIVE}
+
     def __init__(self, rate: Any, validate_args: Any = None) -> None:
         (self.rate,) = parameters_of(rate)
-        super().__init__(self.rate.shape)
+        super().__init__(self.rate.shape, (), validate_args)
 
     @property
     def mean(self) -> Tensor:

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import lucid
 from lucid.autograd.modes import no_grad
 from lucid.dtypes import get_default_dtype
+from lucid.functions.arguments import typed
+from lucid.functions.checks import require
 from lucid.ir.errors import MissingRuleError, OptionError
 from lucid.tensor.size import Size
 from lucid.tensor.tensor import Tensor
 
 Shape = Sequence[int]
+
+
+Constraint = tuple[str, Callable[[Tensor], Tensor]]
+"""In words, and where it holds."""
+
+POSITIVE: Constraint = ("greater than 0", lambda x: x > 0)
+NONNEGATIVE: Constraint = ("at least 0", lambda x: x >= 0)
+PROBABILITY: Constraint = ("between 0 and 1", lambda x: (x >= 0) & (x <= 1))
 
 
 class Distribution:
@@ -26,12 +37,25 @@ class Distribution:
 
     has_rsample = False
     _shown: ClassVar[tuple[str, ...]] = ()  # parameters that repr lists
+    _constraints: ClassVar[dict[str, Constraint]] = {}  # what parameters must be
 
     def __init__(
         self, batch_shape: Shape = (), event_shape: Shape = (), validate_args: Any = None
     ) -> None:
         self._batch_shape = Size(batch_shape)
         self._event_shape = Size(event_shape)
+        if validate_args is not False:
+            self._check_parameters()
+
+    def _check_parameters(self) -> None:
+        """Raise `OptionError` for parameters that no such distribution has."""
+        for name, constraint in self._constraints.items():
+            self._check(name, constraint, getattr(self, name))
+
+    def _check(self, name: str, constraint: Constraint, parameter: Tensor) -> None:
+        said, holds = constraint
+        text = f"{type(self).__name__}: {name} must be {said}{typed(**{name: parameter})}"
+        require(holds(parameter), partial(str, text))
 
     @property
     def batch_shape(self) -> Size:

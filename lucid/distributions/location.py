@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import lucid
-from lucid.distributions.distribution import Distribution, Shape, parameters_of, uniform_like
+from lucid.distributions.distribution import (
+    POSITIVE,
+    Distribution,
+    Shape,
+    parameters_of,
+    uniform_like,
+)
 from lucid.tensor.tensor import Tensor
 
 _EULER = 0.57721566490153286060
@@ -19,10 +25,11 @@ class _LocationScale(Distribution):
     has_rsample = True
     loc: Tensor
     scale: Tensor
+    _constraints: ClassVar = {"scale": POSITIVE}
 
     def __init__(self, loc: Any, scale: Any, validate_args: Any = None) -> None:
         self.loc, self.scale = parameters_of(loc, scale)
-        super().__init__(self.loc.shape)
+        super().__init__(self.loc.shape, (), validate_args)
 
     def expand(self, batch_shape: Shape) -> Any:
         """Return the distribution with its parameters expanded to `batch_shape`."""
@@ -189,9 +196,11 @@ class HalfNormal(Distribution):
     _shown = ("scale",)
     has_rsample = True
 
+    _constraints: ClassVar = {"scale": POSITIVE}
+
     def __init__(self, scale: Any, validate_args: Any = None) -> None:
         (self.scale,) = parameters_of(scale)
-        super().__init__(self.scale.shape)
+        super().__init__(self.scale.shape, (), validate_args)
 
     def rsample(self, sample_shape: Shape = ()) -> Tensor:
         shape = self._extended_shape(sample_shape)
@@ -222,7 +231,7 @@ class Uniform(Distribution):
 
     def __init__(self, low: Any, high: Any, validate_args: Any = None) -> None:
         self.low, self.high = parameters_of(low, high)
-        super().__init__(self.low.shape)
+        super().__init__(self.low.shape, (), validate_args)
 
     def rsample(self, sample_shape: Shape = ()) -> Tensor:
         u = lucid.rand(self._extended_shape(sample_shape), dtype=self.low.dtype)

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import lucid
-from lucid.distributions.distribution import Distribution, Shape, parameters_of, uniform_like
+from lucid.distributions.distribution import (
+    POSITIVE,
+    Distribution,
+    Shape,
+    parameters_of,
+    uniform_like,
+)
 from lucid.distributions.standard_gamma import standard_gamma
 from lucid.tensor.tensor import Tensor
 
@@ -17,9 +23,11 @@ class Exponential(Distribution):
     _shown = ("rate",)
     has_rsample = True
 
+    _constraints: ClassVar = {"rate": POSITIVE}
+
     def __init__(self, rate: Any, validate_args: Any = None) -> None:
         (self.rate,) = parameters_of(rate)
-        super().__init__(self.rate.shape)
+        super().__init__(self.rate.shape, (), validate_args)
 
     def rsample(self, sample_shape: Shape = ()) -> Tensor:
         u = uniform_like(self._extended_shape(sample_shape), self.rate)
@@ -52,9 +60,11 @@ class Gamma(Distribution):
     _shown = ("concentration", "rate")
     has_rsample = True
 
+    _constraints: ClassVar = {"concentration": POSITIVE, "rate": POSITIVE}
+
     def __init__(self, concentration: Any, rate: Any, validate_args: Any = None) -> None:
         self.concentration, self.rate = parameters_of(concentration, rate)
-        super().__init__(self.concentration.shape)
+        super().__init__(self.concentration.shape, (), validate_args)
 
     def rsample(self, sample_shape: Shape = ()) -> Tensor:
         shape = self._extended_shape(sample_shape)
@@ -88,7 +98,7 @@ class Chi2(Gamma):
 
     def __init__(self, df: Any, validate_args: Any = None) -> None:
         (self.df,) = parameters_of(df)
-        super().__init__(0.5 * self.df, 0.5)
+        super().__init__(0.5 * self.df, 0.5, validate_args)
 
 
 class Beta(Distribution):
@@ -97,9 +107,11 @@ class Beta(Distribution):
     _shown = ("concentration1", "concentration0")
     has_rsample = True
 
+    _constraints: ClassVar = {"concentration1": POSITIVE, "concentration0": POSITIVE}
+
     def __init__(self, concentration1: Any, concentration0: Any, validate_args: Any = None) -> None:
         self.concentration1, self.concentration0 = parameters_of(concentration1, concentration0)
-        super().__init__(self.concentration1.shape)
+        super().__init__(self.concentration1.shape, (), validate_args)
 
     def rsample(self, sample_shape: Shape = ()) -> Tensor:
         shape = self._extended_shape(sample_shape)
@@ -139,9 +151,11 @@ class Dirichlet(Distribution):
     _shown = ("concentration",)
     has_rsample = True
 
+    _constraints: ClassVar = {"concentration": POSITIVE}
+
     def __init__(self, concentration: Tensor, validate_args: Any = None) -> None:
         self.concentration = concentration
-        super().__init__(concentration.shape[:-1], concentration.shape[-1:])
+        super().__init__(concentration.shape[:-1], concentration.shape[-1:], validate_args)
 
     def rsample(self, sample_shape: Shape = ()) -> Tensor:
         shape = self._extended_shape(sample_shape)
@@ -180,11 +194,13 @@ class StudentT(Distribution):
     _shown = ("df", "loc", "scale")
     has_rsample = True
 
+    _constraints: ClassVar = {"df": POSITIVE, "scale": POSITIVE}
+
     def __init__(
         self, df: Any, loc: Any = 0.0, scale: Any = 1.0, validate_args: Any = None
     ) -> None:
         self.df, self.loc, self.scale = parameters_of(df, loc, scale)
-        super().__init__(self.df.shape)
+        super().__init__(self.df.shape, (), validate_args)
 
     def rsample(self, sample_shape: Shape = ()) -> Tensor:
         shape = self._extended_shape(sample_shape)

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 from lucid.autograd.modes import no_grad
 from lucid.functions.arguments import complete, kind_of
 from lucid.functions.tensors import Tensor
-from lucid.ir.errors import ArgumentError, LucidError, ShapeError, TraceError
+from lucid.ir.errors import ArgumentError, LucidError, OptionError, ShapeError, TraceError
 from lucid.tensor.context import context
 from lucid.tensor.writing import set_data, write_
 
@@ -53,6 +53,33 @@ def modules_at_border(names: dict[str, Any]) -> None:
             owner.forward = at_border(forward, cls.__module__, f"{cls.__name__}.forward")
 
 
+def constructors_at_border(names: dict[str, Any], module: str) -> None:
+    """Let constructors of a module's classes name wrong arguments."""
+    classes = [value for value in names.values() if isinstance(value, type)]
+    for cls in {base for value in classes for base in value.__mro__}:
+        construct = vars(cls).get("__init__")
+        if type(construct) is FunctionType and cls.__module__.startswith(module):
+            owner: Any = cls
+            owner.__init__ = _constructing(construct)
+
+
+def _constructing(construct: FunctionType) -> Callable[..., None]:
+    @wraps(construct)
+    def constructed(self: Any, *args: Any, **kwargs: Any) -> None:
+        try:
+            construct(self, *args, **kwargs)
+        except BUILTIN as error:
+            if isinstance(error, LucidError) or not _is_librarys(error):
+                raise
+            kinds = [kind_of(value) for value in args]
+            kinds += [f"{key}={kind_of(value)}" for key, value in kwargs.items()]
+            text = f"{type(self).__name__}: can't be made of ({', '.join(kinds)}): {error}"
+            kind = ArgumentError if isinstance(error, (AttributeError, TypeError)) else OptionError
+            raise kind(text) from error
+
+    return constructed
+
+
 def _bordered(function: FunctionType) -> Callable[..., Any]:
     @wraps(function)
     def called(*args: Any, out: Any = None, **kwargs: Any) -> Any:
@@ -61,7 +88,7 @@ def _bordered(function: FunctionType) -> Callable[..., Any]:
         except LucidError as error:
             name_operands(error, function, args, kwargs)
             raise
-        except (AttributeError, TypeError) as error:
+        except BUILTIN as error:
             if not _is_librarys(error):
                 raise
             _explain(function, args, kwargs, error)
@@ -119,6 +146,8 @@ def _is_librarys_alone(error: Exception) -> bool:
 # ---------------------------------------------------------------------- wrong arguments
 
 
+# What NumPy and Python raise for arguments that nobody has checked.
+BUILTIN = (AttributeError, TypeError, ValueError, ArithmeticError, LookupError)
 _LIBRARY = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
@@ -150,7 +179,9 @@ def _explain(
             ) from error
     kinds = [kind_of(value) for value in args[is_method:]]
     kinds += [f"{key}={kind_of(value)}" for key, value in kwargs.items()]
-    raise ArgumentError(f"{name}: can't be called with ({', '.join(kinds)}): {error}") from error
+    text = f"{name}: can't be called with ({', '.join(kinds)}): {error}"
+    kind = ArgumentError if isinstance(error, (AttributeError, TypeError)) else OptionError
+    raise kind(text) from error
 
 
 def _plain(signature: inspect.Signature) -> str:

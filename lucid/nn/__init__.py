@@ -1,6 +1,6 @@
 """Neural network layers: modules that hold parameters, and functions."""
 
-from lucid.functions.border import modules_at_border
+from lucid.functions.border import constructors_at_border, modules_at_border
 from lucid.nn import functional, init, utils
 from lucid.nn.modules.activation import (
     ELU,
@@ -174,6 +174,7 @@ from lucid.nn.modules.transformer import (
 from lucid.nn.parameter import Buffer, Parameter, UninitializedParameter
 
 modules_at_border(dict(vars()))
+constructors_at_border(dict(vars()), "lucid.nn.modules.")
 
 __all__ = [
     "AdaptiveAvgPool1d",

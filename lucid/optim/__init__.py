@@ -1,5 +1,6 @@
 """Optimizers and learning-rate schedules."""
 
+from lucid.functions.border import constructors_at_border
 from lucid.optim import lr_scheduler, swa_utils
 from lucid.optim.adadelta import Adadelta
 from lucid.optim.adafactor import Adafactor
@@ -13,6 +14,8 @@ from lucid.optim.rmsprop import RMSprop
 from lucid.optim.rprop import Rprop
 from lucid.optim.sgd import SGD
 from lucid.optim.sparse_adam import SparseAdam
+
+constructors_at_border(dict(vars()), "lucid.optim.")
 
 __all__ = [
     "ASGD",

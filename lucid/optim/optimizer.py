@@ -45,6 +45,12 @@ class Optimizer:
         self.defaults = defaults
         self.state = State()
         self.param_groups: list[ParamGroup] = []
+        if isinstance(params, Tensor) or not isinstance(params, Iterable):
+            raise ArgumentError(
+                "params argument given to the optimizer should be an iterable of Tensors or dicts, "
+                f"but got {type(params).__name__}"
+                + ("\nhint: pass .parameters()" if hasattr(params, "parameters") else "")
+            )
         given: list[Any] = list(params)
         if not given:
             raise OptionError("optimizer got an empty parameter list")
@@ -194,6 +200,11 @@ class Optimizer:
 
         Raises `OptionError` when the groups differ in number or size; then nothing was changed.
         """
+        if not {"param_groups", "state"} <= set(getattr(state_dict, "keys", list)()):
+            raise ArgumentError(
+                "load_state_dict: a dict with 'param_groups' and 'state' is needed, not "
+                f"{type(state_dict).__name__}\nhint: state_dict() of an optimizer makes one"
+            )
         saved = state_dict["param_groups"]
         if len(saved) != len(self.param_groups):
             raise OptionError(
@@ -288,5 +299,11 @@ def ones(parameter: Tensor) -> Tensor:
 
 def check_nonnegative(name: str, value: Any) -> None:
     """Raise `OptionError` for a negative hyper-parameter; a tensor (a learning rate) passes."""
-    if not isinstance(value, Tensor) and not value >= 0.0:
+    if isinstance(value, Tensor):
+        return
+    try:
+        is_valid = value >= 0.0
+    except TypeError:
+        raise ArgumentError(f"{name} must be a number, not {type(value).__name__}") from None
+    if not is_valid:
         raise OptionError(f"Invalid {name}: {value}")

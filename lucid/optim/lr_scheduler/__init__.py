@@ -1,5 +1,6 @@
 """Learning-rate schedules; inside a compiled step their `step()` takes effect after each call."""
 
+from lucid.functions.border import constructors_at_border
 from lucid.optim.lr_scheduler.base import LRScheduler
 from lucid.optim.lr_scheduler.composed import ChainedScheduler, SequentialLR
 from lucid.optim.lr_scheduler.cycles import CosineAnnealingWarmRestarts, OneCycleLR
@@ -18,6 +19,8 @@ from lucid.optim.lr_scheduler.decay import (
 from lucid.optim.lr_scheduler.plateau import ReduceLROnPlateau
 
 _LRScheduler = LRScheduler  # the name that older programs import
+
+constructors_at_border(dict(vars()), "lucid.optim.")
 
 __all__ = [
     "ChainedScheduler",
