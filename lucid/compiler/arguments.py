@@ -202,6 +202,7 @@ class StandIns:
             self._recorder.argument_storages.add(outer)
         handle = _new(storage, tensor._type, array, tensor._chain if is_whole else ())
         handle._line = tensor._line
+        handle._counter.now = tensor._version  # for messages
         handle._counter = self._counters.setdefault(tensor._counter, handle._counter)
         handle._requires_grad = tensor.requires_grad
         if tensor._requires_grad and tensor._grad_fn is not None:

@@ -304,7 +304,7 @@ class Finisher:
             layers,
             Before(
                 flags=flags,
-                written=[cell.storage for cell in state if cell.is_written],
+                written=[(cell.storage, cell.counter) for cell in state if cell.is_written],
                 written_args=[c.position for c in cells if c.kind == "arg" and c.is_written],
                 rewritten=[x for x in (*further_ones, *ended) if isinstance(x, TensorCore)],
                 gradients=[

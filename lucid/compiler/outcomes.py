@@ -419,7 +419,8 @@ class _Copies:
 
     def of(self, tensor: TensorCore) -> TensorCore:
         if tensor not in self._made:
-            self._made[tensor] = with_history_of(tensor, self._copy(tensor))
+            self._made[tensor] = made = with_history_of(tensor, self._copy(tensor))
+            made._counter.now = tensor._version
         return self._made[tensor]
 
     def _copy(self, tensor: TensorCore) -> TensorCore:

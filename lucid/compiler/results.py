@@ -41,7 +41,8 @@ class Before:
     """What the backward needs as it was before the call, besides the arguments.
 
     Attributes:
-        written: buffers that the program writes; their contents are kept for the backward.
+        written: buffers that the program writes, with their counters; their contents are kept for
+            the backward.
         written_args: arguments that it writes, which are copied for the backward.
         rewritten: tensors from outside that get another history.
         gradients: those that it finds in a `.grad`, and whether it writes them.
@@ -52,7 +53,7 @@ class Before:
     """
 
     flags: list[FlagBefore]
-    written: list[Storage]
+    written: list[tuple[Storage, VersionCounter | None]]
     written_args: list[int]
     rewritten: list[TensorCore]
     gradients: list[tuple[GradientOf, bool]]
@@ -61,8 +62,14 @@ class Before:
     read: list[tuple[Storage, VersionCounter]]
 
     def state(self) -> list[TensorCore]:
-        """What is in the buffers."""
-        return [of_array(np.array(storage.array)) for storage in self.written]
+        """What is in the buffers, at the versions of now."""
+        found: list[TensorCore] = []
+        for storage, counter in self.written:
+            content = of_array(np.array(storage.array))
+            if counter is not None:
+                content._counter.now = counter.now
+            found.append(content)
+        return found
 
     def histories(self) -> list[TensorCore]:
         """For each tensor that gets another history one that has its present one, and no data."""
@@ -254,8 +261,10 @@ class Again:
         if recorder is None:
             return  # nothing is written then
         recorder.ctx_change = None
-        for storage, content in zip(before.written, given.state, strict=True):
+        for (storage, counter), content in zip(before.written, given.state, strict=True):
             recorder.replace_cell(storage, content)
+            if counter is not None:
+                counter.value = content._counter.value
         for (use, _), gradient in zip(before.gradients, given.gradients, strict=True):
             tensor_of(use.leaf, arguments, ()).grad = gradient
         for tensor, earlier in zip(before.rewritten, given.histories, strict=True):

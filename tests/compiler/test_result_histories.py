@@ -551,3 +551,27 @@ def test_a_backward_finds_around_the_function_what_its_call_found(agree):
         return found
 
     agree(scenario)
+
+
+def test_messages_count_versions_as_eager_mode_does(agree):
+    def scenario(compile):
+        w = lucid.tensor([1.0, 2.0], requires_grad=True)
+
+        @compile
+        def step(x):
+            y = w * x
+            with lucid.no_grad():
+                w.mul_(2)
+                x.add_(1)
+            return y
+
+        x, found = lucid.ones(2).add_(1), []
+        for _ in range(2):
+            y = step(x)
+            with pytest.raises(lucid.LucidError) as caught:
+                y.sum().backward()
+            found.append(str(caught.value).split("\n")[0])
+        assert found[0].endswith("is at version 2; expected version 1 instead.")
+        return found
+
+    agree(scenario)
