@@ -172,8 +172,9 @@ class BackwardRun:
                 gradient = slots[index] = run_tensor_hooks(hooks, gradient)
             if node._retained is not None and index in node._retained:
                 tensor = node._retained[index]()
-                if tensor is not None:
-                    accumulate(tensor, gradient)
+                if tensor is not None:  # never in place: who has read it keeps what it was
+                    kept = tensor.grad
+                    tensor.grad = own_copy(gradient) if kept is None else ops.add(kept, gradient)
             if is_wanted:
                 self.captured[node, index] = gradient
 

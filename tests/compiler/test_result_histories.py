@@ -25,6 +25,21 @@ def numbers(*values: float) -> lucid.Tensor:
 # ---------------------------------------------------------------------- retain_grad
 
 
+def test_a_retained_gradient_that_was_read_is_not_written(agree):
+    def scenario(compile):
+        w = nn.Parameter(numbers(1.0, 2.0))
+        hidden = w * 2
+        hidden.retain_grad()
+        step = compile(lambda x: (x**3).sum())
+        found = []
+        for _ in range(2):
+            step(hidden).backward(retain_graph=True)
+            found.append(hidden.grad)
+        return [found, found[0] is found[1], w]
+
+    agree(scenario)
+
+
 @pytest.mark.parametrize("inside", [False, True])
 def test_an_intermediate_that_is_returned_keeps_its_gradient(agree, inside):
     def scenario(compile):
