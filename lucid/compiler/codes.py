@@ -111,6 +111,17 @@ def _is_a_modules(names: dict[str, object]) -> bool:
     return module is not None and vars(module) is names
 
 
+@contextmanager
+def not_noted() -> Iterator[None]:
+    """Let code that runs inside of the block not count for what the thread has run."""
+    before = sys.getprofile()
+    sys.setprofile(None)
+    try:
+        yield
+    finally:
+        sys.setprofile(before)
+
+
 def _is_installed_or_users(file: str) -> bool:
     is_pythons = file.startswith((_STANDARD, "<frozen ")) and "site-packages" not in file
     return not is_pythons and not file.startswith(_LIBRARY)

@@ -32,7 +32,7 @@ from lucid.compiler.plain import LONG_WAY, PlainCalls
 from lucid.compiler.plain_places import PlainPlaces, plain_reads
 from lucid.compiler.reach import owner_of
 from lucid.compiler.rebinding import VALUES
-from lucid.compiler.results import Differentiable, flat_tensors
+from lucid.compiler.results import flat_tensors
 from lucid.compiler.results_backward import History, end_history
 from lucid.compiler.scalars import Formula, LiveSource
 from lucid.compiler.sharing import Sharing
@@ -209,7 +209,7 @@ class Program:
         self._grad_enabled = trace.grad_enabled
         self._differentiable = trace.differentiable
         if trace.differentiable is not None:
-            trace.differentiable.guard = trace.guard
+            trace.differentiable.again.guard = trace.guard
         self._ended = trace.ended
         self._has_effects = bool(trace.effects or trace.training or trace.grad_enabled is not None)
         self._result = trace.result
@@ -329,11 +329,6 @@ class Program:
         if len(args) == 2:
             return args[0]._storage is not args[1]._storage
         return len({tensor._storage for tensor in args}) == len(args)
-
-    def runs_again(self, rule: Differentiable) -> None:
-        """Note that this is the backward of what `rule` speaks of."""
-        if self._differentiable is not None:
-            self._differentiable.behind = rule
 
     def failed_guard(self, call: Call) -> str | None:
         """Why this program doesn't hold any more for a call of its signature; None if it does."""

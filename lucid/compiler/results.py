@@ -12,7 +12,7 @@ the function runs again only once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,6 +22,7 @@ from lucid.autograd.entry_points import find_gradients
 from lucid.autograd.modes import enable_grad
 from lucid.autograd.node import Edge, GradientEdge, accumulator_of, edge_of
 from lucid.autograd.saved import with_history_of
+from lucid.compiler.codes import not_noted
 from lucid.compiler.histories import FlagBefore, Further, GradientOf, Layer, Leaf, Made, tensor_of
 from lucid.compiler.objects import visit_leaves
 from lucid.compiler.restoring import as_expected
@@ -116,8 +117,6 @@ class Differentiable:
         count: of results; what else requires grad is numbered after them.
         further: that.
         gradients: the function that computes the gradients; `backward` is it compiled.
-        guard: what the calls have found around the function.
-        behind: of a backward, what is said here of the function that it runs again.
     """
 
     def __init__(
@@ -134,29 +133,7 @@ class Differentiable:
         self.further = further
         self.again = Again(function, layers, before, count, further)
         self.gradients = self.again.gradients
-        self.guard = Guard([])
-        self.behind: Differentiable | None = None
-        self._epoch = -1
         self._backward: Compiled | None = None
-
-    @contextmanager
-    def as_called(self) -> Iterator[None]:
-        """Let what the calls found around the function be there, where it has changed since."""
-        with ExitStack() as found:
-            rule: Differentiable | None = self
-            while rule is not None:
-                found.enter_context(rule._as_guarded())
-                rule = rule.behind
-            yield
-
-    def _as_guarded(self) -> AbstractContextManager[None]:
-        before = epoch.count
-        if self.guard.failure() is not None:
-            return as_expected([*self.guard.watches, *self.guard.gated])
-        if self._epoch != before and self.guard.gated_failure() is not None:
-            return as_expected([*self.guard.watches, *self.guard.gated])
-        self._epoch = before
-        return nullcontext()
 
     @property
     def writes(self) -> bool:
@@ -190,6 +167,7 @@ class Again:
     """A recorded function that is to run again; what it refers to doesn't refer to it.
 
     Attributes:
+        guard: what the calls have found around the function.
         ctx_change: what a backward of the user's changes in its ctx, for messages.
     """
 
@@ -201,12 +179,19 @@ class Again:
         count: int,
         further: list[Further],
     ) -> None:
+        self.guard = Guard([])
         self.ctx_change: str | None = None
+        self._epoch = -1
         self._function = function
         self._layers = layers
         self._before = before
         self._count = count
         self._further = further
+
+    @property
+    def __wrapped__(self) -> Callable[..., Any]:
+        """The user's function: what its backward methods read is watched."""
+        return getattr(self._function, "function", self._function)
 
     def gradients(
         self,
@@ -275,9 +260,37 @@ class Again:
 
     def _results(self, given: Given, arguments: Sequence[TensorCore]) -> list[Any]:
         """What the function returns, and after that what else requires grad."""
-        found: list[Any] = flat_tensors(self._function(*given.args, **given.kwargs))
+        with _unnoticed(), self._as_called():
+            found: list[Any] = flat_tensors(self._function(*given.args, **given.kwargs))
         found += [None] * (self._count - len(found))  # properties that arguments would get
         return found + [tensor_of(known, arguments, ()) for known in self._further]
+
+    def _as_called(self) -> AbstractContextManager[None]:
+        """Let what the calls found around the function be there, where it has changed since."""
+        before = epoch.count
+        if self.guard.failure() is not None:
+            return as_expected([*self.guard.watches, *self.guard.gated])
+        if self._epoch != before and self.guard.gated_failure() is not None:
+            return as_expected([*self.guard.watches, *self.guard.gated])
+        self._epoch = before
+        return nullcontext()
+
+
+@contextmanager
+def _unnoticed() -> Iterator[None]:
+    """Let a trace take no notice of what the code in the block reads and writes around it.
+
+    It reads what its call has found, and wrote then.
+    """
+    recorder = context.recorder
+    if recorder is None:
+        yield
+        return
+    logs = [(log, log.count) for log in recorder.logs]
+    with not_noted():
+        yield
+    for log, count in logs:
+        log.forget_since(count)
 
 
 @contextmanager

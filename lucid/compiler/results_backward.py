@@ -166,8 +166,7 @@ class History:
         assert self._given is not None
         asked = (self._given, gradients, context.grad_enabled, number, cut, wanted)
         changed = [read for read in self._read if read.counter.value != read.version]
-        with self.rule.as_called():
-            found = self._run(node, asked, changed)
+        found = self._run(node, asked, changed)
         self._passed.add(number)
         return found
 
@@ -191,7 +190,6 @@ class History:
             found = _op_by_op(rule, asked)  # to map and push forward, or to name who makes NaN
         else:
             call, program = backward.prepare(asked)
-            program.runs_again(rule)
             _refuse_changed(node, changed, program.used_inputs)
             try:
                 found = program.run(call, asked, {})

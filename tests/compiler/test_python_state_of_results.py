@@ -1,4 +1,7 @@
-"""Python values that change between a call and the backward of its results: the call's count."""
+"""Python values that change between a call and the backward of its results.
+
+What forward has read is what it was at the call; what a backward method reads is what it is then.
+"""
 
 from __future__ import annotations
 
@@ -181,3 +184,98 @@ def test_what_cannot_be_put_back_is_an_error():
         "hint: call backward() before it changes, or inside of the compiled function"
     )
     assert w.grad is None and guarded == {"times": 3}
+
+
+def test_a_backward_method_reads_what_is_there_when_it_runs(agree):
+    def scenario(compile):
+        factors = {"of": 2.0}
+
+        class Scaled(Function):
+            scale = 1.0
+
+            @staticmethod
+            def forward(ctx, x):
+                return x * 1
+
+            @staticmethod
+            def backward(ctx, g):
+                return g * Scaled.scale * factors["of"]
+
+        f, found = compile(Scaled.apply), []
+        for number in range(4):
+            x = lucid.ones(2, requires_grad=True)
+            y = f(x)
+            Scaled.scale = 2.0 + number
+            factors["of"] += 1
+            y.sum().backward()
+            found.append(x)
+        return found
+
+    agree(scenario)
+
+
+def test_what_forward_has_changed_by_now_is_what_backward_reads(agree):
+    def scenario(compile):
+        state = types.SimpleNamespace(total=lucid.zeros(2), count=0)
+
+        class Counting(Function):
+            @staticmethod
+            def forward(ctx, x):
+                state.total = state.total + x.detach()
+                state.count += 1
+                return x * state.total
+
+            @staticmethod
+            def backward(ctx, g):
+                return g * 2 + state.total * state.count
+
+        f, found = compile(Counting.apply), []
+        for number in range(4):
+            x = lucid.tensor([1.0, 2.0 + number], requires_grad=True)
+            y = f(x)
+            if number == 2:
+                state.count += 1
+            y.sum().backward()
+            found += [x, state.total, state.count]
+        return found
+
+    agree(scenario)
+
+
+def test_what_a_backward_method_writes_is_written_by_each_backward(agree):
+    def scenario(compile):
+        order, counted = [], {"backward": 0}
+        kept = types.SimpleNamespace(gradient=lucid.zeros(2))
+
+        class Noted(Function):
+            calls = 0
+
+            @staticmethod
+            def forward(ctx, x):
+                order.append("forward")
+                return x * 1
+
+            @staticmethod
+            def backward(ctx, g):
+                order.append("backward")
+                counted["backward"] += 1
+                Noted.calls += 1
+                kept.gradient = kept.gradient * 0.5 + g
+                return g + kept.gradient
+
+        @compile
+        def f(x):
+            y = Noted.apply(x)
+            y.register_hook(lambda g: order.append("hook"))
+            return y * 3
+
+        found = []
+        for _ in range(4):
+            x = lucid.ones(2, requires_grad=True)
+            y = f(x)
+            order.append("called")
+            y.sum().backward()
+            found += [x, kept.gradient]
+        return [*found, order, counted, Noted.calls]
+
+    agree(scenario)
