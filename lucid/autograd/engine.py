@@ -68,6 +68,8 @@ class BackwardRun:
         self.roots = [edge[0] for edge, _ in roots]
         if self.wanted is not None:
             self.needed = self._needed_nodes(self.roots)
+            if context.recorder is not None and not self.is_part:
+                context.recorder.refuse_paths_outside(self)
         with _walking(self):
             for edge, gradient in roots:
                 self.send(edge, gradient)

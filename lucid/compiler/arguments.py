@@ -60,6 +60,7 @@ class StandIns:
         self._names: list[str] = []
         self._data: list[tuple[Any, dict[str, Any]]] = []
         self._filled: list[tuple[Any, dict[str, Any]]] = []
+        recorder.arguments = call.tensors
         self._tensors, self._floats = iter(call.tensors), iter(range(len(call.floats)))
         self._state = state
         stand_in = self._stand_in

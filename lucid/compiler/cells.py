@@ -65,6 +65,7 @@ class GradUse:
         was_set: whether it was set.
         name: the user's expression for the leaf; empty when unknown.
         storage: the memory of what was there, if it is state of the step as well.
+        goes_on: of an argument with a history: whether the gradient goes on into that.
         frees_history: of an argument with a history: whether a backward frees that.
         creates_graph: whether one records its own history, which goes on there.
     """
@@ -78,6 +79,7 @@ class GradUse:
     was_set: bool = False
     name: str = ""
     storage: Storage | None = None
+    goes_on: bool = False
     frees_history: bool = False
     creates_graph: bool = False
 

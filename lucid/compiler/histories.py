@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lucid.autograd.node import AccumulateGrad, Edge, Gradients, Node, edge_of
+from lucid.autograd.node import AccumulateGrad, Edge, Gradients, Node, edge_of, iterate_graph
 from lucid.autograd.saved import SavedTensor
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore
@@ -68,13 +69,14 @@ class HistoryOutside(AccumulateGrad):
     What arrives here goes on into that history, after the call.
     """
 
-    __slots__ = ("_called",)
+    __slots__ = ("_begins", "_called")
 
     def __init__(self, handle: TensorCore, argument: TensorCore) -> None:
         super().__init__(handle)
         node = argument._grad_fn
         assert node is not None
         self._called = node._name(), node._output_name(argument._output_nr)
+        self._begins = weakref.ref(node)
 
     def _name(self) -> str:
         return self._called[0]
@@ -86,10 +88,17 @@ class HistoryOutside(AccumulateGrad):
         run, recorder = context.backward_run, context.recorder
         parts = super().apply(gradients)
         use = None if recorder is None else recorder.grads.get(id(self.variable))
-        if use is not None and run is not None:
+        if use is not None and run is not None:  # else it was asked for here, and stays here
+            use.goes_on = True
             use.frees_history = use.frees_history or not run.retain_graph
             use.creates_graph = use.creates_graph or run.create_graph
         return parts
+
+    def leads_to(self, nodes: Collection[Node | None]) -> bool:
+        """Whether one of the nodes is in the history outside, behind what it begins with."""
+        first = self._begins()
+        behind = () if first is None else iterate_graph([first])
+        return any(node in nodes for node in behind if node is not first)
 
     def _hooks_at(self, index: int) -> dict[int, Callable[..., Any]] | None:
         return Node._hooks_at(self, index)

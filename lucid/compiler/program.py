@@ -477,7 +477,7 @@ class Program:
         for use, outcome in self._outer_grads:
             leaf = leaf_of(use, run.call)
             grad = None if outcome is None else outcome.of(run)
-            if leaf._grad_fn is None or grad is None:
+            if leaf._grad_fn is None or grad is None or not use.goes_on:
                 leaf._grad = grad
             else:
                 edge = GradientEdge(leaf._grad_fn, leaf._output_nr)

@@ -6,11 +6,11 @@ import functools
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from lucid.autograd.node import AccumulateGrad, Edge, Node, edge_of, sequence_numbers
+from lucid.autograd.node import AccumulateGrad, Edge, Node, edge_of, iterate_graph, sequence_numbers
 from lucid.compiler.cells import (
     ArgumentIsState,
     Cell,
@@ -21,6 +21,7 @@ from lucid.compiler.cells import (
 )
 from lucid.compiler.data_pointers import DataPointer
 from lucid.compiler.environment import Environment
+from lucid.compiler.histories import HistoryOutside
 from lucid.compiler.host_recording import HostRecording
 from lucid.compiler.known import known_array
 from lucid.compiler.logs import Log
@@ -41,6 +42,9 @@ from lucid.tensor.storage import Storage, VersionCounter
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.writing import replay, scatter, take_memory
 
+if TYPE_CHECKING:
+    from lucid.autograd.engine import BackwardRun
+
 
 class Recorder:
     """Everything that one trace touches.
@@ -54,6 +58,7 @@ class Recorder:
         guards: Python values that the trace looked at.
         effects: Python effects to repeat after each call.
         positions: arguments' numbers, by the identity of what stands for them.
+        arguments: the tensors themselves.
         counters: those of tensors from outside that were written, with what they were before.
         versions: what counters were when they were first looked at, and what they have come to.
         given: numbers of the arguments that are objects of plain data, by identity.
@@ -91,6 +96,7 @@ class Recorder:
         self.memories: dict[int, tuple[TensorCore, TensorCore]] = {}
         self.histories: dict[int, tuple[TensorCore, tuple[Any, ...]]] = {}
         self.positions: dict[int, int] = {}
+        self.arguments: Sequence[TensorCore] = ()
         self.given: dict[int, int] = {}
         self.containers: dict[int, int] = {}
         self.argument_storages: set[Storage] = set()
@@ -391,6 +397,26 @@ class Recorder:
                 "function, pass it as an argument, or detach() it",
             )
 
+    def refuse_paths_outside(self, run: BackwardRun) -> None:
+        """Raise where gradients are asked for that go through the history of an argument."""
+        targets = {self._node_outside(node) for node, _ in run.wanted or ()}
+        for node in iterate_graph(run.roots):
+            if isinstance(node, HistoryOutside) and node.leads_to(targets):
+                self.refuse(
+                    "the gradient with respect to a tensor that an argument was computed from, "
+                    f"outside, by {node._short_name()},",
+                    "compute the argument inside of the compiled function, ask for the gradient "
+                    "of the argument, or detach() it",
+                )
+
+    def _node_outside(self, node: Node) -> Node | None:
+        """What a node stands for: that of an argument for that of its stand-in."""
+        position = -1
+        if isinstance(node, AccumulateGrad):
+            position = self.positions.get(id(node.variable), -1)
+        edge = edge_of(self.arguments[position]) if position >= 0 else (node, 0)
+        return None if edge is None else edge[0]
+
     def guard_formula(self, text: str, formula: Formula, expected: Any) -> None:
         """Specialize the step on what a live scalar answered."""
         self.formulas.setdefault(text, FormulaGuard(text, formula, expected))
@@ -523,6 +549,7 @@ class Recorder:
         """Let go of those who refer to it: what the trace met must not wait for the collector."""
         self.refusal = self.hosts.left = None  # their tracebacks do
         del self.hosts
+        self.arguments = ()
         self.live.clear()
         self.outer.clear()
 

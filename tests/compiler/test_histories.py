@@ -542,3 +542,39 @@ def test_a_gradient_through_a_history_that_was_written_over_is_refused(inside):
         "was written in place since\n  f32[2]  from "
     )
     assert outside.tolist() == ([4.0, 18.0] if inside else [8.0, 18.0])
+
+
+def test_the_gradient_of_an_argument_that_is_asked_for_stays_there(agree):
+    def scenario(compile):
+        w = lucid.tensor([1.0, 2.0], requires_grad=True)
+
+        @compile
+        def step(x):
+            (x * x).sum().backward(inputs=[x])
+
+        found = []
+        for _ in range(2):
+            x = w * 2
+            step(x)
+            found += [x.grad, w.grad is None]
+        return found
+
+    agree(scenario, traces=1)
+
+
+@pytest.mark.parametrize("options", [{}, {"allow_unused": True}])
+def test_gradients_through_the_history_of_an_argument_are_refused(options):
+    w = lucid.tensor([1.0, 2.0], requires_grad=True)
+    other = lucid.tensor([3.0, 4.0], requires_grad=True)
+
+    @lucid.compile
+    def step(x, y):
+        return lucid.autograd.grad((x * other).sum(), [y], **options)
+
+    with pytest.raises(lucid.TraceError) as caught:
+        step(w * 2, w)
+    assert str(caught.value).startswith(
+        "the gradient with respect to a tensor that an argument was computed from, outside, by "
+        "Mul, can't be compiled\n  at test_histories.py:"
+    )
+    assert step(w * 2, other)[0].tolist() == [2.0, 4.0]
