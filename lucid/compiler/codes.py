@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dis
+import functools
 import os
 import random
 import sys
@@ -147,6 +148,16 @@ def nested(code: types.CodeType) -> Iterator[types.CodeType]:
         code = stack.pop()
         yield code
         stack += [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
+
+
+@functools.lru_cache(maxsize=4096)
+def read_variables(code: types.CodeType) -> frozenset[str]:
+    """Variables of outer functions that a function itself reads or binds."""
+    return frozenset(
+        instruction.argval
+        for instruction in dis.get_instructions(code)
+        if instruction.opname.endswith("DEREF")
+    )
 
 
 def global_names(code: types.CodeType) -> Iterator[tuple[str, types.CodeType]]:

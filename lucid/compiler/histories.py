@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lucid.autograd.node import AccumulateGrad, Edge, Gradients, Node, edge_of, iterate_graph
 from lucid.autograd.saved import SavedTensor
+from lucid.compiler.left_hooks import refers_to_trace
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore
 from lucid.tensor.storage import Storage
@@ -131,6 +132,8 @@ class Output:
         saving: the nodes behind it that saved something: it can't be differentiated once one of
             them is freed.
         saved: positions of results that those nodes saved, so that writes to them are errors.
+        hooks: those that the step registered on it, which each call registers again.
+        has_traced_hooks: whether it has such as need tensors of the step: they run with it again.
     """
 
     position: int
@@ -138,6 +141,8 @@ class Output:
     name: str
     saving: frozenset[Saving]
     saved: frozenset[int]
+    hooks: tuple[Callable[..., Any], ...]
+    has_traced_hooks: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,12 +214,16 @@ class Histories:
         node, number = _edge(tensor)
         saving = [earlier for earlier in behind if getattr(earlier, "saved", _saved(earlier))]
         kept = {memory for earlier in saving for memory in _memory_saved_by(earlier)}
+        hooks = tuple((node._hooks_at(number) or {}).values())
+        has_traced_hooks = any(map(refers_to_trace, hooks))
         return Output(
             position,
             tuple(twins),
             node._output_name(number),
             frozenset(Saving(n._sequence, n._short_name(), n._line) for n in saving),
             frozenset(i for i, memory in self._memory.items() if memory in kept),
+            () if has_traced_hooks else hooks,
+            has_traced_hooks,
         )
 
     def _leaves(self, root: Edge, behind: Sequence[Node]) -> list[Leaf]:

@@ -68,7 +68,7 @@ def _node(tensor: TensorCore) -> Node:
 
 def _kept(hook: Callable[..., Any]) -> Callable[..., Any]:
     """The hook, or what takes its place where it refers to tensors of the trace."""
-    return _out_of_reach(getattr(hook, "__name__", "hook")) if _refers_to_trace(hook) else hook
+    return _out_of_reach(getattr(hook, "__name__", "hook")) if refers_to_trace(hook) else hook
 
 
 def _out_of_reach(name: str) -> Callable[..., Any]:
@@ -82,7 +82,7 @@ def _out_of_reach(name: str) -> Callable[..., Any]:
     return hook
 
 
-def _refers_to_trace(hook: Callable[..., Any]) -> bool:
+def refers_to_trace(hook: Callable[..., Any]) -> bool:
     """Whether a hook holds what stands for tensors and floats while a step is traced."""
     stack: list[Any] = [hook]
     seen: set[int] = set()

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from lucid.autograd.function import Function
+from lucid.compiler.codes import nested, read_variables
 from lucid.compiler.watches import AnyWatch, ArrayWatch, ClassAttributes, Watch
 
 CONTAINERS = (list, dict, set, deque)
@@ -47,12 +48,18 @@ class Reads:
         if not isinstance(watch, (Watch, ArrayWatch)):
             return True
         if watch.code is not None:
-            return watch.code in self.codes
+            return self._reads_variable(watch.code, watch.path)
         if watch.attribute is None:
             return True
         if isinstance(watch, Watch) and _is_data_of_function(watch):
             return watch.attribute in self.by_user or watch.attribute in _FLAGS
         return watch.attribute in self.names
+
+    def _reads_variable(self, code: types.CodeType, name: str) -> bool:
+        """Whether a function that ran reads a variable, and not only hands it to an inner one."""
+        if name not in code.co_freevars:
+            return code in self.codes
+        return any(inner in self.codes and name in read_variables(inner) for inner in nested(code))
 
     def leads(self, watch: Watch) -> bool:
         """Whether it could have come through that place to what stands there."""

@@ -27,7 +27,7 @@ from lucid.compiler.histories import FlagBefore, Further, GradientOf, Layer, Lea
 from lucid.compiler.objects import visit_leaves
 from lucid.compiler.restoring import as_expected
 from lucid.compiler.tree import map_tree
-from lucid.compiler.watches import Guard, hooks_of, remove_hooks
+from lucid.compiler.watches import Guard, hooks_of, remove_hooks, remove_hooks_at
 from lucid.ir.types import TensorType
 from lucid.tensor.context import context, epoch
 from lucid.tensor.core import TensorCore, of_array
@@ -217,6 +217,9 @@ class Again:
             results = self._results(given, arguments)
             pairs = zip(layer.outputs, cotangents, strict=True)
             sent = [(results[y.position], g) for y, g in pairs if g is not None]
+            for output in layer.outputs:
+                if output.hooks:  # the walk that asks has called them
+                    remove_hooks_at(edge_of(results[output.position]))
             places = [layer.upstream[i] for i in cut]
             ends = [results[self._layers[k].outputs[index].position] for k, index in places]
             leaves = [

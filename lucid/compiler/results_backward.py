@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from lucid.autograd.hooks import HookHandle
 from lucid.autograd.host_replay import Differs
 from lucid.autograd.node import CustomNode, Edge, Gradients, Node, edge_of, origin_line
 from lucid.autograd.outputs import freed_behind
@@ -218,6 +219,11 @@ class CompiledBackward(CustomNode):
         self._layer = layer
         self._walked: set[Saving] = set()
         for index, output in enumerate(layer.outputs):
+            if output.hooks:
+                register = self._tensor_hooks = self._tensor_hooks or {}
+                register[index] = {}
+                for hook in output.hooks:
+                    HookHandle.add(register[index], hook)
             for position in (output.position, *output.twins):
                 tensor = results[position]
                 tensor._grad_fn, tensor._output_nr, tensor._requires_grad = self, index, True
@@ -250,6 +256,13 @@ class CompiledBackward(CustomNode):
     ) -> Gradients:
         given = zip(self._layer.outputs, gradients, strict=True)
         outputs = [y for y, g in given if g is not None]
+        for index, output in enumerate(self._layer.outputs):
+            if output.has_traced_hooks and gradients[index] is not None and self._hooks_at(index):
+                raise LucidError(
+                    f"{output.name} of a compiled function has a hook from inside, which uses "
+                    "tensors or floats of the step, and one from outside, which would be called "
+                    "before it\nhint: register both outside of the compiled function"
+                )
         self._walked = set().union(*(y.saving for y in outputs))
         if freed := self._walked & self._history.freed:
             met = max(freed)  # the first that the walk comes to

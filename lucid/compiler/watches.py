@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from lucid.autograd.node import Edge
 from lucid.tensor.context import epoch
 from lucid.tensor.core import TensorCore
 
@@ -280,6 +281,14 @@ def remove_hooks(tensor: TensorCore, besides: Set[int]) -> None:
     for hooks in _hook_dicts(tensor):
         for number in hooks.keys() - besides:
             del hooks[number]
+
+
+def remove_hooks_at(edge: Edge | None) -> None:
+    """Remove the hooks on a gradient."""
+    if edge is not None:
+        hooks = edge[0]._hooks_at(edge[1])
+        if hooks:
+            hooks.clear()
 
 
 AnyWatch = Watch | LengthWatch | SetWatch | ArrayWatch | FlagWatch
