@@ -198,11 +198,20 @@ def test_what_a_native_step_writes_inside_of_a_host_call_is_put_back_as_well():
         return x * 2
 
     fn = define(forward, name="Counts")
-    step = lucid.compile(lambda x: fn.apply(x) + count.sum())
+
+    def body(x):
+        return fn.apply(x) + count.sum()
+
+    step = lucid.compile(body)
     assert step(lucid.tensor(1.0)).item() == 8.0
     before = numbers(count), count._version
-    with pytest.raises(lucid.LucidError, match=r"^Counts.forward wrote count in place"):
+    with pytest.raises(lucid.LucidError) as caught:
         step(lucid.tensor(-1.0))
+    assert str(caught.value) == (
+        "Counts.forward wrote count in place, which it didn't do when the step was traced\n"
+        f"  in {place_of(body, 'fn.apply')}\n"
+        "hint: write it at every call, if only with what it holds"
+    )
     assert (numbers(count), count._version) == before
     inner(lucid.ones(2))
     assert numbers(count) == [4.0, 4.0]
@@ -218,7 +227,7 @@ def test_numpy_can_only_read_large_tensors_from_outside_that_it_did_not_write_wh
 
     step = lucid.compile(define(forward).apply)
     assert step(lucid.tensor(1.0)).item() == 1.0
-    with pytest.raises(ValueError, match="read-only"):
+    with pytest.raises(ValueError, match=r"^assignment destination is read-only$"):
         step(lucid.tensor(-1.0))
     assert table[0].item() == 0.0 and step(lucid.tensor(2.0)).item() == 2.0
 
@@ -278,34 +287,73 @@ def test_a_constant_outside_of_a_function_can_be_read_but_not_written():
         y.numpy()[0] = 1.0
         return x + y
 
-    with pytest.raises(ValueError, match="read-only"):
+    with pytest.raises(ValueError, match=r"^assignment destination is read-only$"):
         lucid.compile(body)(lucid.ones(2))
 
 
 def test_numpy_under_vmap_is_the_same_error(run):
-    with pytest.raises(lucid.LucidError, match=r"\nvmap: numpy\(\) needs the data of one example"):
-        run(lambda x: lucid.vmap(Sine.apply)(x), lucid.ones(2, 3))
+    def body():
+        return lucid.vmap(Sine.apply)(lucid.ones(2, 3))
+
+    with pytest.raises(lucid.LucidError) as caught:
+        run(body)
+    assert str(caught.value) == (
+        "You tried to vmap over Sine, but it does not have vmap support: it has no vmap "
+        "staticmethod, and its forward can't be mapped, as generate_vmap_rule=True means and is "
+        "done without either. Please override and implement the vmap staticmethod.\n"
+        "vmap: numpy() needs the data of one example, but all are computed at once\n"
+        f"  f32[3]  from {place_of(body, 'vmap')}"
+    )
 
 
 def test_what_needs_no_tensor_stays_the_same_error(run):
     fn = define(lambda ctx, x: [x * float(x.numpy()[0])])
-    with pytest.raises(TypeError, match=r"^Fn.forward returned a list"):
-        run(lambda x: fn.apply(x), lucid.ones(1))
-    fn = define(lambda ctx, x: x * x.numpy()[0], lambda ctx, g: (lucid.tensor(g.numpy()), g, g))
-    with pytest.raises(RuntimeError, match="returned an incorrect number of gradients"):
+
+    def body(x):
+        return fn.apply(x)
+
+    with pytest.raises(TypeError) as caught:
+        run(body, lucid.ones(1))
+    assert str(caught.value) == (
+        "Fn.forward returned a list, whose tensors would have no gradient\n"
+        f"  in Fn, recorded at {place_of(body, 'fn.apply')}\n"
+        "hint: return a tensor or a tuple of tensors"
+    )
+
+    def backward(ctx, g):
+        return lucid.tensor(g.numpy()), g, g
+
+    fn = define(lambda ctx, x: x * x.numpy()[0], backward)
+    with pytest.raises(RuntimeError) as miscounted:
         run(lambda x: fn.apply(x).sum().backward(), leaf([1.0]))
+    assert str(miscounted.value) == (
+        "function FnBackward returned an incorrect number of gradients (expected 1, got 3)\n"
+        f"  returned at {place_of(backward, 'return')}"
+    )
 
 
 def test_outside_of_a_function_nothing_leaves_the_trace():
-    with pytest.raises(lucid.TraceError, match=r"^numpy\(\) of a traced tensor"):
-        lucid.compile(lambda x: lucid.tensor((x * 1).numpy()))(lucid.ones(1))
+    hint = (
+        "hint: the value is known only when the compiled step runs: use lucid.where or arithmetic "
+        "instead of a Python branch, return the tensor and look at it outside, look at it in the "
+        "forward or backward of an autograd.Function, which may leave lucid, or run with "
+        'lucid.compiler.set_stance("force_eager") for debugging'
+    )
 
-    def hook(x):
+    def array(x):
+        return lucid.tensor((x * 1).numpy())
+
+    def item(x):
         y = Sine.apply(x)
         return y.item()
 
-    with pytest.raises(lucid.TraceError, match=r"^item\(\) of a traced tensor"):
-        lucid.compile(hook)(lucid.ones(1))
+    for body, what, made in ((array, "numpy()", "x * 1"), (item, "item()", "Sine.apply")):
+        with pytest.raises(lucid.TraceError) as caught:
+            lucid.compile(body)(lucid.ones(1))
+        assert str(caught.value) == (
+            f"{what} of a traced tensor, f32[1]  from {place_of(body, made)} can't be compiled\n"
+            f"  at {place_of(body, 'return')}\n{hint}"
+        )
 
 
 def test_where_a_host_call_can_not_be_the_error_does_not_propose_one():
@@ -373,8 +421,12 @@ def test_once_differentiable_says_so(run):
         (g,) = lucid.autograd.grad((fn.apply(x) ** 2).sum(), x, create_graph=True)
         g.sum().backward()
 
-    with pytest.raises(RuntimeError, match="marked with @once_differentiable"):
+    with pytest.raises(RuntimeError) as caught:
         run(body, leaf([1.0]))
+    assert str(caught.value) == (
+        "trying to differentiate twice a function that was marked with @once_differentiable\n"
+        f"  in the backward of Fn, recorded at {place_of(body, 'fn.apply')}"
+    )
 
 
 def test_an_intermediate_of_the_host_is_no_silent_constant():
@@ -388,10 +440,13 @@ def test_an_intermediate_of_the_host_is_no_silent_constant():
         (g,) = lucid.autograd.grad(fn.apply(x).sum(), x, create_graph=True)
         g.sum().backward()
 
-    with pytest.raises(
-        lucid.LucidError, match=r"^trying to differentiate through a tensor that Sq"
-    ):
+    with pytest.raises(lucid.LucidError) as caught:
         lucid.compile(body)(leaf([1.0]))
+    assert str(caught.value) == (
+        "trying to differentiate through a tensor that Squared.forward, a host call, computed and "
+        f"saved, recorded at {place_of(body, 'fn.apply')}\n"
+        "hint: save inputs and outputs, and compute the rest again in backward"
+    )
 
 
 def test_forward_mode_uses_a_recorded_jvp(prepared):
