@@ -17,6 +17,7 @@ from lucid.autograd.modes import no_grad
 from lucid.device import check_device, device
 from lucid.dtypes import as_dtype, get_default_dtype
 from lucid.functions.arguments import integer, shape_of, tensor_of
+from lucid.functions.checks import require
 from lucid.functions.conversion import cast
 from lucid.functions.elementwise import clone, floor, log1p
 from lucid.functions.promotion import Number
@@ -308,7 +309,7 @@ def multinomial(
 ) -> Tensor:
     """Draw indices of the last axis, each as likely as its weight: int64, `num_samples` per row.
 
-    Shapes: weights (n,) or (m, n), not normalized. Raises in eager mode: `OptionError` for weights
+    Shapes: weights (n,) or (m, n), not normalized. Raises `OptionError` for weights
     that are negative, infinite or NaN, and for fewer weights above 0 than samples.
     """
     weights = tensor_of(input, "multinomial").detach()
@@ -336,15 +337,12 @@ def _check_weights(weights: Tensor, count: int, replacement: bool) -> None:
             f"multinomial: cannot draw {count} of {weights._type.shape[-1]} without replacement, "
             "nor less than one"
         )
-    if context.recorder is not None or context.levels:
-        return
-    array = weights.numpy()
-    if not np.isfinite(array).all() or (array < 0).any():
-        raise OptionError(
-            "multinomial: probability tensor contains either `inf`, `nan` or element < 0"
-        )
-    if ((array > 0).sum(-1) < (1 if replacement else count)).any():
-        raise OptionError("multinomial: invalid distribution: fewer weights above 0 than samples")
+    finite = (weights >= 0) & (weights < math.inf)
+    text = "multinomial: probability tensor contains either `inf`, `nan` or element < 0"
+    require(finite, lambda: text)
+    enough = (weights > 0).sum(-1) >= (1 if replacement else count)
+    few = "multinomial: invalid distribution: fewer weights above 0 than samples"
+    require(enough, lambda: few)
 
 
 # ---------------------------------------------------------------------- in place

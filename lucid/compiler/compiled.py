@@ -10,7 +10,6 @@ import sys
 import types
 from collections import deque
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +25,7 @@ from lucid.compiler.objects import ChangesArgument
 from lucid.compiler.plain import LONG_WAY
 from lucid.compiler.signature import Call, MovingInts, changes, describe
 from lucid.compiler.stance import eager_is_forced
-from lucid.ir.errors import ArgumentError, EagerOnlyError, LucidError, OptionError
+from lucid.ir.errors import ArgumentError, EagerOnlyError, LucidError, OptionError, TraceError
 from lucid.tensor.claims import TRACING, Claim
 from lucid.tensor.context import context
 
@@ -159,16 +158,9 @@ class Compiled:
 
         Raises `LucidError` when programs never fit at the time they are to run.
         """
-        call = self._signature(args, kwargs)
         left = ATTEMPTS
         while left:
-            try:
-                program = self._program(call, args, kwargs, differs)
-            except (ChangesArgument, CountsInArgument, MovesInts) as error:
-                if isinstance(error, CountsInArgument):
-                    self._ints.names |= error.paths
-                call = self._signature(args, kwargs)
-                continue
+            call, program = self._prepared(args, kwargs, differs)
             attempt = program.attempt if program.is_claiming else program.run
             try:
                 if differs is None:
@@ -220,17 +212,34 @@ class Compiled:
 
     def prepare(self, args: tuple[Any, ...]) -> tuple[Call, Program]:
         """The call's signature and program, also where eager is asked for."""
-        while True:
-            call = self._signature(args, {})
-            with suppress(MovesInts):
-                return call, self._program(call, args, {})
+        return self._prepared(args, {})
 
     def leaves_histories(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Whether a call gives histories to tensors that are no results of it."""
+        return self._prepared(args, kwargs)[1].leaves_histories
+
+    def changes_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether a call changes containers or objects that it is given."""
+        return self._prepared(args, kwargs)[1].changes_arguments
+
+    def _prepared(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], differs: Differs | None = None
+    ) -> tuple[Call, Program]:
+        """The call's signature and a program for it, traced if there is none."""
         while True:
-            call = Call(*self._ints.marked(args, kwargs))
-            with suppress(ChangesArgument, MovesInts):
-                return self._program(call, args, kwargs).leaves_histories
+            call = self._signature(args, kwargs)
+            try:
+                return call, self._program(call, args, kwargs, differs)
+            except CountsInArgument as error:
+                if error.paths <= self._ints.names:
+                    paths = ", ".join(sorted(error.paths))
+                    raise TraceError(
+                        f"{_name_of(self.__wrapped__)} counts in {paths}, which can't be followed\n"
+                        "hint: count in a plain dict or list"
+                    ) from None
+                self._ints.names |= error.paths
+            except (ChangesArgument, MovesInts):
+                pass
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """As a method: one compiled function per object, kept on the object."""

@@ -227,6 +227,11 @@ class Program:
         rule = self._differentiable
         return bool(self._ended or (rule is not None and rule.further))
 
+    @property
+    def changes_arguments(self) -> bool:
+        """Whether containers or objects that are arguments are changed."""
+        return self._rebinding is not None and bool(self._rebinding.of_arguments)
+
     # ------------------------------------------------------------------ guards
 
     def take_plain(self, call: Call, args: tuple[Any, ...], counted: np.ndarray) -> None:

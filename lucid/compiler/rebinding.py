@@ -335,6 +335,9 @@ class Rebinding:
         try:
             for log in self.logs:
                 log.enter(recorder)
+            for place in places:
+                if recorder is not None and isinstance(place, Memory) and place.position < 0:
+                    recorder.note_memory(place.owner)  # what is put there is not what it had
             for place, value in zip(self.read, values, strict=True):
                 place.put(map_tree(as_found, value))
             result = self.function(*given.args, **given.kwargs)

@@ -80,7 +80,7 @@ def _rebuilt_dict(tree: Any, items: list[tuple[Any, Any]]) -> Any:
         return dict(items)
     try:
         rebuilt = tree.copy()
-        rebuilt.update(items)
+        dict.update(rebuilt, items)  # a Counter's own one counts
     except (AttributeError, TypeError):
         return dict(items)
     return rebuilt

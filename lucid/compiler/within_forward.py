@@ -40,7 +40,15 @@ def call_in_forward(
         originals[id(stand_in)] = stand_in, leaf
         return stand_in
 
-    stand_ins, keywords = map_tree(given, (args, kwargs))
+    def given_for(argument: Any) -> Any:
+        count = len(originals)
+        mapped = map_tree(given, argument)
+        return mapped if len(originals) > count else argument  # which the step may change
+
+    stand_ins = tuple(map(given_for, args))
+    keywords = {name: given_for(value) for name, value in kwargs.items()}
+    pairs = zip((*args, *kwargs.values()), (*stand_ins, *keywords.values()), strict=True)
+    has_copies = any(x is not y and not isinstance(x, TensorCore) for x, y in pairs)
     key = Call(stand_ins, keywords).key
     refusal = compiled.refusals.get(key)
     if refusal is not None:
@@ -53,6 +61,8 @@ def call_in_forward(
             raise LucidError(
                 "tensors from outside get a history in it, where the forward gives them none"
             )
+        if has_copies and compiled.changes_arguments(stand_ins, keywords):
+            raise LucidError("it changes an argument whose tensors have a history in the forward")
         result = compiled(*stand_ins, **keywords)
     except LucidError as error:
         context.grad_enabled, context.forward = False, forward

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import lucid
-from lucid.distributions.distribution import Distribution, Shape, parameters_of, uniform_like
+from lucid.distributions.distribution import (
+    POSITIVE,
+    Distribution,
+    Shape,
+    parameters_of,
+    uniform_like,
+)
 from lucid.distributions.standard_gamma import standard_gamma
 from lucid.tensor.tensor import Tensor
 
@@ -17,11 +23,12 @@ class Weibull(Distribution):
     """An exponential number to the power of 1 / `concentration`, times `scale`."""
 
     _shown = ("scale", "concentration")
+    _constraints: ClassVar = {"scale": POSITIVE, "concentration": POSITIVE}
     has_rsample = True
 
     def __init__(self, scale: Any, concentration: Any, validate_args: Any = None) -> None:
         self.scale, self.concentration = parameters_of(scale, concentration)
-        super().__init__(self.scale.shape)
+        super().__init__(self.scale.shape, (), validate_args)
 
     def rsample(self, sample_shape: Shape = ()) -> Tensor:
         u = uniform_like(self._extended_shape(sample_shape), self.scale)
@@ -58,11 +65,12 @@ class Pareto(Distribution):
     """`scale` times the exponential of an exponential number of rate `alpha`."""
 
     _shown = ("scale", "alpha")
+    _constraints: ClassVar = {"scale": POSITIVE, "alpha": POSITIVE}
     has_rsample = True
 
     def __init__(self, scale: Any, alpha: Any, validate_args: Any = None) -> None:
         self.scale, self.alpha = parameters_of(scale, alpha)
-        super().__init__(self.scale.shape)
+        super().__init__(self.scale.shape, (), validate_args)
 
     def rsample(self, sample_shape: Shape = ()) -> Tensor:
         u = uniform_like(self._extended_shape(sample_shape), self.scale)
@@ -95,11 +103,12 @@ class HalfCauchy(Distribution):
     """The size of a Cauchy number; it has no mean."""
 
     _shown = ("scale",)
+    _constraints: ClassVar = {"scale": POSITIVE}
     has_rsample = True
 
     def __init__(self, scale: Any, validate_args: Any = None) -> None:
         (self.scale,) = parameters_of(scale)
-        super().__init__(self.scale.shape)
+        super().__init__(self.scale.shape, (), validate_args)
 
     def rsample(self, sample_shape: Shape = ()) -> Tensor:
         u = uniform_like(self._extended_shape(sample_shape), self.scale)
@@ -130,11 +139,12 @@ class InverseGamma(Distribution):
     """The reciprocal of a gamma number."""
 
     _shown = ("concentration", "rate")
+    _constraints: ClassVar = {"concentration": POSITIVE, "rate": POSITIVE}
     has_rsample = True
 
     def __init__(self, concentration: Any, rate: Any, validate_args: Any = None) -> None:
         self.concentration, self.rate = parameters_of(concentration, rate)
-        super().__init__(self.rate.shape)
+        super().__init__(self.rate.shape, (), validate_args)
 
     def rsample(self, sample_shape: Shape = ()) -> Tensor:
         shape = self._extended_shape(sample_shape)

@@ -128,11 +128,12 @@ def rremainder(input: Operand, other: Operand) -> Tensor:
 def fmod(input: Operand, other: Operand) -> Tensor:
     """Return the rest of the division, with the sign of the dividend, as C's `fmod`."""
     x, y = promoted(input, other, "fmod")
+    if x._type.dtype.kind != "float":  # an absolute value need not fit
+        rest = emit(ops.remainder, (x, y))
+        return choose((rest != 0) & ((rest < 0) != (x < 0)), rest - y, rest)
     rest = emit(ops.remainder, (abs(x), abs(y)))
-    signed = choose(x < 0, -rest, rest)
-    if x._type.dtype.kind == "float":  # the rest of -0.0 is -0.0, that of a division by 0 is NaN
-        signed = choose((x == 0) & (y != 0), x + 0.0 * rest, signed)
-    return signed
+    signed = choose(x < 0, -rest, rest)  # the rest of -0.0 is -0.0, that of a division by 0 is NaN
+    return choose((x == 0) & (y != 0), x + 0.0 * rest, signed)
 
 
 def pow(input: Operand, exponent: Operand) -> Tensor:

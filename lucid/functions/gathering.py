@@ -254,7 +254,7 @@ def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
     x = tensor_of(input, "nonzero").detach()
     if as_tuple:
         return found("nonzero", nonzero_indices, x)
-    return found("argwhere", nonzero_rows, x)[0]
+    return found("nonzero", nonzero_rows, x)[0]
 
 
 def argwhere(input: Tensor) -> Tensor:

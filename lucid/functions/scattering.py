@@ -68,7 +68,8 @@ def _compared(
     size = x._type.shape[axis]
     places = emit(ops.iota, (), shape=(size, 1), axis=0, dtype=i64)
     spread = choose(unsqueeze(at, -2) == places, unsqueeze(source, -2), neutral)
-    reduced: Any = getattr(spread, reduce)(dim=-1)
+    options = {"dtype": x.dtype} if reduce == "prod" else {}
+    reduced: Any = getattr(spread, reduce)(dim=-1, **options)
     found = movedim(reduced, -1, axis)
     if include_self:
         combine = {"prod": "mul", "amax": "maximum", "amin": "minimum"}[reduce]
@@ -114,7 +115,7 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
     elif weights.dtype is not f32:
         weights = cast(weights, f64)
     zeros = broadcast(constant(0, weights._type.dtype), (count,))
-    return emit(ops.index_add, (zeros, x, weights), axis=0)
+    return emit(ops.index_add, (zeros, cast(x, i64), weights), axis=0)
 
 
 def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 from collections import OrderedDict
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -12,6 +13,7 @@ import pytest
 import lucid
 import lucid.nn.functional as F
 from lucid import nn
+from lucid.autograd import Function
 
 X = [0.5, -1.0, 2.0]
 
@@ -346,3 +348,42 @@ def test_what_cannot_be_made_again_is_refused():
     with pytest.raises(lucid.TraceError, match=r"object of Batch .* is kept in state\['made'\]"):
         step(state, lucid.ones(2))
     assert state == {}
+
+
+def test_a_counter_is_counted_in(agree):
+    def scenario(compile):
+        @compile
+        def step(x, counted):
+            counted["n"] += 1
+            return x * counted["n"]
+
+        counted = collections.Counter(n=1)
+        return [[step(lucid.tensor(1.0), counted), dict(counted)] for _ in range(4)]
+
+    agree(scenario)
+
+
+def test_an_argument_is_changed_by_a_step_in_a_custom_forward(agree):
+    def scenario(compile):
+        @compile
+        def step(x, counted):
+            counted["n"] += 1
+            return x * 3
+
+        class Triple(Function):
+            @staticmethod
+            def forward(ctx, x, counted):
+                return step(x, counted)
+
+            @staticmethod
+            def backward(ctx, g):
+                return g * 3, None
+
+        counted, found = {"n": 1}, []
+        for _ in range(3):
+            x = lucid.ones(2, requires_grad=True)
+            Triple.apply(x, counted).sum().backward()
+            found += [x, dict(counted)]
+        return found
+
+    agree(scenario)

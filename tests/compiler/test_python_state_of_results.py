@@ -279,3 +279,22 @@ def test_what_a_backward_method_writes_is_written_by_each_backward(agree):
         return [*found, order, counted, Noted.calls]
 
     agree(scenario)
+
+
+def test_a_backward_leaves_memory_that_the_call_has_assigned(agree):
+    def scenario(compile):
+        w = lucid.tensor(2.0, requires_grad=True)
+
+        @compile
+        def step(x):
+            w.data = w.data * 2
+            return w * x
+
+        found = []
+        for _ in range(3):
+            y = step(lucid.tensor(1.0))
+            y.backward()
+            found += [y, w]
+        return found
+
+    agree(scenario)

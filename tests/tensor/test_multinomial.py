@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -38,12 +40,23 @@ def test_eager_and_compiled_draw_the_same() -> None:
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize("weights", [[-1.0, 2.0], [float("nan"), 1.0], [0.0, 0.0]])
-def test_what_is_no_distribution_is_refused(weights: list[float]) -> None:
-    with pytest.raises(lucid.OptionError, match="multinomial"):
-        lucid.multinomial(lucid.tensor(weights), 1)
-
-
 def test_more_samples_than_weights_need_replacement() -> None:
     with pytest.raises(lucid.OptionError, match="cannot draw 3 of 2 without replacement"):
         lucid.multinomial(lucid.ones(2), 3)
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ([0.0, -1.0], "probability tensor contains either `inf`, `nan` or element < 0"),
+        ([float("nan"), 1.0], "probability tensor contains either `inf`, `nan` or element < 0"),
+        ([1.0, 0.0], "invalid distribution: fewer weights above 0 than samples"),
+    ],
+)
+@pytest.mark.parametrize("compiles", [lucid.compile, lambda function: function])
+def test_weights_are_checked_in_both_modes(
+    compiles: Callable[..., Callable[..., object]], weights: list[float], message: str
+) -> None:
+    with pytest.raises(lucid.OptionError) as caught:
+        compiles(lambda p: lucid.multinomial(p, 2))(lucid.tensor(weights))
+    assert str(caught.value).startswith(f"multinomial: {message}")

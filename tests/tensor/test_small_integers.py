@@ -136,3 +136,16 @@ def test_targets_of_bytes_are_classes(run: Any) -> None:
     expected = F.cross_entropy(scores, lucid.tensor(classes))
     found = run(lambda c: F.cross_entropy(scores, c), lucid.tensor(classes, dtype=lucid.uint8))
     assert found.item() == pytest.approx(expected.item())
+
+
+def test_small_integers_keep_their_dtype_and_wrap(run: Any) -> None:
+    def step(x: lucid.Tensor, y: lucid.Tensor) -> list[lucid.Tensor]:
+        places = lucid.tensor([0, 1])
+        return [lucid.fmod(x, y), x.scatter_reduce(0, places, y, "prod"), x.byte().bincount()]
+
+    x, y = (lucid.tensor(values, dtype=lucid.int8) for values in ([5, 3], [-128, 4]))
+    rest, product, counts = run(step, x, y)
+    assert rest.tolist() == [5, 3]
+    assert product.dtype is lucid.int8
+    assert product.tolist() == [-128, 12]
+    assert counts.tolist() == [0, 0, 0, 1, 0, 1]

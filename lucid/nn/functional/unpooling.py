@@ -8,6 +8,7 @@ from typing import Any
 
 import lucid
 from lucid.autograd import Function
+from lucid.functions.checks import in_range
 from lucid.ir.errors import OptionError, ShapeError
 from lucid.nn.functional.calls import apply
 from lucid.nn.functional.sliding import Ints, Size, batched, entries
@@ -85,6 +86,7 @@ def _max_unpool(
     x, had_batch = batched(name, input, rank)
     lengths = _lengths(name, tuple(x.shape[2:]), options, output_size)
     places = (indices if had_batch else indices.unsqueeze(0)).flatten(2)
+    places = in_range(places, 0, prod(lengths), lambda: f"{name}: found an invalid max index {{}}")
     y = apply(MaxUnpool, x.flatten(2), places, prod(lengths)).reshape(*x.shape[:2], *lengths)
     return y if had_batch else y.squeeze(0)
 
@@ -104,6 +106,11 @@ def _lengths(
     usual = tuple((n - 1) * step + size - 2 * end for n, size, step, end in found)
     if output_size is None:
         return usual
+    if len(output_size) not in (rank, rank + 2):
+        raise OptionError(
+            f"{name}: output_size should be a sequence containing {rank} or {rank + 2} elements, "
+            f"but it has {len(output_size)}"
+        )
     wanted = tuple(output_size)[-rank:]
     for axis, (size, middle, step) in enumerate(zip(wanted, usual, steps, strict=True)):
         if not middle - step < size < middle + step:

@@ -214,10 +214,13 @@ class _LazyNorm(LazyModuleMixin):
         self.num_features = made.num_features
         for name, parameter in self._parameters.items():
             if isinstance(parameter, UninitializedParameter):
-                values = made.get_parameter(name).detach()
+                values, dtype = made.get_parameter(name).detach(), parameter.dtype
                 parameter.materialize(values.shape)
-                parameter.data = values
+                parameter.data = values.to(dtype)
         for name, buffer in made._buffers.items():
+            own = self._buffers.get(name)
+            if own is not None and buffer is not None and own.dtype.is_floating_point:
+                buffer = buffer.to(own.dtype)
             self._buffers[name] = buffer
 
 

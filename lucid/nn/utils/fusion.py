@@ -41,6 +41,8 @@ def _fused(layer: Module, norm: Any, axis: int) -> Module:
 
 def _affine(norm: Any) -> tuple[Tensor, Tensor]:
     """What the norm multiplies each channel with, and what it adds."""
+    if norm.running_mean is None:
+        raise ArgumentError(f"{norm} has no running statistics, so it can't be fused")
     scale = lucid.rsqrt(norm.running_var + norm.eps)
     if norm.weight is not None:
         scale = scale * norm.weight.detach()
