@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dis
 import functools
-import os
 import random
 import sys
 import threading
@@ -14,25 +13,16 @@ from contextlib import contextmanager
 
 import numpy as np
 
-_LIBRARY = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-_STANDARD = os.path.dirname(os.__file__) + os.sep
+from lucid.compiler.whose_code import is_installed_or_users_file
+
 _GENERATORS = (random.Random, np.random.Generator, np.random.RandomState, np.random)
 _LOOKS = {"bit_generator", "get_state", "getstate", "test"}
 _DRAWS = {n for kind in _GENERATORS for n in dir(kind) if not n.startswith("_")} - _LOOKS
 _ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD")
 _READS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_FAST", "IMPORT_FROM", *_ATTRIBUTES)
 _WRITES = {
-    *("fill", "sort", "partition", "put", "itemset", "copyto", "put_along_axis", "place", "at"),
-    *(
-        "putmask",
-        "shuffle",
-        "fill_diagonal",
-        "setfield",
-        "byteswap",
-        "resize",
-        "setitem",
-        "readinto",
-    ),
+    *("at", "byteswap", "copyto", "fill", "fill_diagonal", "itemset", "partition", "place", "put"),
+    *("put_along_axis", "putmask", "readinto", "resize", "setfield", "setitem", "shuffle", "sort"),
 }
 
 
@@ -67,7 +57,7 @@ class Executed:
 
     def _users(self) -> Iterator[types.CodeType]:
         """Neither lucid's nor Python's own; who calls those to draw or to write names it."""
-        return (code for code in self.codes or () if _is_installed_or_users(code.co_filename))
+        return (code for code in self.codes or () if is_installed_or_users_file(code.co_filename))
 
     def _names(self, code: types.CodeType, names: Set[str]) -> bool:
         """Whether it names a method of a generator; `lucid.rand` is none."""
@@ -121,11 +111,6 @@ def not_noted() -> Iterator[None]:
         yield
     finally:
         sys.setprofile(before)
-
-
-def _is_installed_or_users(file: str) -> bool:
-    is_pythons = file.startswith((_STANDARD, "<frozen ")) and "site-packages" not in file
-    return not is_pythons and not file.startswith(_LIBRARY)
 
 
 def _writes(code: types.CodeType) -> bool:

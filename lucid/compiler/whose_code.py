@@ -7,7 +7,8 @@ import sys
 import types
 from typing import Any
 
-_LIBRARY = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+from lucid.ir.location import LIBRARY
+
 _STANDARD = os.path.dirname(os.__file__) + os.sep
 
 
@@ -31,5 +32,11 @@ def is_users(thing: Any) -> bool:
 
 def is_users_file(file: str) -> bool:
     """Whether a file is the user's."""
-    others = (_LIBRARY, _STANDARD, "<frozen ")  # the last one: how Python imports
+    others = (LIBRARY, _STANDARD, "<frozen ")  # the last one: how Python imports
     return not file.startswith(others) and "site-packages" not in file
+
+
+def is_installed_or_users_file(file: str) -> bool:
+    """Whether a file is neither the library's nor Python's own."""
+    is_pythons = file.startswith((_STANDARD, "<frozen ")) and "site-packages" not in file
+    return not is_pythons and not file.startswith(LIBRARY)

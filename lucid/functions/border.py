@@ -7,7 +7,6 @@ raise is explained here, after the fact, so that right calls pay for nothing.
 from __future__ import annotations
 
 import inspect
-import os
 from collections.abc import Callable
 from functools import wraps
 from types import FunctionType
@@ -17,6 +16,7 @@ from lucid.autograd.modes import no_grad
 from lucid.functions.arguments import complete, kind_of
 from lucid.functions.tensors import Tensor
 from lucid.ir.errors import ArgumentError, LucidError, OptionError, ShapeError, TraceError
+from lucid.ir.location import LIBRARY
 from lucid.tensor.context import context
 from lucid.tensor.writing import set_data, write_
 
@@ -137,7 +137,7 @@ def _is_librarys_alone(error: Exception) -> bool:
     """Whether no code of the user's ran between the function and the error."""
     place = error.__traceback__
     while place is not None:
-        if not place.tb_frame.f_code.co_filename.startswith(_LIBRARY):
+        if not place.tb_frame.f_code.co_filename.startswith(LIBRARY):
             return False
         place = place.tb_next
     return True
@@ -148,7 +148,6 @@ def _is_librarys_alone(error: Exception) -> bool:
 
 # What NumPy and Python raise for arguments that nobody has checked.
 BUILTIN = (AttributeError, TypeError, ValueError, ArithmeticError, LookupError)
-_LIBRARY = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 def _is_librarys(error: Exception) -> bool:
@@ -156,7 +155,7 @@ def _is_librarys(error: Exception) -> bool:
     place = error.__traceback__
     while place is not None and place.tb_next is not None:
         place = place.tb_next
-    return place is not None and place.tb_frame.f_code.co_filename.startswith(_LIBRARY)
+    return place is not None and place.tb_frame.f_code.co_filename.startswith(LIBRARY)
 
 
 def _explain(

@@ -12,8 +12,8 @@ from typing import TypeVar
 
 ErrorType = TypeVar("ErrorType", bound=Exception)
 
-_LIBRARY = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-_NOT_THE_USERS = (_LIBRARY, contextlib.__file__)
+LIBRARY = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep  # its folder
+_NOT_THE_USERS = (LIBRARY, contextlib.__file__)
 
 
 @dataclass(frozen=True, slots=True)
