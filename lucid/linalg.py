@@ -21,6 +21,7 @@ from lucid.functions.factorizations import (
     SymmetricEigen,
 )
 from lucid.functions.from_data import from_numpy
+from lucid.functions.householder import householder_product as householder_product
 from lucid.functions.joining import broadcast_shapes, diagonal
 from lucid.functions.lapack import LinAlgError as LinAlgError
 from lucid.functions.lapack import call, matrices
@@ -59,6 +60,7 @@ __all__ = [
     "diagonal",
     "eigh",
     "eigvalsh",
+    "householder_product",
     "inv",
     "inv_ex",
     "lstsq",

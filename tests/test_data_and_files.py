@@ -205,3 +205,10 @@ def test_datasets_are_stacked_and_chained() -> None:
     with pytest.raises(ValueError, match="Size mismatch between datasets"):
         data.StackDataset(x, [1])
     assert list(data.ChainDataset([[1, 2], [3]])) == [1, 2, 3]  # type: ignore[list-item]
+
+
+def test_of_a_tensor_with_history_pickle_keeps_data_and_flag() -> None:
+    x = lucid.ones(2, requires_grad=True)
+    loaded = pickle.loads(pickle.dumps(x * 3))
+    assert loaded.tolist() == [3.0, 3.0]
+    assert loaded.is_leaf and loaded.requires_grad

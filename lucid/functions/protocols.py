@@ -170,11 +170,7 @@ def deep_copy(input: Tensor, memo: dict[int, Any]) -> Tensor:
 
 
 def reduced(input: Tensor, protocol: SupportsIndex = 2) -> tuple[Any, ...]:
-    """What pickle stores: class, data, whether it requires grad."""
-    if not input.is_leaf:
-        raise LucidError(
-            f"pickle: a tensor with history can't be stored{describe(input)}\nhint: use detach()"
-        )
+    """What pickle stores: class, data, whether it requires grad; history stays behind."""
     array = np.ascontiguousarray(input._concrete("pickle")).reshape(input._type.shape)
     return _rebuilt, (input.__class__, array, input.requires_grad)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -68,6 +70,45 @@ def test_orthogonal_weights_stay_orthonormal_after_a_step() -> None:
         np.testing.assert_allclose(product.numpy(), np.eye(min(shape)), atol=1e-5)
 
 
+ORTHOGONAL = {
+    ("householder", True): [
+        [-0.3138783574104309, 0.369218111038208, 0.8747334480285645],
+        [0.0, 0.0, 0.0],
+    ],
+    ("cayley", True): [
+        [0.5284726619720459, 0.4030658006668091, 0.747164249420166],
+        [0.4044645130634308, -0.8933389782905579, 0.1958417296409607],
+    ],
+    ("matrix_exp", True): [
+        [-0.04171904921531677, 0.5664440393447876, 0.8230434656143188],
+        [-0.7637315988540649, -0.5491957068443298, 0.3392610251903534],
+    ],
+    ("householder", False): [
+        [-0.07505768537521362, 0.5222692489624023, 0.8494711518287659],
+        [0.9230368733406067, -0.2859486937522888, 0.2573639154434204],
+    ],
+}
+
+
+@MODES
+@pytest.mark.parametrize(("orthogonal_map", "use_trivialization"), list(ORTHOGONAL))
+def test_orthogonal_maps_give_what_pytorch_gives(
+    orthogonal_map: str, use_trivialization: bool, run: Callable[[Any], Any]
+) -> None:
+    """The third column of the base is drawn, but the first row doesn't depend on its sign."""
+    layer = nn.Linear(3, 2, bias=False)
+    layer.weight.data = lucid.tensor([[1.0, 2.0, 3.0], [0.0, -1.0, 2.0]])
+    orthogonal(layer, "weight", orthogonal_map, use_trivialization=use_trivialization)
+    x = layer.parametrizations.weight.original
+    x.data += lucid.arange(6).reshape(2, 3) / 7
+    found = run(lambda: layer.weight)().detach()
+    expected = lucid.tensor(ORTHOGONAL[orthogonal_map, use_trivialization])
+    if use_trivialization:  # compared without what was drawn: how the rows lie to the weight
+        assert lucid.allclose(found.norm(dim=1), expected.norm(dim=1), atol=1e-5)
+    else:
+        assert lucid.allclose(found, expected, atol=1e-5)
+
+
 class Symmetric(nn.Module):
     def forward(self, x: Any) -> Any:
         return x.triu() + x.triu(1).mT
@@ -87,6 +128,90 @@ def test_own_parametrizations_are_applied_in_order_and_removed() -> None:
     assert [name for name, _ in layer.named_parameters()] == ["bias", "weight"]
     with pytest.raises(ValueError, match="does not have a parameter, a buffer"):
         parametrize.register_parametrization(layer, "scale", Symmetric())
+
+
+def test_an_optimizer_goes_on_with_the_single_original() -> None:
+    layer = nn.Linear(3, 3)
+    before = layer.weight
+    parametrize.register_parametrization(layer, "weight", Symmetric())
+    assert layer.parametrizations.weight.original is before
+    parametrize.remove_parametrizations(layer, "weight")
+    assert layer.weight is before
+
+
+def test_an_assigned_value_becomes_that_of_the_originals() -> None:
+    layer = weight_norm(nn.Linear(3, 2))
+    lengths = layer.parametrizations.weight.original0
+    layer.weight = lucid.full((2, 3), 2.0)
+    assert lucid.allclose(layer.weight, lucid.full((2, 3), 2.0))
+    assert lengths is layer.parametrizations.weight.original0
+    assert lucid.allclose(lengths, lucid.full((2, 1), 12.0**0.5))
+    turned = orthogonal(nn.Linear(3, 3))
+    turned.weight = lucid.eye(3)
+    assert lucid.allclose(turned.weight, lucid.eye(3))
+    other = nn.Linear(3, 3)
+    parametrize.register_parametrization(other, "weight", Symmetric())
+    with pytest.raises(RuntimeError, match="Symmetric does not implement right_inverse"):
+        other.weight = lucid.eye(3)
+
+
+@pytest.mark.parametrize("norm", [weight_norm, spectral_norm, orthogonal])
+def test_copies_have_classes_of_their_own(norm: Callable[..., Any]) -> None:
+    layer = norm(nn.Linear(3, 2))
+    layer(lucid.ones(1, 3))
+    layer.eval()
+    copied = copy.deepcopy(layer)
+    assert lucid.equal(copied(lucid.ones(1, 3)), layer(lucid.ones(1, 3)))
+    assert type(copied).__name__ == "ParametrizedLinear" and isinstance(copied, nn.Linear)
+    parametrize.remove_parametrizations(layer, "weight")
+    assert parametrize.is_parametrized(copied, "weight")
+    assert copied(lucid.ones(1, 3)).shape == (1, 2)
+    assert parametrize.type_before_parametrizations(copied) is nn.Linear
+    with pytest.raises(RuntimeError, match="only supported through state_dict"):
+        pickle.dumps(copied)
+
+
+class Larger(nn.Module):
+    def forward(self, x: Any) -> Any:
+        return lucid.cat([x, x])
+
+
+def test_a_value_of_another_shape_must_be_wanted() -> None:
+    layer = nn.Linear(3, 2)
+    with pytest.raises(ValueError, match="may not change the shape of the tensor, unless"):
+        parametrize.register_parametrization(layer, "weight", Larger())
+    assert type(layer) is nn.Linear and layer.weight.shape == (2, 3)
+    parametrize.register_parametrization(layer, "weight", Larger(), unsafe=True)
+    assert layer.weight.shape == (4, 3)
+
+
+@MODES
+def test_in_a_block_of_cached_a_tensor_is_computed_once(run: Callable[[Any], Any]) -> None:
+    layer = nn.Linear(3, 3)
+    parametrize.register_parametrization(layer, "weight", Symmetric())
+
+    @run
+    def step() -> Any:
+        with parametrize.cached(), parametrize.cached():
+            first = layer.weight
+            assert layer.weight is first
+        assert layer.weight is not first
+        return first.sum()
+
+    assert step().item() == pytest.approx(layer.weight.sum().item())
+    layer.weight.sum().backward()
+    with pytest.raises(ZeroDivisionError), parametrize.cached():
+        kept = layer.weight
+        _ = 1 / 0
+    assert layer.weight is not kept
+
+
+def test_parametrizations_are_carried_over_with_their_originals() -> None:
+    source, target = weight_norm(nn.Linear(3, 2)), nn.Linear(3, 2)
+    parametrize.transfer_parametrizations_and_params(source, target)
+    assert lucid.equal(target.weight, source.weight)
+    first = target.parametrizations.weight.original0
+    assert first is source.parametrizations.weight.original0
 
 
 def test_a_parametrized_module_is_saved_and_loaded() -> None:
@@ -146,7 +271,7 @@ def test_older_names_of_normalized_weights_are_on_the_module() -> None:
     assert list(conv.state_dict()) == ["bias", "weight_orig", "weight_u", "weight_v"]
     assert conv.weight_u.shape == (2,) and conv.weight_v.shape == (48,)
     assert type(conv).__name__ == "ConvTranspose2d" and isinstance(conv, nn.ConvTranspose2d)
-    with pytest.raises(RuntimeError, match="Cannot register two norms on the same parameter"):
+    with pytest.raises(RuntimeError, match="Cannot register two spectral_norm hooks on the same"):
         nn.utils.spectral_norm(conv)
     with pytest.raises(ValueError, match="'Linear' has no parameter with name 'kernel'"):
         nn.utils.weight_norm(nn.Linear(1, 1), "kernel")

@@ -54,6 +54,7 @@ CASES: dict[str, tuple[Callable[..., Any], list[np.ndarray]]] = {
         lambda a, b: lucid.cholesky_solve(b, L.cholesky(definite(a))),
         [matrix(3, 3), matrix(3, 2)],
     ),
+    "householder_product": (L.householder_product, [matrix(2, 4, 3), matrix(2, 2)]),
     "eigvalsh": (lambda a: L.eigvalsh(a + a.mT), [matrix(2, 3, 3)]),
     "eigh": (lambda a: signless(L.eigh(a + a.mT).eigenvectors), [matrix(3, 3)]),
     "svd": (lambda a: signless(*L.svd(a, False)), [matrix(2, 4, 3)]),

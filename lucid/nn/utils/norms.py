@@ -1,12 +1,11 @@
 """`weight_norm` and `spectral_norm` with the parameters on the module itself, under older names.
 
-`lucid.nn.utils.parametrizations` has the newer ones. The weight is computed whenever it is read; a
-module gets a class of its own for that, under the same name.
+`lucid.nn.utils.parametrizations` has the newer ones. Here a hook computes the weight before each
+forward and leaves it on the module, as an ordinary attribute.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import lucid
@@ -14,34 +13,95 @@ from lucid.autograd.modes import no_grad
 from lucid.ir.errors import LucidError, OptionError
 from lucid.nn.functional.distance import normalize
 from lucid.nn.modules.module import Module
-from lucid.nn.parameter import Parameter
-from lucid.nn.utils.parametrizations import norm_except_dim
+from lucid.nn.parameter import Parameter, UninitializedParameter
+from lucid.nn.utils.parametrizations import default_dim, matrix_along, norm_except_dim
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.writing import write_
+
+
+class WeightNorm:
+    """The hook of `weight_norm`: `<name>` is computed of `<name>_g` and `<name>_v`."""
+
+    def __init__(self, name: str, dim: int | None) -> None:
+        self.name = name
+        self.dim = dim
+
+    def compute_weight(self, module: Module) -> Tensor:
+        """The directions, with the lengths that the parameter says."""
+        lengths, directions = (getattr(module, f"{self.name}_{part}") for part in "gv")
+        weight: Tensor = directions * (lengths / norm_except_dim(directions, self.dim))
+        return weight
+
+    def remove(self, module: Module) -> None:
+        """Make the present weight a parameter again."""
+        with no_grad():
+            _restore(module, self.name, self.compute_weight(module), ("_g", "_v"))
+
+    def __call__(self, module: Module, inputs: Any) -> None:
+        setattr(module, self.name, self.compute_weight(module))
 
 
 def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Module:
     """Put `<name>_g`, lengths, and `<name>_v`, directions, in the place of a parameter.
 
+    The weight is computed of them before each forward.
     Reference: Salimans and Kingma, "Weight Normalization", 2016.
     """
-    weight = _taken(module, name)
+    weight = _taken(module, name, WeightNorm)
     with no_grad():
         lengths = norm_except_dim(weight, dim).clone()
-    setattr(module, f"{name}_g", Parameter(lengths))
-    setattr(module, f"{name}_v", Parameter(weight.detach().clone()))
-
-    def value(own: Any) -> Tensor:
-        directions: Tensor = getattr(own, f"{name}_v")
-        found: Tensor = directions * (getattr(own, f"{name}_g") / norm_except_dim(directions, dim))
-        return found
-
-    return _compute(module, name, value)
+    module.register_parameter(f"{name}_g", Parameter(lengths))
+    module.register_parameter(f"{name}_v", Parameter(weight.detach()))
+    hook = WeightNorm(name, dim)
+    hook(module, ())
+    module.register_forward_pre_hook(hook)
+    return module
 
 
 def remove_weight_norm(module: Module, name: str = "weight") -> Module:
     """Make the present weight a parameter again. Raises `OptionError` where there is no norm."""
-    return _restore(module, name, (f"{name}_g", f"{name}_v"), "weight_norm")
+    return _remove(module, name, WeightNorm)
+
+
+class SpectralNorm:
+    """The hook of `spectral_norm`: `<name>` is `<name>_orig` over its greatest singular value.
+
+    Attributes:
+        dim: the axis whose elements are the rows of the weight as a matrix.
+    """
+
+    def __init__(self, name: str, n_power_iterations: int, dim: int, eps: float) -> None:
+        if n_power_iterations <= 0:
+            raise OptionError(
+                "Expected n_power_iterations to be positive, but got "
+                f"n_power_iterations={n_power_iterations}"
+            )
+        self.name = name
+        self.n_power_iterations = n_power_iterations
+        self.dim = dim
+        self.eps = eps
+
+    def compute_weight(self, module: Module, do_power_iteration: bool) -> Tensor:
+        """The original over `u @ original @ v`, after some iterations of `u` and `v` in place."""
+        weight, u, v = (getattr(module, f"{self.name}_{part}") for part in ("orig", "u", "v"))
+        matrix = matrix_along(weight, self.dim)
+        if do_power_iteration:
+            with no_grad():
+                for _ in range(self.n_power_iterations):
+                    write_(v, normalize(matrix.mT @ u, dim=0, eps=self.eps))
+                    write_(u, normalize(matrix @ v, dim=0, eps=self.eps))
+            u, v = u.clone(), v.clone()  # the next forward writes them before this one's backward
+        found: Tensor = weight / u.dot(matrix.mv(v))
+        return found
+
+    def remove(self, module: Module) -> None:
+        """Make the present weight a parameter again."""
+        with no_grad():
+            weight = self.compute_weight(module, do_power_iteration=False)
+        _restore(module, self.name, weight, ("_orig", "_u", "_v"))
+
+    def __call__(self, module: Module, inputs: Any) -> None:
+        setattr(module, self.name, self.compute_weight(module, module.training))
 
 
 def spectral_norm(
@@ -53,97 +113,60 @@ def spectral_norm(
 ) -> Module:
     """Divide a parameter, `<name>_orig` from now on, by an estimate of its greatest singular value.
 
-    Each call of the module in training mode improves the buffers `<name>_u` and `<name>_v`.
+    Each call of the module in training mode improves the buffers `<name>_u` and `<name>_v`. Until
+    the first call the weight shows the original's memory, so that it can still be initialized.
 
     Reference: Miyato et al., "Spectral Normalization for Generative Adversarial Networks", 2018.
     """
-    if n_power_iterations <= 0:
-        raise OptionError(
-            "Expected n_power_iterations to be positive, but got "
-            f"n_power_iterations={n_power_iterations}"
-        )
-    weight = _taken(module, name)
-    if dim is None:
-        dim = 1 if type(module).__name__.startswith("ConvTranspose") else 0
-
-    def matrix(weight: Tensor) -> Tensor:
-        moved = weight.movedim(dim, 0)
-        return moved.reshape(moved.shape[0], -1)
-
-    rows, columns = matrix(weight).shape
-    for part, size in (("u", rows), ("v", columns)):
+    hook = SpectralNorm(name, n_power_iterations, default_dim(module, dim), eps)
+    weight = _taken(module, name, SpectralNorm)
+    module.register_parameter(f"{name}_orig", weight)
+    setattr(module, name, weight.data)
+    for part, size in zip("uv", matrix_along(weight, hook.dim).shape, strict=True):
         start = normalize(lucid.randn(size, dtype=weight.dtype), dim=0, eps=eps)
         module.register_buffer(f"{name}_{part}", start)
-    setattr(module, f"{name}_orig", Parameter(weight.detach().clone()))
-
-    def iterate(own: Any, _: Any) -> None:
-        if own.training:
-            u, v = getattr(own, f"{name}_u"), getattr(own, f"{name}_v")
-            whole = matrix(getattr(own, f"{name}_orig").detach())
-            with no_grad():
-                for _ in range(n_power_iterations):
-                    write_(v, normalize(whole.T @ u, dim=0, eps=eps))
-                    write_(u, normalize(whole @ v, dim=0, eps=eps))
-
-    def value(own: Any) -> Tensor:
-        weight: Tensor = getattr(own, f"{name}_orig")
-        u, v = getattr(own, f"{name}_u").clone(), getattr(own, f"{name}_v").clone()
-        found: Tensor = weight / u.dot(matrix(weight).mv(v))
-        return found
-
-    handle = module.register_forward_pre_hook(iterate)
-    return _compute(module, name, value, handle.remove)
+    module.register_forward_pre_hook(hook)
+    return module
 
 
 def remove_spectral_norm(module: Module, name: str = "weight") -> Module:
     """Make the present weight a parameter again. Raises `OptionError` where there is no norm."""
-    return _restore(module, name, (f"{name}_orig", f"{name}_u", f"{name}_v"), "spectral_norm")
+    return _remove(module, name, SpectralNorm)
 
 
-def _taken(module: Module, name: str) -> Tensor:
+Norm = WeightNorm | SpectralNorm
+_NAMES: dict[type[Norm], str] = {WeightNorm: "weight_norm", SpectralNorm: "spectral_norm"}
+
+
+def _taken(module: Module, name: str, kind: type[Norm]) -> Parameter:
     """The parameter of this name, which is taken from the module."""
-    if name in _computed(module):
-        raise LucidError(f"Cannot register two norms on the same parameter {name}")
+    for hook in module._forward_pre_hooks.values():
+        if isinstance(hook, kind) and hook.name == name:
+            raise LucidError(
+                f"Cannot register two {_NAMES[kind]} hooks on the same parameter {name}"
+            )
     weight = module._parameters.get(name)
     if weight is None:
         raise OptionError(f"Module '{type(module).__name__}' has no parameter with name '{name}'")
+    if isinstance(weight, UninitializedParameter):
+        raise OptionError(
+            f"{_NAMES[kind]}: the module's parameter '{name}' is not initialized\n"
+            "hint: call the module once before"
+        )
     delattr(module, name)
     return weight
 
 
-def _computed(module: Module) -> dict[str, Callable[[], object]]:
-    """The weights that the module computes, each with what is to be done when it ends."""
-    found: dict[str, Callable[[], object]] = vars(type(module)).get("_norms", {})
-    return found
+def _remove(module: Module, name: str, kind: type[Norm]) -> Module:
+    for number, hook in module._forward_pre_hooks.items():
+        if isinstance(hook, kind) and hook.name == name:
+            hook.remove(module)
+            del module._forward_pre_hooks[number]
+            return module
+    raise OptionError(f"{_NAMES[kind]} of '{name}' not found in {module}")
 
 
-def _compute(
-    module: Module,
-    name: str,
-    value: Callable[[Any], Tensor],
-    end: Callable[[], object] = lambda: None,
-) -> Module:
-    own, norms = type(module), _computed(module)
-    if not norms:
-        own = type(own.__name__, (own,), {"_norms": norms, "__module__": own.__module__})
-        own.__qualname__ = own.__bases__[0].__qualname__
-        object.__setattr__(module, "__class__", own)
-    norms[name] = end
-    setattr(own, name, property(value))
-    return module
-
-
-def _restore(module: Module, name: str, parts: tuple[str, ...], norm: str) -> Module:
-    norms = _computed(module)
-    if name not in norms or not hasattr(module, parts[0]):
-        raise OptionError(f"{norm} of '{name}' not found in {module}")
-    with no_grad():
-        value = getattr(module, name).clone()
-    norms.pop(name)()
-    delattr(type(module), name)
-    for part in parts:
-        delattr(module, part)
-    if not norms:
-        object.__setattr__(module, "__class__", type(module).__bases__[0])
-    module.register_parameter(name, Parameter(value))
-    return module
+def _restore(module: Module, name: str, weight: Tensor, parts: tuple[str, ...]) -> None:
+    for part in ("", *parts):
+        delattr(module, name + part)
+    module.register_parameter(name, Parameter(weight.detach()))

@@ -6,46 +6,187 @@ the originals, in `module.parametrizations`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import copy
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 from lucid.autograd.modes import no_grad
 from lucid.ir.errors import LucidError, OptionError
 from lucid.nn.modules.container import ModuleDict, ModuleList
 from lucid.nn.modules.module import Module
-from lucid.nn.parameter import Buffer, Parameter
+from lucid.nn.parameter import Parameter
+from lucid.tensor.context import context
 from lucid.tensor.tensor import Tensor
 
 
 class ParametrizationList(ModuleList):
-    """The parametrizations of one tensor, applied in order to its `original` (or originals)."""
+    """The parametrizations of one tensor, applied in order to its `original` (or originals).
 
-    def __init__(self, modules: list[Module], original: Tensor, is_parameter: bool) -> None:
+    Attributes:
+        is_tensor: there is one original, the tensor that was there, with other values.
+        ntensors: how many originals there are, else `original0`, `original1`, …
+        unsafe: a value may have another shape or dtype than the tensor had.
+    """
+
+    def __init__(self, modules: Sequence[Module], original: Tensor, unsafe: bool = False) -> None:
+        if not modules:
+            raise OptionError("ParametrizationList requires one or more modules.")
         super().__init__(modules)
-        start: Any = original
-        with no_grad():
-            for module in reversed(modules):
-                if hasattr(module, "right_inverse"):
-                    start = module.right_inverse(start)
+        self.unsafe = unsafe
+        shape, dtype = original.shape, original.dtype
+        start = self._inverted(original, lenient=True)
+        if not isinstance(start, Tensor | Sequence):
+            raise OptionError(
+                "'right_inverse' must return a Tensor or a Sequence of tensors (list, tuple...). "
+                f"Got {type(start).__name__}"
+            )
         self.is_tensor = isinstance(start, Tensor)
-        parts = {"original": start} if self.is_tensor else _numbered(start)
-        for name, value in parts.items():
-            tensor = value.detach().clone()
-            made = Parameter(tensor, original.requires_grad) if is_parameter else Buffer(tensor)
-            setattr(self, name, made)
-        self.originals = list(parts)
+        self.ntensors = 1 if self.is_tensor else len(start)
+        if isinstance(start, Tensor):
+            self._check_dtype(start, original.dtype)
+            if start is not original:
+                original.data = start.detach()
+            register(self, "original", original)
+        else:
+            self._register_parts(start, original)
+        if not unsafe:
+            _check_kept("tensor", self(), shape, dtype)
+
+    def _inverted(self, value: Any, lenient: bool) -> Any:
+        """What the parametrizations make `value` of; lenient: those without inverse keep it."""
+        with no_grad():
+            for module in reversed(list(self)):
+                if hasattr(module, "right_inverse"):
+                    try:
+                        value = module.right_inverse(value)
+                    except NotImplementedError:
+                        if not lenient:
+                            raise
+                elif not lenient:
+                    raise LucidError(
+                        f"parametrization {type(module).__name__} does not implement right_inverse."
+                    )
+        return value
+
+    def _register_parts(self, parts: Sequence[Any], original: Tensor) -> None:
+        for i, part in enumerate(parts):
+            if not isinstance(part, Tensor):
+                raise OptionError(
+                    "'right_inverse' must return a Tensor or a Sequence of tensors (list, "
+                    f"tuple...). Got element {i} of the sequence with type {type(part).__name__}."
+                )
+            if isinstance(original, Parameter):
+                part = Parameter(part.detach(), original.requires_grad)
+            register(self, f"original{i}", part.requires_grad_(original.requires_grad))
+
+    def _check_dtype(self, value: Tensor, dtype: Any) -> None:
+        if value.dtype != dtype:
+            raise OptionError(
+                "When `right_inverse` outputs one tensor, it may not change the dtype.\n"
+                f"original.dtype: {dtype!r}\nright_inverse(original).dtype: {value.dtype!r}"
+            )
+
+    def originals(self) -> list[Tensor]:
+        """What is optimized in the tensor's place."""
+        parts = ("original",) if self.is_tensor else _numbered(self.ntensors)
+        return [getattr(self, part) for part in parts]
+
+    def right_inverse(self, value: Tensor) -> None:
+        """Set the originals in such a way that the parametrizations give `value`, if they can.
+
+        Raises: `LucidError` if one has no `right_inverse`, `OptionError` if the result of one
+        doesn't fit the originals.
+        """
+        found = self._inverted(value, lenient=False)
+        if isinstance(found, Tensor) != self.is_tensor:
+            wanted = "a tensor" if self.is_tensor else "a sequence of tensors"
+            raise OptionError(f"`right_inverse` should return {wanted}. Got {type(found).__name__}")
+        parts = [found] if isinstance(found, Tensor) else list(found)
+        if len(parts) != self.ntensors:
+            raise OptionError(
+                "'right_inverse' must return a sequence of tensors of length "
+                f"{self.ntensors}. Got a sequence of length {len(parts)}."
+            )
+        for original, part in zip(self.originals(), parts, strict=True):
+            if part.dtype != original.dtype:
+                raise OptionError(
+                    f"The tensor returned by `right_inverse` has dtype {part.dtype!r} while "
+                    f"`original` has dtype {original.dtype!r}"
+                )
+        for original, part in zip(self.originals(), parts, strict=True):
+            original.data = part.detach().clone()
 
     def forward(self) -> Any:
         first, *rest = list(self)
-        value = first(*(getattr(self, name) for name in self.originals))
+        value = first(*self.originals())
         for module in rest:
             value = module(value)
         return value
 
 
-def _numbered(values: Any) -> dict[str, Tensor]:
-    return {f"original{i}": value for i, value in enumerate(values)}
+def _numbered(count: int) -> tuple[str, ...]:
+    return tuple(f"original{i}" for i in range(count))
+
+
+def register(module: Module, name: str, value: Tensor) -> None:
+    """Add a parameter, or what isn't one as a buffer."""
+    if isinstance(value, Parameter):
+        module.register_parameter(name, value)
+    else:
+        module.register_buffer(name, value)
+
+
+def _check_kept(what: str, value: Any, shape: Sequence[int], dtype: Any) -> None:
+    if not isinstance(value, Tensor):
+        raise OptionError(f"A parametrization must return a tensor. Got {type(value).__name__}.")
+    for name, before, after in (
+        ("dtype", dtype, value.dtype),
+        ("shape", tuple(shape), tuple(value.shape)),
+    ):
+        if before != after:
+            raise OptionError(
+                f"Registering a parametrization may not change the {name} of the {what}, unless "
+                f"`unsafe` flag is enabled.\nunparametrized {name}: {before}\n"
+                f"parametrized {name}: {after}"
+            )
+
+
+class _Parametrized:
+    """What the class of a parametrized module has besides the module's own."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        """A module with a class of its own, so that each copy keeps its parametrizations."""
+        kind: Any = type(self)
+        made = memo[id(self)] = object.__new__(kind.__bases__[1])
+        for name, value in vars(self).items():
+            object.__setattr__(made, name, copy.deepcopy(value, memo))
+        _give_class(made)
+        for name in made.parametrizations:
+            _give_property(made, name)
+        return made
+
+    def __getstate__(self) -> NoReturn:
+        raise LucidError(
+            "Serialization of parametrized modules is only supported through state_dict()"
+        )
+
+
+def _give_class(module: Module) -> None:
+    kind = type(module)
+    own = type(f"Parametrized{kind.__name__}", (_Parametrized, kind), {})
+    own.__module__ = kind.__module__
+    object.__setattr__(module, "__class__", own)
+
+
+def _give_property(module: Any, name: str) -> None:
+    def value(own: Any) -> Any:
+        return _cache.value(own.parametrizations[name])
+
+    def set_value(own: Any, value: Tensor) -> None:
+        own.parametrizations[name].right_inverse(value)
+
+    setattr(type(module), name, property(value, set_value))
 
 
 def register_parametrization(
@@ -53,38 +194,49 @@ def register_parametrization(
 ) -> Module:
     """Compute `module.<tensor_name>` by `parametrization` from now on; returns the module.
 
-    A `right_inverse` of the parametrization says which originals (one or several) give a value.
+    A `right_inverse` of the parametrization says which originals (one or several) give a value; it
+    is asked at first for the present value, and whenever the tensor is assigned. A parametrization
+    of what has one is applied after it.
+
+    unsafe: the value may have another shape or dtype than the tensor.
     Raises: `OptionError` for a name that is no parameter or buffer of the module.
     """
+    parametrization.train(module.training)
     if is_parametrized(module, tensor_name):
-        return _appended(module, tensor_name, parametrization)
-    is_parameter = tensor_name in module._parameters
-    if not is_parameter and tensor_name not in module._buffers:
+        return _appended(module, tensor_name, parametrization, unsafe)
+    if tensor_name not in module._parameters and tensor_name not in module._buffers:
         raise OptionError(
-            f"Module '{type(module).__name__}' does not have a parameter, a buffer, or a "
+            f"Module '{module}' does not have a parameter, a buffer, or a "
             f"parametrized element with name '{tensor_name}'"
         )
-    original = getattr(module, tensor_name)
-    parametrization.train(module.training)
-    found = ParametrizationList([parametrization], original, is_parameter)
+    found = ParametrizationList([parametrization], getattr(module, tensor_name), unsafe)
     delattr(module, tensor_name)
     if not is_parametrized(module):
-        own = type(f"Parametrized{type(module).__name__}", (type(module),), {})
-        own.__module__ = type(module).__module__
-        object.__setattr__(module, "__class__", own)
+        _give_class(module)
         module.parametrizations = ModuleDict()
     module.parametrizations[tensor_name] = found
-    setattr(type(module), tensor_name, property(lambda self: self.parametrizations[tensor_name]()))
+    _give_property(module, tensor_name)
     return module
 
 
-def _appended(module: Module, name: str, parametrization: Module) -> Module:
+def _appended(module: Module, name: str, parametrization: Any, unsafe: bool) -> Module:
     """Apply one more parametrization, after those that there are."""
+    if not unsafe:
+        before = getattr(module, name)
+        after = parametrization(before)
+        _check_kept(f"tensor '{name}'", after, before.shape, before.dtype)
+        if hasattr(parametrization, "right_inverse"):
+            try:
+                inverse = parametrization.right_inverse(after)
+            except NotImplementedError:
+                pass
+            else:
+                _check_kept(
+                    f"tensor '{name}' by right_inverse", inverse, before.shape, before.dtype
+                )
     present: Any = module.parametrizations[name]
-    if hasattr(parametrization, "right_inverse"):
-        raise OptionError("a parametrization with right_inverse must be the first of a tensor")
-    parametrization.train(module.training)
     present.append(parametrization)
+    present.unsafe |= unsafe
     return module
 
 
@@ -96,31 +248,95 @@ def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
     return bool(found) if tensor_name is None else tensor_name in found
 
 
+def type_before_parametrizations(module: Module) -> type:
+    """The module's class, without what parametrizations have made of it."""
+    return type(module).__bases__[1] if is_parametrized(module) else type(module)
+
+
 def remove_parametrizations(
     module: Module, tensor_name: str, leave_parametrized: bool = True
 ) -> Module:
-    """Make the tensor an ordinary one again: its present value, or else its original."""
+    """Make the tensor an ordinary one again: its present value, or else its original.
+
+    A single original stays the same object, so an optimizer goes on with it.
+    """
     if not is_parametrized(module, tensor_name):
-        raise OptionError(f"Module {type(module).__name__} does not have a parametrization on it")
+        raise OptionError(f"Module {module} does not have a parametrization on {tensor_name}")
     found: Any = module.parametrizations[tensor_name]
-    if not leave_parametrized and not found.is_tensor:
-        raise LucidError("leave_parametrized=False needs a tensor with a single original")
-    with no_grad():
-        value = found() if leave_parametrized else found.original
-    is_parameter = found.originals[0] in found._parameters
+    if found.is_tensor:
+        value = found.original
+        if leave_parametrized:
+            with no_grad():
+                value.data = getattr(module, tensor_name).detach()
+    elif leave_parametrized:
+        computed = getattr(module, tensor_name)
+        value = Parameter(computed.detach()) if computed.requires_grad else computed
+    else:
+        raise OptionError(
+            "Cannot leave unparametrized (`leave_parametrized=False`) a tensor that is "
+            "parametrized in terms of a sequence of tensors."
+        )
     del module.parametrizations[tensor_name]
     delattr(type(module), tensor_name)
-    if is_parameter:
-        module.register_parameter(tensor_name, Parameter(value.detach().clone()))
-    else:
-        module.register_buffer(tensor_name, value.detach().clone())
+    register(module, tensor_name, value)
     if not module.parametrizations:
         del module.parametrizations
-        object.__setattr__(module, "__class__", type(module).__bases__[0])
+        object.__setattr__(module, "__class__", type(module).__bases__[1])
     return module
+
+
+def transfer_parametrizations_and_params(
+    from_module: Module, to_module: Module, tensor_name: str | None = None
+) -> Module:
+    """Give `to_module` the parametrizations of the other (or of one tensor), and the originals."""
+    if not is_parametrized(from_module):
+        return to_module
+    names = list(from_module.parametrizations) if tensor_name is None else [tensor_name]
+    for name in names:
+        source: Any = from_module.parametrizations[name]
+        if not hasattr(to_module, name):
+            setattr(to_module, name, Parameter(getattr(from_module, name).detach()))
+        for parametrization in source:
+            register_parametrization(to_module, name, parametrization)
+        target: Any = to_module.parametrizations[name]
+        for part in ("original", *_numbered(source.ntensors)):
+            if hasattr(source, part):
+                setattr(target, part, getattr(source, part))
+    return to_module
+
+
+class _Cache:
+    """The values of parametrizations in blocks of `cached()`, of Python or of a trace each."""
+
+    def __init__(self) -> None:
+        self.depths: dict[object, int] = {}
+        self.values: dict[object, dict[ParametrizationList, Tensor]] = {}
+
+    def value(self, parametrizations: ParametrizationList) -> Any:
+        values = self.values.get(context.recorder)
+        if values is None:
+            return parametrizations()
+        if parametrizations not in values:
+            values[parametrizations] = parametrizations()
+        return values[parametrizations]
+
+
+_cache = _Cache()
 
 
 @contextmanager
 def cached() -> Iterator[None]:
-    """Nothing to keep: a compiled step computes what is the same once anyway."""
-    yield
+    """Compute each parametrized tensor once in the block, the first time that it is read.
+
+    The values are forgotten at its end. A compiled step that is called in the block computes its
+    own; one that has the block in it, once.
+    """
+    recorder = context.recorder
+    _cache.depths[recorder] = _cache.depths.get(recorder, 0) + 1
+    _cache.values.setdefault(recorder, {})
+    try:
+        yield
+    finally:
+        _cache.depths[recorder] -= 1
+        if not _cache.depths[recorder]:
+            del _cache.depths[recorder], _cache.values[recorder]
