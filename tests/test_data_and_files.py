@@ -162,8 +162,8 @@ def test_a_file_that_could_run_code_is_refused(capsys: pytest.CaptureFixture[str
 def test_a_failed_save_leaves_the_older_file(tmp_path: Path) -> None:
     path = tmp_path / "x.pt"
     lucid.save(lucid.ones(1), path)
-    with pytest.raises(lucid.LucidError):
-        lucid.save(lucid.ones(1, requires_grad=True) * 2, path)
+    with pytest.raises((AttributeError, pickle.PicklingError)):  # which one is Python's choice
+        lucid.save({"x": lucid.ones(1), "f": lambda: None}, path)
     assert lucid.load(path).tolist() == [1.0]
 
 
