@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lucid.compiler.scalars import Formula, Number
+from lucid.compiler.signature import frozen_chain
 from lucid.ir.graph import Value
 from lucid.tensor.core import TensorCore
 from lucid.tensor.storage import Storage, VersionCounter
@@ -48,7 +49,11 @@ def look_of(grad: TensorCore | None) -> Any:
     """What a step depends on of a gradient that it finds; None for none."""
     if grad is None:
         return None
-    return grad._type, grad.requires_grad, grad.element_strides(), len(grad._chain)
+    look = grad._type, grad.requires_grad, grad.element_strides()
+    if not grad._chain:
+        return look
+    whole = grad._storage
+    return *look, frozen_chain(grad._chain), whole.root_type, whole.strides
 
 
 @dataclass(slots=True, eq=False)

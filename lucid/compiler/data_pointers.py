@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NoReturn
 
+import numpy as np
+
+from lucid.compiler.cells import Cell, GradUse
+from lucid.compiler.outcomes import leaf_of, storage_of
+from lucid.compiler.signature import Call
 from lucid.ir.errors import TraceError
 from lucid.ir.strides import view_strides
 from lucid.runtime.addresses import address_of
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore
+from lucid.tensor.storage import Storage
+
+if TYPE_CHECKING:
+    from lucid.compiler.recorder import Recorder
 
 _NUMBERS_METHODS = (
     "int index float add radd sub rsub mul rmul floordiv rfloordiv mod rmod divmod "
@@ -19,8 +29,10 @@ _NUMBERS_METHODS = (
 class DataPointer:
     """The address of a traced tensor's first element, which is known only to each call.
 
-    It equals those of tensors that begin at the same place of the same memory, in every call. A
-    step that returns it returns the address of the call.
+    It equals those of tensors that begin at the same place: of what the step makes that is known,
+    of what it is given it is compared with the addresses of the traced call, and the step is
+    specialized on the answer. The memory of state stays where it is, so it can be compared with a
+    number as well. A step that returns one returns the address of the call.
 
     Attributes:
         tensor: what it is the address of.
@@ -28,22 +40,44 @@ class DataPointer:
 
     def __init__(self, tensor: TensorCore) -> None:
         self.tensor = tensor
-        storage, offset = tensor._storage, _offset(tensor) * tensor.dtype.itemsize
-        here = storage.array
-        self._place = (storage, offset) if here is None else (None, address_of(here) + offset)
+        self._storage = storage = tensor._storage
+        self._offset = _offset(tensor) * tensor.dtype.itemsize
+        self._address = None if storage.array is None else address_of(storage.array) + self._offset
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, DataPointer):
-            return self._place == other._place
+            if self._storage is other._storage:
+                return self._offset == other._offset
+            if self._address is None or other._address is None:
+                return False
+            self._ask()
+            other._ask()
+            return self._address == other._address
         if isinstance(other, int):
-            self._refuse()
+            if not self._is_of_state():
+                self._refuse()
+            return self._address == other
         return NotImplemented
 
     def __hash__(self) -> int:
-        return hash(self._place)
+        if self._address is None:
+            return hash((self._storage, self._offset))
+        self._ask()
+        return hash(self._address)
 
     def __repr__(self) -> str:
         return f"<data_ptr() of {self.tensor._describe()}>"
+
+    def _ask(self) -> None:
+        """Specialize the step on which of the addresses that were asked for are equal."""
+        recorder = context.recorder
+        source = None if recorder is None else _source_of(self._storage, recorder)
+        if recorder is not None and source is not None:
+            recorder.addresses[self._storage, self._offset] = source
+
+    def _is_of_state(self) -> bool:
+        recorder = context.recorder
+        return recorder is not None and type(_source_of(self._storage, recorder)) is np.ndarray
 
     def _refuse(self, *operands: Any) -> NoReturn:
         what = f"arithmetic on data_ptr() of {self.tensor._describe()}"
@@ -56,6 +90,72 @@ class DataPointer:
 
 for _name in _NUMBERS_METHODS.split():
     setattr(DataPointer, f"__{_name}__", DataPointer._refuse)
+
+Source = Cell | GradUse | np.ndarray
+"""Whose memory it is: an input's, that of a gradient which a call finds, or state's."""
+
+Asked = Mapping[tuple[Storage, int], Source]
+"""The places that a trace compared, as memory and the bytes before them."""
+
+
+def _source_of(storage: Storage, recorder: Recorder) -> Source | None:
+    """Where a call finds the memory; None for what the step makes."""
+    leaf = recorder.grad_leaf_of.get(storage)
+    if leaf is not None:
+        return recorder.grads[id(leaf)]
+    cell = recorder.cells.get(storage)
+    if cell is not None and cell.kind == "constant":
+        return None
+    return cell if cell is not None and cell.kind == "arg" else storage.array
+
+
+def _address(storage: Storage) -> int:
+    assert storage.array is not None
+    return address_of(storage.array)
+
+
+class AddressGuard:
+    """A step was specialized on which of several places in memory are the same."""
+
+    def __init__(self, asked: Asked) -> None:
+        self._places = [(source, offset) for (_, offset), source in asked.items()]
+        addresses = [_address(storage) + offset for storage, offset in asked]
+        self._expected = _first_ones(addresses)
+
+    @staticmethod
+    def of(asked: Asked) -> AddressGuard | None:
+        """The guard for what a trace compared; None where no call finds it at another place."""
+        moves = any(type(source) is not np.ndarray for source in asked.values())
+        return AddressGuard(asked) if moves else None
+
+    def failure(self, call: Call) -> str | None:
+        """Whether other ones are the same in a call."""
+        addresses = [address_of(_memory(source, call)) + n for source, n in self._places]
+        if _first_ones(addresses) == self._expected:
+            return None
+        return "data_ptr(): other tensors begin at the same address"
+
+
+def _first_ones(addresses: Iterable[int]) -> list[int]:
+    """For each address the number of the first that equals it."""
+    first: dict[int, int] = {}
+    return [first.setdefault(address, i) for i, address in enumerate(addresses)]
+
+
+def _memory(source: Source, call: Call) -> np.ndarray:
+    """The array that the place is counted from, in a call."""
+    array: np.ndarray | None
+    if isinstance(source, GradUse):
+        grad = leaf_of(source, call)._grad
+        array = None if grad is None else grad._storage.array
+    elif isinstance(source, Cell):
+        is_part = source.kind == "arg" and not source.is_whole
+        storage = storage_of(source, call)
+        array = call.tensors[source.position]._array if is_part else storage.array
+    else:
+        array = source
+    assert array is not None
+    return array
 
 
 def _offset(tensor: TensorCore) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from lucid.runtime.executable import Executable
 from lucid.tensor.claims import lock
 from lucid.tensor.core import TensorCore
 from lucid.tensor.promises import Batch, Promise
+from lucid.tensor.storage import Storage
 
 LeafGrad = tuple[TensorCore, Outcome | None]
 UseGrad = tuple[GradUse, Outcome | None]
@@ -152,12 +153,17 @@ def refuse_outer_graphs(outer: Sequence[UseGrad], grads: Sequence[UseGrad], call
             )
 
 
-def grad_failure(use: GradUse, call: Call) -> str | None:
-    """Why the gradient that a call finds is another one than the step was traced for, if it is."""
+def grad_failure(use: GradUse, call: Call, state: Collection[Storage]) -> str | None:
+    """Why the gradient that a call finds is another one than the step was traced for, if it is.
+
+    state: the memory of the step's state.
+    """
     leaf = leaf_of(use, call)
     found = look_of(leaf._grad)
     grad = leaf._grad
-    is_other = use.storage is not None and grad is not None and grad._storage is not use.storage
+    is_other = False
+    if grad is not None and grad._storage is not use.storage:
+        is_other = use.storage is not None or grad._storage in state
     if found == use.found and not is_other:
         return None
     before, now = (
@@ -167,4 +173,16 @@ def grad_failure(use: GradUse, call: Call) -> str | None:
     name = f"{use.name}.grad" if use.name else f".grad of argument {use.position}"
     if is_other:
         return f"{name}: another tensor than the step's state"
-    return f"{name}: other strides" if before == now else f"{name}: {before} -> {now}"
+    return f"{name}: other memory" if before == now else f"{name}: {before} -> {now}"
+
+
+def shared_gradients(uses: Sequence[GradUse], call: Call) -> list[int]:
+    """For each gradient that a call finds the first of arguments and gradients on its memory."""
+    first: dict[Storage, int] = {}
+    for number, tensor in enumerate(call.tensors):
+        first.setdefault(tensor._storage, number)
+    found = []
+    for number, use in enumerate(uses, len(call.tensors)):
+        grad = leaf_of(use, call)._grad
+        found.append(number if grad is None else first.setdefault(grad._storage, number))
+    return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lucid.compiler.gradients import grad_failure
+from lucid.compiler.gradients import grad_failure, shared_gradients
 from lucid.compiler.signature import Call
 from lucid.compiler.trace import Trace
 from lucid.compiler.watches import AnyWatch, brief
@@ -17,6 +17,7 @@ class Guards:
         watched: the Python values that the trace could have read.
         values: other values that the step is specialized on.
         formulas: what it asked live numbers.
+        addresses: which places in memory it found to be the same; None: it didn't look.
         grads_read: the gradients that it reads.
         pinned: the tensor arguments that are its state, by position.
         state: the memory of its state, which no other argument may be on.
@@ -28,7 +29,9 @@ class Guards:
         self.values = [guard for guard in trace.values if not guard.gated]
         self._gated_values = [guard for guard in trace.values if guard.gated]
         self.formulas = trace.formulas
+        self.addresses = trace.addresses
         self.grads_read = trace.grads_read
+        self._grads_shared = trace.grads_shared
         self.pinned = trace.pinned
         self.state: set[Storage] = {c.storage for c, _ in trace.cells if c.kind == "state"}
         self.epoch = epoch.count
@@ -73,10 +76,12 @@ class Guards:
             if failure is not None:
                 return failure
         for use in self.grads_read:
-            failure = grad_failure(use, call)
+            failure = grad_failure(use, call, self.state)
             if failure is not None:
                 return failure
-        return None
+        if self.grads_read and shared_gradients(self.grads_read, call) != self._grads_shared:
+            return "gradients: others share memory, with one another or with arguments"
+        return None if self.addresses is None else self.addresses.failure(call)
 
     def _failure_of_state(self, call: Call) -> str | None:
         """Whether the arguments that are state of the step are still the same ones."""

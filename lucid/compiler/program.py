@@ -252,6 +252,7 @@ class Program:
             self._found,
             self._numbers and not in_places,
             self.guards.grads_read,
+            self.guards.addresses,
             not all(in_places and type(early) is FromNumbers for early in self._early),
             self._outer_grads,
             self._ended,

@@ -19,7 +19,7 @@ from lucid.compiler.cells import (
     ValueGuard,
     look_of,
 )
-from lucid.compiler.data_pointers import DataPointer
+from lucid.compiler.data_pointers import DataPointer, Source
 from lucid.compiler.environment import Environment
 from lucid.compiler.histories import HistoryOutside
 from lucid.compiler.host_recording import HostRecording
@@ -61,6 +61,7 @@ class Recorder:
         arguments: the tensors themselves.
         counters: those of tensors from outside that were written, with what they were before.
         versions: what counters were when they were first looked at, and what they have come to.
+        addresses: places in memory that were compared, and where each call finds them.
         given: numbers of the arguments that are objects of plain data, by identity.
         containers: if the step changes such, what stands for those that are arguments, by identity.
         argument_storages: the memory of arguments, which must not be met as state.
@@ -90,6 +91,7 @@ class Recorder:
         self.undo: list[Callable[[], object]] = []
         self.grads: dict[int, GradUse] = {}
         self.grad_leaf_of: dict[Storage, TensorCore] = {}
+        self.addresses: dict[tuple[Storage, int], Source] = {}
         self.counters: dict[VersionCounter, int] = {}
         self.versions: dict[VersionCounter, int] = {}
         self.flags: dict[int, tuple[TensorCore, bool]] = {}

@@ -22,9 +22,11 @@ from lucid.compiler.cells import (
     ValueGuard,
 )
 from lucid.compiler.codes import Executed, executed_codes
+from lucid.compiler.data_pointers import AddressGuard
 from lucid.compiler.environment import Environment
 from lucid.compiler.finishing import Finisher, GradOutcome
 from lucid.compiler.generators import Generators
+from lucid.compiler.gradients import shared_gradients
 from lucid.compiler.histories import Given
 from lucid.compiler.host_recording import LeavesTrace
 from lucid.compiler.left_hooks import LeftHook
@@ -59,6 +61,7 @@ class Trace:
             cut from it.
         rebinding: the places that the step reads and binds itself; None if there are none. The
             result is a pair then: what the function returns, and what it leaves in the places.
+        grads_shared: for each of the gradients that are read whose memory it is on.
         keys: of each place that is read, what kind of value it holds.
         training: modules' attributes whose "training" the step sets, and to what.
         grad_enabled: the grad mode that the step leaves; None: the one it found.
@@ -70,9 +73,11 @@ class Trace:
     values: list[ValueGuard]
     live: list[tuple[LiveScalar, LiveSource]]
     formulas: list[FormulaGuard]
+    addresses: AddressGuard | None
     cells: list[tuple[Cell, Strides | None]]
     pinned: dict[int, TensorCore]
     grads_read: list[GradUse]
+    grads_shared: list[int]
     result: Any
     grads: list[GradOutcome]
     ended: list[tuple[Given, Node | None]]
@@ -228,15 +233,18 @@ def _record(
 def _trace_of(
     recorder: Recorder, environment: Environment, ran: _Ran, rebinding: Rebinding, call: Call
 ) -> Trace:
+    grads_read = [use for use in recorder.grads.values() if use.was_read]
     return Trace(
         recorder.graph,
         Guard(environment.watches),
         list(recorder.guards.values()),
         list(recorder.live.values()),
         list(recorder.formulas.values()),
+        AddressGuard.of(recorder.addresses),
         [(cell, _strides_of(cell)) for cell in recorder.cells.values() if _is_input(cell)],
         ran.pinned,
-        [use for use in recorder.grads.values() if use.was_read],
+        grads_read,
+        shared_gradients(grads_read, call),
         ran.outcome.result,
         ran.outcome.grads,
         ran.outcome.ended,
