@@ -171,7 +171,8 @@ from lucid.nn.modules.transformer import (
     TransformerEncoder,
     TransformerEncoderLayer,
 )
-from lucid.nn.parameter import Buffer, Parameter, UninitializedParameter
+from lucid.nn.parameter import Buffer, Parameter
+from lucid.nn.uninitialized import UninitializedBuffer, UninitializedParameter
 
 modules_at_border(dict(vars()))
 constructors_at_border(dict(vars()), "lucid.nn.modules.")
@@ -324,6 +325,7 @@ __all__ = [
     "TripletMarginWithDistanceLoss",
     "Unflatten",
     "Unfold",
+    "UninitializedBuffer",
     "UninitializedParameter",
     "Upsample",
     "UpsamplingBilinear2d",

@@ -17,3 +17,7 @@ class NoSuchAttributeError(LucidError, AttributeError):
 
 class ModuleStateError(LucidError):
     """A state dict that doesn't fit the module."""
+
+
+class UninitializedError(LucidError, ValueError):
+    """A parameter or buffer of a lazy module is used before the module's first call."""

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Self
 
 import lucid
-from lucid.device import check_device
 from lucid.ir.errors import ArgumentError
-from lucid.ir.types import DType
 from lucid.tensor.core import alias, user_line
 from lucid.tensor.storage import VersionCounter
 from lucid.tensor.tensor import Tensor
@@ -58,44 +55,6 @@ class Parameter(Tensor):
 
     def __reduce_ex__(self, protocol: Any = 2) -> tuple[Any, ...]:
         return _restore, (type(self), self.detach().numpy(), self.requires_grad)
-
-
-class UninitializedParameter(Parameter):
-    """A parameter whose shape the first input of its module tells; `materialize` gives it one."""
-
-    __slots__ = ()
-
-    def __new__(
-        cls,
-        data: None = None,
-        requires_grad: bool = True,
-        *,
-        device: object = None,
-        dtype: DType | None = None,
-    ) -> Self:
-        check_device(device, "UninitializedParameter")
-        return cls._of(lucid.empty(0, dtype=dtype), requires_grad)
-
-    def __init__(
-        self,
-        data: None = None,
-        requires_grad: bool = True,
-        *,
-        device: object = None,
-        dtype: DType | None = None,
-    ) -> None:
-        """Everything is set by `__new__`."""
-
-    def materialize(
-        self, shape: Sequence[int], device: object = None, dtype: DType | None = None
-    ) -> None:
-        """Become a Parameter of this shape, without values; the object stays the same."""
-        check_device(device, "materialize")
-        self.data = lucid.empty(tuple(shape), dtype=dtype or self.dtype)
-        self.__class__ = Parameter  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        return "<UninitializedParameter>"
 
 
 class Buffer(Tensor):

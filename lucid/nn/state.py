@@ -11,6 +11,7 @@ from lucid.autograd.modes import no_grad
 from lucid.ir.errors import ArgumentError
 from lucid.nn.errors import ModuleStateError
 from lucid.nn.parameter import Parameter
+from lucid.nn.uninitialized import Uninitialized
 from lucid.tensor.core import of_array
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.writing import write_
@@ -97,10 +98,17 @@ def load_state(
         complaints.append(f"Missing key(s) in state_dict: {_quoted(missing)}.")
     values = {path: _as_tensor(path, state[path]) for path in places if path in state}
     for path, value in values.items():
-        if tuple(value.shape) != tuple(places[path].tensor.shape):
+        own = places[path].tensor
+        if isinstance(own, Uninitialized):
+            continue
+        if isinstance(value, Uninitialized):
+            complaints.append(
+                f"{path}: copying an uninitialized parameter or buffer into an initialized one"
+            )
+        elif tuple(value.shape) != tuple(own.shape):
             complaints.append(
                 f"size mismatch for {path}: copying a param with shape {list(value.shape)} from "
-                f"checkpoint, the shape in current model is {list(places[path].tensor.shape)}."
+                f"checkpoint, the shape in current model is {list(own.shape)}."
             )
     if complaints:
         listed = "\n\t".join(complaints)
@@ -133,6 +141,10 @@ def _as_tensor(path: str, value: Any) -> Tensor:
 
 
 def _copy(place: _Place, value: Tensor) -> None:
+    if isinstance(place.tensor, Uninitialized):
+        if isinstance(value, Uninitialized):
+            return
+        place.tensor.materialize(value.shape)
     kinds = value.dtype.kind, place.tensor.dtype.kind
     if kinds == ("float", "int"):  # what PyTorch's copy_ does; in-place arithmetic refuses it
         value = value.to(place.tensor.dtype)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -82,3 +85,103 @@ def test_channels_that_groups_do_not_divide_are_refused() -> None:
         nn.LazyConv2d(3, 1, groups=2)
     with pytest.raises(ValueError, match="LazyConv2d: in_channels must be divisible by groups"):
         nn.LazyConv2d(4, 1, groups=2)(lucid.ones(1, 3, 2, 2))
+
+
+LAZY_AND_USUAL = pytest.mark.parametrize(
+    ("lazy", "usual", "shape"),
+    [
+        (lambda: nn.LazyLinear(2), lambda: nn.Linear(3, 2), (4, 3)),
+        (lambda: nn.LazyConv2d(4, 3), lambda: nn.Conv2d(2, 4, 3), (1, 2, 5, 5)),
+        (lambda: nn.LazyConvTranspose1d(4, 3), lambda: nn.ConvTranspose1d(2, 4, 3), (1, 2, 5)),
+        (lambda: nn.LazyBatchNorm1d(), lambda: nn.BatchNorm1d(3), (4, 3)),
+        (lambda: nn.LazyInstanceNorm1d(affine=True), lambda: nn.InstanceNorm1d(3, affine=True),
+         (4, 3, 5)),
+    ],
+    ids=["linear", "convolution", "transposed convolution", "batch norm", "instance norm"],
+)  # fmt: skip
+
+
+@LAZY_AND_USUAL
+@pytest.mark.parametrize("assign", [False, True])
+def test_it_loads_the_state_of_the_usual_layer(
+    lazy: Any, usual: Any, shape: Any, assign: bool
+) -> None:
+    layer, source = nn.Sequential(lazy()), nn.Sequential(usual())
+    x = lucid.randn(*shape)
+    source(x)  # so that running statistics have moved
+    layer.load_state_dict(source.state_dict(), assign=assign)
+    assert not layer[0].has_uninitialized_params()
+    assert lucid.equal(layer.eval()(x), source.eval()(x))
+    assert repr(layer) == repr(source)
+    assert layer.state_dict().keys() == source.state_dict().keys()
+
+
+@LAZY_AND_USUAL
+def test_the_usual_layer_cannot_load_what_is_not_there_yet(
+    lazy: Any, usual: Any, shape: Any
+) -> None:
+    layer = usual()
+    before = {name: tensor.clone() for name, tensor in layer.state_dict().items()}
+    if list(layer.parameters()):
+        with pytest.raises(RuntimeError, match="weight: copying an uninitialized parameter"):
+            layer.load_state_dict(lazy().state_dict())
+    assert all(lucid.equal(before[k], v) for k, v in layer.state_dict().items())
+
+
+@LAZY_AND_USUAL
+@pytest.mark.parametrize(
+    "copied", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))], ids=["copy", "pickle"]
+)
+def test_copies_of_a_waiting_layer_wait_on_their_own(
+    lazy: Any, usual: Any, shape: Any, copied: Callable[[Any], Any]
+) -> None:
+    layer = lazy()
+    other = copied(layer)
+    other(lucid.randn(*shape))
+    assert type(other) is type(usual()) and not other._forward_pre_hooks
+    assert layer.has_uninitialized_params() and layer._forward_pre_hooks
+    assert layer(lucid.randn(*shape)) is not None
+
+
+def test_one_waiting_layer_loads_the_state_of_another() -> None:
+    layer = nn.LazyLinear(2)
+    layer.load_state_dict(nn.LazyLinear(2).state_dict())
+    assert str(layer.weight) == repr(layer.weight) == "<UninitializedParameter>"
+    assert str(nn.LazyBatchNorm1d().running_mean) == "<UninitializedBuffer>"
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda p: p.shape,
+        lambda p: p.numel(),
+        lambda p: p + 1,
+        lambda p: nn.init.zeros_(p),
+        lambda p: nn.functional.linear(lucid.ones(1, 3), p),
+        lambda p: p.data.normal_(),
+        lambda p: p.sum().backward(),
+        lambda p: lucid.optim.Adagrad([p]),
+        lambda p: lucid.compile(lambda: p * 2)(),
+        lambda p: lucid.compile(lambda p: p * 2)(p),
+    ],
+)
+def test_what_has_no_shape_yet_cannot_be_used(use: Callable[[Any], Any]) -> None:
+    with pytest.raises(ValueError, match="Can't access the shape or the values of an uninit"):
+        use(nn.LazyLinear(2).weight)
+
+
+def test_optimizers_pass_over_parameters_that_wait() -> None:
+    model = nn.Sequential(nn.LazyLinear(2), nn.LazyBatchNorm1d())
+    for kind in (lucid.optim.SGD, lucid.optim.Adam, lucid.optim.Adadelta):
+        optimizer: Any = kind(model.parameters(), lr=0.1)
+        optimizer.zero_grad()
+        optimizer.step()
+    assert nn.utils.clip_grad_norm_(model.parameters(), 1.0) == 0
+    assert all(isinstance(p, nn.UninitializedParameter) for p in model.parameters())
+
+
+def test_a_dtype_is_given_before_the_shape() -> None:
+    layer = nn.LazyLinear(2).double()
+    assert layer.weight.dtype is lucid.float64
+    layer(lucid.ones(1, 3, dtype=lucid.float64))
+    assert layer.weight.shape == (2, 3) and layer.weight.dtype is lucid.float64

@@ -21,7 +21,7 @@ from lucid.nn.modules.grouped import InstanceNorm1d, InstanceNorm2d, InstanceNor
 from lucid.nn.modules.linear import Linear
 from lucid.nn.modules.module import Module
 from lucid.nn.modules.normalization import BatchNorm1d, BatchNorm2d, BatchNorm3d
-from lucid.nn.parameter import UninitializedParameter
+from lucid.nn.uninitialized import Uninitialized, UninitializedBuffer, UninitializedParameter
 from lucid.tensor.tensor import Tensor
 
 
@@ -39,8 +39,9 @@ class LazyModuleMixin(Module):
         self._waiting = self.register_forward_pre_hook(_initialize, with_kwargs=True)
 
     def has_uninitialized_params(self) -> bool:
-        """Whether a parameter still has no shape."""
-        return any(isinstance(p, UninitializedParameter) for p in self._parameters.values())
+        """Whether a parameter or buffer still has no shape."""
+        held = (*self._parameters.values(), *self._buffers.values())
+        return any(isinstance(tensor, Uninitialized) for tensor in held)
 
     def initialize_parameters(self, *args: Any, **kwargs: Any) -> None:
         """Give all parameters their shapes and values."""
@@ -87,8 +88,8 @@ class LazyLinear(LazyModuleMixin, Linear):
 
     def initialize_parameters(self, input: Tensor) -> None:
         """Take the features from the input's last axis."""
+        self.in_features = input.shape[-1]
         if isinstance(self.weight, UninitializedParameter):
-            self.in_features = input.shape[-1]
             self.weight.materialize((self.out_features, self.in_features))
             if isinstance(self.bias, UninitializedParameter):
                 self.bias.materialize((self.out_features,))
@@ -122,14 +123,14 @@ class _LazyConvolution(LazyModuleMixin, _Convolution):
 
     def initialize_parameters(self, input: Tensor, *_: Any) -> None:
         """Take the channels from the input."""
-        if not isinstance(self.weight, UninitializedParameter):
-            return
         self.in_channels = input.shape[-self.rank - 1]
         if self.in_channels % self.groups:
             raise OptionError(
                 f"{type(self).__name__}: in_channels must be divisible by groups, got "
                 f"{self.in_channels} and {self.groups}"
             )
+        if not isinstance(self.weight, UninitializedParameter):
+            return
         first, second = self.out_channels, self.in_channels
         if self.is_transposed:
             first, second = second, first
@@ -198,11 +199,12 @@ class _LazyNorm(LazyModuleMixin):
         start: Any = super().__init__
         start(0, *args, **kwargs)
         self._arguments = args, kwargs
-        self._parameters.update(
-            (name, UninitializedParameter(dtype=p.dtype))
-            for name, p in self._parameters.items()
-            if p is not None
-        )
+        for name, parameter in self._parameters.items():
+            if parameter is not None:
+                self._parameters[name] = UninitializedParameter(dtype=parameter.dtype)
+        for name, buffer in self._buffers.items():
+            if buffer is not None and buffer.ndim:  # all but the count of batches
+                self._buffers[name] = UninitializedBuffer(dtype=buffer.dtype)
         self._wait()
 
     def initialize_parameters(self, input: Tensor) -> None:
@@ -212,16 +214,11 @@ class _LazyNorm(LazyModuleMixin):
         assert self.cls_to_become is not None
         made = self.cls_to_become(input.shape[1], *args, **kwargs)
         self.num_features = made.num_features
-        for name, parameter in self._parameters.items():
-            if isinstance(parameter, UninitializedParameter):
-                values, dtype = made.get_parameter(name).detach(), parameter.dtype
-                parameter.materialize(values.shape)
-                parameter.data = values.to(dtype)
-        for name, buffer in made._buffers.items():
-            own = self._buffers.get(name)
-            if own is not None and buffer is not None and own.dtype.is_floating_point:
-                buffer = buffer.to(own.dtype)
-            self._buffers[name] = buffer
+        for register in ("_parameters", "_buffers"):
+            for name, tensor in self.__dict__[register].items():
+                if isinstance(tensor, Uninitialized):
+                    values = made.__dict__[register][name].detach()
+                    tensor._become(values.to(tensor.dtype))
 
 
 class LazyBatchNorm1d(_LazyNorm, BatchNorm1d):

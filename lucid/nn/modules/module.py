@@ -32,6 +32,7 @@ from lucid.nn.modules.hooked import (
 )
 from lucid.nn.parameter import Buffer, Parameter, TransientBuffer
 from lucid.nn.state import IncompatibleKeys, load_state, save_state
+from lucid.nn.uninitialized import Uninitialized
 from lucid.tensor.core import constant
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.writing import write_
@@ -351,6 +352,9 @@ class Module(Hooked):
     def _apply(self, fn: Callable[[Tensor], Tensor]) -> Self:
         """Replace the data of parameters, their gradients, and the buffers; objects stay."""
         for tensor in (*self.parameters(), *self.buffers()):
+            if isinstance(tensor, Uninitialized):
+                tensor.convert(fn)
+                continue
             gradient, tensor.grad = tensor.grad, None
             tensor.data = fn(tensor.data)
             if gradient is not None:

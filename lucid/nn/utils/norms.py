@@ -13,7 +13,8 @@ from lucid.autograd.modes import no_grad
 from lucid.ir.errors import LucidError, OptionError
 from lucid.nn.functional.distance import normalize
 from lucid.nn.modules.module import Module
-from lucid.nn.parameter import Parameter, UninitializedParameter
+from lucid.nn.parameter import Parameter
+from lucid.nn.uninitialized import UninitializedParameter
 from lucid.nn.utils.parametrizations import default_dim, matrix_along, norm_except_dim
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.writing import write_
