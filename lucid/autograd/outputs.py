@@ -287,10 +287,11 @@ class TwiceDifferentiated(Node):
 
     _takes_undefined = True
 
-    def __init__(self, ctx: Node, gradients: Sequence[TensorCore], count: int) -> None:
+    def __init__(self, ctx: Node, gradients: Sequence[TensorCore], returned: Sequence[Any]) -> None:
         edges = [edge_of(gradient) for gradient in gradients]
         edges += [edge for edge in ctx._edges if edge is not None]
-        super().__init__(tuple(edges), (None,) * count)  # type: ignore[arg-type]
+        types: Any = tuple(getattr(value, "_type", None) for value in returned)
+        super().__init__(tuple(edges), types)
         self.of = ctx._short_name()
         self._line = ctx._line
 
@@ -312,7 +313,7 @@ def refuse_second_derivative(
 
     is_tuple = isinstance(returned, tuple)
     values = returned if is_tuple else (returned,)
-    node = kind(ctx, gradients, len(values))
+    node = kind(ctx, gradients, values)
     guarded = []
     for index, value in enumerate(values):
         if isinstance(value, TensorCore) and value.dtype.is_floating_point:

@@ -314,7 +314,7 @@ class Compiled:
     def _forget_oldest(self, key: Any, programs: list[Program]) -> None:
         """Keep the number of programs bounded; say so when there are many."""
         self._order.append((key, programs))
-        if self.stats.traces == MANY:
+        if self.stats.traces == MANY and not self._is_pure:  # a backward has many by its nature
             logger.warning(
                 "%s was traced %d times, the last time because of: %s",
                 _name_of(self.__wrapped__),

@@ -24,6 +24,7 @@ from lucid.autograd.node import Edge, GradientEdge, accumulator_of, edge_of
 from lucid.autograd.saved import with_history_of
 from lucid.compiler.codes import not_noted
 from lucid.compiler.histories import FlagBefore, Further, GradientOf, Layer, Leaf, Made, tensor_of
+from lucid.compiler.leading import lead_to
 from lucid.compiler.objects import visit_leaves
 from lucid.compiler.restoring import as_expected
 from lucid.compiler.tree import map_tree
@@ -74,7 +75,7 @@ class Before:
 
     def histories(self) -> list[TensorCore]:
         """For each tensor that gets another history one that has its present one, and no data."""
-        return [with_history_of(tensor, _no_data(tensor._type)) for tensor in self.rewritten]
+        return [with_history_of(tensor, no_data(tensor._type)) for tensor in self.rewritten]
 
     def found(self, arguments: Sequence[TensorCore]) -> list[TensorCore | None]:
         """The gradients of now."""
@@ -82,7 +83,8 @@ class Before:
         return [_copied(gradient) if is_written else gradient for gradient, is_written in pairs]
 
 
-def _no_data(type: TensorType) -> TensorCore:
+def no_data(type: TensorType) -> TensorCore:
+    """A tensor of which only the history matters."""
     return of_array(np.broadcast_to(np.zeros((), type.dtype.numpy), type.shape))
 
 
@@ -163,6 +165,12 @@ def _edge_of(leaf: Leaf, arguments: Sequence[TensorCore]) -> Edge | None:
     return None if isinstance(leaf, Made) else leaf_edge(tensor_of(leaf, arguments, ()))
 
 
+def _gradient_edge(result: TensorCore) -> GradientEdge:
+    edge = edge_of(result)
+    assert edge is not None
+    return GradientEdge(*edge)
+
+
 class Again:
     """A recorded function that is to run again; what it refers to doesn't refer to it.
 
@@ -201,12 +209,14 @@ class Again:
         number: int,
         cut: tuple[int, ...],
         wanted: tuple[int, ...],
+        stand_ins: dict[int, TensorCore],
     ) -> tuple[Any, ...]:
         """Run the function again from what was given, and differentiate a layer's results.
 
         Gradients end at the upstream results in `cut`, and pass over the others, which have None.
         Of the leaves, those in `wanted` have one. Hooks of what it returns are left to the walk
-        that asks: it goes on from here.
+        that asks: it goes on from here. With a graph, `stand_ins` are what stands for results, by
+        position, and has their histories outside.
         """
         layer = self._layers[number]
         arguments = flat_tensors((given.args, given.kwargs), in_objects=True)
@@ -216,17 +226,19 @@ class Again:
             edges = [_edge_of(leaf, arguments) for leaf in layer.leaves]
             results = self._results(given, arguments)
             pairs = zip(layer.outputs, cotangents, strict=True)
-            sent = [(results[y.position], g) for y, g in pairs if g is not None]
+            sent = [(_gradient_edge(results[y.position]), g) for y, g in pairs if g is not None]
             for output in layer.outputs:
                 if output.hooks:  # the walk that asks has called them
                     remove_hooks_at(edge_of(results[output.position]))
+            outputs, seeds = [edge for edge, _ in sent], [g for _, g in sent]
+            if stand_ins:
+                lead_to(stand_ins, results, outputs)
             places = [layer.upstream[i] for i in cut]
             ends = [results[self._layers[k].outputs[index].position] for k, index in places]
             leaves = [
                 GradientEdge(*(edges[i] or leaf_edge(tensor_of(layer.leaves[i], (), results))))
                 for i in wanted
             ]
-            outputs, seeds = [y for y, _ in sent], [g for _, g in sent]
             found = find_gradients(
                 outputs, [*ends, *leaves], seeds, create_graph, create_graph, is_part=True
             )

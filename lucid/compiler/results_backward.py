@@ -9,16 +9,17 @@ from lucid.autograd.hooks import HookHandle
 from lucid.autograd.host_replay import Differs
 from lucid.autograd.node import CustomNode, Edge, Gradients, Node, edge_of, origin_line
 from lucid.autograd.outputs import freed_behind
-from lucid.autograd.saved import FREED, modified
+from lucid.autograd.saved import FREED, modified, with_history
 from lucid.compiler.histories import (
     GradientOf,
+    Made,
     Output,
     Saving,
     given,
     nodes_behind,
     tensor_of,
 )
-from lucid.compiler.results import Differentiable, Given, leaf_edge
+from lucid.compiler.results import Differentiable, Given, leaf_edge, no_data
 from lucid.ir.errors import LucidError
 from lucid.ir.types import TensorType
 from lucid.tensor.context import context, epoch
@@ -165,11 +166,32 @@ class History:
             )
         self._refuse_other_histories(node)
         assert self._given is not None
-        asked = (self._given, gradients, context.grad_enabled, number, cut, wanted)
+        known = self._stand_ins(node, number) if context.grad_enabled else {}
+        asked = (self._given, gradients, context.grad_enabled, number, cut, wanted, known)
         changed = [read for read in self._read if read.counter.value != read.version]
         found = self._run(node, asked, changed)
         self._passed.add(number)
         return found
+
+    def _stand_ins(self, node: Node, number: int) -> dict[int, TensorCore]:
+        """What stands for results that gradients with a graph depend on, by their positions.
+
+        Those are the upstream ones, leaves that the step made, and outputs that were saved.
+        """
+        layers = self.rule.layers
+        layer = layers[number]
+        upstream = [layers[k].outputs[index].position for k, index in layer.upstream]
+        leaves = [leaf.position if isinstance(leaf, Made) else None for leaf in layer.leaves]
+        known = dict(zip((*upstream, *leaves), node._edges, strict=True))
+        saved = frozenset[int]().union(*(output.saved for output in layer.outputs))
+        for index, output in enumerate(layer.outputs):
+            if output.position in saved:
+                known[output.position] = node, index
+        return {
+            position: with_history(no_data(edge[0]._output_types[edge[1]]), edge)
+            for position, edge in known.items()
+            if position is not None and edge is not None
+        }
 
     def _run(
         self, node: Node, asked: tuple[Any, ...], changed: Sequence[Read]
@@ -238,7 +260,8 @@ class CompiledBackward(CustomNode):
 
     def _apply_in_run(self, run: BackwardRun, gradients: Gradients) -> Gradients:
         count = len(self._layer.upstream)
-        cut = tuple(i for i in range(count) if self._is_seen(i, run))
+        is_cut = run.create_graph  # its gradient is to depend on the result outside
+        cut = tuple(i for i in range(count) if is_cut or self._is_seen(i, run))
         leaves = enumerate(self._edges[count:])
         return self._apply(gradients, cut, tuple(i for i, e in leaves if run.matters(e)))
 
