@@ -3,7 +3,7 @@
 import sys
 from types import ModuleType
 
-from lucid.distributions import transforms
+from lucid.distributions import constraints, transforms
 from lucid.distributions.composed import (
     Independent,
     MixtureSameFamily,
@@ -85,6 +85,7 @@ __all__ = [
     "TransformedDistribution",
     "Uniform",
     "Weibull",
+    "constraints",
     "kl_divergence",
     "register_kl",
     "transforms",

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import lucid
 from lucid import linalg
+from lucid.distributions import constraints
 from lucid.distributions.discrete import Categorical
 from lucid.distributions.distribution import Distribution, Shape, sum_rightmost
 from lucid.distributions.transforms import ComposeTransform, Transform
@@ -33,11 +34,24 @@ class Independent(Distribution):
         self.base_dist = base_distribution
         self.reinterpreted_batch_ndims = reinterpreted_batch_ndims
         kept = len(batch) - reinterpreted_batch_ndims
-        super().__init__(batch[:kept], (*batch[kept:], *base_distribution.event_shape))
+        super().__init__(
+            batch[:kept], (*batch[kept:], *base_distribution.event_shape), validate_args
+        )
 
     @property
     def has_rsample(self) -> bool:  # type: ignore[override]
         return self.base_dist.has_rsample
+
+    @property
+    def support(self) -> Any:
+        found, count = self.base_dist.support, self.reinterpreted_batch_ndims
+        return constraints.independent(found, count) if found and count else found
+
+    def expand(self, batch_shape: Shape) -> Independent:
+        """Return the distribution with its parameters expanded to `batch_shape`."""
+        parts = self._event_shape[: self.reinterpreted_batch_ndims]
+        base = self.base_dist.expand((*batch_shape, *parts))
+        return Independent(base, self.reinterpreted_batch_ndims, self._validate_args)
 
     @property
     def mean(self) -> Tensor:
@@ -64,10 +78,18 @@ class Independent(Distribution):
 
 
 class MultivariateNormal(Distribution):
-    """Normal vectors with mean `loc`, by a covariance, its inverse, or its Cholesky factor."""
+    """Normal vectors with mean `loc`, by a covariance, its inverse, or its Cholesky factor.
+
+    Raises `LinAlgError` for a covariance or precision that isn't positive definite.
+    """
 
     _shown = ("loc", "scale_tril")
     has_rsample = True
+    arg_constraints: ClassVar = {
+        "loc": constraints.real_vector,
+        "scale_tril": constraints.lower_cholesky,
+    }
+    support = constraints.real_vector
 
     def __init__(
         self,
@@ -93,7 +115,7 @@ class MultivariateNormal(Distribution):
         batch = tuple(lucid.broadcast_shapes(tuple(loc.shape[:-1]), tuple(factor.shape[:-2])))
         self.loc = loc.expand(*batch, size)
         self.scale_tril = factor.expand(*batch, size, size)
-        super().__init__(batch, (size,))
+        super().__init__(batch, (size,), validate_args)
 
     @property
     def covariance_matrix(self) -> Tensor:
@@ -122,6 +144,7 @@ class MultivariateNormal(Distribution):
         return self.scale_tril.diagonal(dim1=-2, dim2=-1).log().sum(-1)
 
     def log_prob(self, value: Tensor) -> Tensor:
+        self._check_value(value)
         size = self._event_shape[0]
         distance = (value - self.loc).unsqueeze(-1)
         white = linalg.solve_triangular(self.scale_tril, distance, upper=False).squeeze(-1)
@@ -145,7 +168,18 @@ class MixtureSameFamily(Distribution):
         self.mixture_distribution = mixture_distribution
         self.component_distribution = component_distribution
         batch = component_distribution.batch_shape[:-1]
-        super().__init__(batch, component_distribution.event_shape)
+        super().__init__(batch, component_distribution.event_shape, validate_args)
+
+    @property
+    def support(self) -> Any:
+        return self.component_distribution.support
+
+    def expand(self, batch_shape: Shape) -> MixtureSameFamily:
+        """Return the distribution with its parameters expanded to `batch_shape`."""
+        count = self.component_distribution.batch_shape[-1]
+        components = self.component_distribution.expand((*batch_shape, count))
+        weights = self.mixture_distribution.expand(batch_shape)
+        return MixtureSameFamily(weights, components, self._validate_args)
 
     def _weights(self) -> Tensor:
         probs = self.mixture_distribution.probs
@@ -195,11 +229,24 @@ class TransformedDistribution(Distribution):
         kept = len(batch) - more
         self._base_event = len(event)
         self._more = more
-        super().__init__(batch[:kept], (*batch[kept:], *event))
+        super().__init__(batch[:kept], (*batch[kept:], *event), validate_args)
 
     @property
     def has_rsample(self) -> bool:  # type: ignore[override]
         return self.base_dist.has_rsample
+
+    @property
+    def support(self) -> Any:
+        if not self.transforms:
+            return self.base_dist.support
+        found, more = self.transforms[-1].codomain, len(self._event_shape)
+        more -= 0 if found is None else found.event_dim
+        return constraints.independent(found, more) if found and more > 0 else found
+
+    def expand(self, batch_shape: Shape) -> TransformedDistribution:
+        """Return the distribution with its parameters expanded to `batch_shape`."""
+        base = self.base_dist.expand((*batch_shape, *self._event_shape[: self._more]))
+        return TransformedDistribution(base, self.transforms, self._validate_args)
 
     def sample(self, sample_shape: Shape = ()) -> Tensor:
         with lucid.no_grad():
@@ -215,6 +262,7 @@ class TransformedDistribution(Distribution):
         return x
 
     def log_prob(self, value: Tensor) -> Tensor:
+        self._check_value(value)
         axes, y = len(self._event_shape), value
         total: Any = 0.0
         for transform in reversed(self.transforms):

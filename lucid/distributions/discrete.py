@@ -6,9 +6,8 @@ import math
 from typing import Any, ClassVar
 
 import lucid
+from lucid.distributions import constraints
 from lucid.distributions.distribution import (
-    NONNEGATIVE,
-    PROBABILITY,
     Distribution,
     Shape,
     exactly_one,
@@ -29,6 +28,10 @@ class _OfProbability(Distribution):
     """A distribution given by `probs` or by `logits`, their log odds."""
 
     _shown = ("probs", "logits")
+    arg_constraints: ClassVar = {
+        "probs": constraints.unit_interval,
+        "logits": constraints.real,
+    }
 
     def __init__(self, probs: Any = None, logits: Any = None, validate_args: Any = None) -> None:
         exactly_one(type(self).__name__, probs, logits)
@@ -37,8 +40,8 @@ class _OfProbability(Distribution):
         super().__init__(self._parameter.shape, (), validate_args)
 
     def _check_parameters(self) -> None:
-        if self._given == "probs":
-            self._check("probs", PROBABILITY, self._parameter)
+        super()._check_parameters()
+        self._check(self._given, self.arg_constraints[self._given], self._parameter)
 
     @property
     def probs(self) -> Tensor:
@@ -62,6 +65,9 @@ class _OfProbability(Distribution):
 class Bernoulli(_OfProbability):
     """1 with probability `probs`, else 0."""
 
+    has_enumerate_support = True
+    support = constraints.boolean
+
     def sample(self, sample_shape: Shape = ()) -> Tensor:
         with lucid.no_grad():
             return lucid.bernoulli(self.probs.expand(*self._extended_shape(sample_shape)))
@@ -82,6 +88,7 @@ class Bernoulli(_OfProbability):
         return self.probs * (1 - self.probs)
 
     def log_prob(self, value: Any) -> Tensor:
+        self._check_value(value)
         logits, target = lucid.broadcast_tensors(self.logits, value)
         return -F.binary_cross_entropy_with_logits(
             logits, target.to(logits.dtype), reduction="none"
@@ -93,6 +100,12 @@ class Bernoulli(_OfProbability):
 
 class Geometric(_OfProbability):
     """How many failures come before the first success."""
+
+    arg_constraints: ClassVar = {
+        "probs": constraints.open_below(0, 1),
+        "logits": constraints.real,
+    }
+    support = constraints.nonnegative_integer
 
     def sample(self, sample_shape: Shape = ()) -> Tensor:
         with lucid.no_grad():
@@ -108,6 +121,7 @@ class Geometric(_OfProbability):
         return (1 / self.probs - 1) / self.probs
 
     def log_prob(self, value: Any) -> Tensor:
+        self._check_value(value)
         failure = (-self.probs).log1p()
         return lucid.xlogy(value, 1 - self.probs) + self.probs.log() + 0 * failure
 
@@ -122,6 +136,11 @@ class Categorical(Distribution):
     """One of k categories, by the last axis of `probs` (normalized) or `logits`."""
 
     _shown = ("probs", "logits")
+    has_enumerate_support = True
+    arg_constraints: ClassVar = {
+        "probs": constraints.simplex,
+        "logits": constraints.real_vector,
+    }
 
     def __init__(self, probs: Any = None, logits: Any = None, validate_args: Any = None) -> None:
         exactly_one(type(self).__name__, probs, logits)
@@ -131,7 +150,15 @@ class Categorical(Distribution):
         else:
             self._is_probs = False
             self._parameter = logits - logits.logsumexp(-1, keepdim=True)
-        super().__init__(self._parameter.shape[:-1])
+        super().__init__(self._parameter.shape[:-1], (), validate_args)
+
+    def _check_parameters(self) -> None:
+        name = "probs" if self._is_probs else "logits"
+        self._check(name, self.arg_constraints[name], self._parameter)
+
+    @property
+    def support(self) -> Any:
+        return constraints.integer_interval(0, self._num_events - 1)
 
     @property
     def probs(self) -> Tensor:
@@ -166,6 +193,7 @@ class Categorical(Distribution):
         return self.probs.argmax(-1)
 
     def log_prob(self, value: Tensor) -> Tensor:
+        self._check_value(value)
         index, logits = lucid.broadcast_tensors(value.long().unsqueeze(-1), self.logits)
         return logits.gather(-1, index[..., :1]).squeeze(-1)
 
@@ -183,11 +211,13 @@ class OneHotCategorical(Distribution):
     """A category as a vector with a single 1."""
 
     _shown = ("probs", "logits")
+    arg_constraints: ClassVar = Categorical.arg_constraints
+    support = constraints.one_hot
 
     def __init__(self, probs: Any = None, logits: Any = None, validate_args: Any = None) -> None:
-        self._categorical = Categorical(probs, logits)
+        self._categorical = Categorical(probs, logits, validate_args)
         shape = self._categorical.param_shape
-        super().__init__(shape[:-1], shape[-1:])
+        super().__init__(shape[:-1], shape[-1:], validate_args)
 
     @property
     def probs(self) -> Tensor:
@@ -212,6 +242,7 @@ class OneHotCategorical(Distribution):
         return F.one_hot(index, self._event_shape[0]).to(self.probs.dtype)
 
     def log_prob(self, value: Tensor) -> Tensor:
+        self._check_value(value)
         return self._categorical.log_prob(value.argmax(-1))
 
     def entropy(self) -> Tensor:
@@ -233,7 +264,8 @@ class Poisson(Distribution):
 
     _shown = ("rate",)
 
-    _constraints: ClassVar = {"rate": NONNEGATIVE}
+    arg_constraints: ClassVar = {"rate": constraints.nonnegative}
+    support = constraints.nonnegative_integer
 
     def __init__(self, rate: Any, validate_args: Any = None) -> None:
         (self.rate,) = parameters_of(rate)
@@ -253,6 +285,7 @@ class Poisson(Distribution):
             return _counts(rate)
 
     def log_prob(self, value: Any) -> Tensor:
+        self._check_value(value)
         return lucid.xlogy(value, self.rate) - self.rate - lucid.lgamma(value + 1)
 
 
@@ -273,6 +306,11 @@ class Binomial(Distribution):
     """How many of `total_count` trials succeed."""
 
     _shown = ("total_count", "probs", "logits")
+    arg_constraints: ClassVar = {
+        "total_count": constraints.nonnegative_integer,
+        "probs": constraints.unit_interval,
+        "logits": constraints.real,
+    }
 
     def __init__(
         self,
@@ -284,8 +322,18 @@ class Binomial(Distribution):
         exactly_one(type(self).__name__, probs, logits)
         given = probs if logits is None else logits
         parameter, self.total_count = parameters_of(given, total_count)
-        self._one = Bernoulli(parameter) if logits is None else Bernoulli(logits=parameter)
-        super().__init__(parameter.shape)
+        name = "probs" if logits is None else "logits"
+        self._given, self._parameter = name, parameter
+        self._one = Bernoulli(**{name: parameter}, validate_args=False)
+        super().__init__(parameter.shape, (), validate_args)
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        self._check(self._given, self.arg_constraints[self._given], self._parameter)
+
+    @property
+    def support(self) -> Any:
+        return constraints.integer_interval(0, self.total_count)
 
     @property
     def probs(self) -> Tensor:
@@ -314,6 +362,7 @@ class Binomial(Distribution):
             return ((u < self.probs) & (number < self.total_count)).to(self.probs.dtype).sum(0)
 
     def log_prob(self, value: Tensor) -> Tensor:
+        self._check_value(value)
         n, logits = self.total_count, self.logits
         ways = lucid.lgamma(n + 1) - lucid.lgamma(value + 1) - lucid.lgamma(n - value + 1)
         return ways + value * logits - n * F.softplus(logits)
@@ -322,13 +371,21 @@ class Binomial(Distribution):
 class NegativeBinomial(_OfProbability):
     """Successes, of probability `probs`, before `total_count` failures."""
 
+    arg_constraints: ClassVar = {
+        "total_count": constraints.greater_than_eq(0),
+        "probs": constraints.half_open_interval(0, 1),
+        "logits": constraints.real,
+    }
+    support = constraints.nonnegative_integer
+
     def __init__(
         self, total_count: Any, probs: Any = None, logits: Any = None, validate_args: Any = None
     ) -> None:
-        super().__init__(probs, logits)
-        count = lucid.as_tensor(total_count, dtype=self._parameter.dtype)
-        self.total_count, self._parameter = lucid.broadcast_tensors(count, self._parameter)
-        self._batch_shape = self._parameter.shape
+        exactly_one("NegativeBinomial", probs, logits)
+        given = probs if logits is None else logits
+        given, self.total_count = parameters_of(given, total_count)
+        chosen = {"probs": given} if logits is None else {"logits": given}
+        super().__init__(**chosen, validate_args=validate_args)
 
     def sample(self, sample_shape: Shape = ()) -> Tensor:
         with lucid.no_grad():
@@ -344,6 +401,7 @@ class NegativeBinomial(_OfProbability):
         return self.mean / (-self.logits).sigmoid()
 
     def log_prob(self, value: Any) -> Tensor:
+        self._check_value(value)
         count, logits = self.total_count, self.logits
         ways = lucid.lgamma(count + value) - lucid.lgamma(1.0 + value) - lucid.lgamma(count)
         found: Tensor = count * F.logsigmoid(-logits) + value * F.logsigmoid(logits) + ways

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, ClassVar
 
 import lucid
 from lucid.autograd.modes import no_grad
+from lucid.distributions.constraints import Constraint, dependent
 from lucid.dtypes import get_default_dtype
 from lucid.functions.arguments import typed
 from lucid.functions.checks import require
-from lucid.ir.errors import MissingRuleError, OptionError
+from lucid.ir.errors import MissingRuleError, OptionError, ShapeError
 from lucid.tensor.size import Size
 from lucid.tensor.tensor import Tensor
 
 Shape = Sequence[int]
-
-
-Constraint = tuple[str, Callable[[Tensor], Tensor]]
-"""In words, and where it holds."""
-
-POSITIVE: Constraint = ("greater than 0", lambda x: x > 0)
-NONNEGATIVE: Constraint = ("at least 0", lambda x: x >= 0)
-PROBABILITY: Constraint = ("between 0 and 1", lambda x: (x >= 0) & (x <= 1))
 
 
 class Distribution:
@@ -33,29 +26,84 @@ class Distribution:
 
     Attributes:
         has_rsample: whether samples are differentiable by the parameters.
+        arg_constraints: what the parameters must be, by their names.
+        support: what the values must be.
     """
 
     has_rsample = False
+    has_enumerate_support = False
+    arg_constraints: ClassVar[dict[str, Constraint]] = {}
+    _validate_args = __debug__
     _shown: ClassVar[tuple[str, ...]] = ()  # parameters that repr lists
-    _constraints: ClassVar[dict[str, Constraint]] = {}  # what parameters must be
 
     def __init__(
         self, batch_shape: Shape = (), event_shape: Shape = (), validate_args: Any = None
     ) -> None:
         self._batch_shape = Size(batch_shape)
         self._event_shape = Size(event_shape)
-        if validate_args is not False:
+        if validate_args is not None:
+            self._validate_args = bool(validate_args)
+        if self._validate_args:
             self._check_parameters()
+
+    @staticmethod
+    def set_default_validate_args(value: bool) -> None:
+        """Say whether distributions that don't say it themselves check parameters and values."""
+        if value not in (True, False):
+            raise OptionError(f"set_default_validate_args: a bool is needed, not {value!r}")
+        Distribution._validate_args = bool(value)
 
     def _check_parameters(self) -> None:
         """Raise `OptionError` for parameters that no such distribution has."""
-        for name, constraint in self._constraints.items():
-            self._check(name, constraint, getattr(self, name))
+        for name, constraint in self.arg_constraints.items():
+            if constraint is not dependent and name in vars(self):
+                self._check(name, constraint, getattr(self, name))
 
-    def _check(self, name: str, constraint: Constraint, parameter: Tensor) -> None:
-        said, holds = constraint
-        text = f"{type(self).__name__}: {name} must be {said}{typed(**{name: parameter})}"
-        require(holds(parameter), partial(str, text))
+    def _check(self, name: str, constraint: Constraint, checked: Tensor) -> None:
+        text = f"{type(self).__name__}: {name} must be {constraint.said}{typed(**{name: checked})}"
+        require(constraint.check(checked), partial(str, text))
+
+    def _validate_sample(self, value: Any) -> None:
+        """Raise `ShapeError` or `OptionError` for what is no value of such a distribution."""
+        if not isinstance(value, Tensor):
+            value = lucid.tensor(value)
+        event, batch = tuple(self._event_shape), tuple(self._batch_shape)
+        own, split = tuple(value.shape), value.ndim - len(event)
+        if split < 0 or own[split:] != event:
+            raise ShapeError(
+                f"{type(self).__name__}: the last axes of value must be the event's, {event}"
+                f"{typed(value=value)}"
+            )
+        pairs = zip(reversed(own[:split]), reversed(batch), strict=False)
+        if any(one != other and 1 not in (one, other) for one, other in pairs):
+            raise ShapeError(
+                f"{type(self).__name__}: value doesn't broadcast with the batch shape {batch}"
+                f"{typed(value=value)}"
+            )
+        if self.support is not None:
+            self._check("value", self.support, value)
+
+    def _check_value(self, value: Any) -> None:
+        if self._validate_args:
+            self._validate_sample(value)
+
+    def expand(self, batch_shape: Shape) -> Any:
+        """Return the distribution with its parameters expanded to `batch_shape`."""
+        own = len(self._batch_shape)
+        made = object.__new__(type(self))
+        for name, value in vars(self).items():
+            if isinstance(value, Tensor) and value.ndim >= own:
+                value = value.expand(*batch_shape, *value.shape[own:])
+            elif isinstance(value, Distribution):
+                value = value.expand(batch_shape)
+            vars(made)[name] = value
+        made._batch_shape = Size(batch_shape)
+        return made
+
+    @property
+    def support(self) -> Any:
+        """What the values must be; None if it isn't said."""
+        return None
 
     @property
     def batch_shape(self) -> Size:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any, ClassVar
 
 import lucid
+from lucid.distributions import constraints
 from lucid.distributions.distribution import (
-    POSITIVE,
     Distribution,
     Shape,
     parameters_of,
     uniform_like,
 )
+from lucid.functions.arguments import typed
+from lucid.functions.checks import require
 from lucid.tensor.tensor import Tensor
 
 _EULER = 0.57721566490153286060
@@ -25,15 +28,12 @@ class _LocationScale(Distribution):
     has_rsample = True
     loc: Tensor
     scale: Tensor
-    _constraints: ClassVar = {"scale": POSITIVE}
+    arg_constraints: ClassVar = {"loc": constraints.real, "scale": constraints.positive}
+    support = constraints.real
 
     def __init__(self, loc: Any, scale: Any, validate_args: Any = None) -> None:
         self.loc, self.scale = parameters_of(loc, scale)
         super().__init__(self.loc.shape, (), validate_args)
-
-    def expand(self, batch_shape: Shape) -> Any:
-        """Return the distribution with its parameters expanded to `batch_shape`."""
-        return type(self)(self.loc.expand(*batch_shape), self.scale.expand(*batch_shape))
 
     def _standard(self, shape: Shape) -> Tensor:
         raise NotImplementedError
@@ -66,11 +66,16 @@ class Normal(_LocationScale):
         return self.scale**2
 
     def log_prob(self, value: Any) -> Tensor:
+        self._check_value(value)
         distance = (value - self.loc) ** 2 / (2 * self.variance)
         found: Tensor = -distance - self.scale.log() - 0.5 * math.log(2 * math.pi)
         return found
 
     def cdf(self, value: Tensor) -> Tensor:
+        self._check_value(value)
+        return self._cdf(value)
+
+    def _cdf(self, value: Tensor) -> Tensor:
         return 0.5 * (1 + lucid.erf((value - self.loc) / self.scale / math.sqrt(2)))
 
     def icdf(self, value: Tensor) -> Tensor:
@@ -96,10 +101,12 @@ class Laplace(_LocationScale):
         return 2 * self.scale**2
 
     def log_prob(self, value: Any) -> Tensor:
+        self._check_value(value)
         found: Tensor = -(2 * self.scale).log() - (value - self.loc).abs() / self.scale
         return found
 
     def cdf(self, value: Tensor) -> Tensor:
+        self._check_value(value)
         z = (value - self.loc) / self.scale
         return 0.5 - 0.5 * z.sign() * lucid.expm1(-z.abs())
 
@@ -118,11 +125,13 @@ class Cauchy(_LocationScale):
         return lucid.tan(math.pi * (uniform_like(shape, self.loc) - 0.5))
 
     def log_prob(self, value: Any) -> Tensor:
+        self._check_value(value)
         z = (value - self.loc) / self.scale
         found: Tensor = -math.log(math.pi) - self.scale.log() - (z**2).log1p()
         return found
 
     def cdf(self, value: Tensor) -> Tensor:
+        self._check_value(value)
         return lucid.atan((value - self.loc) / self.scale) / math.pi + 0.5
 
     def entropy(self) -> Tensor:
@@ -144,6 +153,7 @@ class Gumbel(_LocationScale):
         return math.pi**2 / 6 * self.scale**2
 
     def log_prob(self, value: Any) -> Tensor:
+        self._check_value(value)
         z = (self.loc - value) / self.scale
         found: Tensor = z - z.exp() - self.scale.log()
         return found
@@ -154,6 +164,8 @@ class Gumbel(_LocationScale):
 
 class LogNormal(Normal):
     """The exponential of a normal number."""
+
+    support = constraints.positive
 
     def rsample(self, sample_shape: Shape = ()) -> Tensor:
         return super().rsample(sample_shape).exp()
@@ -176,12 +188,14 @@ class LogNormal(Normal):
         return self.variance.sqrt()
 
     def log_prob(self, value: Any) -> Tensor:
+        self._check_value(value)
         z = (value.log() - self.loc) / self.scale
         found: Tensor = -0.5 * z**2 - self.scale.log() - 0.5 * math.log(2 * math.pi) - value.log()
         return found
 
     def cdf(self, value: Tensor) -> Tensor:
-        return super().cdf(value.log())
+        self._check_value(value)
+        return self._cdf(value.log())
 
     def icdf(self, value: Tensor) -> Tensor:
         return super().icdf(value).exp()
@@ -196,7 +210,8 @@ class HalfNormal(Distribution):
     _shown = ("scale",)
     has_rsample = True
 
-    _constraints: ClassVar = {"scale": POSITIVE}
+    arg_constraints: ClassVar = {"scale": constraints.positive}
+    support = constraints.nonnegative
 
     def __init__(self, scale: Any, validate_args: Any = None) -> None:
         (self.scale,) = parameters_of(scale)
@@ -215,6 +230,7 @@ class HalfNormal(Distribution):
         return self.scale**2 * (1 - 2 / math.pi)
 
     def log_prob(self, value: Tensor) -> Tensor:
+        self._check_value(value)
         density = math.log(2) - (value / self.scale) ** 2 / 2 - self.scale.log()
         found: Tensor = lucid.where(value >= 0, density - 0.5 * math.log(2 * math.pi), -math.inf)
         return found
@@ -233,6 +249,14 @@ class Uniform(Distribution):
         self.low, self.high = parameters_of(low, high)
         super().__init__(self.low.shape, (), validate_args)
 
+    def _check_parameters(self) -> None:
+        text = f"Uniform: low must be less than high{typed(low=self.low, high=self.high)}"
+        require(self.low < self.high, partial(str, text))
+
+    @property
+    def support(self) -> Any:
+        return constraints.interval(self.low, self.high)
+
     def rsample(self, sample_shape: Shape = ()) -> Tensor:
         u = lucid.rand(self._extended_shape(sample_shape), dtype=self.low.dtype)
         return self.low + u * (self.high - self.low)
@@ -246,11 +270,13 @@ class Uniform(Distribution):
         return (self.high - self.low) ** 2 / 12
 
     def log_prob(self, value: Tensor) -> Tensor:
+        self._check_value(value)
         inside = (value >= self.low) & (value < self.high)
         found: Tensor = lucid.where(inside, -(self.high - self.low).log(), -math.inf)
         return found
 
     def cdf(self, value: Tensor) -> Tensor:
+        self._check_value(value)
         return ((value - self.low) / (self.high - self.low)).clamp(0, 1)
 
     def icdf(self, value: Tensor) -> Tensor:

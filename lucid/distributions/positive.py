@@ -6,8 +6,8 @@ import math
 from typing import Any, ClassVar
 
 import lucid
+from lucid.distributions import constraints
 from lucid.distributions.distribution import (
-    POSITIVE,
     Distribution,
     Shape,
     parameters_of,
@@ -23,7 +23,8 @@ class Exponential(Distribution):
     _shown = ("rate",)
     has_rsample = True
 
-    _constraints: ClassVar = {"rate": POSITIVE}
+    arg_constraints: ClassVar = {"rate": constraints.positive}
+    support = constraints.nonnegative
 
     def __init__(self, rate: Any, validate_args: Any = None) -> None:
         (self.rate,) = parameters_of(rate)
@@ -42,9 +43,11 @@ class Exponential(Distribution):
         return self.rate**-2
 
     def log_prob(self, value: Tensor) -> Tensor:
+        self._check_value(value)
         return self.rate.log() - self.rate * value
 
     def cdf(self, value: Tensor) -> Tensor:
+        self._check_value(value)
         return -lucid.expm1(-self.rate * value)
 
     def icdf(self, value: Tensor) -> Tensor:
@@ -60,7 +63,11 @@ class Gamma(Distribution):
     _shown = ("concentration", "rate")
     has_rsample = True
 
-    _constraints: ClassVar = {"concentration": POSITIVE, "rate": POSITIVE}
+    arg_constraints: ClassVar = {
+        "concentration": constraints.positive,
+        "rate": constraints.positive,
+    }
+    support = constraints.nonnegative
 
     def __init__(self, concentration: Any, rate: Any, validate_args: Any = None) -> None:
         self.concentration, self.rate = parameters_of(concentration, rate)
@@ -79,6 +86,7 @@ class Gamma(Distribution):
         return self.concentration / self.rate**2
 
     def log_prob(self, value: Any) -> Tensor:
+        self._check_value(value)
         value = value if isinstance(value, Tensor) else lucid.tensor(value, dtype=self.rate.dtype)
         found: Tensor = (
             lucid.xlogy(self.concentration, self.rate)
@@ -96,6 +104,8 @@ class Gamma(Distribution):
 class Chi2(Gamma):
     """The sum of the squares of `df` normal numbers."""
 
+    arg_constraints: ClassVar = {"df": constraints.positive}
+
     def __init__(self, df: Any, validate_args: Any = None) -> None:
         (self.df,) = parameters_of(df)
         super().__init__(0.5 * self.df, 0.5, validate_args)
@@ -107,7 +117,11 @@ class Beta(Distribution):
     _shown = ("concentration1", "concentration0")
     has_rsample = True
 
-    _constraints: ClassVar = {"concentration1": POSITIVE, "concentration0": POSITIVE}
+    arg_constraints: ClassVar = {
+        "concentration1": constraints.positive,
+        "concentration0": constraints.positive,
+    }
+    support = constraints.unit_interval
 
     def __init__(self, concentration1: Any, concentration0: Any, validate_args: Any = None) -> None:
         self.concentration1, self.concentration0 = parameters_of(concentration1, concentration0)
@@ -128,6 +142,7 @@ class Beta(Distribution):
         return self.concentration1 * self.concentration0 / (total**2 * (total + 1))
 
     def log_prob(self, value: Tensor) -> Tensor:
+        self._check_value(value)
         a, b = self.concentration1, self.concentration0
         return lucid.xlogy(a - 1, value) + lucid.xlogy(b - 1, 1 - value) - _log_beta(a, b)
 
@@ -151,7 +166,8 @@ class Dirichlet(Distribution):
     _shown = ("concentration",)
     has_rsample = True
 
-    _constraints: ClassVar = {"concentration": POSITIVE}
+    arg_constraints: ClassVar = {"concentration": constraints.independent(constraints.positive, 1)}
+    support = constraints.simplex
 
     def __init__(self, concentration: Tensor, validate_args: Any = None) -> None:
         self.concentration = concentration
@@ -173,6 +189,7 @@ class Dirichlet(Distribution):
         return a * (total - a) / (total**2 * (total + 1))
 
     def log_prob(self, value: Tensor) -> Tensor:
+        self._check_value(value)
         a = self.concentration
         norm = lucid.lgamma(a.sum(-1)) - lucid.lgamma(a).sum(-1)
         return lucid.xlogy(a - 1, value).sum(-1) + norm
@@ -194,7 +211,12 @@ class StudentT(Distribution):
     _shown = ("df", "loc", "scale")
     has_rsample = True
 
-    _constraints: ClassVar = {"df": POSITIVE, "scale": POSITIVE}
+    arg_constraints: ClassVar = {
+        "df": constraints.positive,
+        "loc": constraints.real,
+        "scale": constraints.positive,
+    }
+    support = constraints.real
 
     def __init__(
         self, df: Any, loc: Any = 0.0, scale: Any = 1.0, validate_args: Any = None
@@ -221,6 +243,7 @@ class StudentT(Distribution):
         return variance
 
     def log_prob(self, value: Any) -> Tensor:
+        self._check_value(value)
         y, half = (value - self.loc) / self.scale, 0.5 * self.df
         norm = (
             self.scale.log()

@@ -7,10 +7,11 @@ Reference: Maddison, Mnih and Teh, "The Concrete Distribution", 2017; Jang, Gu a
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import lucid
-from lucid.distributions.discrete import _OfProbability
+from lucid.distributions import constraints
+from lucid.distributions.discrete import Categorical, _OfProbability
 from lucid.distributions.distribution import Distribution, Shape, exactly_one, uniform_like
 from lucid.tensor.tensor import Tensor
 
@@ -18,12 +19,14 @@ from lucid.tensor.tensor import Tensor
 class RelaxedBernoulli(_OfProbability):
     """Numbers between 0 and 1, the nearer to both the lower the `temperature`."""
 
+    support = constraints.unit_interval
+
     has_rsample = True
 
     def __init__(
         self, temperature: Any, probs: Any = None, logits: Any = None, validate_args: Any = None
     ) -> None:
-        super().__init__(probs, logits)
+        super().__init__(probs, logits, validate_args)
         self.temperature = temperature
 
     def rsample(self, sample_shape: Shape = ()) -> Tensor:
@@ -33,6 +36,7 @@ class RelaxedBernoulli(_OfProbability):
         return drawn.sigmoid()
 
     def log_prob(self, value: Any) -> Tensor:
+        self._check_value(value)
         inside, outside = value.log(), lucid.log1p(-value)
         odds = self.logits - (inside - outside) * self.temperature
         rate = lucid.as_tensor(self.temperature, dtype=odds.dtype).log()
@@ -43,6 +47,9 @@ class RelaxedBernoulli(_OfProbability):
 class RelaxedOneHotCategorical(Distribution):
     """Points between one-hot vectors, the nearer to them the lower the `temperature`."""
 
+    arg_constraints: ClassVar = Categorical.arg_constraints
+    support = constraints.simplex
+
     has_rsample = True
 
     def __init__(
@@ -50,9 +57,14 @@ class RelaxedOneHotCategorical(Distribution):
     ) -> None:
         exactly_one(type(self).__name__, probs, logits)
         self.temperature = temperature
-        given = logits if probs is None else (probs / probs.sum(-1, keepdim=True)).log()
+        categories = Categorical(probs, logits, validate_args)
+        given = logits if probs is None else categories.probs.log()
         self.logits: Tensor = given - given.logsumexp(-1, keepdim=True)
-        super().__init__(self.logits.shape[:-1], self.logits.shape[-1:])
+        shape = categories.param_shape
+        super().__init__(shape[:-1], shape[-1:], validate_args)
+
+    def _check_parameters(self) -> None:
+        """The categories have done it, of what was given."""
 
     @property
     def probs(self) -> Tensor:
@@ -66,6 +78,7 @@ class RelaxedOneHotCategorical(Distribution):
         return scores.softmax(-1)
 
     def log_prob(self, value: Any) -> Tensor:
+        self._check_value(value)
         count, logs = self.logits.shape[-1], value.log()
         rate = lucid.as_tensor(self.temperature, dtype=logs.dtype).log()
         scores = self.logits - logs * self.temperature

@@ -6,8 +6,8 @@ import math
 from typing import Any, ClassVar
 
 import lucid
+from lucid.distributions import constraints
 from lucid.distributions.distribution import (
-    POSITIVE,
     Distribution,
     Shape,
     parameters_of,
@@ -23,7 +23,11 @@ class Weibull(Distribution):
     """An exponential number to the power of 1 / `concentration`, times `scale`."""
 
     _shown = ("scale", "concentration")
-    _constraints: ClassVar = {"scale": POSITIVE, "concentration": POSITIVE}
+    arg_constraints: ClassVar = {
+        "scale": constraints.positive,
+        "concentration": constraints.positive,
+    }
+    support = constraints.positive
     has_rsample = True
 
     def __init__(self, scale: Any, concentration: Any, validate_args: Any = None) -> None:
@@ -47,6 +51,7 @@ class Weibull(Distribution):
         return self.scale**2 * (self._moment(2) - self._moment(1) ** 2)
 
     def log_prob(self, value: Any) -> Tensor:
+        self._check_value(value)
         relative = value / self.scale
         power = relative**self.concentration
         ratio = (self.concentration / self.scale).log()
@@ -54,6 +59,7 @@ class Weibull(Distribution):
         return found
 
     def cdf(self, value: Any) -> Tensor:
+        self._check_value(value)
         return -lucid.expm1(-((value / self.scale) ** self.concentration))
 
     def entropy(self) -> Tensor:
@@ -65,12 +71,16 @@ class Pareto(Distribution):
     """`scale` times the exponential of an exponential number of rate `alpha`."""
 
     _shown = ("scale", "alpha")
-    _constraints: ClassVar = {"scale": POSITIVE, "alpha": POSITIVE}
+    arg_constraints: ClassVar = {"scale": constraints.positive, "alpha": constraints.positive}
     has_rsample = True
 
     def __init__(self, scale: Any, alpha: Any, validate_args: Any = None) -> None:
         self.scale, self.alpha = parameters_of(scale, alpha)
         super().__init__(self.scale.shape, (), validate_args)
+
+    @property
+    def support(self) -> Any:
+        return constraints.greater_than_eq(self.scale)
 
     def rsample(self, sample_shape: Shape = ()) -> Tensor:
         u = uniform_like(self._extended_shape(sample_shape), self.scale)
@@ -87,11 +97,13 @@ class Pareto(Distribution):
         return self.scale**2 * a / ((a - 1) ** 2 * (a - 2))
 
     def log_prob(self, value: Any) -> Tensor:
+        self._check_value(value)
         found: Tensor = self.alpha.log() + self.alpha * self.scale.log()
         found = found - (self.alpha + 1) * value.log()
         return found
 
     def cdf(self, value: Any) -> Tensor:
+        self._check_value(value)
         found: Tensor = 1 - (self.scale / value) ** self.alpha
         return found
 
@@ -103,7 +115,8 @@ class HalfCauchy(Distribution):
     """The size of a Cauchy number; it has no mean."""
 
     _shown = ("scale",)
-    _constraints: ClassVar = {"scale": POSITIVE}
+    arg_constraints: ClassVar = {"scale": constraints.positive}
+    support = constraints.nonnegative
     has_rsample = True
 
     def __init__(self, scale: Any, validate_args: Any = None) -> None:
@@ -123,12 +136,14 @@ class HalfCauchy(Distribution):
         return lucid.full_like(self.scale, math.inf)
 
     def log_prob(self, value: Any) -> Tensor:
+        self._check_value(value)
         relative = value / self.scale
         inside = math.log(2 / math.pi) - self.scale.log() - lucid.log1p(relative**2)
         found: Tensor = lucid.where(relative >= 0, inside, -math.inf)
         return found
 
     def cdf(self, value: Any) -> Tensor:
+        self._check_value(value)
         return 2 / math.pi * lucid.atan(value / self.scale)
 
     def entropy(self) -> Tensor:
@@ -139,7 +154,11 @@ class InverseGamma(Distribution):
     """The reciprocal of a gamma number."""
 
     _shown = ("concentration", "rate")
-    _constraints: ClassVar = {"concentration": POSITIVE, "rate": POSITIVE}
+    arg_constraints: ClassVar = {
+        "concentration": constraints.positive,
+        "rate": constraints.positive,
+    }
+    support = constraints.positive
     has_rsample = True
 
     def __init__(self, concentration: Any, rate: Any, validate_args: Any = None) -> None:
@@ -163,6 +182,7 @@ class InverseGamma(Distribution):
         return found
 
     def log_prob(self, value: Any) -> Tensor:
+        self._check_value(value)
         a = self.concentration
         found: Tensor = a * self.rate.log() - lucid.lgamma(a) - (a + 1) * value.log()
         found = found - self.rate / value

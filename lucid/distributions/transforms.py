@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import lucid
+from lucid.distributions import constraints
 from lucid.ir.errors import MissingRuleError
 from lucid.nn import functional as F
 from lucid.tensor.tensor import Tensor
@@ -17,9 +18,14 @@ class Transform:
 
     Attributes:
         event_dim: how many axes at the end are transformed together.
+        domain: what the function takes; None if it isn't said.
+        codomain: what it gives.
     """
 
     event_dim = 0
+    domain: Any = None
+    codomain: Any = None
+    bijective = True
 
     def __init__(self, cache_size: int = 0) -> None:
         pass
@@ -47,6 +53,7 @@ class _Inverse(Transform):
     def __init__(self, transform: Transform) -> None:
         self._transform = transform
         self.event_dim = transform.event_dim
+        self.domain, self.codomain = transform.codomain, transform.domain
 
     @property
     def inv(self) -> Transform:
@@ -68,6 +75,8 @@ class ComposeTransform(Transform):
     def __init__(self, parts: Sequence[Transform], cache_size: int = 0) -> None:
         self.parts = list(parts)
         self.event_dim = max((part.event_dim for part in self.parts), default=0)
+        if self.parts:
+            self.domain, self.codomain = self.parts[0].domain, self.parts[-1].codomain
 
     def _call(self, x: Tensor) -> Tensor:
         for part in self.parts:
@@ -94,6 +103,9 @@ class ComposeTransform(Transform):
 class AffineTransform(Transform):
     """loc + scale * x."""
 
+    domain = constraints.real
+    codomain = constraints.real
+
     def __init__(self, loc: Any, scale: Any, event_dim: int = 0, cache_size: int = 0) -> None:
         self.loc = loc
         self.scale = scale
@@ -118,6 +130,9 @@ class AffineTransform(Transform):
 class ExpTransform(Transform):
     """exp(x)."""
 
+    domain = constraints.real
+    codomain = constraints.positive
+
     def _call(self, x: Tensor) -> Tensor:
         return x.exp()
 
@@ -130,6 +145,9 @@ class ExpTransform(Transform):
 
 class SigmoidTransform(Transform):
     """sigmoid(x)."""
+
+    domain = constraints.real
+    codomain = constraints.unit_interval
 
     def _call(self, x: Tensor) -> Tensor:
         eps = float(lucid.finfo(x.dtype).eps)
@@ -147,6 +165,9 @@ class SigmoidTransform(Transform):
 class TanhTransform(Transform):
     """tanh(x)."""
 
+    domain = constraints.real
+    codomain = constraints.interval(-1, 1)
+
     def _call(self, x: Tensor) -> Tensor:
         return x.tanh()
 
@@ -159,6 +180,9 @@ class TanhTransform(Transform):
 
 class PowerTransform(Transform):
     """x ** exponent of positive x."""
+
+    domain = constraints.positive
+    codomain = constraints.positive
 
     def __init__(self, exponent: Any, cache_size: int = 0) -> None:
         self.exponent = exponent

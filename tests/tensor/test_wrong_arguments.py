@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from typing import Any, ClassVar
+
 import pytest
 
 import lucid
@@ -96,24 +100,186 @@ PARAMETERS = {
     "StudentT df greater than 0": lambda wrong: D.StudentT(wrong),
     "Poisson rate at least 0": lambda wrong: D.Poisson(wrong),
     "Bernoulli probs between 0 and 1": lambda wrong: D.Bernoulli(probs=wrong),
-    "Geometric probs between 0 and 1": lambda wrong: D.Geometric(probs=wrong),
+    "Geometric probs greater than 0 and at most 1": lambda wrong: D.Geometric(probs=wrong),
+    "Binomial probs between 0 and 1": lambda wrong: D.Binomial(3, wrong),
+    "Binomial total_count whole numbers from 0 on": lambda wrong: D.Binomial(
+        wrong * 2, lucid.tensor(0.5)
+    ),
+    "NegativeBinomial probs at least 0 and less than 1": lambda wrong: D.NegativeBinomial(3, wrong),
+    "RelaxedBernoulli probs between 0 and 1": lambda wrong: D.RelaxedBernoulli(1.0, wrong),
+    "Chi2 df greater than 0": lambda wrong: D.Chi2(wrong),
+    "Pareto alpha greater than 0": lambda wrong: D.Pareto(1.0, wrong),
 }
+VECTORS = {
+    "Categorical probs at least 0, with a sum of 1": lambda wrong: D.Categorical(wrong),
+    "OneHotCategorical probs at least 0, with a sum of 1": lambda wrong: D.OneHotCategorical(wrong),
+    "Dirichlet concentration greater than 0": lambda wrong: D.Dirichlet(wrong),
+    "RelaxedOneHotCategorical probs at least 0, with a sum of 1": (
+        lambda wrong: D.RelaxedOneHotCategorical(1.0, wrong)
+    ),
+}
+NAN_ONLY = {
+    "Normal loc numbers, not NaN": lambda wrong: D.Normal(wrong, 1.0),
+    "Bernoulli logits numbers, not NaN": lambda wrong: D.Bernoulli(logits=wrong),
+    "Categorical logits numbers, not NaN": lambda wrong: D.Categorical(logits=lucid.stack([wrong])),
+}
+VALUES: dict[str, tuple[Callable[..., Any], list[float]]] = {
+    "Normal numbers, not NaN": (lambda: D.Normal(0.0, 1.0), [math.nan]),
+    "LogNormal greater than 0": (lambda: D.LogNormal(0.0, 1.0), [0.0, -1.0, math.nan]),
+    "HalfNormal at least 0": (lambda: D.HalfNormal(1.0), [-1.0]),
+    "Uniform between 0 and 2": (lambda: D.Uniform(0.0, 2.0), [-0.1, 2.1, math.nan]),
+    "Exponential at least 0": (lambda: D.Exponential(1.0), [-1.0]),
+    "Gamma at least 0": (lambda: D.Gamma(1.0, 1.0), [-1.0]),
+    "Beta between 0 and 1": (lambda: D.Beta(1.0, 1.0), [1.5]),
+    "Weibull greater than 0": (lambda: D.Weibull(1.0, 1.0), [0.0]),
+    "Pareto at least 3": (lambda: D.Pareto(3.0, 1.0), [2.0]),
+    "HalfCauchy at least 0": (lambda: D.HalfCauchy(1.0), [-1.0]),
+    "InverseGamma greater than 0": (lambda: D.InverseGamma(1.0, 1.0), [0.0]),
+    "StudentT numbers, not NaN": (lambda: D.StudentT(3.0), [math.nan]),
+    "Bernoulli 0 or 1": (lambda: D.Bernoulli(0.5), [0.5, 2.0]),
+    "Geometric whole numbers from 0 on": (lambda: D.Geometric(0.5), [-1.0, 0.5]),
+    "Poisson whole numbers from 0 on": (lambda: D.Poisson(0.5), [-1.0, 0.5]),
+    "NegativeBinomial whole numbers from 0 on": (lambda: D.NegativeBinomial(3, 0.5), [0.5]),
+    "Binomial whole numbers from 0 to 3": (lambda: D.Binomial(3, 0.5), [-1.0, 4.0]),
+    "Categorical whole numbers from 0 to 1": (lambda: D.Categorical(lucid.ones(2)), [2.0, -1.0]),
+    "RelaxedBernoulli between 0 and 1": (lambda: D.RelaxedBernoulli(1.0, 0.5), [2.0]),
+    "TransformedDistribution between -1 and 1": (
+        lambda: D.TransformedDistribution(D.Normal(0.0, 1.0), D.TanhTransform()), [1.5],
+    ),
+}  # fmt: skip
+SINGLES = [(name, wrong) for name in PARAMETERS for wrong in (-1.0, float("nan"))] + [
+    (name, float("nan")) for name in NAN_ONLY
+]
 
 
-@pytest.mark.parametrize("wrong", [-1.0, float("nan")])
-@pytest.mark.parametrize("name", PARAMETERS)
+@pytest.mark.parametrize(("name", "wrong"), SINGLES)
 @pytest.mark.parametrize("mode", ["eager", "compiled"])
 def test_a_distribution_refuses_parameters_that_it_cannot_have(name, mode, wrong):
-    make = PARAMETERS[name]
+    make = (PARAMETERS | NAN_ONLY)[name]
     step = lucid.compile(lambda x: (make(x), x * 2)[1]) if mode == "compiled" else make
-    step(lucid.tensor(0.5))
+    step(lucid.tensor(1.0 if "total_count" in name else 0.5))
     with pytest.raises(lucid.OptionError) as caught:
         step(lucid.tensor(wrong))
     kind, parameter, said = name.split(" ", 2)
     first, operand, line = str(caught.value).split("\n")
     assert first == f"{kind}: {parameter} must be {said}"
-    assert operand.startswith(f"  {parameter}: f32[]")
+    assert operand.startswith(f"  {parameter}: f32[")
     assert line.startswith("  in test_wrong_arguments.py:")
+
+
+@pytest.mark.parametrize("wrong", [[0.5, -1.0], [math.nan, 0.5]])
+@pytest.mark.parametrize("name", VECTORS)
+def test_so_does_one_over_several_categories(name, prepared, wrong):
+    make = VECTORS[name]
+    step = prepared(lambda x: (make(x), x * 2)[1])
+    step(lucid.tensor([0.5, 1.0]))
+    kind, parameter, said = name.split(" ", 2)
+    kind = "Categorical" if kind.endswith("Categorical") else kind  # it holds the categories
+    with pytest.raises(ValueError, match=f"{kind}: {parameter} must be {said}"):
+        step(lucid.tensor(wrong))
+
+
+@pytest.mark.parametrize(("name", "wrong"), [(n, w) for n, (_, ws) in VALUES.items() for w in ws])
+@pytest.mark.parametrize("method", ["log_prob", "cdf"])
+def test_a_density_is_of_values_that_there_are(name, method, prepared, wrong):
+    make, _ = VALUES[name]
+    kind, said = name.split(" ", 1)
+    if method == "cdf" and "cdf" not in vars(getattr(D, kind)):
+        return
+    step = prepared(lambda x: getattr(make(), method)(x))
+    with pytest.raises(ValueError, match=f"{kind}: value must be {said}"):
+        step(lucid.tensor(wrong))
+    if kind != "Categorical":  # whose value is an index
+        D.Distribution.set_default_validate_args(False)
+        try:
+            prepared(lambda x: getattr(make(), method)(x))(lucid.tensor(wrong))
+        finally:
+            D.Distribution.set_default_validate_args(True)
+
+
+def test_values_of_several_parts_are_checked_as_a_whole(prepared):
+    simplex = D.Dirichlet(lucid.ones(3))
+    density = prepared(lambda x: simplex.log_prob(x))
+    assert density(lucid.tensor([0.2, 0.3, 0.5])).shape == ()
+    with pytest.raises(ValueError, match="Dirichlet: value must be at least 0, with a sum of 1"):
+        density(lucid.tensor([0.2, 0.3, 0.6]))
+    with pytest.raises(ValueError, match="OneHotCategorical: value must be a single 1 among zeros"):
+        D.OneHotCategorical(lucid.ones(2)).log_prob(lucid.ones(2))
+    normal = D.MultivariateNormal(lucid.zeros(2), scale_tril=lucid.eye(2))
+    with pytest.raises(ValueError, match=r"the last axes of value must be the event's, \(2,\)"):
+        normal.log_prob(lucid.zeros(3))
+    with pytest.raises(ValueError, match=r"doesn't broadcast with the batch shape \(2,\)"):
+        D.Normal(lucid.zeros(2), 1.0).log_prob(lucid.zeros(3))
+    with pytest.raises(ValueError, match="scale_tril must be lower triangular with a positive"):
+        D.MultivariateNormal(lucid.zeros(2), scale_tril=lucid.ones(2, 2))
+    with pytest.raises(ValueError, match="Uniform: low must be less than high"):
+        D.Uniform(2.0, 1.0)
+
+
+def test_a_distribution_of_ones_own_is_checked_by_its_constraints():
+    class Triangular(D.Distribution):
+        arg_constraints: ClassVar = {"width": D.constraints.positive}
+        support = D.constraints.unit_interval
+
+        def __init__(self, width: Any, validate_args: Any = None) -> None:
+            self.width = width
+            super().__init__(width.shape, (), validate_args)
+
+        def log_prob(self, value: Any) -> Any:
+            if self._validate_args:
+                self._validate_sample(value)
+            return value
+
+    with pytest.raises(ValueError, match="Triangular: width must be greater than 0"):
+        Triangular(lucid.tensor(-1.0))
+    with pytest.raises(ValueError, match="Triangular: value must be between 0 and 1"):
+        Triangular(lucid.tensor(1.0)).log_prob(lucid.tensor(2.0))
+    assert Triangular(lucid.tensor(-1.0), False).log_prob(lucid.tensor(2.0)) == 2
+
+
+@pytest.mark.parametrize(
+    ("constraint", "inside", "outside"),
+    [
+        ("positive_integer", [1.0, 2.0], [0.0, 1.5]),
+        ("multinomial(3)", [[1.0, 2.0]], [[1.0, 1.0], [1.5, 1.5]]),
+        ("less_than(2.0)", [1.0], [2.0]),
+        ("lower_triangular", [[[1.0, 0.0], [2.0, 3.0]]], [[[1.0, 1.0], [2.0, 3.0]]]),
+        ("corr_cholesky", [[[1.0, 0.0], [0.6, 0.8]]], [[[1.0, 0.0], [0.6, 0.9]]]),
+        ("symmetric", [[[1.0, 2.0], [2.0, 1.0]]], [[[1.0, 2.0], [3.0, 1.0]]]),
+        ("positive_definite", [[[2.0, 1.0], [1.0, 2.0]]], [[[1.0, 2.0], [2.0, 1.0]]]),
+        ("cat([c.positive, c.real], -1, [1, 1])", [[1.0, -1.0]], []),
+    ],
+)
+def test_constraints_know_what_is_in_them(constraint, inside, outside):
+    checked: Any = eval(f"c.{constraint}", {"c": D.constraints})
+    assert checked.check(lucid.tensor(inside)).all()
+    assert not outside or not checked.check(lucid.tensor(outside)).any()
+
+
+EXPANDED = [
+    lambda: D.Normal(0.0, 1.0),
+    lambda: D.Categorical(lucid.ones(3)),
+    lambda: D.Bernoulli(lucid.tensor(0.5)),
+    lambda: D.Dirichlet(lucid.ones(3)),
+    lambda: D.MultivariateNormal(lucid.zeros(2), lucid.eye(2)),
+    lambda: D.Independent(D.Normal(lucid.zeros(2), 1.0), 1),
+    lambda: D.OneHotCategorical(lucid.ones(3)),
+    lambda: D.Binomial(3, 0.5),
+    lambda: D.TransformedDistribution(D.Normal(0.0, 1.0), D.ExpTransform()),
+    lambda: D.MixtureSameFamily(D.Categorical(lucid.ones(2)), D.Normal(lucid.zeros(2), 1.0)),
+]
+
+
+@pytest.mark.parametrize("make", EXPANDED)
+def test_every_distribution_is_expanded(make):
+    one = make()
+    several = one.expand((4, 2))
+    assert several.batch_shape == (4, 2) and several.event_shape == one.event_shape
+    draw = one.sample()
+    density = several.log_prob(draw)
+    assert density.shape == (4, 2)
+    assert lucid.allclose(density, one.log_prob(draw))
+    assert several.sample((3,)).shape == (3, 4, 2, *one.event_shape)
 
 
 def test_nothing_is_checked_where_that_is_asked_for():

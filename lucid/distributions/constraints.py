@@ -1,0 +1,230 @@
+"""What parameters and values of distributions must be: `lucid.distributions.constraints`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import lucid
+from lucid.ir.errors import MissingRuleError
+from lucid.tensor.tensor import Tensor
+
+
+class Constraint:
+    """A set of values, each of `event_dim` axes; `check` says which values are in it.
+
+    Attributes:
+        said: the set in words, as in "scale must be greater than 0".
+        is_discrete: it is countable.
+    """
+
+    said = "of the support"
+    is_discrete = False
+    event_dim = 0
+
+    def check(self, value: Tensor) -> Tensor:
+        """Whether each value is in the set: a bool tensor without the last `event_dim` axes."""
+        raise MissingRuleError(f"{type(self).__name__} must define check()")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.said})"
+
+
+class _Dependent(Constraint):
+    """What depends on other parameters: the distribution checks it itself."""
+
+    said = "what the other parameters allow"
+
+
+dependent = _Dependent()
+
+
+class _Stated(Constraint):
+    """A set that a condition describes."""
+
+    def __init__(
+        self,
+        said: str,
+        holds: Callable[[Tensor], Tensor],
+        is_discrete: bool = False,
+        event_dim: int = 0,
+    ) -> None:
+        self.said = said
+        self.is_discrete = is_discrete
+        self.event_dim = event_dim
+        self._holds = holds
+
+    def check(self, value: Tensor) -> Tensor:
+        return self._holds(value)
+
+
+class independent(Constraint):  # noqa: N801 -- PyTorch's name
+    """Values of which the last axes are parts, each in `base_constraint`."""
+
+    def __init__(self, base_constraint: Constraint, reinterpreted_batch_ndims: int) -> None:
+        self.base_constraint = base_constraint
+        self.reinterpreted_batch_ndims = reinterpreted_batch_ndims
+        self.said = base_constraint.said
+        self.is_discrete = base_constraint.is_discrete
+        self.event_dim = base_constraint.event_dim + reinterpreted_batch_ndims
+
+    def check(self, value: Tensor) -> Tensor:
+        result = self.base_constraint.check(value)
+        axes = tuple(range(-self.reinterpreted_batch_ndims, 0))
+        return lucid.all(result, axes) if axes else result
+
+
+class cat(Constraint):  # noqa: N801 -- PyTorch's name
+    """Values of several sets beside one another along an axis."""
+
+    def __init__(
+        self, cseq: Sequence[Constraint], dim: int = 0, lengths: Sequence[int] | None = None
+    ) -> None:
+        self.cseq = list(cseq)
+        self.lengths = [1] * len(self.cseq) if lengths is None else list(lengths)
+        self.dim = dim
+        self.said = " and ".join(part.said for part in self.cseq)
+        self.event_dim = max(part.event_dim for part in self.cseq)
+        self.is_discrete = any(part.is_discrete for part in self.cseq)
+
+    def check(self, value: Tensor) -> Tensor:
+        parts = value.split(self.lengths, self.dim)
+        return lucid.cat(
+            [c.check(part) for c, part in zip(self.cseq, parts, strict=True)], self.dim
+        )
+
+
+def _text(bound: Any) -> str:
+    if isinstance(bound, Tensor) and bound.numel() != 1:
+        return f"a bound of shape {tuple(bound.shape)}"
+    if isinstance(bound, Tensor):
+        return "a bound" if bound.is_traced else f"{bound.item():g}"
+    return f"{bound:g}"
+
+
+def greater_than(lower_bound: Any) -> Constraint:
+    """Numbers above a bound."""
+    return _Stated(f"greater than {_text(lower_bound)}", lambda x: x > lower_bound)
+
+
+def greater_than_eq(lower_bound: Any) -> Constraint:
+    """Numbers from a bound on."""
+    return _Stated(f"at least {_text(lower_bound)}", lambda x: x >= lower_bound)
+
+
+def less_than(upper_bound: Any) -> Constraint:
+    """Numbers below a bound."""
+    return _Stated(f"less than {_text(upper_bound)}", lambda x: x < upper_bound)
+
+
+def interval(lower_bound: Any, upper_bound: Any) -> Constraint:
+    """Numbers between two bounds, which are among them."""
+    return _Stated(
+        f"between {_text(lower_bound)} and {_text(upper_bound)}",
+        lambda x: (x >= lower_bound) & (x <= upper_bound),
+    )
+
+
+def half_open_interval(lower_bound: Any, upper_bound: Any) -> Constraint:
+    """Numbers from one bound on, below the other."""
+    return _Stated(
+        f"at least {_text(lower_bound)} and less than {_text(upper_bound)}",
+        lambda x: (x >= lower_bound) & (x < upper_bound),
+    )
+
+
+def open_below(lower_bound: Any, upper_bound: Any) -> Constraint:
+    """Numbers above one bound, up to the other."""
+    return _Stated(
+        f"greater than {_text(lower_bound)} and at most {_text(upper_bound)}",
+        lambda x: (x > lower_bound) & (x <= upper_bound),
+    )
+
+
+def _is_whole(x: Tensor) -> Tensor:
+    found: Tensor = x % 1 == 0
+    return found
+
+
+def integer_interval(lower_bound: Any, upper_bound: Any) -> Constraint:
+    """Whole numbers between two bounds, which are among them."""
+    return _Stated(
+        f"whole numbers from {_text(lower_bound)} to {_text(upper_bound)}",
+        lambda x: _is_whole(x) & (x >= lower_bound) & (x <= upper_bound),
+        is_discrete=True,
+    )
+
+
+def multinomial(upper_bound: Any) -> Constraint:
+    """Counts, along the last axis, that sum up to a number."""
+    return _Stated(
+        f"counts that sum up to {_text(upper_bound)}",
+        lambda x: (_is_whole(x) & (x >= 0)).all(-1) & (x.sum(-1) == upper_bound),
+        is_discrete=True,
+        event_dim=1,
+    )
+
+
+def _is_simplex(x: Tensor) -> Tensor:
+    return (x >= 0).all(-1) & ((x.sum(-1) - 1).abs() < 1e-6)
+
+
+def _is_one_hot(x: Tensor) -> Tensor:
+    found: Tensor = ((x == 0) | (x == 1)).all(-1) & (x.sum(-1) == 1)
+    return found
+
+
+def _of_matrices(holds: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """Whether all elements of matrices hold."""
+    return lambda x: lucid.all(holds(x), (-2, -1))
+
+
+def _is_symmetric(x: Tensor) -> Tensor:
+    return _of_matrices(lambda m: lucid.isclose(m, m.mT, atol=1e-6))(x)
+
+
+def _is_lower(x: Tensor) -> Tensor:
+    return _of_matrices(lambda m: m.tril() == m)(x)
+
+
+def _has_positive_diagonal(x: Tensor) -> Tensor:
+    return (x.diagonal(dim1=-2, dim2=-1) > 0).all(-1)
+
+
+def _is_positive_definite(x: Tensor) -> Tensor:
+    found: Tensor = _is_symmetric(x) & (lucid.linalg.cholesky_ex(x).info == 0)
+    return found
+
+
+def _has_unit_rows(x: Tensor) -> Tensor:
+    limit = 10 * x.shape[-1] * float(lucid.finfo(x.dtype).eps)
+    return ((x.norm(dim=-1) - 1).abs() < limit).all(-1)
+
+
+boolean: Constraint = _Stated("0 or 1", lambda x: (x == 0) | (x == 1), is_discrete=True)
+real: Constraint = _Stated("numbers, not NaN", lambda x: x == x)
+positive = greater_than(0)
+nonnegative = greater_than_eq(0)
+unit_interval = interval(0, 1)
+nonnegative_integer = _Stated(
+    "whole numbers from 0 on", lambda x: _is_whole(x) & (x >= 0), is_discrete=True
+)
+positive_integer = _Stated(
+    "whole numbers from 1 on", lambda x: _is_whole(x) & (x >= 1), is_discrete=True
+)
+real_vector = independent(real, 1)
+simplex = _Stated("at least 0, with a sum of 1", _is_simplex, event_dim=1)
+one_hot = _Stated("a single 1 among zeros", _is_one_hot, is_discrete=True, event_dim=1)
+lower_triangular = _Stated("lower triangular", _is_lower, event_dim=2)
+lower_cholesky = _Stated(
+    "lower triangular with a positive diagonal",
+    lambda x: _is_lower(x) & _has_positive_diagonal(x),
+    event_dim=2,
+)
+corr_cholesky = _Stated(
+    "lower triangular with a positive diagonal and rows of length 1",
+    lambda x: _is_lower(x) & _has_positive_diagonal(x) & _has_unit_rows(x),
+    event_dim=2,
+)
+symmetric = _Stated("symmetric", _is_symmetric, event_dim=2)
+positive_definite = _Stated("symmetric and positive definite", _is_positive_definite, event_dim=2)
