@@ -24,7 +24,7 @@ from lucid.compiler.places import (
     identity_of,
     place_of,
 )
-from lucid.compiler.reach import COMPILED, Reach, owner_of
+from lucid.compiler.reach import LIBRARYS, Reach, owner_of
 from lucid.compiler.reads import Reads
 from lucid.compiler.watches import (
     ABSENT,
@@ -149,7 +149,7 @@ class Environment(Reach):
         """Attributes and entries of dicts that were not there."""
         for path, attributes, names, in_module in self._grown:
             for name in attributes:
-                if name not in names and not name.startswith(COMPILED):
+                if name not in names and not name.startswith(LIBRARYS):
                     yield Place(f"{path}.{name}".lstrip("."), attributes, name, in_module)
         for watch in self.watches:
             if isinstance(watch, LengthWatch) and isinstance(watch.copy, dict):
@@ -214,7 +214,7 @@ class Environment(Reach):
                 watch.put_back()
         for _, attributes, names, _ in self._grown:
             for name in attributes.keys() - names:
-                if not name.startswith(COMPILED):
+                if not name.startswith(LIBRARYS):
                     del attributes[name]
 
     def _is_of_others(self, watch: AnyWatch) -> bool:

@@ -40,7 +40,7 @@ from lucid.compiler.whose_code import is_librarys, is_users, is_users_file
 from lucid.tensor.core import TensorCore
 
 _LIMIT = 20_000
-COMPILED = "_compiled_"  # what compiled methods are kept as
+LIBRARYS = ("_compiled_", "_kept_accumulator")  # what compiled methods and hooks are kept as
 _LARGE = 512  # containers with more entries are watched by their length alone
 _COPIED_BYTES = 1 << 16  # larger arrays are not compared
 _NAMESPACES = (types.SimpleNamespace, argparse.Namespace)
@@ -153,6 +153,7 @@ class Reach:
             watch = FlagWatch(path, value, flag, is_leaf, storage, hooks_of(value))
             self.watches.append(watch)
             self._queue += [("", hook, False) for hook in watch.hooks.values()]
+            self._visit_attributes(path, value, vars(value), False)
         elif (
             is_librarys(type(value))
             and not isinstance(value, type)  # custom Functions are types
@@ -256,11 +257,7 @@ class Reach:
         kind = type(value)
         attributes = getattr(value, "__dict__", None)
         if attributes is not None:
-            self._grown.append((path, attributes, frozenset(attributes), in_module))
-            for name, item in list(attributes.items()):
-                if not name.startswith(COMPILED):
-                    place = f"{path}.{name}"
-                    self._watch(place, attributes, name, item, in_module, name, holder=value)
+            self._visit_attributes(path, value, attributes, in_module)
         for base in kind.__mro__:
             slots = vars(base).get("__slots__", ())
             for name in (slots,) if isinstance(slots, str) else slots:
@@ -270,6 +267,16 @@ class Reach:
                     self._watch(place, owner, name, item, in_module, name, holder=value)
         if not isinstance(value, _NAMESPACES):
             self._visit_class(path, kind, attributes)
+
+    def _visit_attributes(
+        self, path: str, holder: Any, attributes: dict[str, Any], in_module: bool
+    ) -> None:
+        """What a user's object has in its `__dict__`, or a user has given a tensor."""
+        self._grown.append((path, attributes, frozenset(attributes), in_module))
+        for name, item in list(attributes.items()):
+            if not name.startswith(LIBRARYS):
+                place = f"{path}.{name}"
+                self._watch(place, attributes, name, item, in_module, name, holder=holder)
 
     def _visit_module(self, path: str, module: Any) -> None:
         from lucid.nn.modules.hooked import REGISTERS, global_hooks
@@ -283,7 +290,7 @@ class Reach:
                 self._seen.add(id(entries))
                 self._visit_register("nn.modules.module", group, entries)
         for name, item in list(attributes.items()):
-            if name not in _MODULE_INTERNALS and not name.startswith(COMPILED):
+            if name not in _MODULE_INTERNALS and not name.startswith(LIBRARYS):
                 gated = not isinstance(item, (list, dict, set, deque, np.ndarray))
                 full = f"{path}.{name}" if path else name  # containers change unnoticed
                 self._watch(full, attributes, name, item, gated, name, holder=module)

@@ -66,6 +66,50 @@ def test_what_is_none_at_first_is_one_more_trace(agree):
     assert steps[0].stats.retrace_reasons == ["holder.hidden: None -> a tensor f32[3]"]
 
 
+def test_attributes_that_a_step_gives_parameters(agree):
+    def scenario(compile):
+        layer = nn.Linear(3, 2)
+        layer.weight.detach().copy_(lucid.arange(6.0).reshape(2, 3) / 10)
+        for p in layer.parameters():
+            p.curvature, p.seen = lucid.zeros_like(p), 0
+
+        def step(x):
+            layer.zero_grad()
+            layer(x).square().sum().backward()
+            for p in layer.parameters():
+                p.curvature = 0.9 * p.curvature + p.grad.abs()
+                p.seen += 1
+                p.latest = p.grad * 2
+            return layer.weight.curvature / layer.weight.seen
+
+        results, _ = run(compile, step)
+        return [results, [[p.curvature, p.seen, p.latest] for p in layer.parameters()]]
+
+    agree(scenario, traces=1)
+
+
+def test_attributes_of_parameters_that_change_outside(agree):
+    def scenario(compile):
+        weight = nn.Parameter(lucid.ones(3))
+        weight.scale, weight.mask = "none", None
+
+        def step(x):
+            masked = weight if weight.mask is None else weight * weight.mask
+            return (x * masked).sum() * (2.0 if weight.scale == "double" else 1.0)
+
+        results, step = run(compile, step, 2)
+        weight.scale = "double"
+        results += run(lambda f: step, step, 2)[0]
+        weight.mask = lucid.tensor([1.0, 0.0, 1.0])
+        return [results, run(lambda f: step, step, 2)[0]]
+
+    steps = agree(scenario, traces=3)
+    assert steps[0].stats.retrace_reasons == [
+        "weight.scale: 'none' -> 'double'",
+        "weight.mask: None -> a tensor f32[3]",
+    ]
+
+
 def test_variables_of_functions_and_of_the_module(agree):
     def scenario(compile):
         global COUNT, LATEST
