@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import functools
+import warnings
+from collections.abc import Callable
 from typing import Any, Self
 
 from lucid.ir.errors import OptionError
 
+Function = Callable[..., Any]
+
 
 class autocast:  # noqa: N801 - PyTorch's name
-    """A context that does nothing; `enabled=True` is refused, for there is no shorter float.
+    """A context or decorator that does nothing: there is no shorter float.
 
-    Raises: `OptionError` when it is entered enabled.
+    For a GPU `enabled=True` warns, as PyTorch does where there is none.
+
+    Raises: `OptionError` for one that is enabled for the CPU.
     """
 
     def __init__(
@@ -20,7 +27,13 @@ class autocast:  # noqa: N801 - PyTorch's name
         enabled: bool = True,
         cache_enabled: bool | None = None,
     ) -> None:
-        if enabled:
+        if enabled and str(device_type).partition(":")[0] != "cpu":
+            warnings.warn(
+                f"autocast: device_type of {device_type!r} is not available. Disabling",
+                UserWarning,
+                stacklevel=2,
+            )
+        elif enabled:
             raise OptionError(
                 "autocast: there are no shorter floats than float32\nhint: pass enabled=False"
             )
@@ -30,6 +43,30 @@ class autocast:  # noqa: N801 - PyTorch's name
 
     def __exit__(self, *_: object) -> None:
         pass
+
+    def __call__(self, function: Function) -> Function:
+        return function
+
+
+def is_autocast_enabled(device_type: str | None = None) -> bool:
+    """Return False."""
+    return False
+
+
+def custom_fwd(
+    fwd: Function | None = None, *, device_type: str = "cuda", cast_inputs: Any = None
+) -> Function:
+    """Return the forward of a custom Function as it is: it is never called with autocast on."""
+    if fwd is None:
+        return functools.partial(custom_fwd, device_type=device_type, cast_inputs=cast_inputs)
+    return fwd
+
+
+def custom_bwd(bwd: Function | None = None, *, device_type: str = "cuda") -> Function:
+    """Return the backward of a custom Function as it is."""
+    if bwd is None:
+        return functools.partial(custom_bwd, device_type=device_type)
+    return bwd
 
 
 class GradScaler:

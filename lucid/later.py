@@ -11,6 +11,7 @@ _MODULES = frozenset((
 ))  # fmt: skip
 _MEMBERS = {
     "autocast": "lucid.amp",
+    "is_autocast_enabled": "lucid.amp",
     "compile": "lucid.compiler",
     "load": "lucid.serialization",
     "save": "lucid.serialization",
@@ -45,6 +46,10 @@ def find(name: str) -> Any:
         return getattr(import_module("lucid.nn.functional"), name)
     if name in _MEMBERS:
         return getattr(import_module(_MEMBERS[name]), name)
+    if name.startswith("_foreach_"):
+        foreach = import_module("lucid.functions.foreach").find(name)
+        if foreach is not None:
+            return foreach
     message = f"module 'lucid' has no attribute {name!r}"
     if name in _MISSING_DTYPES:
         message += (

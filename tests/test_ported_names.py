@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -26,6 +27,70 @@ def test_mixed_precision_that_is_switched_off_changes_nothing() -> None:
     assert (model.weight.detach() - before + 0.1).abs().max() < 1e-6
     with pytest.raises(ValueError, match="autocast: there are no shorter floats than float32"):
         lucid.amp.autocast("cpu")
+
+
+def test_mixed_precision_is_where_older_programs_import_it_from() -> None:
+    from lucid.cuda.amp import GradScaler, autocast, custom_bwd, custom_fwd
+
+    class Exp(lucid.autograd.Function):
+        @staticmethod
+        @custom_fwd(cast_inputs=lucid.float32)
+        def forward(ctx: Any, x: lucid.Tensor) -> lucid.Tensor:
+            ctx.save_for_backward(x)
+            return x.exp()
+
+        @staticmethod
+        @custom_bwd
+        def backward(ctx: Any, grad: lucid.Tensor) -> lucid.Tensor:
+            (x,) = ctx.saved_tensors
+            return grad * x.clamp(-15, 15).exp()
+
+    with pytest.warns(UserWarning, match="'cuda' is not available"):
+        context = autocast()
+    x = lucid.zeros(2, requires_grad=True)
+    with context, autocast(enabled=False):
+        assert not lucid.is_autocast_enabled()
+        GradScaler(2.0**16).scale(Exp.apply(x).sum()).backward()
+    assert x.grad is not None and x.grad.tolist() == [1.0, 1.0]
+
+
+def test_a_method_is_called_on_each_tensor_of_a_list(prepared: Callable[..., Any]) -> None:
+    ones: Any = [lucid.ones(2), lucid.ones(1)]
+
+    def body(a: Any, b: Any) -> Any:
+        lucid._foreach_mul_(a, 2.0)
+        lucid._foreach_add_(a, b, alpha=-1)
+        lucid._foreach_lerp_(a, b, 0.5)
+        lucid._foreach_addcmul_(a, b, b, [1.0, 0.0])
+        lucid._foreach_maximum_(a, lucid._foreach_neg(b))
+        return [
+            *lucid._foreach_norm(a),
+            *lucid._foreach_norm(b, float("inf")),
+            *lucid._foreach_div(a, lucid.tensor(2.0)),
+            *lucid._foreach_clamp_max(b, 3),
+        ]
+
+    found = [x.tolist() for x in prepared(body)(ones, [lucid.tensor([3.0, 4.0]), lucid.ones(1)])]
+    assert found == [pytest.approx(19.7231), 1.0, 4.0, 1.0, [5.0, 8.5], [0.5], [3.0, 3.0], [1.0]]
+    assert [x.tolist() for x in ones] == [[10.0, 17.0], [1.0]]
+
+
+def test_lists_of_tensors_that_dont_fit_are_refused() -> None:
+    ones = [lucid.ones(2), lucid.ones(1)]
+    with pytest.raises(RuntimeError, match="_foreach_add: Tensor lists must have the same number"):
+        lucid._foreach_add(ones, ones[:1])
+    with pytest.raises(RuntimeError, match="_foreach_sub_: Tensor list must have at least one"):
+        lucid._foreach_sub_([], 1)
+    with pytest.raises(AttributeError, match="no attribute '_foreach_bogus'"):
+        lucid._foreach_bogus
+
+
+def test_distances_take_the_way_they_are_computed() -> None:
+    x = lucid.tensor([[0.0, 0.0], [3.0, 4.0]])
+    for mode in ("use_mm_for_euclid_dist", "donot_use_mm_for_euclid_dist", None):
+        assert lucid.cdist(x, x, compute_mode=mode).tolist() == [[0.0, 5.0], [5.0, 0.0]]
+    with pytest.raises(ValueError, match="cdist: 'fast' is not a valid value for compute_mode"):
+        lucid.cdist(x, x, compute_mode="fast")
 
 
 def test_a_checkpoint_computes_what_its_function_does() -> None:

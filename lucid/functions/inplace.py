@@ -46,16 +46,18 @@ def _is_recorded(*operands: Any) -> bool:
 
 
 def reshaping(function: Function[P]) -> Function[P]:
-    """The variant of a view function that makes the handle the view. Eager, without history."""
+    """The variant of a view function that makes the handle the view, if it has no history."""
 
     def reshaped_(input: Tensor, /, *args: P.args, **kwargs: P.kwargs) -> Tensor:
         name = f"{function.__name__}_"
-        if input.requires_grad or input._view_chain:
+        is_outside = context.recorder is not None and not input.is_traced
+        if input.requires_grad or (input._view_chain and is_outside):
+            what = "of a tensor with history" if input.requires_grad else "of a view from outside"
             raise LucidError(
-                f"{name}: can't change the shape of a tensor with history, or of a view, in place\n"
+                f"{name}: can't change the shape {what} in place\n"
                 f"hint: write x = x.{function.__name__}(...)"
             )
-        if input.is_traced:
+        if input._view_chain or input.is_traced:
             _become(input, function(input, *args, **kwargs))
         else:
             set_data(input, function(input, *args, **kwargs))
@@ -67,9 +69,11 @@ def reshaping(function: Function[P]) -> Function[P]:
 
 
 def _become(input: Tensor, view: Tensor) -> None:
-    """Make a handle that the running trace made one like its view."""
-    input._type, input._chain = view._type, view._chain
+    """Make a handle one like its view: of the same base, if it is a view itself."""
+    input._type, input._chain, input._array = view._type, view._chain, view._array
     input._strides, input._value = view._strides, view._value
+    if input._base is not None:
+        input._base, input._view_chain, input._epoch = view._base, view._view_chain, view._epoch
 
 
 def resize_(input: Tensor, *sizes: Any) -> Tensor:

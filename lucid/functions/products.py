@@ -15,7 +15,7 @@ from lucid.functions.reduction import norm
 from lucid.functions.shape import reshaped, unsqueeze
 from lucid.functions.solving import Inverse
 from lucid.functions.tensors import Tensor
-from lucid.ir.errors import ShapeError
+from lucid.ir.errors import OptionError, ShapeError
 
 
 def kron(input: Tensor, other: Tensor) -> Tensor:
@@ -89,11 +89,28 @@ def chain_matmul(*matrices: Tensor) -> Tensor:
     return multi_dot(matrices)
 
 
-def cdist(x1: Tensor, x2: Tensor, p: float = 2.0) -> Tensor:
+_DISTANCE_MODES = (
+    None,
+    "use_mm_for_euclid_dist_if_necessary",
+    "use_mm_for_euclid_dist",
+    "donot_use_mm_for_euclid_dist",
+)
+
+
+def cdist(
+    x1: Tensor,
+    x2: Tensor,
+    p: float = 2.0,
+    compute_mode: str | None = "use_mm_for_euclid_dist_if_necessary",
+) -> Tensor:
     """Return the p-norm of each difference of a row of `x1` and one of `x2`.
+
+    Whatever `compute_mode` allows, no product of matrices is used, which would round more.
 
     Shapes: (..., n, k) and (..., m, k) give (..., n, m).
     """
+    if compute_mode not in _DISTANCE_MODES:
+        raise OptionError(f"cdist: {compute_mode!r} is not a valid value for compute_mode")
     if min(x1.ndim, x2.ndim) < 2 or x1.shape[-1] != x2.shape[-1]:
         raise ShapeError(f"cdist: X1 and X2 must have the same number of columns{describe(x1, x2)}")
     return norm(unsqueeze(x1, -2) - unsqueeze(x2, -3), p, -1)

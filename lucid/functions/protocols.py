@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, SupportsIndex, cast
+from typing import Any, SupportsIndex
 
 import numpy as np
 
@@ -151,7 +151,7 @@ def shallow_copy(input: Tensor) -> Tensor:
 def deep_copy(input: Tensor, memo: dict[int, Any]) -> Tensor:
     """`copy.deepcopy(x)` of a leaf: its own memory, its gradient copied.
 
-    Raises: `LucidError` for a tensor with history, `TraceError` in a trace.
+    Raises: `LucidError` for a tensor with history.
     """
     if id(input) in memo:
         known: Tensor = memo[id(input)]
@@ -161,10 +161,12 @@ def deep_copy(input: Tensor, memo: dict[int, Any]) -> Tensor:
             "deepcopy: Only Tensors created explicitly by the user (graph leaves) support the "
             f"deepcopy protocol at the moment{describe(input)}\nhint: use detach()"
         )
-    copied = _rebuilt(input.__class__, input._concrete("deepcopy()").copy(), input.requires_grad)
+    copied = input._own_copy()
+    copied.__class__ = input.__class__
+    copied._requires_grad = input.requires_grad
     memo[id(input)] = copied
-    if input._grad is not None:
-        copied._grad = deep_copy(cast(Tensor, input._grad), memo)
+    if input.grad is not None:
+        copied.grad = deep_copy(input.grad, memo)
     copied.__dict__.update(input.__dict__)
     return copied
 

@@ -196,5 +196,50 @@ def test_copies_of_python() -> None:
     assert stored.tolist() == [[1], [2]]
     with pytest.raises(lucid.LucidError, match="graph leaves"):
         copy.deepcopy(x * 2)
-    assert pickle.loads(pickle.dumps(x * 2)).is_leaf
+    loaded = pickle.loads(pickle.dumps(x * 2))  # a checkpoint's "loss"
+    assert (loaded.tolist(), loaded.is_leaf, loaded.requires_grad) == ([[2.0, 4.0]], True, True)
+
+
+def test_a_deep_copy_in_a_step_is_a_value_of_its_own(run: Callable[..., Any]) -> None:
+    weight = lucid.tensor([1.0, 2.0], requires_grad=True)
+
+    def step(x: Tensor) -> Tensor:
+        parts = [x * 2, x + 1]
+        copied, before = copy.deepcopy(parts), copy.deepcopy(weight)
+        parts[0].zero_()
+        with lucid.no_grad():
+            weight.mul_(10)
+        assert before.requires_grad and before.is_leaf and not copied[0].requires_grad
+        return lucid.stack([*parts, *copied, before.detach(), weight.detach()])
+
+    result = run(step, lucid.tensor([3.0, 4.0]))
+    assert result.tolist() == [[0, 0], [4, 5], [6, 8], [4, 5], [1, 2], [10, 20]]
+
+
+def test_a_view_may_change_its_shape_in_place(run: Callable[..., Any]) -> None:
+    scale = lucid.tensor(2.0, requires_grad=True)
+
+    def step(x: Tensor, scale: Tensor) -> Tensor:
+        whole = x * 1
+        flat, turned = whole.view(6), whole.t()
+        flat.unsqueeze_(0)
+        turned.transpose_(0, 1)
+        assert flat.shape == (1, 6) and turned.shape == (2, 3)
+        flat.mul_(scale)
+        assert whole.requires_grad and turned.requires_grad
+        return (turned * x).sum() + flat[0, 5]
+
+    result = run(step, lucid.arange(6.0).reshape(2, 3), scale)
+    result.backward()
+    assert result.item() == 120.0
+    assert scale.grad is not None and scale.grad.item() == 60.0
+
+
+def test_a_tensor_with_history_keeps_its_shape_in_place(run: Callable[..., Any]) -> None:
+    def step(x: Tensor) -> Tensor:
+        return (x * 2).unsqueeze_(0)
+
+    message = "unsqueeze_: can't change the shape of a tensor with history in place"
+    with pytest.raises(lucid.LucidError, match=message):
+        run(step, lucid.ones(2, requires_grad=True))
     assert copy.deepcopy(lucid.float32) is lucid.float32

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lucid import amp as amp
+from lucid.cuda import amp as amp
 
 
 def is_available() -> bool:
