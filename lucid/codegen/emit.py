@@ -2,8 +2,8 @@
 
 `i32 step(ptr table)`: the table holds the addresses of the inputs, then of the outputs, the arena,
 the error record, a function which calls Python, the function that runs a region on several threads,
-and its pool; a live scalar's slot is the f64 itself. The result is 0; or 1 when an index was out of
-range: the record then has 1 + the number of the check and the index; or 2 when Python raised an
+and its pool; a live scalar's slot is the number itself. The result is 0; or 1 when an index was out
+of range: the record then has 1 + the number of the check and the index; or 2 when Python raised an
 exception. A timed step, `i32 step(ptr table, ptr ticks)`, also notes when each kernel was over.
 """
 

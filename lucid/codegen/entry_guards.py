@@ -168,20 +168,29 @@ def _define_is_written(module: Module) -> None:
 
 
 def _define_numbers(module: Module, layout: Layout) -> None:
-    """Enter the live numbers; whether all are floats."""
+    """Enter the live numbers; whether all are of their classes, and fit."""
     _define_number(module)
     with entry_function(module, "numbers", "plan") as b:
         (plan,) = b.args
-        with records(b, plan, Word.NUMBERS, 5) as record:
+        with records(b, plan, Word.NUMBERS, 6) as record:
             found = b.call("number", "i64", record)
             b.require_found(found)
-            is_float = b.eq(b.field(found, layout.kind), b.word(plan, Word.FLOAT))
-            with b.if_(b.not_(is_float)):
+            kind, place = b.word(record, 4), b.word(record, 5)
+            with b.if_(b.not_(b.eq(b.field(found, layout.kind), kind))):
                 b.drop(found)
                 b.answer(0)
-            value = b.bits(b.call("PyFloat_AsDouble", "double", found))
+            with b.if_else(b.eq(kind, b.word(plan, Word.FLOAT))) as branch:
+                with branch.then():
+                    double = b.bits(b.call("PyFloat_AsDouble", "double", found))
+                with branch.otherwise():
+                    whole = b.api("PyLong_AsLongLong", found)
+            value = branch.merge(double, whole)
             b.drop(found)
-            b.set_word(b.word(record, 4), 0, value)
+            is_error = b.eq(value, -1)  # also what an int that is too large gives
+            with b.if_(is_error), b.if_(b.ne(b.api("PyErr_Occurred"), 0)):
+                b.api("PyErr_Clear")
+                b.answer(0)
+            b.set_word(place, 0, value)
         b.answer(1)
 
 

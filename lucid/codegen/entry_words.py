@@ -11,6 +11,7 @@ IMPORTS = (
     "PyDict_GetItemWithError",
     "PyErr_Clear",
     "PyErr_Fetch",
+    "PyErr_Occurred",
     "PyErr_Restore",
     "PyEval_RestoreThread",
     "PyEval_SaveThread",
@@ -20,6 +21,7 @@ IMPORTS = (
     "PyList_SetItem",
     "PyList_SetSlice",
     "PyList_Size",
+    "PyLong_AsLongLong",
     "PyNumber_Add",
     "PyObject_CallNoArgs",
     "PyObject_GetAttr",
@@ -85,7 +87,7 @@ class Word(IntEnum):
     LENGTHS_AT = 21
     QUESTIONS = 22  # callable, answer
     QUESTIONS_AT = 23
-    NUMBERS = 24  # how it is read, dict or callable, key, index, table place
+    NUMBERS = 24  # how it is read, dict or callable, key, index, class, table place
     NUMBERS_AT = 25
     SPANS = 26  # first and last byte of what the step writes, sorted
     SPANS_AT = 27

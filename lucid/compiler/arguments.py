@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,7 +16,6 @@ from lucid.compiler.objects import ChangesArgument, data_of
 from lucid.compiler.owners import entries_of, owners_of
 from lucid.compiler.places import CONTENTS, Place
 from lucid.compiler.recorder import Recorder
-from lucid.compiler.scalars import LiveSource
 from lucid.compiler.signature import Call, LiveInt, argument_names, same_view
 from lucid.compiler.tree import map_tree
 from lucid.ir.errors import TraceError
@@ -81,8 +81,8 @@ class StandIns:
             return self._handle(next(self._tensors), path, self._state)
         if type(leaf) in (float, LiveInt) or isinstance(leaf, np.floating):
             i = next(self._floats)
-            source = LiveSource(recorder.unused_text(path), argument=i)
-            return recorder.live_scalar(source, self._call.floats[i])
+            now = self._call.floats[i]
+            return recorder.live_scalar(recorder.unused_text(path), now, operator.itemgetter(i))
         attributes = data_of(leaf)
         if attributes is not None and id(leaf) not in recorder.given:
             recorder.given[id(leaf)] = len(self._data)

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from lucid.compiler.scalars import Formula, Number
 from lucid.compiler.signature import frozen_chain
 from lucid.ir.graph import Value
@@ -113,20 +115,34 @@ class ValueGuard:
 
 @dataclass(frozen=True, slots=True)
 class FormulaGuard:
-    """The step was specialized on what a formula of live numbers gave."""
+    """The step was specialized on what a formula of live numbers gave.
+
+    Attributes:
+        is_entered: the short ways need not ask: they find out when they enter the number.
+    """
 
     text: str
     formula: Formula
     expected: Any
+    is_entered: bool = False
 
     def failure(self, numbers: Sequence[Number]) -> str | None:
         """What it gives for the numbers of a call, if that is something else."""
-        found = self.formula(numbers)
-        same_type = type(found) is type(self.expected)
-        both_nan = found != found and self.expected != self.expected
-        if same_type and (found == self.expected or both_nan):
-            return None
-        return f"{self.text} (a branch looked at it): {self.expected!r} -> {found!r}"
+        try:
+            found = self.formula(numbers)
+        except Exception as error:  # the trace to come is to meet it
+            found = error
+        expected = self.expected
+        if type(found) is type(expected):
+            both_nan = found != found and expected != expected
+            if both_nan or (found == expected and _is_negative(found) == _is_negative(expected)):
+                return None
+        return f"{self.text} (a branch looked at it): {expected!r} -> {found!r}"
+
+
+def _is_negative(number: Any) -> bool:
+    """Whether a float has a sign, that of zero included."""
+    return isinstance(number, (float, np.floating)) and bool(np.signbit(number))
 
 
 class ArgumentsOverlap(BaseException):

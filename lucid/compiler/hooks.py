@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from lucid.compiler.scalars import LiveSource, is_live
+from lucid.compiler.scalars import is_live
 from lucid.tensor.context import context
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def live(read: Callable[[], Any], source: str) -> Any:
     if type(value) is tuple:
         return tuple(live(partial(item_of, read, i), f"{source}[{i}]") for i in range(len(value)))
     if type(value) is float:
-        return recorder.live_scalar(LiveSource(source, read), value)
+        return recorder.live_scalar(source, value, lambda call: read(), read)
     if value is None or isinstance(value, (bool, int, str)):
         recorder.guard_value(source, read, value)
     return value

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from lucid.compiler.scalars import is_live, op_of
+from lucid.compiler.scalars import is_live
 from lucid.compiler.watches import Watch
 
 _FUNCTIONS = {name: item for name, item in vars(math).items() if callable(item)}
@@ -22,8 +22,7 @@ def _followed(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         for given in args:
             if is_live(given) and not kwargs:
-                op = op_of(function) if len(args) == 1 else None
-                return given.apply(f"math.{function.__name__}", function, args, op)
+                return given.apply(f"math.{function.__name__}", function, args)
         return function(*args, **kwargs)
 
     return call

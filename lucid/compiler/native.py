@@ -263,12 +263,12 @@ class NativeCalls:
 
     def _enter_numbers(self, calls: PlainCalls, buffers: Context) -> None:
         records = []
-        for place, read in calls.readers:
-            records.append((*self._reader(read), buffers.address + 8 * place))
+        readers = [*calls.readers]
         for place, formula in calls.numbers:
-            assert calls.places is not None
-            read = functools.partial(number_of, formula, calls.places)
-            records.append((*self._reader(read), buffers.address + 8 * place))
+            readers.append((place, functools.partial(number_of, formula, calls.places)))
+        for place, read in readers:
+            kind = int if buffers.expected[place].dtype.kind == "i" else float
+            records.append((*self._reader(read), self._keep(kind), buffers.address + 8 * place))
         self._table(Word.NUMBERS, records)
 
     def _reader(self, read: Callable[[], Any]) -> tuple[int, int, int, int]:

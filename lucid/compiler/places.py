@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lucid.compiler.scalars import LiveScalar, LiveSource
+from lucid.compiler.scalars import LiveScalar
 from lucid.compiler.signature import Call
 from lucid.compiler.tree import map_tree
 from lucid.compiler.watches import (
@@ -216,17 +216,12 @@ class MovingNumber(Place):
         kind = type(before)
         text = recorder.unused_text(self.path)
         recorder.guard_value(f"type({text})", lambda: type(place.found()), kind)
-        source = LiveSource(text, read=self._reader(kind))
-        if kind is int:
-            source.formula = lambda call: place.found()
-        self._before, self._stand_in = before, recorder.live_scalar(source, before)
-        self.put(self._stand_in)
-
-    def _reader(self, kind: type) -> Callable[[], Any]:
-        """What gives the number as a float."""
-        if kind is float and type(self.owner) is dict:
-            return functools.partial(dict.__getitem__, self.owner, self.key)
-        return lambda: float(self.place.found())
+        read: Callable[[], Any] = place.found
+        if type(self.owner) is dict:  # without Python, where calls are native
+            read = functools.partial(dict.__getitem__, self.owner, self.key)
+        scalar = recorder.live_scalar(text, before, lambda call: place.found(), read)
+        self._before, self._stand_in = before, scalar
+        self.put(scalar)
 
     def leave(self) -> bool:
         """Put the number back; whether its stand-in was still there."""

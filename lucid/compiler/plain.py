@@ -112,7 +112,12 @@ class PlainCalls:
         if buffers is None:
             return LONG_WAY
         changed = self._changed(buffers.bound, args)
-        if changed is None or not self._read(buffers.doubles, held):
+        try:
+            is_fit = changed is not None and self._read(buffers, held)
+        except BaseException:
+            self.executable.put_back(buffers)
+            raise
+        if changed is None or not is_fit:
             self.executable.put_back(buffers)
             return LONG_WAY
         if changed:
@@ -135,16 +140,11 @@ class PlainCalls:
             self.native = native_calls(self, buffers)
             self.enter = None if self.native is None else self.native.function
 
-    def _read(self, doubles: Any, held: Sequence[Number]) -> bool:
-        """Enter the live numbers; whether all are floats."""
-        for place, formula in self.numbers:
-            doubles[place] = formula(held)
-        for place, read in self.readers:
-            number = read()
-            if type(number) is not float:
-                return False
-            doubles[place] = number
-        return True
+    def _read(self, buffers: Context, held: Sequence[Number]) -> bool:
+        """Enter the live numbers; whether all are of the types that were traced, and fit."""
+        return all(
+            buffers.enter_number(place, formula(held)) for place, formula in self.numbers
+        ) and all(buffers.enter_number(place, read()) for place, read in self.readers)
 
     def _changed(
         self, bound: Sequence[object], args: Sequence[Tensor]

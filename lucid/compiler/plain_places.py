@@ -164,9 +164,9 @@ def _kind(leaf: Any) -> Kind:
     return float if type(leaf) is float else object
 
 
-def number_of(formula: Formula, places: PlainPlaces) -> float:
+def number_of(formula: Formula, places: PlainPlaces | None) -> Any:
     """A number that follows from those in the places."""
-    return float(formula(places.numbers()))
+    return formula(() if places is None else places.numbers())
 
 
 def failure_of(question: FormulaGuard, places: PlainPlaces) -> str | None:

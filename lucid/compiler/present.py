@@ -51,6 +51,6 @@ class PresentValues:
             for cell in recorder.cells.values()
             if cell.value.producer is None and cell.storage.array is not None
         }
-        for scalar, _ in recorder.live.values():
-            found[scalar.value] = np.asarray(scalar.now, np.float64)
+        for value, source in recorder.live_inputs.values():
+            found[value] = np.asarray(source.now, value.dtype.numpy)
         return found

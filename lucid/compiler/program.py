@@ -132,7 +132,7 @@ class Program:
     def _take_inputs(self, trace: Trace) -> None:
         """Arrays of state are bound once; arguments, gradients and floats are read at each call."""
         cells = {cell.value: cell for cell, _ in trace.cells}
-        live = {scalar.value: source for scalar, source in trace.live}
+        live = dict(trace.live)
         self._inputs: list[Any] = []
         self._arguments: list[tuple[int, int]] = []
         self._found: list[tuple[int, Cell]] = []
@@ -250,7 +250,6 @@ class Program:
         rare = (
             self.guards.pinned,
             self._found,
-            self._numbers and not in_places,
             self.guards.grads_read,
             self.guards.addresses,
             not all(in_places and type(early) is FromNumbers for early in self._early),
@@ -289,7 +288,7 @@ class Program:
             output_count=self._output_count,
             claims=self._claims,
             numbers=self._numbers,
-            formulas=self.guards.formulas,
+            formulas=[asked for asked in self.guards.formulas if not asked.is_entered],
             places=places,
             in_grad_mode=self._in_grad_mode,
             default_dtype=self._default_dtype,

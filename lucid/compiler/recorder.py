@@ -33,7 +33,7 @@ from lucid.ir.graph import Graph, Region, Value
 from lucid.ir.graph import Node as GraphNode
 from lucid.ir.location import Location, here
 from lucid.ir.op import Attributes, Op
-from lucid.ir.types import DType, TensorType, f64
+from lucid.ir.types import DType, TensorType
 from lucid.runtime.addresses import address_of
 from lucid.tensor.batched import Batched
 from lucid.tensor.context import context
@@ -53,7 +53,8 @@ class Recorder:
         graph: the nodes so far.
         hosts: the calls of custom Functions that run in Python.
         cells: buffers met, by storage.
-        live: live scalars that are inputs of the graph, by source text.
+        live: live scalars that are read where they stand, by source text.
+        live_inputs: those that are inputs of the graph, and such that follow from others, by text.
         formulas: what the trace asked live scalars, by the question's text.
         guards: Python values that the trace looked at.
         effects: Python effects to repeat after each call.
@@ -84,7 +85,8 @@ class Recorder:
         self.graph = Graph(name)
         self.hosts = HostRecording(self, leaving)
         self.cells: dict[Storage, Cell] = {}
-        self.live: dict[str, tuple[LiveScalar, LiveSource]] = {}
+        self.live: dict[str, LiveScalar] = {}
+        self.live_inputs: dict[tuple[str, DType], tuple[Value, LiveSource]] = {}
         self.guards: dict[str, ValueGuard] = {}
         self.formulas: dict[str, FormulaGuard] = {}
         self.effects: list[tuple[Callable[[], object], str]] = []
@@ -141,8 +143,8 @@ class Recorder:
         """A 0-d constant, or the value of a live scalar."""
         with self.annotated():
             if is_live(value):
-                recorded = value.value
-                if dtype is not f64:
+                recorded = self._live_value(value, dtype)
+                if dtype is not recorded.dtype:
                     recorded = ops.cast(recorded, dtype=dtype)
             else:
                 number = np.array(value, dtype.numpy)[()]
@@ -154,6 +156,15 @@ class Recorder:
         result._line = None if place is None else (place.file, place.line)
         self.made.append(weakref.ref(result))
         return result
+
+    def _live_value(self, number: LiveScalar, dtype: DType) -> Value:
+        """An f64; for integers an i64, since Python's ints are exact. Raises what NumPy raises."""
+        if dtype.kind != "int":
+            return number.value
+        whole = number.truncated()
+        if not whole.fits(dtype):
+            raise OverflowError(f"Python integer {whole} out of bounds for {dtype!r}")
+        return whole.whole
 
     def value_of(self, tensor: TensorCore, what: str = "an operation") -> Value:
         """The value that the tensor has by now in this trace; `what` needs it, for messages."""
@@ -419,22 +430,34 @@ class Recorder:
         edge = edge_of(self.arguments[position]) if position >= 0 else (node, 0)
         return None if edge is None else edge[0]
 
-    def guard_formula(self, text: str, formula: Formula, expected: Any) -> None:
+    def guard_formula(
+        self, text: str, formula: Formula, expected: Any, is_entered: bool = False
+    ) -> None:
         """Specialize the step on what a live scalar answered."""
-        self.formulas.setdefault(text, FormulaGuard(text, formula, expected))
+        self.formulas.setdefault(text, FormulaGuard(text, formula, expected, is_entered))
 
     def guard_value(
         self, text: str, read: Callable[[], Any], expected: Any, gated: bool = False
     ) -> None:
         self.guards.setdefault(text, ValueGuard(text, read, expected, gated))
 
-    def live_scalar(self, source: LiveSource, now: Number) -> LiveScalar:
+    def live_scalar(
+        self, text: str, now: Number, formula: Formula, read: Callable[[], Any] | None = None
+    ) -> LiveScalar:
         """The live scalar of a source; the same one for the same text."""
-        found = self.live.get(source.text)
+        found = self.live.get(text)
         if found is None:
-            value = self.graph.add_input(TensorType(f64, ()), "live", "", source.text)
-            scalar = LiveScalar(value, now, source.formula, source.text, self)
-            found = self.live[source.text] = (scalar, source)
+            found = self.live[text] = LiveScalar(now, formula, text, self, read)
+            if type(now) is float:
+                _ = found.value  # inputs are in the order of the arguments
+        return found
+
+    def live_input(self, source: LiveSource, dtype: DType) -> Value:
+        """The input of the graph for a source; the same one for the same text."""
+        found = self.live_inputs.get((source.text, dtype))
+        if found is None:
+            value = self.graph.add_input(TensorType(dtype, ()), "live", "", source.text)
+            found = self.live_inputs[source.text, dtype] = (value, source)
         return found[0]
 
     def unused_text(self, path: str) -> str:
@@ -553,6 +576,7 @@ class Recorder:
         del self.hosts
         self.arguments = ()
         self.live.clear()
+        self.live_inputs.clear()
         self.outer.clear()
 
     def forget_arguments(self) -> None:

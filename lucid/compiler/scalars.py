@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,43 +13,80 @@ import numpy as np
 from lucid.ir import ops
 from lucid.ir.graph import Value
 from lucid.ir.op import Op
-from lucid.ir.types import f64
+from lucid.ir.types import DType, f64, i64
 
 if TYPE_CHECKING:
     from lucid.compiler.recorder import Recorder
 
 Number = int | float
 Formula = Callable[[Sequence[Number]], Any]  # of the numbers among a call's arguments
-_UFUNCS: dict[np.ufunc, Callable[..., Any]] = {
-    np.add: operator.add,
-    np.subtract: operator.sub,
-    np.multiply: operator.mul,
-    np.true_divide: operator.truediv,
-    np.power: operator.pow,
-    np.negative: operator.neg,
-    np.absolute: operator.abs,
+_OPS: dict[object, Op] = {
+    operator.add: ops.add,
+    operator.sub: ops.sub,
+    operator.mul: ops.mul,
+    operator.truediv: ops.div,
+    operator.pow: ops.pow,
+    operator.neg: ops.neg,
+    abs: ops.abs,
+    np.add: ops.add,
+    np.subtract: ops.sub,
+    np.multiply: ops.mul,
+    np.true_divide: ops.div,
+    np.power: ops.pow,
+    np.negative: ops.neg,
+    np.absolute: ops.abs,
+    **{
+        getattr(module, op.name): op
+        for module in (math, np)
+        for op in (ops.sqrt, ops.exp, ops.log, ops.sin, ops.cos, ops.tanh)
+    },
 }
+_DIVISIONS = (operator.truediv, operator.floordiv, operator.mod)
+_TOTAL = (
+    operator.add,
+    operator.sub,
+    operator.mul,
+    operator.and_,
+    operator.or_,
+    operator.xor,
+    operator.invert,
+    operator.neg,
+    abs,
+)
+_RECORDED = (int, float, bool, np.float64)  # numbers whose arithmetic the graph can do in f64
 
 
 class LiveScalar:
-    """A number whose value is read at each call; arithmetic on it is recorded in f64.
+    """A number whose value is read at each call; arithmetic on floats is recorded in f64.
 
     It passes for a float or an int in `isinstance`. It is a formula, in Python, of what the call
-    finds, so what is stored of it has Python's own value. An operation that no op stands for gives
-    an input of the step, computed before it runs. Whoever looks at its value gets the one of now,
-    and the step is guarded by what was seen: by the answer, where a branch asked `t % 10 == 0`.
+    finds, so what is stored of it has Python's own value. Arithmetic on ints, which have no size
+    in Python, and an operation that no op stands for give an input of the step, computed before
+    it runs. Whoever looks at its value gets the one of now, and the step is guarded by what was
+    seen: by the answer, where a branch asked `t % 10 == 0`; by the type of the result, or the
+    error, where that depends on the numbers.
+
+    Attributes:
+        read: gives the number without looking at the call's arguments; None: only `formula` does.
     """
 
-    __slots__ = ("_value", "formula", "now", "recorder", "text")
+    __slots__ = ("_value", "_whole", "formula", "now", "read", "recorder", "text")
 
     def __init__(
-        self, value: Value | None, now: Number, formula: Formula, text: str, recorder: Recorder
+        self,
+        now: Number,
+        formula: Formula,
+        text: str,
+        recorder: Recorder,
+        read: Callable[[], Any] | None = None,
     ) -> None:
-        self._value = value
+        self._value: Value | None = None
+        self._whole: Value | None = None
         self.now = now
         self.formula = formula
         self.text = text
         self.recorder = recorder
+        self.read = read
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
@@ -56,106 +94,142 @@ class LiveScalar:
 
     @property
     def value(self) -> Value:
-        """The number as an f64 of the graph."""
+        """The number as an f64 of the graph, as Python converts it."""
         if self._value is None:
-            source = LiveSource(self.text, formula=self.formula)
-            self._value = self.recorder.live_scalar(source, self.now).value
+            of, read = self.formula, self.read
+            if type(self.now) is float:
+                self._value = self._input(f64, of, read)
+            else:
+                as_float = None if read is None else _float_of(read)
+                self._value = self._input(f64, lambda call: float(of(call)), as_float)
         return self._value
+
+    @property
+    def whole(self) -> Value:
+        """An int that `fits` as an i64 of the graph."""
+        if self._whole is None:
+            self._whole = self._input(i64, self.formula, self.read)
+        return self._whole
+
+    def _input(self, dtype: DType, formula: Formula, read: Callable[[], Any] | None) -> Value:
+        return self.recorder.live_input(LiveSource(self.text, self.now, formula, read), dtype)
+
+    def truncated(self) -> LiveScalar:
+        """The number as an int. Raises what `int` raises."""
+        if isinstance(self.now, int):
+            return self
+        whole: LiveScalar = self.apply("int", int)
+        return whole
+
+    def fits(self, dtype: DType) -> bool:
+        """Whether an int is within the range of a dtype."""
+        info = np.iinfo(dtype.numpy.str)
+        low, high = int(info.min), int(info.max)
+        text = f"{low} <= {_text(self)} <= {high}"
+        return bool(self._ask(text, lambda number: low <= number <= high, dtype is i64))
 
     # ------------------------------------------------------------------ arithmetic
 
-    def _combine(
-        self, symbol: str, meaning: Callable[..., Any], op: Op | None, other: Any, reflected: bool
-    ) -> Any:
-        if isinstance(other, np.ndarray) or (
-            isinstance(other, np.generic) and not isinstance(other, float)
-        ):
-            now = self._look()
-            return meaning(other, now) if reflected else meaning(now, other)
-        if not isinstance(other, (int, float)):
-            return NotImplemented
-        sides = (other, self) if reflected else (self, other)
-        left, right = map(_formula, sides)
-        now = meaning(*map(_now, sides))
-        value = None
-        if op is not None:
-            with self.recorder.annotated():
-                value = op(*map(self._recorded, sides))
-        text = f"{_text(sides[0])} {symbol} {_text(sides[1])}"
-        return LiveScalar(
-            value, now, lambda call: meaning(left(call), right(call)), text, self.recorder
-        )
-
-    def _recorded(self, side: Any) -> Value:
-        if is_live(side):
-            recorded: Value = side.value
-            return recorded
-        return self.recorder.graph.constant(float(side), f64)
-
-    def apply(
-        self, name: str, meaning: Callable[..., Any], args: Sequence[Any] = (), op: Op | None = None
-    ) -> Any:
+    def apply(self, name: str, meaning: Callable[..., Any], args: Sequence[Any] = ()) -> Any:
         """A function of numbers; this one alone, or `args`, one of which it is."""
         args = args or (self,)
+        return self._applied(f"{name}({', '.join(map(_inner_text, args))})", meaning, args)
+
+    def _combine(
+        self, symbol: str, meaning: Callable[..., Any], other: Any, reflected: bool
+    ) -> Any:
+        if isinstance(other, np.ndarray):
+            now = self._look()
+            return meaning(other, now) if reflected else meaning(now, other)
+        if not isinstance(other, (int, float, np.generic)):
+            return NotImplemented
+        sides = (other, self) if reflected else (self, other)
+        return self._applied(f"{_text(sides[0])} {symbol} {_text(sides[1])}", meaning, sides)
+
+    def _applied(self, text: str, meaning: Callable[..., Any], args: Sequence[Any]) -> Any:
+        """What a function gives, as a number that follows from the arguments.
+
+        Raises what the function raises.
+        """
         formulas = [*map(_formula, args)]
-        now = meaning(*map(_now, args))
 
         def formula(call: Sequence[Number]) -> Any:
             return meaning(*[of(call) for of in formulas])
 
-        text = f"{name}({', '.join(map(_inner_text, args))})"
-        if type(now) not in (int, float):
+        if not _is_total(meaning, args):
+            kind = _kind(meaning, [*map(_now, args)])
+            self.recorder.guard_formula(
+                f"type({text})", lambda call: _kind(meaning, [of(call) for of in formulas]), kind
+            )
+        now = meaning(*map(_now, args))
+        if type(now) not in (int, float) and not isinstance(now, np.floating):
             self.recorder.guard_formula(text, formula, now)
             return now
-        value = None
-        if op is not None:
-            with self.recorder.annotated():
-                value = op(self.value)
-        return LiveScalar(value, now, formula, text, self.recorder)
+        result = LiveScalar(now, formula, text, self.recorder)
+        result._value = self._computed(meaning, args, now)
+        return result
+
+    def _computed(self, meaning: Callable[..., Any], args: Sequence[Any], now: Any) -> Value | None:
+        """The number by an op of the graph, where one computes what Python does."""
+        op = _OPS.get(meaning)
+        kinds = {type(_now(arg)) for arg in args}
+        is_float = type(now) in (float, np.float64) and not kinds.isdisjoint((float, np.float64))
+        if op is None or not is_float or not kinds.issubset(_RECORDED):
+            return None
+        try:
+            constants = [None if is_live(arg) else float(arg) for arg in args]
+        except OverflowError:
+            return None
+        with self.recorder.annotated():
+            graph = self.recorder.graph
+            pairs = zip(args, constants, strict=True)
+            operands = [arg.value if c is None else graph.constant(c, f64) for arg, c in pairs]
+            found: Value = op(*operands)
+        return found
 
     def __add__(self, other: Any) -> Any:
-        return self._combine("+", operator.add, ops.add, other, False)
+        return self._combine("+", operator.add, other, False)
 
     def __radd__(self, other: Any) -> Any:
-        return self._combine("+", operator.add, ops.add, other, True)
+        return self._combine("+", operator.add, other, True)
 
     def __sub__(self, other: Any) -> Any:
-        return self._combine("-", operator.sub, ops.sub, other, False)
+        return self._combine("-", operator.sub, other, False)
 
     def __rsub__(self, other: Any) -> Any:
-        return self._combine("-", operator.sub, ops.sub, other, True)
+        return self._combine("-", operator.sub, other, True)
 
     def __mul__(self, other: Any) -> Any:
-        return self._combine("*", operator.mul, ops.mul, other, False)
+        return self._combine("*", operator.mul, other, False)
 
     def __rmul__(self, other: Any) -> Any:
-        return self._combine("*", operator.mul, ops.mul, other, True)
+        return self._combine("*", operator.mul, other, True)
 
     def __truediv__(self, other: Any) -> Any:
-        return self._combine("/", operator.truediv, ops.div, other, False)
+        return self._combine("/", operator.truediv, other, False)
 
     def __rtruediv__(self, other: Any) -> Any:
-        return self._combine("/", operator.truediv, ops.div, other, True)
+        return self._combine("/", operator.truediv, other, True)
 
     def __pow__(self, other: Any) -> Any:
-        return self._combine("**", operator.pow, ops.pow, other, False)
+        return self._combine("**", operator.pow, other, False)
 
     def __rpow__(self, other: Any) -> Any:
-        return self._combine("**", operator.pow, ops.pow, other, True)
+        return self._combine("**", operator.pow, other, True)
 
     def __floordiv__(self, other: Any) -> Any:
-        return self._combine("//", operator.floordiv, None, other, False)
+        return self._combine("//", operator.floordiv, other, False)
 
     def __rfloordiv__(self, other: Any) -> Any:
-        return self._combine("//", operator.floordiv, None, other, True)
+        return self._combine("//", operator.floordiv, other, True)
 
     def __mod__(self, other: Any) -> Any:
-        return self._combine("%", operator.mod, None, other, False)
+        return self._combine("%", operator.mod, other, False)
 
     def __rmod__(self, other: Any) -> Any:
         if isinstance(other, str):
             return other % self._look()
-        return self._combine("%", operator.mod, None, other, True)
+        return self._combine("%", operator.mod, other, True)
 
     def __divmod__(self, other: Any) -> Any:
         return self // other, self % other
@@ -163,17 +237,50 @@ class LiveScalar:
     def __rdivmod__(self, other: Any) -> Any:
         return other // self, other % self
 
+    def __and__(self, other: Any) -> Any:
+        return self._combine("&", operator.and_, other, False)
+
+    def __rand__(self, other: Any) -> Any:
+        return self._combine("&", operator.and_, other, True)
+
+    def __or__(self, other: Any) -> Any:
+        return self._combine("|", operator.or_, other, False)
+
+    def __ror__(self, other: Any) -> Any:
+        return self._combine("|", operator.or_, other, True)
+
+    def __xor__(self, other: Any) -> Any:
+        return self._combine("^", operator.xor, other, False)
+
+    def __rxor__(self, other: Any) -> Any:
+        return self._combine("^", operator.xor, other, True)
+
+    def __lshift__(self, other: Any) -> Any:
+        return self._combine("<<", operator.lshift, other, False)
+
+    def __rlshift__(self, other: Any) -> Any:
+        return self._combine("<<", operator.lshift, other, True)
+
+    def __rshift__(self, other: Any) -> Any:
+        return self._combine(">>", operator.rshift, other, False)
+
+    def __rrshift__(self, other: Any) -> Any:
+        return self._combine(">>", operator.rshift, other, True)
+
+    def __invert__(self) -> Any:
+        return self.apply("~", operator.invert)
+
     def __neg__(self) -> Any:
-        return self.apply("-", operator.neg, op=ops.neg)
+        return self.apply("-", operator.neg)
 
     def __abs__(self) -> Any:
-        return self.apply("abs", abs, op=ops.abs)
+        return self.apply("abs", abs)
 
     def __pos__(self) -> LiveScalar:
         return self
 
     def __round__(self, digits: int | None = None) -> Any:
-        return self.apply("round", lambda number: round(number, digits))
+        return self.apply("round", round, (self,) if digits is None else (self, digits))
 
     def __floor__(self) -> Any:
         return self.apply("floor", math.floor)
@@ -183,23 +290,19 @@ class LiveScalar:
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         """NumPy's functions of numbers stay live; with an array in it, they look."""
-        if any(isinstance(x, np.ndarray) and x.ndim for x in inputs) or kwargs:
+        if method != "__call__" or kwargs or any(isinstance(x, np.ndarray) for x in inputs):
             return getattr(ufunc, method)(*map(_seen, inputs), **kwargs)
-        if ufunc in _UFUNCS:
-            return _UFUNCS[ufunc](*(x if is_live(x) else float(x) for x in inputs))
-        if len(inputs) == 1 and method == "__call__":
-            return self.apply(ufunc.__name__, lambda x: float(ufunc(x)), op=op_of(ufunc))
-        return getattr(ufunc, method)(*map(_seen, inputs), **kwargs)
+        return self.apply(f"np.{ufunc.__name__}", ufunc, inputs)
 
     # ------------------------------------------------------------------ looking at the value
 
     def _look(self) -> Any:
         return self._ask(self.text, lambda number: number)
 
-    def _ask(self, text: str, question: Callable[[Number], Any]) -> Any:
+    def _ask(self, text: str, question: Callable[[Number], Any], is_entered: bool = False) -> Any:
         """The answer of now, which the step is specialized on."""
         of, answer = self.formula, question(self.now)
-        self.recorder.guard_formula(text, lambda call: question(of(call)), answer)
+        self.recorder.guard_formula(text, lambda call: question(of(call)), answer, is_entered)
         return answer
 
     def _compare(self, symbol: str, meaning: Callable[..., Any], other: Any) -> Any:
@@ -301,38 +404,44 @@ def _text(value: Any) -> str:
     return f"({value.text})" if " " in value.text else str(value.text)
 
 
-def op_of(function: object) -> Op | None:
-    """The op that a function of `math` or NumPy is, if there is one."""
-    name = getattr(function, "__name__", "")
-    return getattr(ops, name) if name in ("sqrt", "exp", "log", "sin", "cos", "tanh") else None
+def _float_of(read: Callable[[], Any]) -> Callable[[], float]:
+    return lambda: float(read())
 
 
+def _is_total(meaning: Callable[..., Any], args: Sequence[Any]) -> bool:
+    """Whether the type of the result follows from those of the arguments, and is no error."""
+    kinds = [type(_now(arg)) for arg in args]
+    if isinstance(meaning, np.ufunc) or meaning in _TOTAL:
+        return True
+    if meaning in _DIVISIONS:
+        return not is_live(args[1])
+    if meaning is operator.pow:
+        return kinds == [int, int] and not is_live(args[1])
+    if meaning in (operator.lshift, operator.rshift):
+        return not is_live(args[1])
+    return meaning in (round, math.floor, math.ceil, math.trunc) and kinds[0] is int
+
+
+def _kind(meaning: Callable[..., Any], args: Sequence[Any]) -> type:
+    """The type of what a function gives, or of what it raises."""
+    try:
+        return type(meaning(*args))
+    except Exception as error:
+        return type(error)
+
+
+@dataclass(frozen=True, slots=True)
 class LiveSource:
-    """Where a live scalar comes from.
+    """Where a live number comes from.
 
     Attributes:
         text: how the user gets at it, such as `opt.param_groups[0]['lr']`.
-        read: returns the number of now; None if it needs the call's arguments.
-        argument: for an argument of the step, its position among the numbers; else None.
+        now: the number while tracing.
         formula: the number of a call.
+        read: returns the number of now; None if it needs the call's arguments.
     """
 
-    __slots__ = ("argument", "formula", "read", "text")
-
-    def __init__(
-        self,
-        text: str,
-        read: Callable[[], Any] | None = None,
-        argument: int | None = None,
-        formula: Formula | None = None,
-    ) -> None:
-        self.text = text
-        self.read = read
-        self.argument = argument
-        if argument is not None:
-            self.formula: Formula = operator.itemgetter(argument)
-        elif read is not None:
-            self.formula = lambda call: read()
-        else:
-            assert formula is not None
-            self.formula = formula
+    text: str
+    now: Number
+    formula: Formula
+    read: Callable[[], Any] | None = None

@@ -239,8 +239,8 @@ class Call:
         if isinstance(value, TensorCore):
             self._add_tensor(value)
         elif kind is float or isinstance(value, np.floating):
-            self._parts.append(float)
-            self.floats.append(float(value))
+            self._parts.append(kind)
+            self.floats.append(value)
         elif kind is LiveInt:
             self._parts.append(LiveInt)
             self.floats.append(value.value)
@@ -421,7 +421,7 @@ def _described(leaf: Any, path: str, seen: dict[int, str]) -> str:
         first = seen.setdefault(id(leaf._storage), path)
         return text if first == path else f"{text} on the memory of {first}"
     if type(leaf) is float or isinstance(leaf, np.floating):
-        return "a float"
+        return f"a {type(leaf).__name__}"
     if type(leaf) is LiveInt:
         return "an int"
     if isinstance(leaf, (*BY_VALUE, slice)):

@@ -37,11 +37,11 @@ from lucid.compiler.places import Identity, Place, bound
 from lucid.compiler.rebinding import Rebinding, Rebinds
 from lucid.compiler.recorder import Recorder, recording, undo_all
 from lucid.compiler.results import Differentiable
-from lucid.compiler.scalars import LiveScalar, LiveSource
+from lucid.compiler.scalars import LiveSource
 from lucid.compiler.signature import Call, objects_by_name
 from lucid.compiler.watches import Guard
 from lucid.ir.errors import TraceError
-from lucid.ir.graph import Graph
+from lucid.ir.graph import Graph, Value
 from lucid.ir.location import Location
 from lucid.ir.strides import Strides, is_contiguous
 from lucid.tensor.context import context
@@ -71,7 +71,7 @@ class Trace:
     graph: Graph
     guard: Guard
     values: list[ValueGuard]
-    live: list[tuple[LiveScalar, LiveSource]]
+    live: list[tuple[Value, LiveSource]]
     formulas: list[FormulaGuard]
     addresses: AddressGuard | None
     cells: list[tuple[Cell, Strides | None]]
@@ -238,7 +238,7 @@ def _trace_of(
         recorder.graph,
         Guard(environment.watches),
         list(recorder.guards.values()),
-        list(recorder.live.values()),
+        list(recorder.live_inputs.values()),
         list(recorder.formulas.values()),
         AddressGuard.of(recorder.addresses),
         [(cell, _strides_of(cell)) for cell in recorder.cells.values() if _is_input(cell)],

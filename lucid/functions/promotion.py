@@ -101,18 +101,18 @@ def operand(value: Any, dtype: DType, op: str) -> Tensor:
 
 
 def _integer_in_range(value: Any, dtype: DType, op: str) -> Any:
-    """A number as an integer of `dtype`, without its fraction; a live scalar is cast later."""
-    if (
-        not issubclass(value.__class__, (int, float, np.generic))
-        or type(value) is not value.__class__
-    ):
-        return value  # its class is only what it says
+    """A number as an integer of `dtype`, without its fraction; a live scalar stays one."""
+    if not issubclass(value.__class__, (int, float, np.generic)):
+        return value
+    live = type(value) is not value.__class__  # which is only what it says
+    if live and not hasattr(type(value), "truncated"):
+        return value
     try:
-        whole = int(value)
+        whole: Any = value.truncated() if live else int(value)
     except (ValueError, OverflowError):
         raise OptionError(f"{op}: value {value} cannot be converted to {dtype!r}") from None
     info = np.iinfo(dtype.numpy.str)
-    if not info.min <= whole <= info.max:
+    if not (whole.fits(dtype) if live else info.min <= whole <= info.max):
         raise OptionError(f"{op}: value {whole} cannot be converted to {dtype!r} without overflow")
     return whole
 

@@ -115,7 +115,8 @@ class Input:
 
     Attributes:
         kind: "arg" (a tensor argument), "state" (a tensor that the trace met: parameter, moment,
-            buffer) or "live" (a Python float read at each call, f64[]).
+            buffer) or "live" (a Python number read at each call: f64[], or i64[]
+            where it is used as an int).
         source: how the user gets at it, such as `model.0.weight`; empty when unknown.
     """
 

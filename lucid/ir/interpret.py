@@ -20,8 +20,8 @@ def interpret(
 
     Args:
         graph: may contain calls of its functions, and of Python.
-        inputs: one for each of the graph's inputs, of its dtype and shape; a Python float for a
-            live input.
+        inputs: one for each of the graph's inputs, of its dtype and shape; a Python number for
+            a live input.
 
     Returns:
         The outputs, and the new values of the graph's writes in their order. They are fresh arrays:
@@ -46,7 +46,7 @@ def _checked(graph: Graph, inputs: Sequence[np.ndarray | float]) -> list[np.ndar
     arrays = []
     for entry, given in zip(graph.inputs, inputs, strict=True):
         type = entry.value.type
-        array = np.asarray(given, type.dtype.numpy if isinstance(given, float) else None)
+        array = np.asarray(given, type.dtype.numpy if isinstance(given, (int, float)) else None)
         if array.dtype != type.dtype.numpy:
             raise ArgumentError(f"input {entry.value!r}: an array of {array.dtype} was given")
         if array.shape != type.shape:

@@ -8,9 +8,10 @@ import numpy as np
 
 from lucid.ir.errors import LucidError, VerifyError
 from lucid.ir.graph import Graph, Node, Value, has_effect
-from lucid.ir.types import DType, TensorType, f64
+from lucid.ir.types import DType, TensorType, f64, i64
 
 _INPUT_KINDS = ("arg", "state", "live")
+LIVE_TYPES = (TensorType(f64, ()), TensorType(i64, ()))
 
 
 def verify(graph: Graph) -> None:
@@ -76,8 +77,8 @@ class _Verifier:
                 raise self._error(None, f"input {index}, {value!r}, has a producer or other index")
             if entry.kind not in _INPUT_KINDS:
                 raise self._error(None, f"input {value!r} is of no kind {entry.kind!r}")
-            if entry.kind == "live" and value.type != TensorType(f64, ()):
-                raise self._error(None, f"live input {value!r} isn't an f64[]")
+            if entry.kind == "live" and value.type not in LIVE_TYPES:
+                raise self._error(None, f"live input {value!r} isn't an f64[] or i64[]")
             self._define(value, None)
 
     def _writes(self) -> None:

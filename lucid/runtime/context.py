@@ -32,7 +32,7 @@ class Expected:
         strides: in bytes.
         low, high: the bytes that its elements span, from the address of the first one.
         written: the step writes it.
-        live: it is a Python float, not an array.
+        live: it is a Python number, not an array.
     """
 
     name: str
@@ -108,6 +108,7 @@ class Context:
         self.has_hosts = bool(hosts)
         self.table = (ctypes.c_uint64 * (inputs + outputs + 5))()
         self.doubles = (ctypes.c_double * inputs).from_buffer(self.table)
+        self.integers = (ctypes.c_int64 * inputs).from_buffer(self.table)
         self.record = (ctypes.c_int64 * _RECORD_WORDS)()
         self.arena = Arena(arena_bytes)
         self.table[inputs + outputs] = self.arena.address
@@ -149,7 +150,7 @@ class Context:
                 continue
             expected = self.expected[number]
             if expected.live:
-                self.doubles[number] = self._number(expected, given)
+                self._enter_converted(number, expected, given)
                 continue
             bound[number] = _NOTHING
             self.words[IS_READY] = 0
@@ -167,11 +168,26 @@ class Context:
         self._addresses[number] = self.table[number] = address_of(array)
         self.bound[number] = array
 
-    def _number(self, expected: Expected, given: object) -> float:
-        if isinstance(given, (int, float, np.number)):
-            return float(given)
-        kind = type(given).__name__
-        raise ArgumentError(f"input {expected.name} is a number, not a {kind}")
+    def enter_number(self, number: int, given: object) -> bool:
+        """Enter a Python number; whether it is of the input's type, and fits."""
+        if self.expected[number].dtype.kind == "f":
+            if type(given) is not float:
+                return False
+            self.doubles[number] = given
+        else:
+            if type(given) is not int or not -(2**63) <= given < 2**63:
+                return False
+            self.integers[number] = given
+        return True
+
+    def _enter_converted(self, number: int, expected: Expected, given: object) -> None:
+        """The same, also for numbers of other types."""
+        is_int = expected.dtype.kind == "i"
+        if not isinstance(given, (int, np.integer) if is_int else (int, float, np.number)):
+            wanted, kind = "an int" if is_int else "a number", type(given).__name__
+            raise ArgumentError(f"input {expected.name} is {wanted}, not a {kind}")
+        if not self.enter_number(number, int(given) if is_int else float(given)):
+            raise ArgumentError(f"input {expected.name} is an i64, and {given} is out of its range")
 
     # Shared memory ----------------------------------------------------------------------
 

@@ -61,7 +61,10 @@ class WatchedStep:
 
     def _input(self, table: int, number: int, address: int) -> np.ndarray | float:
         if self._expected[number].live:
-            return float(ctypes.c_double.from_address(table + 8 * number).value)
+            place = table + 8 * number
+            if self._expected[number].dtype.kind == "i":
+                return int(ctypes.c_int64.from_address(place).value)
+            return float(ctypes.c_double.from_address(place).value)
         return _input_at(address, self._expected[number])
 
 

@@ -85,7 +85,7 @@ def test_float_arguments_are_live_and_other_numbers_are_not(agree):
         calls = [1.5, 2.5, np.float32(3.5), 2, 3, 2, True, 1, np.int64(3), -0.0, float("nan")]
         return [step(one, n) for n in calls]
 
-    agree(scenario, traces=6)
+    agree(scenario, traces=7)
 
 
 def test_an_int_that_keeps_changing_is_read_at_each_call(agree):

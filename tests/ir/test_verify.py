@@ -187,7 +187,7 @@ BROKEN: list[tuple[Callable[[Graph], None], str]] = [
     (write_foreign, "graph step: what is written to %w: f32[8] isn't computed in it"),
     (same_input_twice, "graph step: input 3, %w: f32[8], has a producer or other index"),
     (strange_kind, "graph step: input %x: f32[4,8] is of no kind 'weight'"),
-    (live_array, "graph step: live input %x: f32[4,8] isn't an f64[]"),
+    (live_array, "graph step: live input %x: f32[4,8] isn't an f64[] or i64[]"),
     (misfiled, "graph step: function Inner is filed under Other"),
     (function_with_state, "function Inner has functions or writes of its own"),
     (recursive, "graph step: Swish calls Inner calls Swish"),

@@ -9,7 +9,6 @@ import pytest
 
 import lucid
 from lucid.compiler.recorder import Recorder, recording
-from lucid.compiler.scalars import LiveSource
 
 x = lucid.ones(3)
 z = lucid.arange(3)
@@ -33,7 +32,6 @@ USES: dict[str, Callable[[Any], Any]] = {
     "full": lambda lr: lucid.full((2,), lr),
     "tensor": lambda lr: lucid.tensor(lr),
     "fill_": lambda lr: lucid.zeros(2).fill_(lr),
-    "fill_ of integers": lambda lr: (z * 1).fill_(lr),
     "setitem": lambda lr: (x * 1).__setitem__(0, lr),
     "uniform_": lambda lr: lucid.zeros(3).uniform_(-lr, lr),
     "normal_": lambda lr: lucid.zeros(3).normal_(lr, lr),
@@ -47,19 +45,36 @@ USES: dict[str, Callable[[Any], Any]] = {
 def test_using_it_guards_nothing(name: str) -> None:
     recorder = Recorder("step")
     with recording(recorder):
-        source = LiveSource("lr", lambda: 0.5)
-        USES[name](recorder.live_scalar(source, 0.5))
+        USES[name](recorder.live_scalar("lr", 0.5, lambda call: 0.5))
     assert recorder.formulas == {}
     (live,) = [entry.value for entry in recorder.graph.inputs if entry.kind == "live"]
     assert any(live in node.operands for node in recorder.graph.nodes)
     recorder.restore(True)
 
 
+def test_as_an_integer_it_is_guarded_by_its_range_alone() -> None:
+    recorder = Recorder("step")
+    with recording(recorder):
+        (z * 1).fill_(recorder.live_scalar("lr", 2.5, lambda call: 2.5))
+        _ = z + recorder.live_scalar("count", 3, lambda call: 3)
+    live = [entry for entry in recorder.graph.inputs if entry.kind == "live"]
+    assert [(entry.source, entry.value.dtype) for entry in live] == [
+        ("lr", lucid.float64),
+        ("int(lr)", lucid.int64),
+        ("count", lucid.int64),
+    ]
+    assert not any("==" in text for text in recorder.formulas)
+    assert recorder.formulas["type(int(lr))"].expected is int
+    assert all(g.expected in (int, True) for g in recorder.formulas.values())
+    recorder.restore(True)
+
+
 def test_where_shapes_depend_on_it_the_step_is_specialized() -> None:
     recorder = Recorder("step")
     with recording(recorder):
-        live = recorder.live_scalar(LiveSource("count", lambda: 3), 3)
+        live = recorder.live_scalar("count", 3, lambda call: 3)
         assert lucid.arange(live).shape == (3,)
         assert lucid.tensor(live).dtype is lucid.int64
-    assert list(recorder.formulas) == ["int(count)"]
+    assert list(recorder.formulas)[0] == "int(count)"
+    assert [g.expected for g in recorder.formulas.values()] == [3, True]  # and it fits an i64
     recorder.restore(True)

@@ -1,0 +1,224 @@
+"""Numbers that a step reads at each call mean in it what they mean in Python, of any size."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import lucid
+from lucid import nn
+
+LARGE = 2**53  # from here on f64 has no odd numbers
+
+
+def shown(value):
+    """Values with their types, exactly."""
+    if isinstance(value, lucid.Tensor):
+        return repr((value.dtype, value.tolist()))
+    return [shown(x) for x in value] if isinstance(value, (list, tuple)) else repr(value)
+
+
+def outcomes(step, calls):
+    """What each call returns, or the error that it raises."""
+    found = []
+    for args in calls:
+        try:
+            found.append(shown(step(*args)))
+        except (ArithmeticError, ValueError, TypeError, lucid.LucidError) as error:
+            found.append(f"{type(error).__name__}: {str(error).splitlines()[0]}")
+    return found
+
+
+def integers():
+    return lucid.tensor([1, 2, 3])
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, n: (x + n, x * n, n - x, x // n, x == n, x < n),
+        lambda x, n: (n + 1, n * 3, n - 2 * n, n // 7, n % 7, -n, abs(-n), n**2, divmod(n, 5)),
+        lambda x, n: (x + (n + 1), x * (n // 3), x + abs(-n) % 10, n > LARGE + 6, x + n * n),
+        lambda x, n: (n / 3, 1 / n, n * 0.5, x * (n / 3), n + 0.5, 2.0**-n, float(n)),
+        lambda x, n: (n & 3, n | 1, n ^ 5, n << 3, n >> 2, ~n, 6 & n, x & n, x + (n & 7)),
+        lambda x, n: lucid.where(x > n, x, n),
+        lambda x, n: (x.clamp(max=n), x.add(x, alpha=n), lucid.full((2,), n), lucid.tensor(n)),
+    ],
+)
+def test_large_ints_as_arguments_are_exact(agree, entry, function):
+    def scenario(compile):
+        step = compile(function)
+        return outcomes(step, [(integers(), LARGE + 1 + 2 * i) for i in range(9)])
+
+    agree(scenario)
+
+
+@pytest.mark.parametrize("start", [0, LARGE, 2**63 - 4, -(2**63) - 3, 2**70])
+def test_large_ints_that_a_step_reads_elsewhere_are_exact(agree, entry, start):
+    def scenario(compile):
+        n, held = start, {"n": [start]}
+
+        @compile
+        def step(x):
+            return x.double() * n, n, held["n"][0] + 1, n - held["n"][0], n % 10 + x
+
+        found = []
+        for _ in range(8):
+            found += outcomes(step, [(integers(),)])
+            n += 1
+            held["n"][0] += 3
+        return found
+
+    agree(scenario)
+
+
+@pytest.mark.parametrize("start", [0, LARGE, 2**63 - 4])
+def test_large_counters_of_a_step_are_exact(agree, entry, start):
+    def scenario(compile):
+        class Counting(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.t = start
+
+            def forward(self, x):
+                self.t += 1
+                return x.double() * self.t, x * (self.t - start), x + self.t % 7, self.t
+
+        module = Counting()
+        step = compile(module)
+        return [*outcomes(step, [(integers(),)] * 8), module.t]
+
+    agree(scenario)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "values"),
+    [
+        (lucid.int8, [*range(100, 140, 5), 3]),
+        (lucid.uint8, [*range(9, -9, -3), 255, 256]),
+        (lucid.int32, [2**31 - 6 + i for i in range(9)]),
+        (lucid.int64, [2**63 - 6 + i for i in range(9)]),
+    ],
+)
+def test_an_int_that_is_out_of_its_tensors_range_is_refused(agree, entry, dtype, values):
+    def scenario(compile):
+        step = compile(lambda x, n: (x + n, n))
+        return outcomes(step, [(integers().to(dtype), n) for n in values])
+
+    agree(scenario)
+
+
+def test_a_float_becomes_an_int_as_python_has_it(agree):
+    def scenario(compile):
+        step = compile(lambda a: (lucid.full((2,), a, dtype=lucid.int32), a))
+        return outcomes(step, [(a,) for a in (1.5, -2.5, 2.0**31, math.nan, -math.inf, 7.9)])
+
+    agree(scenario)
+
+
+@pytest.mark.parametrize(
+    ("function", "values"),
+    [
+        (lambda x, a: x * (1 / a), (4.0, 0.0, 2.0)),
+        (lambda x, a: x * (7 % a) + 7 // a, (4.0, 0.0, 2.0)),
+        (lambda x, a: x * math.sqrt(a), (4.0, -4.0, 9.0)),
+        (lambda x, a: x * math.log(a), (4.0, 0.0, -1.0, 9.0)),
+        (lambda x, a: x * math.exp(a), (4.0, 1000.0, 2.0)),
+        (lambda x, a: x * a**2, (4.0, 1e200, 2.0)),
+        (lambda x, a: x * a**0.5, (4.0, -4.0, 9.0)),
+        (lambda x, a: x * a**-1, (4.0, 0.0, 9.0)),
+        (lambda x, a: x * round(a), (4.0, math.nan, math.inf, 9.0)),
+        (lambda x, a: x * np.float64(1) ** a / 2, (4.0, 0.0, 9.0)),
+    ],
+)
+def test_what_python_refuses_of_a_number_is_refused_at_each_call(agree, entry, function, values):
+    def scenario(compile):
+        step = compile(function)
+        return outcomes(step, [(lucid.ones(2), a) for a in values])
+
+    agree(scenario)
+
+
+@pytest.mark.parametrize("values", [(0.0, 5.0, 6.0, 0.0, 2.0), (5.0, 6.0, 0.0, 2.0, 0.0)])
+def test_an_error_of_arithmetic_that_a_step_catches_is_caught_when_it_occurs(agree, values):
+    def scenario(compile):
+        @compile
+        def step(x, a):
+            try:
+                return x / (1 / a)
+            except ZeroDivisionError:
+                return x - 1
+
+        return outcomes(step, [(lucid.ones(2), a) for a in values])
+
+    agree(scenario, traces=2)
+
+
+def test_a_power_of_ints_is_an_int_or_a_float(agree):
+    def scenario(compile):
+        step = compile(lambda x, n: (2**n, x * 2**n, n**2, (-2) ** n))
+        return outcomes(step, [(integers(), n) for n in (1, 2, 3, 4, 5, 6, -1, -2, 0, 7)])
+
+    agree(scenario)
+
+
+def test_ints_floats_and_bools_are_told_apart_wherever_they_stand(agree, entry):
+    def scenario(compile):
+        n, values = 1, (1, 2, 3, 4, 1.0, 2.0, 5, True, False, 2, 3.0, np.float64(2), np.float32(2))
+
+        @compile
+        def step(x):
+            return x * n, n, n + 1
+
+        by_argument = compile(lambda x, n: (x * n, n, n + 1))
+        found = []
+        for value in values:
+            n = value
+            found += [*outcomes(step, [(integers(),)]), *outcomes(by_argument, [(integers(), n)])]
+        return found
+
+    agree(scenario)
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.float32, np.float16, np.int64, np.bool_])
+def test_numbers_of_numpys_keep_their_class_and_its_arithmetic(agree, kind):
+    def scenario(compile):
+        step = compile(lambda x, a: (a, a * 3, a + 0.1, 2 * a, x * a, x * (a * 3)))
+        return outcomes(step, [(lucid.ones(2).double(), kind(a)) for a in (1, 0, 3)])
+
+    agree(scenario)
+
+
+@pytest.mark.parametrize("values", [(1, 2, 3, 4, 5, 6, 7, 8), (1.5, 2.5, 3.25)])
+def test_arithmetic_with_numpys_numbers_has_their_types(agree, values):
+    def scenario(compile):
+        @compile
+        def step(x, n):
+            products = np.int64(3) * n, n * np.int64(3), np.float64(2) * n, np.float32(2) * n
+            functions = np.sqrt(n), np.isnan(n), np.maximum(n, 2), np.array(2.0) * n
+            return products, functions, n + np.float32(0.1), x * (np.int64(3) * n)
+
+        return outcomes(step, [(integers(), n) for n in values])
+
+    agree(scenario)
+
+
+def test_nan_infinities_and_zeros_with_a_sign_are_themselves(agree, entry):
+    def scenario(compile):
+        step = compile(lambda x, a: (x * a, a, x + a, -a, a == a, a > 0, x / math.copysign(2, a)))
+        values = (1.0, math.nan, math.inf, -math.inf, -0.0, 0.0, -0.0, 2.0)
+        looking = compile(lambda x, a: x * float(f"{a}"))
+        calls = [(lucid.ones(2), a) for a in values]
+        return [outcomes(step, calls), outcomes(looking, calls)]
+
+    agree(scenario)
+
+
+def test_roundings_of_one_number_are_told_apart(agree):
+    def scenario(compile):
+        step = compile(lambda x, a: x * round(a, 1) + x * round(a, 2) * 100 + round(a))
+        return [step(lucid.ones(2).double(), a) for a in (1.234, 5.678, 2.345)]
+
+    agree(scenario, traces=1)
