@@ -313,6 +313,7 @@ class Finisher:
                 ],
                 sets_gradients=bool(self.grads),
                 followed=[*recorder.outer.values()] if recorder.follows_outer else [],
+                entries=[*recorder.entries.values()],
                 read=[
                     (c.storage, c.counter)
                     for c in state

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from lucid.compiler.scalars import is_live
 from lucid.tensor.context import context
 
 if TYPE_CHECKING:
@@ -75,19 +74,42 @@ def item_of(read: Callable[[], Any], index: int) -> Any:
     return read()[index]
 
 
-def live(read: Callable[[], Any], source: str) -> Any:
-    """What `read()` gives; in a trace a float stays an input of the step.
-
-    Ints, bools, strings and None are guarded: when `read()` gives something else later, the step is
-    traced again. Tuples are taken by element.
-    """
-    value = read()
+def reads(owner: dict[str, Any], key: str) -> None:
+    """Note that the running trace has read a hyper-parameter: a later backward needs it as well."""
     recorder = context.recorder
-    if recorder is None or is_live(value):
+    if recorder is not None:
+        recorder.entries[id(owner), key] = owner, key
+
+
+def is_given(owner: dict[str, Any], key: str) -> bool:
+    """Whether an entry holds what an earlier call has found there, for its backward."""
+    recorder = context.recorder
+    return recorder is not None and (id(owner), key) in recorder.given_entries
+
+
+def live(owner: dict[str, Any], key: str, source: str) -> Any:
+    """The entry of a dict; in a trace a float stays an input of the step.
+
+    Ints, bools, strings and None are guarded: when something else is there later, the step is
+    traced again. Lists and tuples are taken by element, as tuples.
+    """
+    value = dict.__getitem__(owner, key)
+    recorder = context.recorder
+    if recorder is None or is_given(owner, key):
         return value
-    if type(value) is tuple:
-        return tuple(live(partial(item_of, read, i), f"{source}[{i}]") for i in range(len(value)))
+    reads(owner, key)
+    read = partial(dict.__getitem__, owner, key)  # at each call: no Python function
+    return _live(recorder, value, read, source)
+
+
+def _live(recorder: Recorder, value: Any, read: Callable[[], Any], source: str) -> Any:
+    if isinstance(value, (list, tuple)):
+        items = enumerate(value)
+        return tuple(
+            _live(recorder, x, partial(item_of, read, i), f"{source}[{i}]") for i, x in items
+        )
     if type(value) is float:
+        recorder.guard_value(f"type({source})", lambda: type(read()), float, gated=True)
         return recorder.live_scalar(source, value, lambda call: read(), read)
     if value is None or isinstance(value, (bool, int, str)):
         recorder.guard_value(source, read, value)

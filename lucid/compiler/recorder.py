@@ -54,6 +54,8 @@ class Recorder:
         hosts: the calls of custom Functions that run in Python.
         cells: buffers met, by storage.
         live: live scalars that are read where they stand, by source text.
+        entries: of dicts of the library's, which are read so or guarded; `given_entries`: those
+            that hold what a call has found in them.
         live_inputs: those that are inputs of the graph, and such that follow from others, by text.
         formulas: what the trace asked live scalars, by the question's text.
         guards: Python values that the trace looked at.
@@ -86,6 +88,8 @@ class Recorder:
         self.hosts = HostRecording(self, leaving)
         self.cells: dict[Storage, Cell] = {}
         self.live: dict[str, LiveScalar] = {}
+        self.entries: dict[tuple[int, str], tuple[dict[str, Any], str]] = {}
+        self.given_entries: set[tuple[int, str]] = set()
         self.live_inputs: dict[tuple[str, DType], tuple[Value, LiveSource]] = {}
         self.guards: dict[str, ValueGuard] = {}
         self.formulas: dict[str, FormulaGuard] = {}

@@ -11,6 +11,7 @@ the function runs again only once.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -50,6 +51,7 @@ class Before:
         gradients: those that it finds in a `.grad`, and whether it writes them.
         flags: what the call found in `requires_grad` where the function changes it.
         sets_gradients: whether it leaves something in a `.grad`.
+        entries: of dicts of the library's: hyper-parameters that the function reads.
         followed: tensors from outside whose histories a backward in the step may have followed.
         read: buffers that it only reads, and which must not change until then.
     """
@@ -60,6 +62,7 @@ class Before:
     rewritten: list[TensorCore]
     gradients: list[tuple[GradientOf, bool]]
     sets_gradients: bool
+    entries: list[tuple[dict[str, Any], str]]
     followed: list[TensorCore]
     read: list[tuple[Storage, VersionCounter]]
 
@@ -76,6 +79,11 @@ class Before:
     def histories(self) -> list[TensorCore]:
         """For each tensor that gets another history one that has its present one, and no data."""
         return [with_history_of(tensor, no_data(tensor._type)) for tensor in self.rewritten]
+
+    def numbers(self) -> list[Any]:
+        """What the hyper-parameters are now."""
+        found = [dict.__getitem__(owner, key) for owner, key in self.entries]
+        return [copy.copy(value) for value in found]
 
     def found(self, arguments: Sequence[TensorCore]) -> list[TensorCore | None]:
         """The gradients of now."""
@@ -101,6 +109,7 @@ class Given(NamedTuple):
         gradients: those that the call found in `.grad`.
         state: contents of the buffers that it writes.
         histories: tensors with those of `Before.rewritten`.
+        numbers: hyper-parameters of the call, those of `Before.entries`.
     """
 
     args: tuple[Any, ...]
@@ -108,6 +117,7 @@ class Given(NamedTuple):
     gradients: list[TensorCore | None]
     state: list[TensorCore]
     histories: list[TensorCore]
+    numbers: list[Any]
 
 
 class Differentiable:
@@ -275,10 +285,33 @@ class Again:
 
     def _results(self, given: Given, arguments: Sequence[TensorCore]) -> list[Any]:
         """What the function returns, and after that what else requires grad."""
-        with _unnoticed(), self._as_called():
+        with _unnoticed(), self._as_called(), self._given(given.numbers):
             found: list[Any] = flat_tensors(self._function(*given.args, **given.kwargs))
         found += [None] * (self._count - len(found))  # properties that arguments would get
         return found + [tensor_of(known, arguments, ()) for known in self._further]
+
+    @contextmanager
+    def _given(self, numbers: Sequence[Any]) -> Iterator[None]:
+        """Let hyper-parameters be what the call has found, or what stands for it in a trace."""
+        entries, recorder = self._before.entries, context.recorder
+        if not entries:
+            yield
+            return
+        now = [dict.__getitem__(owner, key) for owner, key in entries]
+        identities = [(id(owner), key) for owner, key in entries]
+        if recorder is not None:
+            recorder.given_entries.update(identities)
+            if recorder.environment is not None:
+                recorder.environment.leave(identities, self.__wrapped__, {})
+        try:
+            for (owner, key), number in zip(entries, numbers, strict=True):
+                dict.__setitem__(owner, key, number)
+            yield
+        finally:
+            for (owner, key), number in zip(entries, now, strict=True):
+                dict.__setitem__(owner, key, number)
+            if recorder is not None:
+                recorder.given_entries.difference_update(identities)
 
     def _as_called(self) -> AbstractContextManager[None]:
         """Let what the calls found around the function be there, where it has changed since."""

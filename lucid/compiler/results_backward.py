@@ -72,7 +72,12 @@ class History:
         before, arguments = rule.before, call.tensors
         gradients = before.found(arguments)
         self._given: Given | None = Given(
-            args, dict(sorted(kwargs.items())), gradients, before.state(), before.histories()
+            args,
+            dict(sorted(kwargs.items())),
+            gradients,
+            before.state(),
+            before.histories(),
+            before.numbers(),
         )
         self._edges = rule.edges(arguments)
         self._followed = [(tensor, edge_of(tensor)) for tensor in before.followed]

@@ -68,4 +68,4 @@ def live_attribute(module: Module, name: str) -> Any:
     if not hooks.is_tracing():
         return module.__dict__[name]
     owner = trace_name(module, lambda: _full_path(module))
-    return hooks.live(lambda: module.__dict__[name], f"{owner}.{name}")
+    return hooks.live(module.__dict__, name, f"{owner}.{name}")

@@ -7,7 +7,6 @@ everything else in it; which state tensors there are is part of what it was spec
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -51,7 +50,7 @@ class ParamGroup(dict[str, Any]):
 
     def __getitem__(self, key: str) -> Any:
         value = dict.__getitem__(self, key)
-        if not self.is_input():
+        if not self.is_input() or hooks.is_given(self, key):
             return value
         self.owner.guard()
         if hooks.has_bound(self, key):
@@ -59,8 +58,9 @@ class ParamGroup(dict[str, Any]):
         if key in self.bound and not isinstance(value, (float, tuple)):
             hooks.watch(self, key, lambda: f"{self.source}[{key!r}]")
         elif isinstance(value, (float, tuple)):
-            read = partial(dict.__getitem__, self, key)  # at each call: no Python function
-            return hooks.live(read, f"{self.source}[{key!r}]")
+            return hooks.live(self, key, f"{self.source}[{key!r}]")
+        elif isinstance(value, (int, str, type(None))):
+            hooks.reads(self, key)
         return value
 
     def get(self, key: str, default: Any = None) -> Any:

@@ -10,8 +10,8 @@ import types
 import pytest
 
 import lucid
-from lucid import nn
-from lucid.autograd import Function, grad
+from lucid import nn, optim
+from lucid.autograd import Function, detect_anomaly, grad
 
 
 def training():
@@ -105,9 +105,49 @@ def dropout():
     return lambda y: layer(y) + y * y, lambda: layer.train(not layer.training)
 
 
+def slope():
+    layer = nn.LeakyReLU(0.25)
+
+    def flip():
+        layer.negative_slope = 1 if layer.negative_slope == 0.25 else layer.negative_slope / 2
+
+    return lambda y: layer(-y) * y, flip
+
+
+def rate():
+    optimizer = optim.SGD([nn.Parameter(lucid.ones(1))], lr=0.25)
+    group = optimizer.param_groups[0]
+
+    def flip():
+        group["lr"] = 1 if group["lr"] == 0.25 else group["lr"] / 2
+
+    return lambda y: y * group["lr"], flip
+
+
+def rates():
+    optimizer = optim.Adam([nn.Parameter(lucid.ones(1))], betas=(0.5, 0.75))
+    group = optimizer.param_groups[0]
+
+    def flip():
+        group["betas"] = (group["betas"][1], group["betas"][0])
+
+    return lambda y: y * group["betas"][0] + y**2 * group["betas"][1], flip
+
+
+def schedule():
+    optimizer = optim.SGD([nn.Parameter(lucid.ones(1))], lr=0.25)
+    scheduler = optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+
+    def flip():
+        optimizer.step()
+        scheduler.step()
+
+    return lambda y: y * scheduler.get_last_lr()[0], flip
+
+
 KINDS = [
     training, attribute, attribute_of_a_function, length, entry, variable, members, tensor,
-    submodule, dropout,
+    submodule, dropout, slope, rate, rates, schedule,
 ]  # fmt: skip
 
 
@@ -132,6 +172,28 @@ def test_a_backward_computes_with_what_the_call_has_read(agree, kind):
         change()
         first.sum().backward()
         return [found, first.detach(), w]
+
+    agree(scenario)
+
+
+def test_a_backward_elsewhere_computes_with_the_hyper_parameters_of_the_call_as_well(agree):
+    def scenario(compile):
+        layer, w = nn.LeakyReLU(0.25), nn.Parameter(lucid.tensor([0.5, -2.0]))
+        step = compile(lambda x: layer(w * x))
+
+        @compile
+        def differentiate(y):
+            y.sum().backward()
+
+        for i in range(3):
+            result = step(lucid.ones(2))
+            layer.negative_slope = 0.5 + i
+            differentiate(result)
+            result = step(lucid.ones(2))
+            layer.negative_slope = 0.75 + i
+            with detect_anomaly():
+                result.sum().backward()
+        return [w, layer.negative_slope]
 
     agree(scenario)
 

@@ -75,6 +75,6 @@ def test_where_shapes_depend_on_it_the_step_is_specialized() -> None:
         live = recorder.live_scalar("count", 3, lambda call: 3)
         assert lucid.arange(live).shape == (3,)
         assert lucid.tensor(live).dtype is lucid.int64
-    assert list(recorder.formulas)[0] == "int(count)"
+    assert next(iter(recorder.formulas)) == "int(count)"
     assert [g.expected for g in recorder.formulas.values()] == [3, True]  # and it fits an i64
     recorder.restore(True)

@@ -89,7 +89,7 @@ class LRScheduler:
         """The learning rates that were set last, one per group."""
         if self._is_outside():
             name = trace_name(self, lambda: variable_name(self))
-            return list(hooks.live(lambda: tuple(self._last_lr), f"{name}.get_last_lr()"))
+            return list(hooks.live(self.__dict__, "_last_lr", f"{name}.get_last_lr()"))
         return self._last_lr
 
     def _is_outside(self) -> bool:
