@@ -14,7 +14,6 @@ from lucid.autograd.node import AccumulateGrad, Edge, Node, edge_of, iterate_gra
 from lucid.compiler.cells import (
     ArgumentIsState,
     Cell,
-    FormulaGuard,
     GradUse,
     ValueGuard,
     look_of,
@@ -24,16 +23,17 @@ from lucid.compiler.environment import Environment
 from lucid.compiler.histories import HistoryOutside
 from lucid.compiler.host_recording import HostRecording
 from lucid.compiler.known import known_array
+from lucid.compiler.live_numbers import LiveNumbers
 from lucid.compiler.logs import Log
 from lucid.compiler.reach import owner_of
-from lucid.compiler.scalars import Formula, LiveScalar, LiveSource, Number, is_live
+from lucid.compiler.scalars import is_live
 from lucid.ir import ops
 from lucid.ir.errors import TraceError
 from lucid.ir.graph import Graph, Region, Value
 from lucid.ir.graph import Node as GraphNode
 from lucid.ir.location import Location, here
 from lucid.ir.op import Attributes, Op
-from lucid.ir.types import DType, TensorType
+from lucid.ir.types import DType
 from lucid.runtime.addresses import address_of
 from lucid.tensor.batched import Batched
 from lucid.tensor.context import context
@@ -46,18 +46,13 @@ if TYPE_CHECKING:
     from lucid.autograd.engine import BackwardRun
 
 
-class Recorder:
+class Recorder(LiveNumbers):
     """Everything that one trace touches.
 
     Attributes:
         graph: the nodes so far.
         hosts: the calls of custom Functions that run in Python.
         cells: buffers met, by storage.
-        live: live scalars that are read where they stand, by source text.
-        entries: of dicts of the library's, which are read so or guarded; `given_entries`: those
-            that hold what a call has found in them.
-        live_inputs: those that are inputs of the graph, and such that follow from others, by text.
-        formulas: what the trace asked live scalars, by the question's text.
         guards: Python values that the trace looked at.
         effects: Python effects to repeat after each call.
         positions: arguments' numbers, by the identity of what stands for them.
@@ -84,15 +79,10 @@ class Recorder:
     def __init__(
         self, name: str, leaving: frozenset[object] = frozenset(), is_pure: bool = False
     ) -> None:
-        self.graph = Graph(name)
+        super().__init__(Graph(name))
         self.hosts = HostRecording(self, leaving)
         self.cells: dict[Storage, Cell] = {}
-        self.live: dict[str, LiveScalar] = {}
-        self.entries: dict[tuple[int, str], tuple[dict[str, Any], str]] = {}
-        self.given_entries: set[tuple[int, str]] = set()
-        self.live_inputs: dict[tuple[str, DType], tuple[Value, LiveSource]] = {}
         self.guards: dict[str, ValueGuard] = {}
-        self.formulas: dict[str, FormulaGuard] = {}
         self.effects: list[tuple[Callable[[], object], str]] = []
         self.undo: list[Callable[[], object]] = []
         self.grads: dict[int, GradUse] = {}
@@ -147,7 +137,7 @@ class Recorder:
         """A 0-d constant, or the value of a live scalar."""
         with self.annotated():
             if is_live(value):
-                recorded = self._live_value(value, dtype)
+                recorded = self.live_value(value, dtype)
                 if dtype is not recorded.dtype:
                     recorded = ops.cast(recorded, dtype=dtype)
             else:
@@ -160,15 +150,6 @@ class Recorder:
         result._line = None if place is None else (place.file, place.line)
         self.made.append(weakref.ref(result))
         return result
-
-    def _live_value(self, number: LiveScalar, dtype: DType) -> Value:
-        """An f64; for integers an i64, since Python's ints are exact. Raises what NumPy raises."""
-        if dtype.kind != "int":
-            return number.value
-        whole = number.truncated()
-        if not whole.fits(dtype):
-            raise OverflowError(f"Python integer {whole} out of bounds for {dtype!r}")
-        return whole.whole
 
     def value_of(self, tensor: TensorCore, what: str = "an operation") -> Value:
         """The value that the tensor has by now in this trace; `what` needs it, for messages."""
@@ -434,43 +415,10 @@ class Recorder:
         edge = edge_of(self.arguments[position]) if position >= 0 else (node, 0)
         return None if edge is None else edge[0]
 
-    def guard_formula(
-        self, text: str, formula: Formula, expected: Any, is_entered: bool = False
-    ) -> None:
-        """Specialize the step on what a live scalar answered."""
-        self.formulas.setdefault(text, FormulaGuard(text, formula, expected, is_entered))
-
     def guard_value(
         self, text: str, read: Callable[[], Any], expected: Any, gated: bool = False
     ) -> None:
         self.guards.setdefault(text, ValueGuard(text, read, expected, gated))
-
-    def live_scalar(
-        self, text: str, now: Number, formula: Formula, read: Callable[[], Any] | None = None
-    ) -> LiveScalar:
-        """The live scalar of a source; the same one for the same text."""
-        found = self.live.get(text)
-        if found is None:
-            found = self.live[text] = LiveScalar(now, formula, text, self, read)
-            if type(now) is float:
-                _ = found.value  # inputs are in the order of the arguments
-        return found
-
-    def live_input(self, source: LiveSource, dtype: DType) -> Value:
-        """The input of the graph for a source; the same one for the same text."""
-        found = self.live_inputs.get((source.text, dtype))
-        if found is None:
-            value = self.graph.add_input(TensorType(dtype, ()), "live", "", source.text)
-            found = self.live_inputs[source.text, dtype] = (value, source)
-        return found[0]
-
-    def unused_text(self, path: str) -> str:
-        """A text for another live scalar: several variables may have one name."""
-        text, count = path, 1
-        while text in self.live:
-            count += 1
-            text = f"{path}#{count}"
-        return text
 
     def is_outside(self, tensor: TensorCore) -> bool:
         """Whether a tensor was there before the trace, and no argument."""
@@ -579,8 +527,7 @@ class Recorder:
         self.refusal = self.hosts.left = None  # their tracebacks do
         del self.hosts
         self.arguments = ()
-        self.live.clear()
-        self.live_inputs.clear()
+        self.end_numbers()
         self.outer.clear()
 
     def forget_arguments(self) -> None:

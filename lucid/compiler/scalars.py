@@ -16,7 +16,7 @@ from lucid.ir.op import Op
 from lucid.ir.types import DType, f64, i64
 
 if TYPE_CHECKING:
-    from lucid.compiler.recorder import Recorder
+    from lucid.compiler.live_numbers import LiveNumbers
 
 Number = int | float
 Formula = Callable[[Sequence[Number]], Any]  # of the numbers among a call's arguments
@@ -77,7 +77,7 @@ class LiveScalar:
         now: Number,
         formula: Formula,
         text: str,
-        recorder: Recorder,
+        recorder: LiveNumbers,
         read: Callable[[], Any] | None = None,
     ) -> None:
         self._value: Value | None = None
