@@ -69,7 +69,7 @@ class BackwardRun:
         if self.wanted is not None:
             self.needed = self._needed_nodes(self.roots)
             if context.recorder is not None and not self.is_part:
-                context.recorder.refuse_paths_outside(self)
+                context.recorder.note_paths_outside(self)
         with _walking(self):
             for edge, gradient in roots:
                 self.send(edge, gradient)

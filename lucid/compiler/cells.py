@@ -73,8 +73,6 @@ class GradUse:
         name: the user's expression for the leaf; empty when unknown.
         storage: the memory of what was there, if it is state of the step as well.
         goes_on: of an argument with a history: whether the gradient goes on into that.
-        frees_history: of an argument with a history: whether a backward frees that.
-        creates_graph: whether one records its own history, which goes on there.
     """
 
     leaf: TensorCore | None
@@ -87,8 +85,6 @@ class GradUse:
     name: str = ""
     storage: Storage | None = None
     goes_on: bool = False
-    frees_history: bool = False
-    creates_graph: bool = False
 
 
 @dataclass(frozen=True, slots=True)

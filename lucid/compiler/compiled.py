@@ -25,6 +25,7 @@ from lucid.compiler.objects import ChangesArgument
 from lucid.compiler.plain import LONG_WAY
 from lucid.compiler.signature import Call, MovingInts, changes, describe
 from lucid.compiler.stance import eager_is_forced
+from lucid.compiler.untraceable import Untraceable
 from lucid.ir.errors import ArgumentError, EagerOnlyError, LucidError, OptionError, TraceError
 from lucid.tensor.claims import TRACING, Claim
 from lucid.tensor.context import context
@@ -105,6 +106,7 @@ class Compiled:
         self._ints = MovingInts(function)
         self._fixed: set[Identity] = set()  # places whose contents it needs to know
         self._latest: Program | None = None
+        self._untraceable = Untraceable()
         self.refusals: dict[Any, str] = {}
         self.stats = Stats()
 
@@ -146,6 +148,8 @@ class Compiled:
         differs: what host calls of a program did that doesn't fit; they are not made again.
         """
         try:
+            if self._untraceable:
+                self._untraceable.refuse(self._signature(args, kwargs).key)
             return self._call_natively(args, kwargs, differs)
         except EagerOnlyError as reason:
             self.note_eager(str(reason))
@@ -160,7 +164,13 @@ class Compiled:
         """
         left = ATTEMPTS
         while left:
-            call, program = self._prepared(args, kwargs, differs)
+            try:
+                call, program = self._prepared(args, kwargs, differs)
+            except EagerOnlyError as reason:
+                self._untraceable.note(self._signature(args, kwargs).key, str(reason))
+                raise
+            if self._untraceable:
+                self._untraceable.forget(call.key)
             attempt = program.attempt if program.is_claiming else program.run
             try:
                 if differs is None:

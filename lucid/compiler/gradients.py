@@ -7,12 +7,9 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import numpy as np
 
-from lucid.autograd.node import AccumulateGrad, iterate_graph
-from lucid.autograd.outputs import freed_behind
 from lucid.compiler.cells import GradUse, look_of
 from lucid.compiler.outcomes import FromProgram, NewLeaf, Outcome, PartOfProgram, View, leaf_of
 from lucid.compiler.signature import Call
-from lucid.ir.errors import LucidError
 from lucid.runtime.executable import Executable
 from lucid.tensor.claims import lock
 from lucid.tensor.core import TensorCore
@@ -129,28 +126,6 @@ def _slots(outcome: Outcome | None) -> Iterator[int]:
         yield from _slots(outcome.base)
     elif outcome is not None and hasattr(outcome, "slot"):
         yield outcome.slot
-
-
-def refuse_outer_graphs(outer: Sequence[UseGrad], grads: Sequence[UseGrad], call: Call) -> None:
-    """Raise for a non-leaf argument whose history a backward can't go through.
-
-    The step writes its own state before the gradient goes on into that history: what would
-    fail afterwards, or would come too late, must be known before.
-    """
-    for use, outcome in outer:
-        leaf = leaf_of(use, call)
-        if outcome is None or leaf.grad_fn is None:
-            continue
-        nodes = list(iterate_graph([leaf.grad_fn]))
-        if freed := freed_behind(nodes):
-            raise LucidError(freed)
-        reached = {id(node.variable) for node in nodes if isinstance(node, AccumulateGrad)}
-        if any(id(leaf_of(other, call)) in reached for other, _ in grads):
-            raise LucidError(
-                f"an argument of the step was computed from a tensor whose gradient the step "
-                f"sets as well, so that it would come too late\n  {leaf._describe()}\n"
-                "hint: compute the argument inside of the compiled function, or detach() it"
-            )
 
 
 def grad_failure(use: GradUse, call: Call, state: Collection[Storage]) -> str | None:

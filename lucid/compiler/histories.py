@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lucid.autograd.node import AccumulateGrad, Edge, Gradients, Node, edge_of, iterate_graph
+from lucid.autograd.node import AccumulateGrad, Edge, Gradients, Node, edge_of
 from lucid.autograd.saved import SavedTensor
 from lucid.compiler.left_hooks import refers_to_trace
 from lucid.tensor.context import context
@@ -89,17 +89,17 @@ class HistoryOutside(AccumulateGrad):
         run, recorder = context.backward_run, context.recorder
         parts = super().apply(gradients)
         use = None if recorder is None else recorder.grads.get(id(self.variable))
-        if use is not None and run is not None:  # else it was asked for here, and stays here
+        if (
+            recorder is not None and use is not None and run is not None
+        ):  # else it was asked for here, and stays here
             use.goes_on = True
-            use.frees_history = use.frees_history or not run.retain_graph
-            use.creates_graph = use.creates_graph or run.create_graph
+            recorder.onward.arrive(run, use.position)
         return parts
 
-    def leads_to(self, nodes: Collection[Node | None]) -> bool:
-        """Whether one of the nodes is in the history outside, behind what it begins with."""
-        first = self._begins()
-        behind = () if first is None else iterate_graph([first])
-        return any(node in nodes for node in behind if node is not first)
+    @property
+    def begins(self) -> Node | None:
+        """The first node of the history outside, while that is there."""
+        return self._begins()
 
     def _hooks_at(self, index: int) -> dict[int, Callable[..., Any]] | None:
         return Node._hooks_at(self, index)
@@ -213,7 +213,7 @@ class Histories:
     ) -> Output:
         node, number = _edge(tensor)
         saving = [earlier for earlier in behind if getattr(earlier, "saved", _saved(earlier))]
-        kept = {memory for earlier in saving for memory in _memory_saved_by(earlier)}
+        kept = {memory for earlier in saving for memory in memory_saved_by(earlier)}
         hooks = tuple((node._hooks_at(number) or {}).values())
         has_traced_hooks = any(map(refers_to_trace, hooks))
         return Output(
@@ -254,12 +254,13 @@ def _saved(node: Node) -> Any:
     return getattr(node, "_saved", None)
 
 
-def _memory_saved_by(node: Node) -> Iterator[Storage]:
+def memory_saved_by(node: Node) -> Iterator[Storage]:
     """Where the tensors lie that a node saved and that must not be written."""
     saved = getattr(node, "saved", None)
     for entry in _saved(node) or () if saved is None else saved.values():
         if isinstance(entry, SavedTensor) and entry.tensor is not None:
             yield entry.tensor._storage
+    yield from getattr(node, "_memory_read", ())
 
 
 def nodes_behind(root: Edge, outer: Collection[Edge]) -> list[Node]:

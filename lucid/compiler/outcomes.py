@@ -32,7 +32,7 @@ class Run:
         roots: the tensors that own the outputs, once there are any.
         done: outcomes that are made, by identity: what was one object while tracing stays one.
         counters: version counters of results, by those that they had while tracing.
-        outer: histories of arguments, the gradients that are to go on there, and how.
+        outer: histories of arguments, and the gradients that are to go on there.
     """
 
     __slots__ = ("call", "counters", "done", "outer", "outputs", "roots")
@@ -43,7 +43,7 @@ class Run:
         self.roots: list[Tensor | None] = [None] * count
         self.done: dict[Outcome, Any] = {}
         self.counters: dict[VersionCounter, VersionCounter] = {}
-        self.outer: list[tuple[GradientEdge, TensorCore, GradUse]] = []
+        self.outer: list[tuple[GradientEdge, TensorCore]] = []
 
 
 class Outcome:

@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from lucid.autograd.entry_points import backward as continue_backward
 from lucid.autograd.host_calls import HostForward
 from lucid.autograd.host_finding import Finding
 from lucid.autograd.host_replay import Made
 from lucid.autograd.node import GradientEdge
 from lucid.compiler.cells import Cell, GradUse
-from lucid.compiler.gradients import Gradients, LeafGrad, refuse_outer_graphs
+from lucid.compiler.gradients import Gradients, LeafGrad
 from lucid.compiler.guards import Guards
 from lucid.compiler.histories import given
 from lucid.compiler.names import name_values
@@ -193,6 +192,7 @@ class Program:
 
     def _take_outcomes(self, trace: Trace) -> None:
         self._counters = trace.counters
+        self._onward = None if trace.onward.is_empty else trace.onward
         self._grads = [(entry.use, entry.outcome) for entry in trace.grads]
         leaf_grads: list[LeafGrad] = []
         self._outer_grads: list[tuple[GradUse, Outcome | None]] = []
@@ -375,8 +375,8 @@ class Program:
                 return LONG_WAY
             run = Run(call, self._output_count)
             result = self._run(run, args, kwargs)
-        for edge, grad, use in run.outer:  # may run the user's code: others needn't wait for it
-            continue_backward(edge, grad, not use.frees_history, use.creates_graph)
+        if self._onward is not None:  # may run the user's code: others needn't wait for it
+            self._onward.go_on(run.outer)
         return self._leave_hooks(result, call)
 
     def _run(self, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -423,8 +423,8 @@ class Program:
         call = run.call
         for early in self._early:
             early.of(run)
-        if self._outer_grads:
-            refuse_outer_graphs(self._outer_grads, self._grads, call)
+        if self._onward is not None:
+            self._onward.check(call, {storage_of(cell, call) for cell in self._written})
         gradients = self._gradients
         batch = gradients.begin() if gradients.are_promised else None
         memory = None if batch is None else batch.outputs
@@ -486,7 +486,7 @@ class Program:
                 leaf._grad = grad
             else:
                 edge = GradientEdge(leaf._grad_fn, leaf._output_nr)
-                run.outer.append((edge, grad, use))
+                run.outer.append((edge, grad))
 
     def _repeat_effects(self) -> None:
         for effect in self._effects:

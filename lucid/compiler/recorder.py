@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from lucid.autograd.node import AccumulateGrad, Edge, Node, edge_of, iterate_graph, sequence_numbers
+from lucid.autograd.node import AccumulateGrad, Edge, Node, edge_of, sequence_numbers
 from lucid.compiler.cells import (
     ArgumentIsState,
     Cell,
@@ -20,15 +20,15 @@ from lucid.compiler.cells import (
 )
 from lucid.compiler.data_pointers import DataPointer, Source
 from lucid.compiler.environment import Environment
-from lucid.compiler.histories import HistoryOutside
 from lucid.compiler.host_recording import HostRecording
 from lucid.compiler.known import known_array
 from lucid.compiler.live_numbers import LiveNumbers
 from lucid.compiler.logs import Log
+from lucid.compiler.onward import Onward
 from lucid.compiler.reach import owner_of
 from lucid.compiler.scalars import is_live
 from lucid.ir import ops
-from lucid.ir.errors import TraceError
+from lucid.ir.errors import EagerOnlyError, TraceError
 from lucid.ir.graph import Graph, Region, Value
 from lucid.ir.graph import Node as GraphNode
 from lucid.ir.location import Location, here
@@ -72,6 +72,7 @@ class Recorder(LiveNumbers):
         refusal: the error that the user's code was given, and may have caught.
         ctx_change: which attribute of its ctx a backward has changed, for messages.
         outer: tensors from outside, by where their gradients go on in history from there.
+        onward: what it does with gradients that go on into histories of arguments.
         is_pure: whether what the step leaves in tensors from outside is dropped.
         follows_outer: whether a backward in the step has followed history from outside.
     """
@@ -106,6 +107,7 @@ class Recorder(LiveNumbers):
         self.refusal: TraceError | None = None
         self.ctx_change: str | None = None
         self.outer: dict[Edge, TensorCore] = {}
+        self.onward = Onward()
         self.is_pure = is_pure
         self._array_tensors: dict[tuple[Any, ...], TensorCore] = {}
         self.made: list[weakref.ref[TensorCore]] = []
@@ -313,7 +315,7 @@ class Recorder(LiveNumbers):
         """Mark nodes as computing the gradient of what `node` recorded."""
         before = self._deriving
         self._deriving = None if isinstance(node, AccumulateGrad) else node
-        self.follows_outer = self.follows_outer or self._is_outer(node)
+        self.follows_outer = self.follows_outer or self.is_outer(node)
         try:
             yield
         finally:
@@ -388,32 +390,29 @@ class Recorder(LiveNumbers):
 
     def refuse_release(self, node: Node) -> None:
         """Raise when a backward in the trace frees history from outside: it could run only once."""
-        if self._is_outer(node) and (getattr(node, "saved", None) or getattr(node, "_saved", None)):
+        if self.is_outer(node) and (getattr(node, "saved", None) or getattr(node, "_saved", None)):
             self.refuse(
                 f"backward() through history from outside, {node._name()}{node._place()},",
                 "it would be freed at the first call: compute that tensor inside of the compiled "
                 "function, pass it as an argument, or detach() it",
             )
 
-    def refuse_paths_outside(self, run: BackwardRun) -> None:
-        """Raise where gradients are asked for that go through the history of an argument."""
-        targets = {self._node_outside(node) for node, _ in run.wanted or ()}
-        for node in iterate_graph(run.roots):
-            if isinstance(node, HistoryOutside) and node.leads_to(targets):
-                self.refuse(
-                    "the gradient with respect to a tensor that an argument was computed from, "
-                    f"outside, by {node._short_name()},",
-                    "compute the argument inside of the compiled function, ask for the gradient "
-                    "of the argument, or detach() it",
-                )
+    def note_paths_outside(self, run: BackwardRun) -> None:
+        """Note which gradients are asked for that may go through the histories of arguments.
 
-    def _node_outside(self, node: Node) -> Node | None:
-        """What a node stands for: that of an argument for that of its stand-in."""
-        position = -1
-        if isinstance(node, AccumulateGrad):
-            position = self.positions.get(id(node.variable), -1)
-        edge = edge_of(self.arguments[position]) if position >= 0 else (node, 0)
-        return None if edge is None else edge[0]
+        Raises: `EagerOnlyError` where they do.
+        """
+        with self._refusing():
+            self.onward.ask(self, run)
+
+    @contextmanager
+    def _refusing(self) -> Iterator[None]:
+        """Remember a refusal that is raised in the block."""
+        try:
+            yield
+        except EagerOnlyError as error:
+            self.refusal = self.refusal or error
+            raise
 
     def guard_value(
         self, text: str, read: Callable[[], Any], expected: Any, gated: bool = False
@@ -468,10 +467,10 @@ class Recorder(LiveNumbers):
         for tensor in tensors:
             is_concrete = tensor._array is not None and not self._is_own(tensor)
             edge = edge_of(tensor) if is_concrete else None
-            if edge is not None and self._is_outer(edge[0]):
+            if edge is not None and self.is_outer(edge[0]):
                 self.outer.setdefault(edge, tensor)
 
-    def _is_outer(self, node: Node) -> bool:
+    def is_outer(self, node: Node) -> bool:
         """Whether a node was recorded before the trace."""
         return 0 <= node._sequence < self._first_sequence
 
@@ -496,6 +495,9 @@ class Recorder(LiveNumbers):
 
     def note_grad_read(self, leaf: TensorCore) -> None:
         use = self._grad_use(leaf)
+        if use is not None:
+            with self._refusing():
+                self.onward.use(use, context.backward_run, self.arguments)
         if use is not None and not use.was_set and not use.was_read:
             use.was_read = True
             if use.original is not None:
@@ -504,6 +506,8 @@ class Recorder(LiveNumbers):
     def note_grad_write(self, leaf: TensorCore) -> None:
         use = self._grad_use(leaf)
         if use is not None:
+            with self._refusing():
+                self.onward.use(use, context.backward_run, self.arguments)
             use.was_set = True
 
     def restore(self, failed: bool) -> None:

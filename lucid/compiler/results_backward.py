@@ -257,6 +257,13 @@ class CompiledBackward(CustomNode):
                 if tensor._retains_grad:
                     self._retain(index, tensor)
 
+    @property
+    def _memory_read(self) -> list[Storage]:
+        """Where that lies which the backward may read again."""
+        reads = self._history._read
+        arguments = [read.argument._storage for read in reads if read.argument is not None]
+        return [*arguments, *(r.what for r in reads if isinstance(r.what, Storage))]
+
     def _output_name(self, number: int) -> str:
         return self._layer.outputs[number].name
 

@@ -33,6 +33,7 @@ from lucid.compiler.left_hooks import LeftHook
 from lucid.compiler.live_math import live_math
 from lucid.compiler.logs import IsRead, Log
 from lucid.compiler.names import name_inputs
+from lucid.compiler.onward import Onward
 from lucid.compiler.places import Identity, Place, bound
 from lucid.compiler.rebinding import Rebinding, Rebinds
 from lucid.compiler.recorder import Recorder, recording, undo_all
@@ -89,6 +90,7 @@ class Trace:
     left_hooks: list[LeftHook]
     rebinding: Rebinding | None
     keys: list[tuple[Any, ...]]
+    onward: Onward
     undo: Callable[[], None]
     seconds: float = 0.0
 
@@ -217,6 +219,7 @@ def _record(
     call.is_exact = call.is_exact or call.shares_places
     try:
         ran = _run(recorder, environment, rebinding, call, args, kwargs, state)
+        recorder.onward.end(recorder.grads.values())
         rebinding.forget()
         try:
             _refuse_escaped(recorder, ran.handles)
@@ -256,6 +259,7 @@ def _trace_of(
         ran.outcome.left_hooks,
         None if rebinding.is_empty else rebinding,
         call.keys,
+        recorder.onward,
         functools.partial(undo_all, recorder.undo),
     )
 

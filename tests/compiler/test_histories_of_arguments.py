@@ -1,0 +1,336 @@
+"""Gradients inside of a step that go on into the histories that its arguments have outside."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import lucid
+from lucid import nn
+from lucid.autograd import grad
+
+
+def numbers(*values: float) -> lucid.Tensor:
+    return lucid.tensor(list(values), requires_grad=True)
+
+
+def reasons(steps) -> list[str]:
+    """Why calls have run op by op, without what follows the first comma."""
+    return [reason.partition(",")[0] for step in steps for reason in step.stats.eager_reasons]
+
+
+# ---------------------------------------------------------------------- behind an argument
+
+
+@pytest.mark.parametrize("is_argument", [False, True])
+def test_gradients_with_respect_to_what_an_argument_was_computed_from(agree, is_argument):
+    def scenario(compile):
+        w = numbers(1.0, 2.0)
+        step = compile(lambda x, v: grad((x**3).sum(), v if is_argument else w))
+        return [step(w * 2, w) for _ in range(4)]
+
+    steps = agree(scenario)
+    assert (
+        reasons(steps)
+        == ["it asks for the gradient with respect to a tensor that an argument was computed from"]
+        * 4
+    )
+
+
+def test_the_reason_names_what_computed_the_argument():
+    w = numbers(1.0, 2.0)
+    step = lucid.compile(lambda x: grad((x**3).sum(), w))
+    step(w * 2)
+    assert re.fullmatch(
+        "it asks for the gradient with respect to a tensor that an argument was computed from, "
+        r"outside, by Mul, recorded at test_histories_of_arguments.py:\d+   step\(w \* 2\)",
+        step.stats.eager_reasons[0],
+    )
+
+
+def test_a_program_runs_natively_where_the_histories_of_a_call_allow_it(agree):
+    def scenario(compile):
+        w, v = numbers(1.0, 2.0), numbers(3.0, 4.0)
+        step = compile(lambda x, y: grad((x**3).sum(), [x, y], allow_unused=True))
+        pairs = [(w, v), (w, w), (v, w), (v, v)]
+        return [step(a * 2, b) for a, b in pairs]
+
+    (step,) = agree(scenario, traces=1)
+    assert step.stats.calls == 2 and len(step.stats.eager_reasons) == 2
+
+
+def test_a_signature_that_could_not_be_traced_is_tried_again_now_and_then():
+    w, v = numbers(1.0, 2.0), numbers(3.0, 4.0)
+
+    @lucid.compile
+    def step(x):
+        return grad((x**3).sum(), [w, x], allow_unused=True)
+
+    for _ in range(6):
+        assert step(w * 2)[0] is not None
+    assert step.stats.traces == 0 and len(step.stats.eager_reasons) == 6
+    for _ in range(12):
+        assert step(v * 2)[0] is None
+    assert step.stats.traces == 1 and step.stats.calls > 8
+
+
+def test_an_intermediate_of_several_steps_is_what_gradients_are_asked_for(agree):
+    def scenario(compile):
+        first = compile(lambda w: (w * w, w.sin()))
+        second = compile(lambda a, b, w: grad((a * b).sum(), [w, a, b]))
+        found = []
+        for _ in range(3):
+            w = numbers(1.0, 2.0)
+            found += second(*first(w), w)
+        return found
+
+    agree(scenario)
+
+
+def test_a_penalty_on_the_gradient_of_what_an_argument_was_computed_from(agree):
+    def scenario(compile):
+        net = nn.Linear(2, 1)
+
+        @compile
+        def step(x, inputs):
+            z = net(x).tanh().sum()
+            (g,) = grad(z, inputs, create_graph=True)
+            loss = z + (g**2).sum()
+            loss.backward()
+            return loss
+
+        found = []
+        for _ in range(3):
+            inputs = numbers(1.0, 2.0)
+            found += [step(inputs * 2, inputs), inputs]
+        return [found, net]
+
+    agree(scenario)
+
+
+def test_backward_with_inputs_behind_an_argument(agree):
+    def scenario(compile):
+        w = numbers(1.0, 2.0)
+        step = compile(lambda x: (x**3).sum().backward(inputs=[w]))
+        for _ in range(3):
+            step(w * 2)
+        return w
+
+    agree(scenario)
+
+
+# ---------------------------------------------------------------------- one walk for all arguments
+
+
+def test_arguments_with_a_common_history_are_walked_together(agree):
+    def scenario(compile):
+        w = numbers(1.0, 2.0)
+        step = compile(lambda x, y: (x * y).sum().backward())
+        seen = []
+        for _ in range(3):
+            h = w * w
+            h.register_hook(lambda g: seen.append(g.tolist()))
+            step(h.sin(), h * 2)
+        return [w, seen]
+
+    assert not reasons(agree(scenario, traces=1))
+
+
+def test_a_leaf_gets_gradients_from_inside_and_from_the_history_of_an_argument(agree):
+    def scenario(compile):
+        w = numbers(1.0, 2.0)
+        step = compile(lambda x: (x * w).sum().backward())
+        for _ in range(3):
+            step(w * w)
+        return w.grad.clone()
+
+    assert not reasons(agree(scenario, traces=2))
+
+
+def test_gradients_may_be_zeroed_before_they_go_on(agree):
+    def scenario(compile):
+        w = numbers(1.0, 2.0)
+        optimizer = lucid.optim.SGD([w], lr=0.1)
+
+        @compile
+        def step(x):
+            optimizer.zero_grad()
+            (x**3).sum().backward()
+
+        for _ in range(3):
+            step(w * w)
+            optimizer.step()
+        return w
+
+    assert not reasons(agree(scenario))
+
+
+# ---------------------------------------------------------------------- several walks
+
+
+def test_a_walk_into_a_history_that_an_earlier_one_has_freed_is_an_error(agree):
+    def scenario(compile):
+        w = numbers(1.0, 2.0)
+
+        @compile
+        def step(x):
+            (x**3).sum().backward()
+            (x * x).sum().backward()
+
+        found = []
+        for _ in range(3):
+            with pytest.raises(RuntimeError) as caught:
+                step(w * w)
+            found += [str(caught.value).partition("\n")[0], w.grad.clone()]
+        return found
+
+    agree(scenario)
+
+
+def test_walks_into_histories_that_share_nothing_may_both_free_them(agree):
+    def scenario(compile):
+        w, v = numbers(1.0, 2.0), numbers(3.0, 4.0)
+
+        @compile
+        def step(x, y):
+            (x**3).sum().backward()
+            (y * y).sum().backward()
+
+        for _ in range(3):
+            step(w * w, v.sin())
+        return [w, v]
+
+    assert not reasons(agree(scenario))
+
+
+def test_hooks_outside_see_each_of_several_walks(agree):
+    def scenario(compile):
+        w = numbers(1.0, 2.0)
+        seen = []
+
+        @compile
+        def step(x):
+            (x**3).sum().backward(retain_graph=True)
+            (x * x).sum().backward()
+
+        for has_hook in (False, True):
+            x = w * w
+            if has_hook:
+                x.register_hook(lambda g: (seen.append(g.tolist()), g.clamp(max=1.0))[1])
+            step(x)
+        return [w.grad.clone(), seen]
+
+    assert reasons(agree(scenario, traces=1)) == [
+        "several backward() in it go on into the history of an argument"
+    ]
+
+
+def test_one_walk_that_frees_and_one_that_does_not(agree):
+    def scenario(compile):
+        w, v = numbers(1.0, 2.0), numbers(3.0, 4.0)
+
+        @compile
+        def step(x, y):
+            (x**3).sum().backward(retain_graph=True)
+            (y * y).sum().backward()
+
+        x, y = w * w, v.sin()
+        step(x, y)
+        x.sum().backward()
+        with pytest.raises(RuntimeError, match="a second time"):
+            y.sum().backward()
+        return [w, v]
+
+    agree(scenario)
+
+
+# ---------------------------------------------------------------------- what would come too late
+
+
+def read(w, optimizer):
+    return w.grad * 2
+
+
+def update(w, optimizer):
+    optimizer.step()
+
+
+def zero(w, optimizer):
+    optimizer.zero_grad()
+
+
+def catch(w, optimizer):
+    try:
+        return w.grad * 2
+    except TypeError:
+        return None
+
+
+@pytest.mark.parametrize("then", [read, update, zero, catch])
+def test_a_step_looks_at_a_gradient_that_goes_on_outside(agree, then):
+    def scenario(compile):
+        w = numbers(1.0, 2.0)
+        optimizer = lucid.optim.SGD([w], lr=0.01)
+
+        @compile
+        def step(x):
+            (x**3).sum().backward()
+            return then(w, optimizer)
+
+        return [[step(w * w) for _ in range(3)], w, w.grad is None]
+
+    assert set(reasons(agree(scenario))) == {
+        "a backward() in it goes on into the history of an argument"
+    }
+
+
+def test_it_depends_on_the_call_whether_a_step_looks_at_such_a_gradient(agree):
+    def scenario(compile):
+        w, v = numbers(1.0, 2.0), numbers(3.0, 4.0)
+
+        @compile
+        def step(x):
+            (x**3).sum().backward()
+            return None if w.grad is None else w.grad * 2
+
+        return [step(leaf * leaf) for leaf in (v, w, v, w)]
+
+    agree(scenario)
+
+
+def test_a_step_looks_at_a_gradient_that_is_retained_outside(agree):
+    def scenario(compile):
+        w = numbers(1.0, 2.0)
+
+        @compile
+        def step(x, h):
+            (x**3).sum().backward()
+            return h.grad * 2
+
+        found = []
+        for _ in range(2):
+            h = w * w
+            h.retain_grad()
+            found.append(step(h.sin(), h))
+        return found
+
+    agree(scenario)
+
+
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_a_step_writes_what_the_history_of_an_argument_has_saved(agree, is_compiled):
+    def scenario(compile):
+        w, mean = numbers(1.0, 2.0), lucid.ones(2)
+        before = (compile if is_compiled else lambda function: function)(lambda w: w * mean)
+
+        @compile
+        def step(x):
+            (x**3).sum().backward()
+            mean.add_(1)
+
+        for _ in range(3):
+            step(before(w))
+        return [w, mean]
+
+    agree(scenario)
