@@ -6,11 +6,6 @@ from lucid.device import CPU, check_device, device
 from lucid.dtypes import of_tensor_class, set_default_dtype
 from lucid.ir.errors import OptionError
 
-# Every tensor is laid out row by row: what PyTorch's memory formats ask for means nothing.
-contiguous_format = "contiguous_format"
-preserve_format = "preserve_format"
-strided = "strided"
-
 
 def get_num_threads() -> int:
     """How many threads compute a compiled step.

@@ -212,3 +212,16 @@ def test_of_a_tensor_with_history_pickle_keeps_data_and_flag() -> None:
     loaded = pickle.loads(pickle.dumps(x * 3))
     assert loaded.tolist() == [3.0, 3.0]
     assert loaded.is_leaf and loaded.requires_grad
+
+
+def test_other_layouts_and_memory_formats_change_nothing() -> None:
+    x = lucid.ones(1, 2, 3, 3)
+    assert x.layout is lucid.strided and repr(lucid.strided) == "lucid.strided"
+    assert x.contiguous(memory_format=lucid.channels_last) is x
+    assert x.to(memory_format=lucid.channels_last) is x
+    assert x.is_contiguous(memory_format=lucid.contiguous_format)
+    net = nn.Conv2d(2, 2, 3).to(memory_format=lucid.channels_last)
+    assert net(x).shape == (1, 2, 1, 1)
+    assert pickle.loads(pickle.dumps(lucid.channels_last)) is lucid.channels_last
+    with pytest.raises(TypeError, match=r"contiguous: memory_format must be a lucid\.memory"):
+        x.contiguous(memory_format="rows")

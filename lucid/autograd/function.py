@@ -8,7 +8,6 @@ tagged with the call that they belong to.
 from __future__ import annotations
 
 import functools
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,7 @@ from lucid.autograd.private import custom_forward, private_edge
 from lucid.autograd.returned import checked_gradients, type_name
 from lucid.autograd.saved import FREED, SavedTensor
 from lucid.ir.errors import ArgumentError, ExampleDataError, LucidError, MissingRuleError
+from lucid.ir.location import warn
 from lucid.ir.types import TensorType
 from lucid.tensor.context import context
 
@@ -62,11 +62,10 @@ class FunctionCtx:
 
     def mark_shared_storage(self, *pairs: Any) -> None:
         """Deprecated and without effect: sharing of memory is found without it."""
-        warnings.warn(
+        warn(
             "`mark_shared_storage` is deprecated. Tensors with shared storages are automatically "
             "tracked.",
             FutureWarning,
-            stacklevel=2,
         )
 
     def mark_non_differentiable(self, *tensors: TensorCore) -> None:
@@ -178,9 +177,7 @@ class BackwardCFunction(FunctionCtx, CustomNode):
     @property
     def saved_variables(self) -> tuple[Any, ...]:
         """Deprecated name of `saved_tensors`."""
-        warnings.warn(
-            "'saved_variables' is deprecated; use 'saved_tensors'", DeprecationWarning, stacklevel=2
-        )
+        warn("'saved_variables' is deprecated; use 'saved_tensors'", DeprecationWarning)
         return self.saved_tensors
 
     def maybe_clear_saved_tensors(self) -> None:
@@ -333,11 +330,10 @@ class Function(metaclass=FunctionMeta):
     boxed_grads_call = False  # backward gets one list that it may empty
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        warnings.warn(
+        warn(
             f"{type(self)} should not be instantiated. Methods on autograd functions are all "
             "static, so you should invoke them on the class itself.",
             DeprecationWarning,
-            stacklevel=2,
         )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

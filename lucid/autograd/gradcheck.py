@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ from lucid.ir.errors import (
     LucidError,
     OptionError,
 )
+from lucid.ir.location import warn
 from lucid.ir.types import f64
 from lucid.tensor.context import context
 
@@ -132,11 +132,10 @@ class _Check:
             )
         for i, x in zip(self.checked, self.wanted, strict=True):
             if x.dtype is not f64:
-                warnings.warn(
+                warn(
                     f"Input #{i} requires gradient and is not a double precision floating point. "
                     "This check will likely fail if all the inputs are not of double precision "
-                    "floating point. ",
-                    stacklevel=4,
+                    "floating point. "
                 )
             strides = zip(x.shape, x.element_strides(), strict=True)
             if any(stride == 0 and size > 1 for size, stride in strides):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
@@ -19,7 +18,7 @@ from lucid.autograd.private import CustomForward, note, note_written
 from lucid.autograd.returned import type_name
 from lucid.autograd.saved import FREED
 from lucid.ir.errors import ArgumentError, LucidError, TraceError
-from lucid.ir.location import user_frame
+from lucid.ir.location import user_frame, warn
 from lucid.ir.op import Operand
 from lucid.tensor.context import context
 from lucid.tensor.storage import ViewGuard
@@ -245,11 +244,10 @@ def _check_marks(ctx: BackwardCFunction, raw: Sequence[Any], inputs: dict[int, A
                 raise LucidError(f"{what}, but argument {position} is of type {kind}{where}")
     for tensor in ctx.dirty_tensors:
         if id(tensor) not in inputs:
-            warnings.warn(
+            warn(
                 "ctx.mark_dirty() received a tensor that was not an input. Only input Tensors that "
                 "have been mutated should be passed to ctx.mark_dirty().",
                 UserWarning,
-                stacklevel=5,
             )
         if not any(tensor is value for value in raw):
             raise LucidError(

@@ -13,54 +13,69 @@ from lucid.functions.tensors import Tensor
 from lucid.ir import ops
 from lucid.ir.errors import DTypeError
 from lucid.ir.op import Op
-from lucid.ir.types import bool_
+from lucid.ir.types import bool_, i64
 from lucid.tensor.core import emit
 
 Operand = Tensor | Number
 
 
+def _compared(op: Op, x: Any, y: Any) -> Tensor:
+    """A comparison; that of a small integer with a number that its dtype can't hold is exact."""
+    return binary(op, _widened(x, y), _widened(y, x))
+
+
+def _widened(x: Any, other: Any) -> Any:
+    if type(other) is not int or not isinstance(x, Tensor):
+        return x
+    dtype = x._type.dtype
+    if dtype.kind != "int" or dtype is i64:
+        return x
+    info = np.iinfo(dtype.numpy.str)
+    return x if info.min <= other <= info.max else emit(ops.cast, (x,), dtype=i64)
+
+
 def eq(input: Operand, other: Operand) -> Tensor:
     """Whether elements are equal; NaN equals nothing."""
-    return binary(ops.eq, input, other)
+    return _compared(ops.eq, input, other)
 
 
 def ne(input: Operand, other: Operand) -> Tensor:
     """Whether elements differ; NaN differs from everything."""
-    return binary(ops.ne, input, other)
+    return _compared(ops.ne, input, other)
 
 
 def lt(input: Operand, other: Operand) -> Tensor:
     """Whether `input < other`."""
-    return binary(ops.lt, input, other)
+    return _compared(ops.lt, input, other)
 
 
 def le(input: Operand, other: Operand) -> Tensor:
     """Whether `input <= other`."""
-    return binary(ops.le, input, other)
+    return _compared(ops.le, input, other)
 
 
 def gt(input: Operand, other: Operand) -> Tensor:
     """Whether `input > other`."""
-    return binary(ops.gt, input, other)
+    return _compared(ops.gt, input, other)
 
 
 def ge(input: Operand, other: Operand) -> Tensor:
     """Whether `input >= other`."""
-    return binary(ops.ge, input, other)
+    return _compared(ops.ge, input, other)
 
 
 def operator_eq(input: Tensor, other: Any) -> Any:
     """`==`: as `eq`; what is neither tensor nor number is unequal, as in `x == None`."""
     if not isinstance(other, (Tensor, bool, int, float, np.generic)):
         return NotImplemented
-    return binary(ops.eq, input, other)
+    return _compared(ops.eq, input, other)
 
 
 def operator_ne(input: Tensor, other: Any) -> Any:
     """`!=`: the opposite of `==`."""
     if not isinstance(other, (Tensor, bool, int, float, np.generic)):
         return NotImplemented
-    return binary(ops.ne, input, other)
+    return _compared(ops.ne, input, other)
 
 
 def equal(input: Tensor, other: Tensor) -> bool:

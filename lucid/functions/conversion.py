@@ -13,6 +13,7 @@ from lucid.functions.tensors import Tensor
 from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, DTypeError
 from lucid.ir.types import DType, bool_, f32, f64, i8, i16, i32, i64, u8
+from lucid.layouts import check_memory_format
 from lucid.tensor.core import emit
 
 
@@ -28,11 +29,13 @@ def to(
     device: Any = None,
     non_blocking: bool = False,
     copy: bool = False,
+    memory_format: Any = None,
 ) -> Tensor:
     """Return the tensor in a dtype: `to(dtype)`, `to("cpu", dtype)`, `to(other)`.
 
     Aliasing: the tensor itself where nothing changes, unless `copy`.
     """
+    check_memory_format(memory_format, "to")
     for arg in args:
         if isinstance(arg, Tensor):
             dtype = arg._type.dtype

@@ -7,7 +7,6 @@ by NumPy's advanced rules, after ints and slices were applied: so `x[0, :, picks
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -33,6 +32,7 @@ from lucid.ir.errors import (
     OptionError,
     ShapeError,
 )
+from lucid.ir.location import warn
 from lucid.ir.types import Shape, bool_, has_dtype, i64, u8
 from lucid.tensor.context import context
 from lucid.tensor.core import emit, from_array, of_users_array
@@ -211,10 +211,9 @@ def _entry(item: Any) -> Any:
 
 def _mask_of_bytes(item: Tensor) -> Tensor:
     """What a uint8 tensor means as an index: a mask, as in PyTorch before there were bools."""
-    warnings.warn(
+    warn(
         "indexing with dtype lucid.uint8 is now deprecated, please use a dtype lucid.bool instead.",
         UserWarning,
-        stacklevel=2,
     )
     return cast(item, bool_)
 

@@ -25,6 +25,7 @@ from lucid.ir.errors import ArgumentError, IndexOutOfRangeError, OptionError, Sh
 from lucid.ir.strides import is_contiguous as strides_are_contiguous
 from lucid.ir.strides import reshape_strides
 from lucid.ir.types import Shape
+from lucid.layouts import check_memory_format
 from lucid.tensor.core import emit
 from lucid.tensor.size import Size
 
@@ -415,11 +416,13 @@ def nbytes(input: Tensor) -> int:
     return input._type.nbytes
 
 
-def is_contiguous(input: Tensor) -> bool:
-    """Whether the elements lie in row-major order without gaps."""
+def is_contiguous(input: Tensor, *, memory_format: object = None) -> bool:
+    """Whether the elements lie in row-major order without gaps; no other order is ever wanted."""
+    check_memory_format(memory_format, "is_contiguous")
     return strides_are_contiguous(input._type.shape, input.element_strides())
 
 
 def contiguous(input: Tensor, *, memory_format: object = None) -> Tensor:
     """Return the tensor itself if it is contiguous, else a copy that is."""
+    check_memory_format(memory_format, "contiguous")
     return input if is_contiguous(input) else clone(input)

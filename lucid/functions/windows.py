@@ -5,32 +5,69 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from lucid.device import check_device
+from lucid.dtypes import as_dtype, get_default_dtype
 from lucid.functions.arguments import integer
 from lucid.functions.creation import arange, ones
+from lucid.functions.from_data import as_leaf
 from lucid.functions.tensors import Tensor
-from lucid.ir.errors import OptionError
+from lucid.ir.errors import DTypeError, OptionError
 from lucid.ir.types import DType
+from lucid.layouts import check_layout
 
 
-def _angles(name: str, length: Any, periodic: bool, dtype: DType | None) -> Tensor | None:
-    """2 pi t / period for each place t; None where there are less than two."""
-    count = integer(length, name, "window_length")
-    if count < 0:
-        raise OptionError(f"{name}: window_length must be non-negative, not {count}")
-    if count < 2:
-        return None
-    steps = arange(count, dtype=dtype) if dtype is not None else arange(float(count))
-    return steps * (2 * math.pi / (count if periodic else count - 1))
+class _Window:
+    """What all windows are made of: their options, and the angle 2 pi t / period of each place.
+
+    Raises: `OptionError` for a negative length, `DTypeError` for a dtype that isn't of floats.
+    """
+
+    def __init__(self, name: str, length: Any, periodic: bool, options: dict[str, Any]) -> None:
+        self.count = integer(length, name, "window_length")
+        if self.count < 0:
+            raise OptionError(f"{name}: window_length must be non-negative, not {self.count}")
+        given = options["dtype"]
+        self.dtype = get_default_dtype() if given is None else as_dtype(given, name)
+        if not self.dtype.is_floating_point:
+            raise DTypeError(f"{name}: expects floating point dtypes but got: {self.dtype!r}")
+        check_layout(options["layout"], name)
+        check_device(options["device"], name)
+        self.requires_grad = bool(options["requires_grad"])
+        self.period = self.count if periodic else self.count - 1
+
+    @property
+    def angles(self) -> Tensor:
+        return arange(self.count, dtype=self.dtype) * (2 * math.pi / self.period)
+
+    def leaf(self, values: Tensor) -> Tensor:
+        return as_leaf(values, self.requires_grad)
+
+    def short(self) -> Tensor | None:
+        """A window of one place or none, which is 1."""
+        return self.leaf(ones(self.count, dtype=self.dtype)) if self.count < 2 else None
 
 
-def _short(length: int, dtype: DType | None) -> Tensor:
-    return ones(length, dtype=dtype)
+def _options(
+    dtype: DType | None, layout: object, device: object, requires_grad: bool
+) -> dict[str, Any]:
+    return {"dtype": dtype, "layout": layout, "device": device, "requires_grad": requires_grad}
 
 
-def hann_window(window_length: int, periodic: bool = True, *, dtype: DType | None = None) -> Tensor:
+def hann_window(
+    window_length: int,
+    periodic: bool = True,
+    *,
+    dtype: DType | None = None,
+    layout: object = None,
+    device: object = None,
+    requires_grad: bool = False,
+) -> Tensor:
     """Return half of 1 - cos: zero at both ends, or one step before the next period's."""
-    angles = _angles("hann_window", window_length, periodic, dtype)
-    return _short(window_length, dtype) if angles is None else 0.5 - 0.5 * angles.cos()
+    options = _options(dtype, layout, device, requires_grad)
+    window = _Window("hann_window", window_length, periodic, options)
+    if (short := window.short()) is not None:
+        return short
+    return window.leaf(0.5 - 0.5 * window.angles.cos())
 
 
 def hamming_window(
@@ -40,27 +77,48 @@ def hamming_window(
     beta: float = 0.46,
     *,
     dtype: DType | None = None,
+    layout: object = None,
+    device: object = None,
+    requires_grad: bool = False,
 ) -> Tensor:
     """Return alpha - beta cos."""
-    angles = _angles("hamming_window", window_length, periodic, dtype)
-    return _short(window_length, dtype) if angles is None else alpha - beta * angles.cos()
+    options = _options(dtype, layout, device, requires_grad)
+    window = _Window("hamming_window", window_length, periodic, options)
+    if (short := window.short()) is not None:
+        return short
+    return window.leaf(alpha - beta * window.angles.cos())
 
 
 def blackman_window(
-    window_length: int, periodic: bool = True, *, dtype: DType | None = None
+    window_length: int,
+    periodic: bool = True,
+    *,
+    dtype: DType | None = None,
+    layout: object = None,
+    device: object = None,
+    requires_grad: bool = False,
 ) -> Tensor:
     """Return 0.42 - 0.5 cos + 0.08 cos of the double angle."""
-    angles = _angles("blackman_window", window_length, periodic, dtype)
-    if angles is None:
-        return _short(window_length, dtype)
-    return 0.42 - 0.5 * angles.cos() + 0.08 * (2 * angles).cos()
+    options = _options(dtype, layout, device, requires_grad)
+    window = _Window("blackman_window", window_length, periodic, options)
+    if (short := window.short()) is not None:
+        return short
+    angles = window.angles
+    return window.leaf(0.42 - 0.5 * angles.cos() + 0.08 * (2 * angles).cos())
 
 
 def bartlett_window(
-    window_length: int, periodic: bool = True, *, dtype: DType | None = None
+    window_length: int,
+    periodic: bool = True,
+    *,
+    dtype: DType | None = None,
+    layout: object = None,
+    device: object = None,
+    requires_grad: bool = False,
 ) -> Tensor:
     """Return a triangle from 0 to 1 and back."""
-    angles = _angles("bartlett_window", window_length, periodic, dtype)
-    if angles is None:
-        return _short(window_length, dtype)
-    return 1 - (angles / math.pi - 1).abs()
+    options = _options(dtype, layout, device, requires_grad)
+    window = _Window("bartlett_window", window_length, periodic, options)
+    if (short := window.short()) is not None:
+        return short
+    return window.leaf(1 - (window.angles / math.pi - 1).abs())

@@ -6,6 +6,7 @@ import contextlib
 import linecache
 import os
 import sys
+import warnings
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import TypeVar
@@ -60,3 +61,20 @@ def here() -> Location | None:
     """The user's line that is running now: a walk of a few frames, no source is read."""
     frame = user_frame()
     return None if frame is None else Location(frame.f_code.co_filename, frame.f_lineno)
+
+
+def warn(text: str, category: type[Warning] = UserWarning) -> None:
+    """Warn at the user's line that is running now, as if it stood there."""
+    frame = user_frame()
+    if frame is None:
+        warnings.warn(text, category, stacklevel=2)
+        return
+    names = frame.f_globals
+    warnings.warn_explicit(
+        text,
+        category,
+        frame.f_code.co_filename,
+        frame.f_lineno,
+        module=names.get("__name__"),
+        registry=names.setdefault("__warningregistry__", {}),
+    )

@@ -24,6 +24,7 @@ from lucid.ir.errors import (
     TraceError,
 )
 from lucid.ir.types import DType, f32, f64, i64
+from lucid.layouts import sparse_coo
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, constant, from_array
 from lucid.tensor.size import Size
@@ -52,7 +53,7 @@ class SparseTensor:
     is_pending: bool = False
 
     is_sparse = True
-    layout = "sparse_coo"
+    layout = sparse_coo
 
     # ------------------------------------------------------------------ what it is
 
@@ -236,7 +237,7 @@ class SparseTensor:
     def __repr__(self) -> str:
         return (
             f"tensor(indices={self.coordinates!r},\n       values={self.entries!r},\n"
-            f"       size={self.size_}, nnz={self._nnz()}, layout={self.layout})"
+            f"       size={self.size_}, nnz={self._nnz()}, layout=sparse_coo)"
         )
 
 

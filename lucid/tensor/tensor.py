@@ -34,7 +34,7 @@ from lucid.functions import (
 )
 from lucid.functions import shape as shapes
 from lucid.functions.border import enter_border
-from lucid.settings import strided
+from lucid.layouts import strided
 from lucid.tensor import formatting
 from lucid.tensor.core import TensorCore, register_tensor_class
 from lucid.tensor.size import Size

@@ -104,11 +104,22 @@ def test_arrays_are_shared_printed_and_pickled(dtype: lucid.dtype) -> None:
 
 def test_numbers_that_do_not_fit_are_refused(run: Any) -> None:
     x = lucid.tensor([1, 2], dtype=lucid.uint8)
-    for operation in (lambda x: x + 256, lambda x: x < -1, lambda x: x.clamp(0, 300)):
+    for operation in (lambda x: x + 256, lambda x: x.clamp(0, 300)):
         with pytest.raises(ValueError, match=r"cannot be converted to lucid\.uint8 without"):
             run(operation, x)
     with pytest.raises(ValueError, match=r"tensor: a value doesn't fit lucid\.uint8"):
         lucid.tensor([256], dtype=lucid.uint8)
+
+
+def test_they_are_compared_with_any_number(run: Any) -> None:
+    x = lucid.tensor([1, 2], dtype=lucid.uint8)
+    y = lucid.tensor([-3, 5], dtype=lucid.int32)
+
+    def step(x: Any, y: Any) -> Any:
+        return x < -1, x > -1, x == 257, x != 257, x < 300, y < 2**40, y >= -(2**40)
+
+    found = [answer.tolist() for answer in run(step, x, y)]
+    assert found == [[False] * 2, [True] * 2, [False] * 2, *[[True] * 2] * 4]
 
 
 @pytest.mark.filterwarnings("ignore:indexing with dtype lucid.uint8:UserWarning")
@@ -118,8 +129,9 @@ def test_bytes_are_a_mask_as_an_index() -> None:
     x = lucid.arange(3)
     x[mask] = 9
     assert x.tolist() == [9, 1, 9]
-    with pytest.warns(UserWarning, match="use a dtype lucid.bool instead"):
+    with pytest.warns(UserWarning, match="use a dtype lucid.bool instead") as warned:
         x[mask]
+    assert warned[0].filename == __file__
 
 
 def test_draws_are_of_the_dtype(run: Any) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
-
 from lucid.ir.errors import OptionError
+from lucid.ir.location import warn
 from lucid.tensor.tensor import Tensor
 
 REDUCTIONS = ("none", "mean", "sum")
@@ -27,10 +26,9 @@ def reduce_loss(loss: Tensor, reduction: str) -> Tensor:
 def warn_if_broadcast(name: str, input: Tensor, target: Tensor) -> None:
     """Warn when the shapes differ: (n, 1) against (n,) is a loss over n * n pairs."""
     if input.shape != target.shape:
-        warnings.warn(
+        warn(
             f"{name}: using a target of size {list(target.shape)} that is different to the input "
             f"size {list(input.shape)}. This will likely lead to incorrect results due to "
             "broadcasting. Please ensure they have the same size.",
             UserWarning,
-            stacklevel=3,
         )

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import warnings
 from typing import Any
 
 from lucid.autograd import Function
 from lucid.ir.errors import DTypeError, IndexOutOfRangeError
+from lucid.ir.location import warn
 from lucid.ir.types import DType
 from lucid.nn.functional.calls import apply, where
 from lucid.tensor.tensor import Tensor
@@ -67,11 +67,10 @@ class LogSoftmax(Function):
 
 
 def _implicit_dim(name: str, ndim: int) -> int:
-    warnings.warn(
+    warn(
         f"Implicit dimension choice for {name} has been deprecated. "
         "Change the call to include dim=X as an argument.",
         UserWarning,
-        stacklevel=4,
     )
     return 0 if ndim in (0, 1, 3) else 1
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +9,7 @@ from lucid.autograd.engine import zeros_of
 from lucid.autograd.function import Function
 from lucid.autograd.hooks import check_replacement, name_of
 from lucid.ir.errors import ArgumentError, LucidError
+from lucid.ir.location import warn
 from lucid.tensor.context import context
 from lucid.tensor.tensor import Tensor
 
@@ -82,10 +82,9 @@ class GradientBorder:
         return tuple(known[i] for i in self.outputs)
 
     def _call_without_inputs(self, grad_outputs: Gradients) -> None:
-        warnings.warn(
+        warn(
             "Full backward hook is firing when gradients are computed with respect to module "
-            "outputs since no inputs require gradients.",
-            stacklevel=2,
+            "outputs since no inputs require gradients."
         )
         for hook in self.hooks:
             returned = hook(self.module, (None,) * self.input_count, grad_outputs)

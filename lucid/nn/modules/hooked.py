@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from lucid.autograd.hooks import HookHandle
 from lucid.ir.errors import LucidError
+from lucid.ir.location import warn
 from lucid.nn.modules.border import GradientBorder
 from lucid.tensor.tensor import Tensor
 
@@ -222,16 +222,14 @@ class _Call:
                 self._run_forward_hook(holder, number, hook)
             except Exception as error:  # the first error is the one to be raised
                 whose = "global module" if holder is GLOBAL else "module"
-                warnings.warn(
+                warn(
                     f"{whose} forward hook with ``always_call=True`` raised an exception that was "
-                    f"silenced as another error was raised in forward: {error}",
-                    stacklevel=2,
+                    f"silenced as another error was raised in forward: {error}"
                 )
 
     def _warn_of_untracked_result(self) -> None:
         if not isinstance(self.result, (Tensor, tuple)):
-            warnings.warn(
+            warn(
                 "For backward hooks to be called, module output should be a Tensor or a tuple of "
-                f"Tensors but received {type(self.result)}",
-                stacklevel=2,
+                f"Tensors but received {type(self.result)}"
             )

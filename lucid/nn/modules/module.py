@@ -10,6 +10,7 @@ from lucid.compiler import hooks as trace_hooks
 from lucid.device import check_device
 from lucid.ir.errors import ArgumentError, MissingRuleError, OptionError
 from lucid.ir.types import DType, f32, f64
+from lucid.layouts import check_memory_format
 from lucid.nn import tracing
 from lucid.nn.errors import NamingError, NoSuchAttributeError
 from lucid.nn.modules.hooked import (
@@ -366,6 +367,7 @@ class Module(Hooked):
 
         Raises `OptionError` for any other device, `ArgumentError` for an integer dtype.
         """
+        check_memory_format(kwargs.get("memory_format"), "Module.to")
         for argument in (*args, kwargs.get("device"), kwargs.get("dtype"), kwargs.get("tensor")):
             dtype = argument.dtype if isinstance(argument, Tensor) else argument
             if isinstance(dtype, DType):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 from lucid.autograd.modes import no_grad
 from lucid.compiler import hooks
 from lucid.ir.errors import ArgumentError, MissingRuleError
+from lucid.ir.location import warn
 from lucid.nn.errors import NamingError
 from lucid.nn.naming import trace_name, variable_name
 from lucid.optim.groups import ParamGroup
@@ -102,11 +102,10 @@ class LRScheduler:
         epoch: deprecated; the epoch to go to.
         """
         if epoch is not None:
-            warnings.warn(
+            warn(
                 "The epoch parameter in `scheduler.step()` is deprecated. Please use "
                 "`scheduler.step()` to step the scheduler.",
                 UserWarning,
-                stacklevel=2,
             )
         if self._is_outside():
             name = trace_name(self, lambda: variable_name(self))

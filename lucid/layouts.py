@@ -1,0 +1,58 @@
+"""How tensors lie in memory, by PyTorch's names: `layout` and `memory_format`.
+
+lucid has one layout, and chooses the order of axes in memory itself: to ask for another memory
+format changes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lucid.ir.errors import ArgumentError, OptionError
+
+
+class _Named:
+    """One of a few objects that are told apart by name; pickled and copied by it."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __repr__(self) -> str:
+        return f"lucid.{self._name}"
+
+    def __reduce__(self) -> str:
+        return self._name
+
+    def __deepcopy__(self, memo: object) -> Any:
+        return self
+
+
+class layout(_Named):  # noqa: N801 -- PyTorch's name
+    """The kind of a tensor's storage."""
+
+
+class memory_format(_Named):  # noqa: N801 -- PyTorch's name
+    """In which order the axes of an image lie in memory."""
+
+
+strided = layout("strided")
+sparse_coo = layout("sparse_coo")
+contiguous_format = memory_format("contiguous_format")
+preserve_format = memory_format("preserve_format")
+channels_last = memory_format("channels_last")
+channels_last_3d = memory_format("channels_last_3d")
+
+
+def check_layout(value: Any, op: str) -> None:
+    """Accept None and `strided`. Raises `OptionError` for another layout."""
+    if value is None or value is strided:
+        return
+    if not isinstance(value, layout):
+        raise ArgumentError(f"{op}: layout must be lucid.strided, not {value!r}")
+    raise OptionError(f"{op}: a tensor of layout {value!r} can't be made so\nhint: lucid.strided")
+
+
+def check_memory_format(value: Any, op: str) -> None:
+    """Accept None and all memory formats."""
+    if value is not None and not isinstance(value, memory_format):
+        raise ArgumentError(f"{op}: memory_format must be a lucid.memory_format, not {value!r}")
