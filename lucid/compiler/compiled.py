@@ -9,7 +9,7 @@ import os
 import sys
 import types
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +49,14 @@ ATTEMPTS = 16  # of one call to run a program before another thread changes what
 
 
 class MovesInts(BaseException):
-    """Which int arguments are read at each call is another set now: the call is looked at again."""
+    """Which int arguments are read at each call is another set now: the call is looked at again.
+
+    Attributes:
+        fixed: those that are not read any more, as far as a trace without them succeeds.
+    """
+
+    def __init__(self, fixed: Collection[str] = ()) -> None:
+        self.fixed = fixed
 
 
 @dataclass(repr=False)
@@ -236,6 +243,7 @@ class Compiled:
         self, args: tuple[Any, ...], kwargs: dict[str, Any], differs: Differs | None = None
     ) -> tuple[Call, Program]:
         """The call's signature and a program for it, traced if there is none."""
+        fixed: set[str] = set()
         while True:
             call = self._signature(args, kwargs)
             try:
@@ -248,8 +256,13 @@ class Compiled:
                         "hint: count in a plain dict or list"
                     ) from None
                 self._ints.names |= error.paths
-            except (ChangesArgument, MovesInts):
+            except MovesInts as moves:
+                fixed |= set(moves.fixed)
+            except ChangesArgument:
                 pass
+            except BaseException:  # which says nothing about the ints
+                self._ints.fixed -= fixed
+                raise
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """As a method: one compiled function per object, kept on the object."""
@@ -363,8 +376,7 @@ class Compiled:
         except Exception:
             if not self._ints.names:
                 raise
-            self._ints.fix()
-            raise MovesInts from None
+            raise MovesInts(self._ints.fix()) from None
         claim.give_up(TRACING)
         try:
             program = Program(recorded, description, call.objects, self._is_pure)
@@ -400,12 +412,14 @@ class Compiled:
                 recorded = record(places)
             except (ChangesArgument, EagerOnlyError):
                 raise
-            except Exception:
-                self._fixed |= moved
+            except Exception as error:
+                logger.debug("not traced with numbers to be read at each call: %s", error)
             else:
                 self._places = places
                 return recorded
-        return record(self._places)
+        recorded = record(self._places)  # if it fails as well, that says nothing about the numbers
+        self._fixed |= moved
+        return recorded
 
     # ------------------------------------------------------------------ looking inside
 

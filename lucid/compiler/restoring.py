@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 
 from lucid.compiler.watches import AnyWatch, ArrayWatch, FlagWatch, LengthWatch, SetWatch
@@ -20,23 +20,23 @@ def as_expected(watches: Sequence[AnyWatch]) -> Iterator[None]:
     put back.
     """
     changed: list[AnyWatch] = [w for w in watches if not isinstance(w, FlagWatch) and not w.holds()]
-    now: list[AnyWatch] = []
-    try:
-        for watch in changed:
-            as_it_is = _as_it_is(watch)
-            _put_back(watch)
-            now.append(as_it_is)
-        if changed:
-            epoch.count += 1
+    if not changed:
         yield
-    finally:
-        for watch in reversed(now):
-            watch.put_back()
-        if changed:
+        return
+    try:
+        with ExitStack() as afterwards:
+            for watch in changed:
+                as_it_is = _as_it_is(watch)
+                _put_back(watch, as_it_is)
+                afterwards.callback(as_it_is.put_back)
             epoch.count += 1
+            yield
+    finally:
+        epoch.count += 1
 
 
-def _put_back(watch: AnyWatch) -> None:
+def _put_back(watch: AnyWatch, as_it_is: AnyWatch) -> None:
+    """Put a value back, or leave it as it is and raise `LucidError`."""
     failure = watch.failure()
     try:
         watch.put_back()
@@ -44,6 +44,8 @@ def _put_back(watch: AnyWatch) -> None:
     except Exception:  # of a setter of the user's
         is_back = False
     if not is_back:
+        with suppress(Exception):  # the setter may have set something, or nothing
+            as_it_is.put_back()
         raise LucidError(
             "what a compiled function read has changed since the call, and can't be put back to "
             f"differentiate its results\n  {failure}\n"

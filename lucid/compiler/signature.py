@@ -97,10 +97,11 @@ class MovingInts:
         self.names.update(*moved)
         return True
 
-    def fix(self) -> None:
-        """Let the ints that are read be part of the signature from now on."""
-        self.fixed |= self.names
-        self.names.clear()
+    def fix(self) -> set[str]:
+        """Let the ints that are read be part of the signature from now on; which they are."""
+        found, self.names = self.names, set()
+        self.fixed |= found
+        return found
 
 
 class Call:

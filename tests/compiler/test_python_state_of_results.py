@@ -6,6 +6,7 @@ What forward has read is what it was at the call; what a backward method reads i
 from __future__ import annotations
 
 import types
+from contextlib import nullcontext
 
 import pytest
 
@@ -246,6 +247,23 @@ def test_what_cannot_be_put_back_is_an_error():
         "hint: call backward() before it changes, or inside of the compiled function"
     )
     assert w.grad is None and guarded == {"times": 3}
+
+
+@pytest.mark.parametrize("around", [nullcontext, detect_anomaly])
+def test_what_cannot_be_put_back_is_left_as_it_was(around):
+    class Bounded(dict):
+        bound = 9
+
+        def __setitem__(self, key, value):
+            super().__setitem__(key, min(value, self.bound))
+
+    settings, other, w = Bounded(times=5), {"times": 2}, nn.Parameter(lucid.ones(2))
+    step = lucid.compile(lambda: w ** settings["times"] * other["times"])
+    result = step()
+    settings["times"], other["times"], Bounded.bound = 1, 4, 3
+    with pytest.raises(lucid.LucidError, match="can't be put back"), around():
+        result.sum().backward()
+    assert (settings, other) == ({"times": 1}, {"times": 4})
 
 
 def test_a_backward_method_reads_what_is_there_when_it_runs(agree):

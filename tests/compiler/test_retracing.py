@@ -210,6 +210,31 @@ def test_a_number_that_python_must_know_is_traced_for_each_value():
     assert step.stats.traces == 3
 
 
+@pytest.mark.parametrize("where", ["in a variable", "as an argument"])
+def test_a_call_that_fails_says_nothing_about_the_numbers_that_move(agree, where):
+    def scenario(compile):
+        n, is_bad = 0, False
+
+        def scaled(x, n):
+            if is_bad:
+                raise ValueError("bad")
+            return x * n
+
+        step = compile(lambda x: scaled(x, n)) if where == "in a variable" else compile(scaled)
+        found = []
+        for n in range(20):
+            is_bad = n in (2, 3, 4, 5, 6, 12)
+            try:
+                given = (lucid.ones(2),) if where == "in a variable" else (lucid.ones(2), n)
+                found.append(step(*given))
+            except ValueError:
+                found.append("bad")
+        return found
+
+    (step,) = agree(scenario)
+    assert step.stats.traces == (3 if where == "in a variable" else 5)
+
+
 def test_what_nobody_reads_causes_no_retrace():
     settings = types.SimpleNamespace(scale=2.0, counter=0)
     step = lucid.compile(lambda x: x * settings.scale)
