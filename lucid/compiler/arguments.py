@@ -16,8 +16,9 @@ from lucid.compiler.objects import ChangesArgument, data_of
 from lucid.compiler.owners import entries_of, owners_of
 from lucid.compiler.places import CONTENTS, Place
 from lucid.compiler.recorder import Recorder
-from lucid.compiler.signature import Call, LiveInt, argument_names, same_view
+from lucid.compiler.signature import Call, LiveInt, argument_names
 from lucid.compiler.tree import map_tree
+from lucid.compiler.views import same_view
 from lucid.ir.errors import TraceError
 from lucid.tensor.core import TensorCore, _new
 from lucid.tensor.storage import Storage, VersionCounter, ViewGuard
@@ -70,7 +71,9 @@ class StandIns:
         self._is_place = True
         read = zip(call.values, places, strict=True)
         self.values = [map_tree(stand_in, value, path) for value, path in read]
-
+        for base in call.bases:
+            self._handle(base, "base", state)
+        self._link_views()
         self._named = [*zip(names, self.args, strict=True), *self.kwargs.items()]
         self._held: list[tuple[str, Any, dict[Any, Any]]] = []
         self._owners = call.owners()  # while objects have what they were given with
@@ -104,6 +107,14 @@ class StandIns:
         for value, attributes in self._data:
             vars(value).clear()
             vars(value).update(attributes)
+
+    def _link_views(self) -> None:
+        """Let handles be views of one another as the arguments are; those of state are already."""
+        for number, of in self._call.views():
+            view, base = self.handles[number], self.handles[of]
+            if number not in self.pinned:
+                view._base, view._epoch = base, base._epoch
+                view._view_chain = self._call.tensors[number]._view_chain
 
     def cut(self) -> None:
         """Free the handles of their histories: theirs is that of the arguments no more."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from lucid.compiler.scalars import Formula, Number
-from lucid.compiler.signature import frozen_chain
+from lucid.compiler.views import frozen_chain
 from lucid.ir.graph import Value
 from lucid.tensor.core import TensorCore
 from lucid.tensor.storage import Storage, VersionCounter

@@ -322,8 +322,8 @@ class Compiled:
     def _fitting(self, call: Call, differs: Differs | None) -> tuple[Program | None, str | None]:
         """The program for a call; or None, and the guard that failed for the latest one."""
         reason = None if differs is None else differs.reason
-        for is_exact in (False, True) if call.overlapping else (False,):
-            call.is_exact = is_exact
+        for is_exact in (False, True) if call.is_shared else (False,):
+            call.be_exact(is_exact)
             for program in reversed(self._programs.get(call.key, [])):
                 if differs is not None and not program.fits(differs.made):
                     continue
@@ -331,7 +331,7 @@ class Compiled:
                 if failure is None:
                     return program, None
                 reason = reason or failure
-        call.is_exact = False
+        call.be_exact(False)
         return None, reason
 
     def _forget_oldest(self, key: Any, programs: list[Program]) -> None:

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from lucid.autograd.node import CopySlices, Edge, Node, OpNode
-from lucid.compiler.cells import Cell, GradUse
+from lucid.autograd.node import CopySlices, Edge, OpNode
+from lucid.compiler.cells import ArgumentsOverlap, Cell, GradUse
 from lucid.compiler.data_pointers import DataPointer
-from lucid.compiler.histories import Further, Given, GradientOf, Histories
+from lucid.compiler.histories import Ended, Further, Given, GradientOf, Histories
 from lucid.compiler.left_hooks import left_hooks
 from lucid.compiler.outcomes import (
     Address,
@@ -37,7 +37,9 @@ from lucid.compiler.recorder import Recorder
 from lucid.compiler.results import Before, Differentiable
 from lucid.compiler.results_backward import lost_backward
 from lucid.compiler.scalars import is_live
+from lucid.compiler.signature import Call
 from lucid.compiler.tree import map_tree
+from lucid.compiler.views import base_of
 from lucid.ir.errors import TraceError
 from lucid.ir.graph import Value
 from lucid.tensor.core import TensorCore
@@ -65,19 +67,19 @@ class Finisher:
         result: the returned tree with an `Outcome` in place of each leaf.
         grads: the gradients that were set.
         counters: (argument number, use of a gradient or version counter, how far it moves).
-        ended: tensors whose history ends in the step, with the node that says why, if any.
+        ended: tensors whose history ends in the step.
         differentiable: what results need that can be differentiated outside.
         left_hooks: what the step registered on its arguments.
     """
 
-    def __init__(
-        self, recorder: Recorder, handles: list[TensorCore], arguments: Sequence[TensorCore]
-    ) -> None:
+    def __init__(self, recorder: Recorder, handles: list[TensorCore], call: Call) -> None:
+        arguments = call.tensors
         self._recorder = recorder
         self._handles = handles
         self.left_hooks = [] if recorder.is_pure else left_hooks(handles, arguments)
         self._positions = {id(handle): i for i, handle in reversed([*enumerate(handles)])}
         self._arguments = arguments
+        self._is_exact = call.is_exact
         self._slots: dict[Any, int] = {}
         self._outcomes: dict[int, Outcome] = {}
         self._owners: dict[Storage, tuple[FromProgram, VersionCounter]] = {}
@@ -86,7 +88,7 @@ class Finisher:
         }
         self.result: Any = None
         self.grads: list[GradOutcome] = []
-        self.ended: list[tuple[Given, Node | None]] = []
+        self.ended: list[Ended] = []
         self.counters: list[tuple[int | GradUse | VersionCounter, int]] = []
         self.differentiable: Differentiable | None = None
 
@@ -245,7 +247,7 @@ class Finisher:
 
     def _written(self) -> Iterator[tuple[Further, TensorCore]]:
         """Tensors from outside that got another history; those that can be differentiated."""
-        for tensor, (node, number, _, _) in self._recorder.histories.values():
+        for tensor, (node, number, _, epoch) in self._recorder.histories.values():
             is_same = tensor._grad_fn is node and tensor._output_nr == number
             if tensor._base is not None or is_same:  # a view has its base's
                 continue
@@ -253,21 +255,37 @@ class Finisher:
             self._refuse_shared(tensor)
             lost = lost_backward(tensor, self._recorder.outer)
             if lost is not None or tensor._grad_fn is None:
-                self.ended.append((known, lost))
+                self.ended.append(Ended(known, lost, tensor._epoch != epoch))
             else:
                 yield known, tensor
+                yield from self._derived(tensor)
+
+    def _derived(self, base: TensorCore) -> Iterator[tuple[Further, TensorCore]]:
+        """Arguments that are views of one that was written, and were looked at after that."""
+        histories = self._recorder.histories
+        for number, handle in enumerate(self._handles):
+            is_first = (
+                self._positions[id(handle)] == number and handle is not self._arguments[number]
+            )
+            is_derived = id(handle) in histories and handle._epoch == base._epoch
+            if handle._base is base and is_first and is_derived:
+                yield number, handle
 
     def _refuse_shared(self, written: TensorCore) -> None:
         """Raise where another argument would get another history as well.
 
-        What stands for it is a tensor of its own, or, for one that is state, that one itself.
+        What stands for it knows nothing of that, unless the call is exact; one that is state stands
+        for itself.
         """
         position = self._positions.get(id(written))
-        base = _base_of(written if position is None else self._arguments[position])
+        base = base_of(written if position is None else self._arguments[position])
         for i, (other, handle) in enumerate(zip(self._arguments, self._handles, strict=True)):
-            if _base_of(other) is not base or handle is written is not other:
+            is_state = handle is other
+            if base_of(other) is not base or (base_of(handle) is written and not is_state):
                 continue
-            how = "is read from elsewhere as well" if handle is other else "shares its memory"
+            if not self._is_exact and not is_state:
+                raise ArgumentsOverlap
+            how = "is read from elsewhere as well" if is_state else "shares its memory"
             raise TraceError(
                 f"{_writer(written)}: a tensor gets a history by being written, and an argument "
                 f"that is this tensor or a view of it {how}, which can't be compiled\n"
@@ -297,7 +315,7 @@ class Finisher:
         uses = [use for use in recorder.grads.values() if use.was_read]
         written = {cell.storage for cell in cells if cell.is_written}
         flags = function.flags if isinstance(function, Rebinding) else []
-        ended = [known for known, _ in self.ended]
+        ended = [entry.tensor for entry in self.ended]
         further_ones = [known for known, _ in further]
         self.differentiable = Differentiable(
             function,
@@ -345,10 +363,6 @@ class Finisher:
             delta = counter.value - before
             if delta:
                 self.counters.append((known.get(counter, counter), delta))
-
-
-def _base_of(tensor: TensorCore) -> TensorCore:
-    return tensor if tensor._base is None else tensor._base
 
 
 def _writer(written: TensorCore) -> str:

@@ -93,6 +93,7 @@ class Guards:
                     return f"argument {position}: it is state of the step now"
             elif tensor is not expected and (
                 tensor._storage is not expected._storage
+                or tensor._counter is not expected._counter
                 or tensor._chain != expected._chain
                 or tensor.requires_grad
             ):

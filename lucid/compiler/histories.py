@@ -46,6 +46,19 @@ Leaf = Further | Made
 FlagBefore = tuple[Given, bool]  # whether it required grad
 
 
+class Ended(NamedTuple):
+    """A tensor whose history ends in the step.
+
+    Attributes:
+        node: what says why; None: it is cut from its history.
+        shows_in_views: whether those of its views end as well.
+    """
+
+    tensor: Given
+    node: Node | None
+    shows_in_views: bool
+
+
 def given(leaf: Given, arguments: Sequence[TensorCore]) -> TensorCore:
     """The tensor, in one call."""
     return arguments[leaf] if isinstance(leaf, int) else leaf
@@ -89,9 +102,8 @@ class HistoryOutside(AccumulateGrad):
         run, recorder = context.backward_run, context.recorder
         parts = super().apply(gradients)
         use = None if recorder is None else recorder.grads.get(id(self.variable))
-        if (
-            recorder is not None and use is not None and run is not None
-        ):  # else it was asked for here, and stays here
+        if recorder is not None and use is not None and run is not None:
+            # else it was asked for here, and stays here
             use.goes_on = True
             recorder.onward.arrive(run, use.position)
         return parts

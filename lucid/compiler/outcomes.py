@@ -396,12 +396,14 @@ def replayed(tensor: TensorCore, chain: Any, grad_enabled: bool) -> Any:
 class _Copies:
     """Copies of tensors that are about to be written; what shared memory shares it again."""
 
-    def __init__(self, tensors: Sequence[TensorCore], positions: Sequence[int]) -> None:
+    def __init__(self, call: Call, positions: Sequence[int]) -> None:
+        tensors = call.tensors
         self.written = {tensors[position]._storage for position in positions}
         self._made: dict[TensorCore, TensorCore] = {}
         self._wholes: dict[Storage, TensorCore] = {}
         self._users = Counter(tensor._storage for tensor in dict.fromkeys(tensors))
         self._tensors = iter(tensors)
+        self._views = {id(tensors[view]): tensors[base] for view, base in call.views()}
         self._twins: dict[int, Any] = {}
 
     def of_leaf(self, leaf: Any, _: str) -> Any:
@@ -421,6 +423,10 @@ class _Copies:
         if tensor not in self._made:
             self._made[tensor] = made = with_history_of(tensor, self._copy(tensor))
             made._counter.now = tensor._version
+            made._base, made._view_chain = None, ()
+            if id(tensor) in self._views:
+                base = made._base = self.of(self._views[id(tensor)])
+                made._view_chain, made._epoch = tensor._view_chain, base._epoch
         return self._made[tensor]
 
     def _copy(self, tensor: TensorCore) -> TensorCore:
@@ -436,7 +442,7 @@ class _Copies:
 def with_copies(args: Any, kwargs: Any, call: Call, positions: Sequence[int]) -> Any:
     """The arguments, with copies of all that lies in the memory of the tensors at `positions`.
 
-    Objects of plain data are copies that hold what they hold now.
+    Objects of plain data are copies that hold what they hold now. After them the call's bases.
     """
-    copies = _Copies(call.tensors, positions)
-    return map_tree(copies.of_leaf, (args, dict(sorted(kwargs.items()))))
+    copies = _Copies(call, positions)
+    return map_tree(copies.of_leaf, (args, dict(sorted(kwargs.items())), call.bases))

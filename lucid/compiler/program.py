@@ -14,7 +14,6 @@ from lucid.autograd.node import GradientEdge
 from lucid.compiler.cells import Cell, GradUse
 from lucid.compiler.gradients import Gradients, LeafGrad
 from lucid.compiler.guards import Guards
-from lucid.compiler.histories import given
 from lucid.compiler.names import name_values
 from lucid.compiler.outcomes import (
     FromNumbers,
@@ -329,7 +328,7 @@ class Program:
             array = tensor._array
             if array is None or array.strides != strides:
                 return False
-            if tensor._base is not None and tensor.requires_grad:
+            if tensor._base is not None and (tensor.requires_grad or tensor._base.requires_grad):
                 return False
         if len(args) == 2:
             return args[0]._storage is not args[1]._storage
@@ -386,12 +385,14 @@ class Program:
             return self._run_plain(run)
         if self._rebinding is not None:
             kwargs = {**kwargs, VALUES: run.call.values}
+        bases = run.call.bases
         in_arguments = [] if self._rebinding is None else self._rebinding.of_arguments
         if rule.before.written_args or run.call.data or in_arguments:
-            args, kwargs = with_copies(args, kwargs, run.call, rule.before.written_args)
+            written = rule.before.written_args
+            args, kwargs, bases = with_copies(args, kwargs, run.call, written)
         frame = user_frame()
         line = None if frame is None else (frame.f_code.co_filename, frame.f_lineno)
-        history = History(rule, run.call, args, kwargs, line)
+        history = History(rule, run.call, args, kwargs, bases, line)
         result = self._run_native(run)
         made = self._leaves(run) if in_arguments else result
         gradients = [outcome.of(run) for outcome in self._open_grads]
@@ -410,8 +411,8 @@ class Program:
 
     def _deliver(self, result: Any, call: Call) -> Any:
         """Bind the step's places, end histories, and give what it returns."""
-        for known, node in self._ended:
-            end_history(given(known, call.tensors), node)
+        for ended in self._ended:
+            end_history(ended, call.tensors)
         if self._rebinding is None:
             return result
         before = epoch.count

@@ -106,6 +106,7 @@ class Given(NamedTuple):
     """What a backward runs the function from.
 
     Attributes:
+        bases: of which several arguments are views, and which are none themselves.
         gradients: those that the call found in `.grad`.
         state: contents of the buffers that it writes.
         histories: tensors with those of `Before.rewritten`.
@@ -114,6 +115,7 @@ class Given(NamedTuple):
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
+    bases: Sequence[TensorCore]
     gradients: list[TensorCore | None]
     state: list[TensorCore]
     histories: list[TensorCore]
@@ -229,7 +231,7 @@ class Again:
         position, and has their histories outside.
         """
         layer = self._layers[number]
-        arguments = flat_tensors((given.args, given.kwargs), in_objects=True)
+        arguments = flat_tensors((given.args, given.kwargs, given.bases), in_objects=True)
         flagged = [known for known, _ in self._before.flags]
         with enable_grad(), _kept([*arguments, *layer.leaves, *flagged]):
             self._put_back(given, arguments, layer)

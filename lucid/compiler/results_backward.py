@@ -11,6 +11,7 @@ from lucid.autograd.node import CustomNode, Edge, Gradients, Node, edge_of, orig
 from lucid.autograd.outputs import freed_behind
 from lucid.autograd.saved import FREED, modified, with_history
 from lucid.compiler.histories import (
+    Ended,
     GradientOf,
     Made,
     Output,
@@ -61,6 +62,7 @@ class History:
         call: Call,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
+        bases: Sequence[TensorCore],
         line: tuple[str, int] | None,
     ) -> None:
         """Keep what there is before the step runs."""
@@ -74,6 +76,7 @@ class History:
         self._given: Given | None = Given(
             args,
             dict(sorted(kwargs.items())),
+            bases,
             gradients,
             before.state(),
             before.histories(),
@@ -113,8 +116,12 @@ class History:
                 counter = receivers[position]._counter
                 self._kept[position] = receivers[position]._type, counter, counter.now
         self._edges = []
+        written = {id(target) for target in targets}
         for target, value in zip(targets, values, strict=True):
-            rebase_history(target, value)
+            if id(target._base) in written:
+                take_history(target, value)
+            else:
+                rebase_history(target, value)
 
     def _note_versions(self) -> None:
         """Note what must not be written any more, as the step leaves it."""
@@ -224,6 +231,13 @@ class History:
             except Differs as differs:
                 found = backward.go_on(differs.with_traceback(None), asked)
         return found
+
+
+def take_history(view: TensorCore, value: TensorCore) -> None:
+    """Let the view of a base that was written have the history that the step has derived."""
+    assert view._base is not None
+    view._grad_fn, view._output_nr = value._grad_fn, value._output_nr
+    view._requires_grad, view._epoch = True, view._base._epoch
 
 
 class CompiledBackward(CustomNode):
@@ -355,10 +369,11 @@ def lost_backward(result: TensorCore, outer: Collection[Edge]) -> LostBackward |
     return None if message is None else LostBackward(result, message)
 
 
-def end_history(tensor: TensorCore, node: Node | None) -> None:
+def end_history(ended: Ended, arguments: Sequence[TensorCore]) -> None:
     """Cut a tensor from its history, or leave it one that says why there is none."""
+    tensor, node = given(ended.tensor, arguments), ended.node
     tensor._grad_fn, tensor._output_nr = node, 0
-    tensor._epoch += 1
+    tensor._epoch += ended.shows_in_views
     if tensor._requires_grad != (node is not None):
         tensor._requires_grad = node is not None
         epoch.count += 1

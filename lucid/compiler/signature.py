@@ -12,16 +12,16 @@ import numpy as np
 from lucid.compiler.objects import BY_VALUE, data_of, visit_leaves
 from lucid.compiler.owners import owners_of
 from lucid.compiler.tree import is_record, map_tree
+from lucid.compiler.views import frozen_chain, kinship, same_view, shared_bases
 from lucid.compiler.watches import hooks_of
 from lucid.dtypes import get_default_dtype
-from lucid.ir.graph import freeze_attributes
 from lucid.ir.strides import is_contiguous
 from lucid.ir.types import Shape, TensorType
 from lucid.tensor.context import context
-from lucid.tensor.core import TensorCore, ViewChain, of_array
+from lucid.tensor.core import TensorCore, of_array
 from lucid.tensor.storage import Storage
 from lucid.tensor.tensor import Tensor
-from lucid.tensor.writing import refusal_of_writes
+from lucid.tensor.writing import made_without_grad, refusal_of_writes
 
 Description = dict[str, str]
 MOVES = 4  # programs that differ only in ints: one more is made for all of their values
@@ -114,7 +114,11 @@ class Call:
         data: objects of plain data; the key holds what is in them.
         values: what the places hold; keys: for each of them, as `key`.
         overlapping: numbers of the tensor arguments on memory of which they show several parts.
-        is_exact: whether the key says which parts; only a step that writes one needs to know.
+        is_shared: whether different tensor arguments share memory.
+        is_exact: whether the key says which parts they show; only a step that writes one needs to
+            know.
+        bases: tensors that several arguments are views of, and that are no arguments; the last of
+            `tensors`. Only an exact call has them, or one whose gradients meet there.
         shares_places: whether a place holds a tensor on the memory of one of those.
         given: the arguments as they are.
         fixed: ints in them that Python needs to know.
@@ -124,16 +128,19 @@ class Call:
         "_arrays",
         "_containers",
         "_given",
+        "_knows_bases",
         "_overlaps",
         "_owners",
         "_parts",
         "_storages",
         "_tensors",
+        "bases",
         "data",
         "fixed",
         "floats",
         "given",
         "is_exact",
+        "is_shared",
         "keys",
         "objects",
         "overlapping",
@@ -154,7 +161,8 @@ class Call:
         self._overlaps: list[Any] = []
         self._given: tuple[int, ...] = ()
         self.overlapping: set[int] = set()
-        self.is_exact = self.shares_places = False
+        self.is_exact = self.is_shared = self.shares_places = self._knows_bases = False
+        self.bases: list[TensorCore] = []
         self.given = args, kwargs
         self.fixed: Collection[str] = ()
         self._owners: list[Any] | None = None
@@ -168,6 +176,7 @@ class Call:
             self._settle_overlaps()
         self._containers = None
         self._given = tuple(map(len, (self._parts, self._tensors, self.floats, self.objects)))
+        self.be_exact(False)
         self.values: Sequence[Any] = ()
         self.keys: list[tuple[Any, ...]] = []
 
@@ -182,6 +191,7 @@ class Call:
     def take(self, values: Sequence[Any]) -> None:
         """Let these be what the places of the step hold."""
         parts, tensors, floats, objects = self._given
+        is_exact, self.bases = self.is_exact, []
         del self._tensors[tensors:], self.floats[floats:], self.objects[objects:]
         self._storages = {s: first for s, first in self._storages.items() if first < tensors}
         self.values = values
@@ -191,6 +201,23 @@ class Call:
             self._add(value)
             self.keys.append(tuple(self._parts[parts:]))
             del self._parts[parts:]
+        self.be_exact(is_exact)
+
+    def be_exact(self, is_exact: bool) -> None:
+        """Let the key say, or not, which parts of memory the arguments show."""
+        self.is_exact = is_exact
+        del self._tensors[len(self._tensors) - len(self.bases) :]
+        self.bases = []
+        if is_exact or self._knows_bases:
+            self.bases = shared_bases(self._tensors[: self._given[1]])
+            self._tensors += self.bases
+
+    def views(self) -> list[tuple[int, int]]:
+        """The numbers of the tensor arguments that are views, and those of what they are of."""
+        count, all = self._given[1], len(self._tensors)
+        numbers = [*range(count), *range(all - len(self.bases), all)]
+        pairs = kinship([self._tensors[number] for number in numbers])
+        return [(numbers[view], numbers[base]) for view, base in pairs]
 
     @staticmethod
     def of_tensors(tensors: Sequence[TensorCore]) -> Call:
@@ -200,7 +227,8 @@ class Call:
         call.floats = call.objects = call.data = _NOTHING
         call.values = ()
         call.overlapping = _NO_NUMBERS
-        call.is_exact = False
+        call.is_exact = call.is_shared = False
+        call.bases = _NOTHING
         return call
 
     def plain_types(self, args: tuple[Any, ...]) -> list[tuple[TensorType, Shape]] | None:
@@ -232,8 +260,13 @@ class Call:
     @property
     def key(self) -> tuple[Any, ...]:
         """Equal for calls that the same program may serve."""
-        parts = tuple(self._parts)
-        return (parts, *self._overlaps) if self.is_exact else parts
+        parts = (tuple(self._parts), *(self._overlaps if self.is_exact else ()))
+        if not self.is_exact and not self._knows_bases:
+            return parts
+        given = [*self._tensors[: self._given[1]], *self.bases]
+        views = [(i, k, frozen_chain(given[i]._view_chain)) for i, k in kinship(given)]
+        bases = [(x._type, x.element_strides(), _history_of(x), *hooks_of(x)) for x in self.bases]
+        return (*parts, *views, *bases)
 
     def _add(self, value: Any) -> None:
         kind = type(value)
@@ -304,6 +337,8 @@ class Call:
             None if is_contiguous(tensor._type.shape, strides) else strides,
             _history_of(tensor),
         )
+        if tensor._base is not None and made_without_grad(tensor):
+            self._knows_bases = True
         if tensor._requires_grad and (hooks := hooks_of(tensor)):
             self._parts.append(("hooks", *hooks))
         first = self._storages.setdefault(tensor._storage, number)
@@ -315,6 +350,10 @@ class Call:
         """Enter how a tensor shares memory, apart from the rest where it rarely matters."""
         other, is_place = self.tensors[first], bool(self._given)
         how = self._sharing(tensor, other)
+        if how[1] < 0 and not is_place:
+            self.is_shared = True
+            if tensor.requires_grad or other.requires_grad:
+                self._knows_bases = True
         if is_place:
             self.shares_places = self.shares_places or first in self.overlapping
         if is_place or how[1] >= 0 or same_view(tensor, other):
@@ -326,13 +365,18 @@ class Call:
             self._overlaps.append((number, how))
 
     def _sharing(self, tensor: TensorCore, first: TensorCore) -> tuple[Any, ...]:
-        """How a tensor lies in the memory of an earlier one, and which is the same object."""
+        """How a tensor lies in the memory of an earlier one, and which is the same object.
+
+        And which earlier one counts its versions with it, as one that was detached does.
+        """
         same = next((i for i, other in enumerate(self.tensors) if other is tensor), -1)
+        counter = tensor._counter
+        counts = next((i for i, x in enumerate(self.tensors) if x._counter is counter), -1)
         if same_view(tensor, first):
-            return self._storages[tensor._storage], same
+            return self._storages[tensor._storage], same, counts
         root = tensor._storage
         views = frozen_chain(first._chain), frozen_chain(tensor._chain)
-        return self._storages[root], same, *views, root.root_type, root.strides
+        return self._storages[root], same, counts, *views, root.root_type, root.strides
 
 
 def _history_of(tensor: TensorCore) -> bool | str:
@@ -340,16 +384,6 @@ def _history_of(tensor: TensorCore) -> bool | str:
     if not tensor.requires_grad or tensor._grad_fn is None:
         return tensor._requires_grad
     return refusal_of_writes(tensor) or ""
-
-
-def same_view(a: TensorCore, b: TensorCore) -> bool:
-    """Whether tensors on one storage show the same part of it."""
-    return a._chain == b._chain
-
-
-def frozen_chain(chain: ViewChain) -> tuple[Any, ...]:
-    """A hashable form of a view chain."""
-    return tuple((op.name, freeze_attributes(attributes)) for op, attributes in chain)
 
 
 # ---------------------------------------------------------------------- in the user's words

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from lucid.autograd.node import Node
 from lucid.compiler.arguments import StandIns
 from lucid.compiler.cells import (
     ArgumentIsState,
@@ -27,7 +26,7 @@ from lucid.compiler.environment import Environment
 from lucid.compiler.finishing import Finisher, GradOutcome
 from lucid.compiler.generators import Generators
 from lucid.compiler.gradients import shared_gradients
-from lucid.compiler.histories import Given
+from lucid.compiler.histories import Ended
 from lucid.compiler.host_recording import LeavesTrace
 from lucid.compiler.left_hooks import LeftHook
 from lucid.compiler.live_math import live_math
@@ -58,8 +57,7 @@ class Trace:
         cells: buffers that are inputs of the graph, with their strides where not contiguous.
         pinned: tensor arguments that are state of the step as well, by position.
         result: the returned tree with an `Outcome` in place of each leaf.
-        ended: tensors whose history ends in the step, with the node that says why; None: they are
-            cut from it.
+        ended: tensors whose history ends in the step.
         rebinding: the places that the step reads and binds itself; None if there are none. The
             result is a pair then: what the function returns, and what it leaves in the places.
         grads_shared: for each of the gradients that are read whose memory it is on.
@@ -81,7 +79,7 @@ class Trace:
     grads_shared: list[int]
     result: Any
     grads: list[GradOutcome]
-    ended: list[tuple[Given, Node | None]]
+    ended: list[Ended]
     counters: list[tuple[int | GradUse | VersionCounter, int]]
     effects: list[tuple[Callable[[], object], str]]
     training: list[tuple[Any, bool]]
@@ -166,7 +164,7 @@ def _traced(
         except ArgumentIsState as error:
             state.add(error.storage)
         except ArgumentsOverlap:
-            call.is_exact = True
+            call.be_exact(True)
         except LeavesTrace as error:
             leaving |= error.codes
         except Rebinds as error:
@@ -216,7 +214,7 @@ def _record(
     read = rebinding.unwatched
     environment = recorder.environment = Environment(function, objects, leaving, read)
     call.take(rebinding.values())
-    call.is_exact = call.is_exact or call.shares_places
+    call.be_exact(call.is_exact or call.shares_places)
     try:
         ran = _run(recorder, environment, rebinding, call, args, kwargs, state)
         recorder.onward.end(recorder.grads.values())
@@ -298,7 +296,7 @@ def _run(
         stand_ins.put_back()
         generators.refuse_use(ran)
         with recording(recorder):
-            outcome = Finisher(recorder, stand_ins.handles, call.tensors)
+            outcome = Finisher(recorder, stand_ins.handles, call)
             if rebinding.is_empty:
                 outcome.finish(result, function)
             else:

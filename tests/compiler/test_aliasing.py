@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import lucid
+from lucid.autograd import grad
 
 
 def ones(*shape: int, requires_grad: bool = False) -> lucid.Tensor:
@@ -92,5 +93,227 @@ def test_a_gradient_may_be_state_of_the_step_in_some_calls(agree):
         for leaf.grad in (ones(2), total, ones(2), total.detach(), total[0:2]):
             found += [step(ones(2)), step(ones(2))]
         return [found, leaf, total]
+
+    agree(scenario)
+
+
+# ---------------------------------------------------------------------- arguments on one memory
+
+
+def weights(count: int = 3) -> lucid.Tensor:
+    return lucid.arange(1.0, count + 1).requires_grad_()
+
+
+def derivatives(y: lucid.Tensor, leaf: lucid.Tensor) -> list[object]:
+    """The first and the second derivative."""
+    first = grad(y, leaf, create_graph=True)
+    return [first, grad((first[0] ** 2).sum(), leaf)]
+
+
+def written_twice(part, whole):
+    part.mul_(2)
+    whole.add_(whole.detach().clone() * part.sum())
+    return part + 1
+
+
+def cut(part, whole):
+    whole.detach_()
+    return part * whole.sum()
+
+
+WRITES = {
+    "the view": lambda part, whole: part.mul_(2) + whole.sum(),
+    "the base": lambda part, whole: [whole.mul_(2), part + 1][1],
+    "both": written_twice,
+    "the view, after a read": lambda part, whole: part * 3 + whole[1:] + part.mul_(2) * whole.sum(),
+    "the view, with a constant": lambda part, whole: part.copy_(ones(2)) * 2 + whole.sum(),
+    "the base, with zeros": lambda part, whole: whole.zero_().sum() + part * 2,
+    "a view of the view": lambda part, whole: [part[:1].mul_(5), part + whole.sum()][1],
+    "history alone": cut,
+}
+PARTS = {
+    "slice": lambda base: base[1:],
+    "permuted": lambda base: base.view(3, 1).t()[0, :2],
+    "strided": lambda base: base[::2],
+    "of a view": lambda base: base.view(1, 3)[:, 1:].view(2),
+}
+
+
+@pytest.mark.parametrize("part", PARTS.values(), ids=PARTS)
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+def test_writing_one_of_a_base_and_its_view_gives_both_a_history(agree, write, part):
+    def scenario(compile):
+        step, found = compile(write), []
+        for _ in range(3):
+            w = weights()
+            base = w**3
+            view = part(base)
+            y = step(view, base)
+            found.append([y, base, view, base._version, view._version])
+            z = (y**2).sum() + (view**3).sum()
+            found.append(derivatives(z + (base**2).sum() if base.requires_grad else z, w))
+        return found
+
+    agree(scenario, traces=1)
+
+
+@pytest.mark.parametrize("part", PARTS.values(), ids=PARTS)
+def test_a_base_is_written_through_one_view_and_read_through_another(agree, part):
+    def scenario(compile):
+        step, found = compile(lambda a, b: a.mul_(2) + b), []
+        for _ in range(3):
+            w = weights()
+            base = w**3
+            a, b = base[:2], part(base)
+            y = step(a, b)
+            found.append([y, base, a, b, derivatives((y**2).sum() + (base * base).sum(), w)])
+        equal = w * 1
+        y = step(equal[1:], equal[1:])
+        return [found, y, equal, grad((y * y).sum(), w)]
+
+    agree(scenario)
+
+
+def test_memory_without_a_history_gets_one_under_all_names_that_it_is_passed_by(agree):
+    def scenario(compile):
+        step, found = compile(lambda a, b, w: a.mul_(w) + b.sum()), []
+        for start, stop in [(0, 2), (1, 3), (1, 3), (2, 4)]:
+            base, w = lucid.arange(4.0), weights(2)
+            a = base[start:stop]
+            for others in (base, base[1:3], a):
+                y = step(a, others, w)
+                found += [y, a, base, others, grad((base * base).sum() + y.sum(), w)]
+                base.detach_().requires_grad_(False)
+                base.fill_(2)
+                a = base[start:stop]
+        return found
+
+    agree(scenario)
+
+
+def test_views_in_containers_share_the_history_of_their_base(agree):
+    def scenario(compile):
+        @compile
+        def step(tensors):
+            for part in tensors["parts"]:
+                part.mul_(2)
+            return tensors["whole"] * tensors["parts"][0].sum()
+
+        w = weights()
+        base = w**3
+        tensors = {"parts": [base[:2], base[1:]], "whole": base}
+        y = step(tensors)
+        return [y, tensors, grad((y * base).sum(), w)]
+
+    agree(scenario, traces=1)
+
+
+@pytest.mark.parametrize("written", ["base", "view"])
+def test_what_was_detached_before_shows_the_values_and_not_the_history(agree, written):
+    def scenario(compile):
+        def write(base, alias):
+            (base if written == "base" else alias).mul_(2)
+            return base.sum() + alias
+
+        step, found = compile(write), []
+        for alias_of in (lambda x: x.detach(), lambda x: x.data, lambda x: x.detach()[:2]):
+            w = weights()
+            base = w * 3
+            alias = alias_of(base)
+            y = step(base, alias) if alias.shape == base.shape else step(base[:2], alias)
+            found.append([y, base, alias, grad((y * y).sum() + base.sum(), w)])
+        return found
+
+    agree(scenario)
+
+
+def test_state_that_gets_a_history_is_refused_as_an_argument():
+    w, total = weights(2), ones(2)
+
+    @lucid.compile
+    def step(x):
+        total.mul_(w)
+        return x + total
+
+    step(ones(2))
+    for x in (total, total[:]):
+        with pytest.raises(lucid.TraceError) as caught:
+            step(x)
+        text = str(caught.value)
+        assert text.startswith("Mul, recorded at test_aliasing.py:")
+        assert (
+            ": a tensor gets a history by being written, and an argument that is this tensor or a "
+            "view of it is read from elsewhere as well, which can't be compiled\n  written: f32[2]"
+        ) in text
+        assert text.endswith(
+            "\nhint: pass the tensor once, and take views of it inside of the compiled function"
+        )
+    assert total.tolist() == [1, 2] and total._version == 1
+    step(total.detach())
+    assert total.tolist() == [1, 4]
+
+
+@pytest.mark.parametrize("is_base_passed", [True, False])
+@pytest.mark.parametrize("base_of", [lambda w: w, lambda w: w**3], ids=["leaf", "computed"])
+def test_a_view_made_without_grad_is_refused_as_in_eager_mode(agree, base_of, is_base_passed):
+    def scenario(compile):
+        step = compile(lambda view, base=None: view.mul_(2))
+        plain = [step(ones(3)[1:]), step(ones(2))]
+        base = base_of(weights())
+        with lucid.no_grad():
+            view = base[1:]
+        with pytest.raises(RuntimeError, match="A view was created in no_grad mode") as caught:
+            step(view, base) if is_base_passed else step(view)
+        with lucid.no_grad():
+            step(view)
+        return [plain, str(caught.value).split("\n")[0], view, base]
+
+    agree(scenario)
+
+
+@pytest.mark.parametrize("written", ["base", "view", "neither"])
+def test_a_backward_inside_goes_on_into_the_history_that_arguments_share(agree, written):
+    def scenario(compile):
+        @compile
+        def step(view, base):
+            if written != "neither":
+                (base if written == "base" else view).mul_(2)
+            (view * base.sum()).sum().backward()
+            return view.detach() * 1
+
+        found = []
+        for _ in range(3):
+            w = weights()
+            base = w**3
+            found.append([step(base[1:], base), w, base])
+        return found
+
+    agree(scenario, traces=1)
+
+
+def test_gradients_go_on_outside_in_as_many_backwards_as_the_step_made(agree):
+    def scenario(compile):
+        def one(a, b):
+            (a * b).sum().backward()
+
+        def retaining(a, b):
+            a.sum().backward(retain_graph=True)
+            (b * 3).sum().backward()
+
+        def freeing(a, b):
+            a.sum().backward()
+            b.sum().backward()
+
+        found = []
+        for step in map(compile, (one, retaining)):
+            w, log = weights(), []
+            h = w**3
+            h.register_hook(lambda g, log=log: log.append(g.tolist()))
+            step(h * 2, h**2)
+            found += [w, log]
+        with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+            h = weights() ** 3
+            compile(freeing)(h * 2, h**2)
+        return found
 
     agree(scenario)
