@@ -145,7 +145,7 @@ class Assembler:
         """Write the source over the base in the order of the indices."""
         base, index, source = node.operands
         region, before = self._take_over(node)
-        after = [self.items.check(node, base.shape[node.attributes["axis"]]), *before]
+        after = [*self.items.check(node, base.shape[node.attributes["axis"]]), *before]
         parts: list[Item | None] = [*before]
         if source.type.size:
             write = Item("write_at", node, (index, source), source.shape, None, region, after)

@@ -16,6 +16,7 @@ from lucid.codegen.item import Item, is_reduction, reads_elements
 from lucid.codegen.lowering import RULES
 from lucid.codegen.regions import Buffer, Layout, Region
 from lucid.ir.graph import Graph, Node, Value
+from lucid.ir.ranges import Ranges
 from lucid.ir.strides import (
     Strides,
     contiguous_strides,
@@ -58,15 +59,17 @@ class ItemList:
         self._written = {cell for cell, _ in graph.writes}
         self.copied_arguments: dict[Value, Value] = {}
         self._copied: dict[Value, tuple[Region, Item | None]] = {}
+        self._ranges = Ranges()
+        self._named_checks: dict[Node, Item] = {}
         self._checks: dict[tuple[Value, int], Item] = {}
-        self._ranges: dict[Value, Item] = {}
         self._layouts: dict[Value, Layout] = {}
         self._viewers: dict[Value, list[Node]] = {}
-        self._host_calls: list[Item] = []
+        self._effects: list[Item] = []
         for number, (entry, given) in enumerate(zip(graph.inputs, strides, strict=True)):
             self._add_input(number, entry.value, given)
         for node in graph.nodes:
             self._add_node(node)
+            self._ranges.note(node)
         for node in checked:
             self.check(node, node.operands[0].shape[node.attributes["axis"]])
         for number, value in enumerate(graph.outputs):
@@ -124,7 +127,7 @@ class ItemList:
             after = []
             if name in _INDEXED_READS:
                 axis = node.attributes["axis"]
-                after = [self.check(node, node.operands[0].shape[axis])]
+                after = self.check(node, node.operands[0].shape[axis])
             operands = node.operands
             if name == "take":
                 count = operands[1].type.size
@@ -239,26 +242,34 @@ class ItemList:
             return None
         return self.append(Item("store", None, (value,), shape, region=region, after=list(after)))
 
-    def check(self, node: Node, size: int) -> Item:
-        """The check of a node's indices, unless those of a named check are the same ones."""
-        index = self._in_memory(node.operands[1])
-        known = self._ranges.get(self.base(index))
-        if known is not None and -size <= known.limits[0] and known.limits[1] <= size:
-            return known
+    def check(self, node: Node, size: int) -> list[Item]:
+        """The checks that a node's indices have passed before it runs.
+
+        None where they can't be out of range; named ones where these say enough.
+        """
+        index = node.operands[1]
+        known = self._ranges.of(index)
+        if known is not None and known.is_within(-size, size - 1):
+            return [self._named_checks[check] for check in known.checks]
+        index = self._in_memory(index)
         key = (index, size)
         if key not in self._checks:
             item = Item("check", node, (index,), index.shape, limits=(-size, size))
-            self._checks[key] = self.append(item)
-        return self._checks[key]
+            self._checks[key] = self._in_turn(item)
+        return [self._checks[key]]
 
     def _add_range(self, node: Node) -> None:
         """A check in the user's words."""
         values = self._in_memory(node.operands[0])
         limits = node.attributes["low"], node.attributes["high"]
-        item = self.append(Item("check", node, (values,), values.shape, limits=limits))
-        while (made := values.producer) and made.op.name in ("reshape", "transpose"):
-            values = made.operands[0]  # the same elements
-        self._ranges.setdefault(values, item)
+        item = Item("check", node, (values,), values.shape, limits=limits)
+        self._named_checks[node] = self._in_turn(item)
+
+    def _in_turn(self, item: Item) -> Item:
+        """Append a check or a call of Python, after the one before it: the first error counts."""
+        item.after = self._effects[-1:]
+        self._effects.append(item)
+        return self.append(item)
 
     def _in_memory(self, value: Value) -> Value:
         """The value itself, or a stored copy of one that has no memory, a constant or an iota."""
@@ -300,11 +311,8 @@ class ItemList:
         return held
 
     def _add_host(self, node: Node) -> None:
-        """A call of Python, after the one before it."""
         operands = tuple(map(self._in_row_major_order, node.operands))
-        after = self._host_calls[-1:]
-        item = self.append(Item("host", node, (*operands, *node.results), (), after=after))
-        self._host_calls.append(item)
+        item = self._in_turn(Item("host", node, (*operands, *node.results), ()))
         for result in node.results:
             self.homes[result] = self.new_region(result)
             self.producers[result] = [item]

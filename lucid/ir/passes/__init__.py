@@ -2,6 +2,7 @@
 
 from lucid.ir.passes.algebra import simplify_algebra
 from lucid.ir.passes.canonicalize import canonicalize
+from lucid.ir.passes.checks import drop_satisfied_checks
 from lucid.ir.passes.dead import eliminate_dead_nodes
 from lucid.ir.passes.differentiate import differentiate
 from lucid.ir.passes.fold import fold_constants
@@ -13,6 +14,7 @@ __all__ = [
     "PASSES",
     "canonicalize",
     "differentiate",
+    "drop_satisfied_checks",
     "eliminate_common_subexpressions",
     "eliminate_dead_nodes",
     "fold_constants",

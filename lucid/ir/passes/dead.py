@@ -9,7 +9,8 @@ from lucid.ir.verify import called_functions
 def eliminate_dead_nodes(graph: Graph) -> bool:
     """Remove nodes that no result depends on, and functions that nothing calls.
 
-    Ops are pure, random ones included, so nothing else is lost; calls of Python stay.
+    Ops are pure, random ones included, so nothing else is lost; calls of Python and
+    checks stay.
     """
     changed = graph.drop_dead_nodes()
     called: set[str] = set()

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from lucid.ir.graph import Graph
 from lucid.ir.passes.algebra import simplify_algebra
 from lucid.ir.passes.canonicalize import canonicalize
+from lucid.ir.passes.checks import drop_satisfied_checks
 from lucid.ir.passes.dead import eliminate_dead_nodes
 from lucid.ir.passes.fold import fold_constants
 from lucid.ir.passes.numbering import eliminate_common_subexpressions
@@ -20,6 +21,7 @@ PASSES: tuple[Callable[[Graph], bool], ...] = (
     simplify_algebra,
     fold_constants,
     eliminate_common_subexpressions,
+    drop_satisfied_checks,
     eliminate_dead_nodes,
 )
 _ROUNDS = 8  # each round is linear; what a ninth could still find is left

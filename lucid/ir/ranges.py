@@ -1,0 +1,253 @@
+"""What numbers an integer value can hold, as far as the graph says: interval arithmetic.
+
+Reference: Cousot and Cousot, "Static determination of dynamic properties of programs", 1976.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from lucid.ir.graph import Node, Value
+from lucid.ir.types import DType
+
+_SAME_ELEMENTS = ("reshape", "transpose", "broadcast")
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """`low <= number <= high`, once these checks have passed."""
+
+    low: int
+    high: int
+    checks: frozenset[Node] = frozenset()
+
+    def is_within(self, low: int, high: int) -> bool:
+        return low <= self.low and self.high <= high
+
+    def meet(self, other: Range) -> Range:
+        """What is known when both hold; the one that says all of it, alone."""
+        if self.is_within(other.low, other.high):
+            return self
+        if other.is_within(self.low, self.high):
+            return other
+        low, high = max(self.low, other.low), min(self.high, other.high)
+        return Range(low, max(low, high), self.checks | other.checks)
+
+
+class Ranges:
+    """The ranges of a graph's integers and bools, whose nodes are noted in their order.
+
+    What a check says of its operand holds for whatever is noted after it.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[Value, Range] = {}
+
+    def of(self, value: Value) -> Range | None:
+        """The range of a value; None for floats."""
+        found = _limits(value.dtype)
+        while found is not None:
+            known = self._known.get(value)
+            if known is not None:
+                found = found.meet(known)
+            node = value.producer
+            if node is None or node.op.kind != "view":
+                break
+            value = node.operands[0]
+        return found
+
+    def note(self, node: Node) -> None:
+        """Find the range of a node's result; narrow that of what it checks."""
+        if node.op.kind == "check":
+            self._narrow(node)
+        elif len(node.results) == 1 and node.op.kind != "view":
+            result = node.result
+            limits, rule = _limits(result.dtype), _RULES.get(node.op.name)
+            if limits is None or rule is None:
+                return
+            found = rule(self, node)
+            if found is not None and found.is_within(limits.low, limits.high):
+                self._known[result] = found  # else it may have wrapped around
+
+    def _narrow(self, node: Node) -> None:
+        low, high = node.attributes["low"], node.attributes["high"] - 1
+        value = node.operands[0]
+        known = self.of(value)
+        assert known is not None, "a check looks at integers"
+        checked = Range(low, high, frozenset([node])) if low <= high else known
+        self._known[node.result] = found = known.meet(checked)
+        self._known[value] = found
+        while (made := value.producer) is not None and made.op.name in _SAME_ELEMENTS:
+            if not value.type.size:
+                break
+            value = made.operands[0]
+            seen = self.of(value)
+            self._known[value] = found if seen is None else seen.meet(found)
+
+
+def _limits(dtype: DType) -> Range | None:
+    if dtype.kind == "bool":
+        return Range(0, 1)
+    if dtype.kind != "int":
+        return None
+    info = np.iinfo(dtype.numpy.name)
+    return Range(int(info.min), int(info.max))
+
+
+# ---------------------------------------------------------------------- rules, by op
+
+Rule = Callable[[Ranges, Node], "Range | None"]
+_RULES: dict[str, Rule] = {}
+
+
+def _on(*names: str) -> Callable[[Rule], Rule]:
+    def enter(rule: Rule) -> Rule:
+        for name in names:
+            _RULES[name] = rule
+        return rule
+
+    return enter
+
+
+def _hull(*ranges: Range | None) -> Range | None:
+    """The least range with all of them; None if one isn't known."""
+    found = [known for known in ranges if known is not None]
+    if len(found) != len(ranges) or not found:
+        return None
+    checks = frozenset[Node]().union(*(known.checks for known in found))
+    return Range(min(r.low for r in found), max(r.high for r in found), checks)
+
+
+def _monotone(function: Callable[..., int]) -> Rule:
+    """The rule of an op that no operand's growth makes less."""
+
+    def rule(ranges: Ranges, node: Node) -> Range | None:
+        known = [ranges.of(operand) for operand in node.operands]
+        both = _hull(*known)
+        if both is None:
+            return None
+        low = function(*(r.low for r in known if r is not None))
+        high = function(*(r.high for r in known if r is not None))
+        return Range(low, high, both.checks)
+
+    return rule
+
+
+_RULES["add"] = _monotone(lambda a, b: a + b)
+_RULES["maximum"] = _monotone(max)
+_RULES["minimum"] = _monotone(min)
+_RULES["clamp"] = _monotone(lambda x, low, high: min(max(x, low), high))
+_RULES["cast"] = _monotone(lambda x: x)
+_RULES["sort"] = _RULES["amax"] = _RULES["amin"] = _RULES["cast"]
+
+
+@_on("constant")
+def _constant(ranges: Ranges, node: Node) -> Range:
+    number = int(node.attributes["value"])
+    return Range(number, number)
+
+
+@_on("iota", "argmax", "argmin", "argsort")
+def _position(ranges: Ranges, node: Node) -> Range:
+    shape = node.operands[0].shape if node.operands else node.attributes["shape"]
+    return Range(0, max(shape[node.attributes["axis"]] - 1, 0))
+
+
+@_on("take", "gather")
+def _picked(ranges: Ranges, node: Node) -> Range | None:
+    return ranges.of(node.operands[0])
+
+
+@_on("concat", "pad", "update_slice")
+def _of_any(ranges: Ranges, node: Node) -> Range | None:
+    return _hull(*map(ranges.of, node.operands))
+
+
+@_on("index_set", "scatter")
+def _of_base_or_source(ranges: Ranges, node: Node) -> Range | None:
+    return _hull(ranges.of(node.operands[0]), ranges.of(node.operands[2]))
+
+
+@_on("sub", "mul")
+def _at_corners(ranges: Ranges, node: Node) -> Range | None:
+    a, b = map(ranges.of, node.operands)
+    both = _hull(a, b)
+    if a is None or b is None or both is None:
+        return None
+    sign = -1 if node.op.name == "sub" else 1
+    corners = [x * y if sign == 1 else x - y for x in (a.low, a.high) for y in (b.low, b.high)]
+    return Range(min(corners), max(corners), both.checks)
+
+
+@_on("neg")
+def _negated(ranges: Ranges, node: Node) -> Range | None:
+    x = ranges.of(node.operands[0])
+    return None if x is None else Range(-x.high, -x.low, x.checks)
+
+
+@_on("abs")
+def _absolute(ranges: Ranges, node: Node) -> Range | None:
+    x = ranges.of(node.operands[0])
+    if x is None:
+        return None
+    ends = abs(x.low), abs(x.high)
+    return Range(0 if x.low <= 0 <= x.high else min(ends), max(ends), x.checks)
+
+
+@_on("floor_div", "remainder")
+def _divided(ranges: Ranges, node: Node) -> Range | None:
+    """By a positive number that is known."""
+    x, divisor = map(ranges.of, node.operands)
+    if x is None or divisor is None or divisor.low != divisor.high or divisor.low <= 0:
+        return None
+    if node.op.name == "remainder":
+        return Range(0, divisor.low - 1, divisor.checks)
+    return Range(x.low // divisor.low, x.high // divisor.low, x.checks | divisor.checks)
+
+
+@_on("sum", "cumsum")
+def _added_up(ranges: Ranges, node: Node) -> Range | None:
+    x = node.operands[0]
+    known = ranges.of(x)
+    if known is None:
+        return None
+    axes = node.attributes["axes"] if node.op.name == "sum" else (node.attributes["axis"],)
+    count = prod(x.shape[axis] for axis in axes)
+    least = min(count, 1) if node.op.name == "cumsum" else count
+    ends = [n * end for n in (least, count) for end in (known.low, known.high)]
+    return Range(min(ends), max(ends), known.checks)
+
+
+@_on("where")
+def _chosen(ranges: Ranges, node: Node) -> Range | None:
+    """Of `where(x < c, x + n, x)`, with which an index is counted from the front, more is known."""
+    condition, yes, no = node.operands
+    test, added = condition.producer, yes.producer
+    known = ranges.of(no)
+    if test is not None and test.op.name == "lt" and test.operands[0] is no and known is not None:
+        bound = ranges.of(test.operands[1])
+        if bound is not None and bound.low == bound.high:
+            return _counted_from_the_front(ranges, known, bound.low, no, added)
+    return _hull(ranges.of(yes), known)
+
+
+def _counted_from_the_front(
+    ranges: Ranges, x: Range, bound: int, value: Value, added: Node | None
+) -> Range | None:
+    if x.low >= bound:
+        return x
+    if added is None or added.op.name != "add" or value not in added.operands:
+        return None
+    other = added.operands[added.operands[0] is value]
+    shift = ranges.of(other)
+    if shift is None:
+        return None
+    moved = Range(x.low + shift.low, min(x.high, bound - 1) + shift.high, x.checks | shift.checks)
+    if x.high < bound:
+        return moved
+    return _hull(moved, Range(max(x.low, bound), x.high, x.checks))
+
