@@ -12,6 +12,7 @@ from lucid.distributions import constraints
 from lucid.distributions.discrete import Categorical
 from lucid.distributions.distribution import Distribution, Shape, sum_rightmost
 from lucid.distributions.transforms import ComposeTransform, Transform
+from lucid.ir import ops
 from lucid.ir.errors import OptionError
 from lucid.tensor.tensor import Tensor
 
@@ -209,7 +210,8 @@ class MixtureSameFamily(Distribution):
             index = chosen.reshape(*chosen.shape, *(1,) * (1 + len(self._event_shape)))
             shape = list(every.shape)
             shape[axis] = 1
-            return every.gather(axis, index.expand(*shape)).squeeze(axis)
+            picked: Tensor = ops.gather(every, index.expand(*shape), axis=axis)
+            return picked.squeeze(axis)
 
 
 class TransformedDistribution(Distribution):

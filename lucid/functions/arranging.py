@@ -11,6 +11,7 @@ import numpy as np
 
 from lucid.dtypes import as_dtype
 from lucid.functions.arguments import axis_of, describe, integer, tensor_of
+from lucid.functions.checks import indexed
 from lucid.functions.elementwise import choose, clone
 from lucid.functions.from_data import from_numpy
 from lucid.functions.joining import cat, diag_embed, meshgrid, pad, split, stack
@@ -278,8 +279,9 @@ def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) 
     x = tensor_of(input, "put")
     flat = reshaped(x, (x._type.size,))
     at, values = reshaped(index, (index.numel(),)), reshaped(source, (source.numel(),))
-    written = flat.scatter_add(0, at, values) if accumulate else flat.scatter(0, at, values)
-    return reshaped(written, x._type.shape)
+    op = ops.scatter_add if accumulate else ops.scatter
+    given = {"input": x, "index": index, "source": source}
+    return reshaped(indexed("put", op, (flat, at, values), 0, True, given), x._type.shape)
 
 
 def constant_pad_nd(input: Tensor, pad: Any, value: float = 0) -> Tensor:

@@ -1,34 +1,87 @@
 """What only the values of tensors say: checked at once, or by each call of a compiled step.
 
-A message is kept by the step: it holds for all calls.
+A message is kept by the step: it holds for all calls. Shapes and dtypes are to be checked before,
+since a trace finds them before any value.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 
+from lucid.functions.arguments import typed
 from lucid.functions.tensors import Tensor
 from lucid.ir import ops
+from lucid.ir.errors import LucidError
+from lucid.ir.location import at_line, here
+from lucid.ir.op import Op
+from lucid.ir.ops.checks import examine
 from lucid.ir.types import i64
 from lucid.tensor.context import context
-from lucid.tensor.core import emit
+from lucid.tensor.core import emit, with_origins
+
+Operands = Mapping[str, Tensor]
 
 
-def in_range(values: Tensor, low: int, high: int, message: Callable[[], str]) -> Tensor:
-    """The values, of which each is `low <= value < high`.
+def in_range(values: Tensor, low: int, high: int, message: Callable[[], str]) -> None:
+    """Raise `IndexOutOfRangeError` unless each `low <= value < high`.
 
-    Raises `IndexOutOfRangeError`, which says where the message has `{}` what was found instead.
+    Where the message has `{}` it says what was found instead.
     """
-    return _checked(values, low, high, message, "index")
+    _check(values, low, high, message, "index")
+
+
+def within_axis(
+    op: str, index: Tensor, axis: int, size: int, from_end: bool, given: Operands
+) -> None:
+    """Raise `IndexOutOfRangeError` unless an axis of this size has all that the index names.
+
+    op, given: what the user called, with which operands. from_end: negative indices are taken.
+    """
+    low = -size if from_end else 0
+    in_range(index, low, size, partial(_out_of_bounds, op, axis, size, given))
+
+
+def _out_of_bounds(op: str, axis: int, size: int, given: Operands) -> str:
+    text = f"{op}: index {{}} is out of bounds for dimension {axis} with size {size}"
+    return text + typed(**given)
+
+
+def indexed(
+    op: str,
+    primitive: Op,
+    operands: tuple[Tensor, ...],
+    axis: int,
+    from_end: bool,
+    given: Operands,
+) -> Tensor:
+    """Apply an op whose second operand is an index, which is checked after the types.
+
+    op, given, from_end: as in `within_axis`.
+    """
+    x, index = operands[:2]
+    try:
+        primitive.infer(*(operand._type for operand in operands), axis=axis)
+    except LucidError as error:
+        text = str(with_origins(error, operands)).removeprefix(primitive.name)
+        raise type(error)(op + text) from None
+    within_axis(op, index, axis, x._type.shape[axis], from_end, given)
+    return emit(primitive, operands, axis=axis)
 
 
 def require(condition: Tensor, message: Callable[[], str], error: str = "option") -> None:
     """Raise `OptionError`, or `LucidError` (`error`: "state"), unless the condition holds."""
     fails = emit(ops.logical_not, (condition,))
     fails = emit(ops.any, (fails,), axes=tuple(range(condition.ndim)))
-    _checked(emit(ops.cast, (fails,), dtype=i64), 0, 1, message, error)
+    _check(emit(ops.cast, (fails,), dtype=i64), 0, 1, message, error)
 
 
-def _checked(values: Tensor, low: int, high: int, message: Callable[[], str], error: str) -> Tensor:
-    said = message if context.recorder is None else message()
-    return emit(ops.check, (values,), low=low, high=high, message=said, error=error)
+def _check(values: Tensor, low: int, high: int, message: Callable[[], str], error: str) -> None:
+    if context.recorder is None and not context.levels and values._array is not None:
+        try:
+            examine(values._array, low, high, message, error)
+        except LucidError as wrong:
+            raise at_line(wrong, here()) from None
+    else:
+        said = message()
+        emit(ops.check, (values,), low=low, high=high, message=said, error=error)

@@ -6,17 +6,17 @@ from typing import Any
 
 import numpy as np
 
-from lucid.functions.arguments import axis_of, describe, integer, tensor_of
+from lucid.functions.arguments import axis_of, describe, tensor_of
+from lucid.functions.checks import indexed
 from lucid.functions.elementwise import choose, mul
 from lucid.functions.finding import (
     distinct,
-    extent,
     found,
     nonzero_indices,
     nonzero_rows,
     repeated,
 )
-from lucid.functions.indexing import getitem, replaced
+from lucid.functions.indexing import Pick, getitem, replaced
 from lucid.functions.naming import numpy_names
 from lucid.functions.promotion import Number, operand
 from lucid.functions.shape import broadcast, reshaped
@@ -29,8 +29,9 @@ from lucid.ir.errors import (
     OptionError,
     ShapeError,
 )
+from lucid.ir.op import Op
 from lucid.ir.types import Shape, i64
-from lucid.tensor.core import constant, emit
+from lucid.tensor.core import emit
 
 
 def _index(index: Any, op: str) -> Tensor:
@@ -54,7 +55,9 @@ def gather(input: Tensor, dim: int, index: Tensor) -> Tensor:
     """
     x, at = tensor_of(input, "gather"), _index(index, "gather")
     axis = axis_of(dim, x.ndim, "gather")
-    result = emit(ops.gather, (_lifted(x), _lifted(at)), axis=axis)
+    result = indexed(
+        "gather", ops.gather, (_lifted(x), _lifted(at)), axis, False, {"input": x, "index": index}
+    )
     return result if at.ndim else reshaped(result, ())
 
 
@@ -62,8 +65,10 @@ def gather(input: Tensor, dim: int, index: Tensor) -> Tensor:
 def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
     """As `gather`, both broadcast on the other axes; without a dim of the flattened tensors."""
     x, at = tensor_of(input, "take_along_dim"), _index(indices, "take_along_dim")
+    given = {"input": x, "indices": indices}
     if dim is None:
-        return gather(reshaped(x, (x._type.size,)), 0, reshaped(at, (at._type.size,)))
+        flat = reshaped(x, (x._type.size,)), reshaped(at, (at._type.size,))
+        return indexed("take_along_dim", ops.gather, flat, 0, True, given)
     axis = axis_of(dim, x.ndim, "take_along_dim")
     if at.ndim != x.ndim:
         raise ShapeError(
@@ -74,13 +79,16 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
     sizes = [max(a, b) if 0 not in (a, b) else 0 for a, b in pairs]
     full_x = tuple(a if i == axis else sizes[i] for i, (a, _) in enumerate(pairs))
     full_at = tuple(b if i == axis else sizes[i] for i, (_, b) in enumerate(pairs))
-    return gather(broadcast(x, full_x), axis, broadcast(at, full_at))
+    pair = broadcast(x, full_x), broadcast(at, full_at)
+    return indexed("take_along_dim", ops.gather, pair, axis, True, given)
 
 
 def take(input: Tensor, index: Tensor) -> Tensor:
     """Return the elements of the flattened tensor at `index`, in the index's shape."""
     x = tensor_of(input, "take")
-    return emit(ops.take, (reshaped(x, (x._type.size,)), _index(index, "take")), axis=0)
+    flat = reshaped(x, (x._type.size,))
+    given = {"input": x, "index": index}
+    return indexed("take", ops.take, (flat, _index(index, "take")), 0, True, given)
 
 
 @numpy_names
@@ -88,7 +96,9 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
     """Return the slices of `input` along `dim` that a vector of indices names, as a copy."""
     x, at = tensor_of(input, "index_select"), _vector(index, "index_select")
     axis = axis_of(dim, x.ndim, "index_select")
-    result = emit(ops.take, (_lifted(x), at), axis=axis)
+    result = indexed(
+        "index_select", ops.take, (_lifted(x), at), axis, False, {"input": x, "index": index}
+    )
     return result if x.ndim else reshaped(result, ())
 
 
@@ -120,36 +130,39 @@ def scatter(
         raise ArgumentError("scatter: takes src or value")
     source = value if src is None else src
     if reduce is None:
-        return _scattered(ops.scatter, input, dim, index, source)
+        return scattered("scatter", ops.scatter, input, dim, index, source)
     if reduce == "add":
-        return _scattered(ops.scatter_add, input, dim, index, source)
+        return scattered("scatter", ops.scatter_add, input, dim, index, source)
     if reduce != "multiply":
         raise OptionError(f"scatter: reduce argument must be either add or multiply, got {reduce}")
-    from lucid.functions.scattering import scatter_reduce
+    from lucid.functions.scattering import reduced_at
 
     if not isinstance(source, Tensor):
         source = broadcast(operand(source, input._type.dtype, "scatter"), index._type.shape)
-    return scatter_reduce(input, dim, index, source, "prod")
+    return reduced_at("scatter", input, dim, index, source, "prod", True)
 
 
 def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """Return a copy with `src` added at `out[index[i][j]][j]` for dim 0, and so on."""
-    return _scattered(ops.scatter_add, input, dim, index, tensor_of(src, "scatter_add", "src"))
+    source = tensor_of(src, "scatter_add", "src")
+    return scattered("scatter_add", ops.scatter_add, input, dim, index, source)
 
 
-def _scattered(op: Any, input: Tensor, dim: int, index: Tensor, src: Any) -> Tensor:
-    x, at = tensor_of(input, op.name), _lifted(_index(index, op.name))
-    axis = axis_of(dim, x.ndim, op.name)
+def scattered(name: str, op: Op, input: Tensor, dim: int, index: Tensor, src: Any) -> Tensor:
+    """Scatter with an op, which messages call by another name."""
+    x, at = tensor_of(input, name), _lifted(_index(index, name))
+    axis = axis_of(dim, x.ndim, name)
     shape = at._type.shape
     if isinstance(src, Tensor):
         if src._type.dtype is not x._type.dtype:
             raise DTypeError(
-                f"{op.name}: Expected self.dtype to be equal to src.dtype{describe(x, src)}"
+                f"{name}: Expected self.dtype to be equal to src.dtype{describe(x, src)}"
             )
-        source = corner(_lifted(src), shape, op.name)
+        source = corner(_lifted(src), shape, name)
     else:
-        source = broadcast(operand(src, x._type.dtype, op.name), shape)
-    result = emit(op, (_lifted(x), at, source), axis=axis)
+        source = broadcast(operand(src, x._type.dtype, name), shape)
+    given = {"input": x, "index": index, **({"src": src} if isinstance(src, Tensor) else {})}
+    result = indexed(name, op, (_lifted(x), at, source), axis, False, given)
     return result if x.ndim else reshaped(result, ())
 
 
@@ -174,12 +187,13 @@ def index_add(
     source = tensor_of(source, "index_add", "source")
     if type(alpha) is not int or alpha != 1:
         source = mul(source, alpha)
-    return _slices(ops.index_add, input, dim, index, source)
+    return _slices("index_add", ops.index_add, input, dim, index, source)
 
 
 def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """Return a copy with `source` in place of the slices that a vector of indices names."""
-    return _slices(ops.index_set, input, dim, index, tensor_of(source, "index_copy", "source"))
+    source = tensor_of(source, "index_copy", "source")
+    return _slices("index_copy", ops.index_set, input, dim, index, source)
 
 
 def index_fill(input: Tensor, dim: int, index: Tensor, value: Number | Tensor) -> Tensor:
@@ -187,22 +201,24 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Number | Tensor) -
     if isinstance(value, Tensor) and value.ndim:
         raise ShapeError(f"index_fill: only supports a 0-dimensional value{describe(value)}")
     filling = operand(value, tensor_of(input, "index_fill")._type.dtype, "index_fill")
-    return _slices(ops.index_set, input, dim, index, filling)
+    return _slices("index_fill", ops.index_set, input, dim, index, filling)
 
 
-def _slices(op: Any, input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
-    x, at = tensor_of(input, op.name), _vector(index, op.name)
-    axis = axis_of(dim, x.ndim, op.name)
+def _slices(name: str, op: Op, input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+    x, at = tensor_of(input, name), _vector(index, name)
+    axis = axis_of(dim, x.ndim, name)
     if source._type.dtype is not x._type.dtype:
         raise DTypeError(
-            f"{op.name}: self and source expected to have the same dtype{describe(x, source)}"
+            f"{name}: self and source expected to have the same dtype{describe(x, source)}"
         )
     base = _lifted(x)
     shape = base._type.shape
     target = (*shape[:axis], at._type.shape[0], *shape[axis + 1 :])
+    is_filled = name == "index_fill"
+    given = {"input": x, "index": index, **({} if is_filled else {"source": source})}
     if source.ndim == 0:
         source = broadcast(source, target)
-    result = emit(op, (base, at, source), axis=axis)
+    result = indexed(name, op, (base, at, source), axis, is_filled, given)
     return result if x.ndim else reshaped(result, ())
 
 
@@ -214,17 +230,17 @@ def index_put(input: Tensor, indices: Any, values: Tensor, accumulate: bool = Fa
     x = tensor_of(input, "index_put")
     if not isinstance(indices, (tuple, list)):
         raise ArgumentError("index_put: indices must be a tuple of tensors")
-    picks: list[tuple[int, Tensor]] = []
+    picks: list[Pick] = []
     axis = 0
     for index in indices:
         if index is None:
             axis += 1
         elif tensor_of(index, "index_put", "index")._type.dtype.kind == "bool":
             found = nonzero(index, as_tuple=True)
-            picks += [(axis + i, column) for i, column in enumerate(found)]
+            picks += [Pick(axis + i, column, None) for i, column in enumerate(found)]
             axis += index.ndim
         else:
-            picks.append((axis, _index(index, "index_put")))
+            picks.append(Pick(axis, _index(index, "index_put"), axis))
             axis += 1
     if axis > x.ndim:
         raise IndexOutOfRangeError(f"index_put: too many indices for {x._type}: {axis}")
@@ -234,7 +250,7 @@ def index_put(input: Tensor, indices: Any, values: Tensor, accumulate: bool = Fa
             "index_put: Index put requires the source and destination dtypes match"
             f"{describe(x, new)}"
         )
-    return replaced(x, picks, new, accumulate)
+    return replaced("index_put", x, x, picks, new, accumulate)
 
 
 # ---------------------------------------------------------------------- as many as the data says
@@ -287,26 +303,6 @@ def unique(
     axis = None if dim is None else axis_of(dim, x.ndim, "unique")
     parts = found("unique", distinct, x.detach(), axis, bool(return_inverse), bool(return_counts))
     return parts[0] if len(parts) == 1 else parts
-
-
-def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
-    """Return int64 with 1 at each class along a new last axis.
-
-    `num_classes=-1`: as many as the greatest class needs.
-    Raises: `IndexOutOfRangeError` for a class below 0 or not below `num_classes`.
-    """
-    classes = _index(tensor, "one_hot")
-    count = integer(num_classes, "one_hot", "num_classes")
-    if count == -1:
-        if classes._type.size == 0:
-            raise OptionError("one_hot: Can not infer total number of classes from empty tensor.")
-        count = found("one_hot", extent, classes)[0]._type.shape[0]
-    if count < 1:
-        raise OptionError(f"one_hot: num_classes should be positive, not {count}")
-    shape = (*classes._type.shape, count)
-    column = reshaped(choose(classes < 0, count, classes), (*shape[:-1], 1))
-    zeros, one = broadcast(constant(0, i64), shape), broadcast(constant(1, i64), (*shape[:-1], 1))
-    return emit(ops.scatter, (zeros, column, one), axis=len(shape) - 1)
 
 
 def where_method(input: Tensor, condition: Tensor, other: Tensor | Number) -> Tensor:

@@ -9,19 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from lucid.functions.arguments import complete, describe
-from lucid.functions.checks import in_range
+from lucid.functions.checks import within_axis
 from lucid.functions.conversion import cast
 from lucid.functions.elementwise import choose
 from lucid.functions.finding import found, nonzero_indices
 from lucid.functions.promotion import operand
-from lucid.functions.shape import broadcast, checked_index, permuted, reshaped, select
+from lucid.functions.shape import broadcast, checked_index, item_at, permuted, reshaped
 from lucid.functions.tensors import Tensor
 from lucid.ir import ops
 from lucid.ir.errors import (
@@ -38,7 +37,23 @@ from lucid.tensor.context import context
 from lucid.tensor.core import emit, from_array, of_users_array
 from lucid.tensor.writing import write_
 
-Picks = list[tuple[int, Tensor]]  # axis of the view, and the index for it
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pick:
+    """An index tensor.
+
+    Attributes:
+        axis: of the view that ints, slices and None have made.
+        index: what to pick along it.
+        of: the axis of the input; None for places that were found and are in range.
+    """
+
+    axis: int
+    index: Tensor
+    of: int | None
+
+
+Picks = list[Pick]
 
 
 def getitem(input: Tensor, index: Any) -> Tensor:
@@ -55,11 +70,11 @@ def getitem(input: Tensor, index: Any) -> Tensor:
 
 def _picked(input: Tensor, index: Any) -> Tensor:
     if type(index) is int:
-        return select(input, 0, index) if input._type.shape else _too_many(input, 1)
+        return item_at(input, 0, index, "x[i]") if input._type.shape else _too_many(input, 1)
     view, parsed = _basic_view(input, index)
     if parsed.mask is not None:
         parsed.picks = [*parsed.picks, *_nonzero_picks(parsed)]
-    return _pick(view, sorted(parsed.picks, key=_axis)) if parsed.picks else view
+    return _pick(input, view, sorted(parsed.picks, key=_axis)) if parsed.picks else view
 
 
 def setitem(input: Tensor, index: Any, value: Any) -> None:
@@ -82,11 +97,12 @@ def setitem(input: Tensor, index: Any, value: Any) -> None:
     if not parsed.picks:
         write_(view, _without_leading_ones(new, view.ndim))
     else:
-        write_(view, replaced(view, sorted(parsed.picks, key=_axis), new))
+        picks = sorted(parsed.picks, key=_axis)
+        write_(view, replaced("x[i] = value", input, view, picks, new))
 
 
-def _axis(pick: tuple[int, Tensor]) -> int:
-    return pick[0]
+def _axis(pick: Pick) -> int:
+    return pick.axis
 
 
 def _assigned(value: Any, target: Tensor) -> Tensor:
@@ -262,12 +278,13 @@ def _parse_entry(parsed: _Parsed, item: Any, shape: Shape) -> None:
         parsed.trivial = False
     elif item is False:
         parsed.shape.append(1)
-        parsed.picks.append((len(parsed.shape) - 1, from_array(np.zeros(0, np.int64))))
+        nothing = from_array(np.zeros(0, np.int64))
+        parsed.picks.append(Pick(len(parsed.shape) - 1, nothing, None))
         parsed.trivial = False
     elif isinstance(item, slice):
         _parse_slice(parsed, item, shape[axis])
     elif isinstance(item, int):
-        at = checked_index(item, shape[axis], axis)
+        at = checked_index(item, shape[axis], axis, "x[i]")
         parsed.starts.append(at)
         parsed.stops.append(at + 1)
         parsed.steps.append(1)
@@ -275,7 +292,7 @@ def _parse_entry(parsed: _Parsed, item: Any, shape: Shape) -> None:
     elif _is_mask(item):
         _parse_mask(parsed, item, shape)
     else:
-        parsed.picks.append((len(parsed.shape), item))
+        parsed.picks.append(Pick(len(parsed.shape), item, axis))
         parsed.keep(shape[axis])
 
 
@@ -328,13 +345,15 @@ def _picks_of_mask(mask: Tensor | np.ndarray, axis: int) -> Picks:
         indices = found("nonzero", nonzero_indices, mask, what=what)
     else:
         indices = tuple(map(from_array, nonzero_indices(mask)))
-    return [(axis + i, index) for i, index in enumerate(indices)]
+    return [Pick(axis + i, index, None) for i, index in enumerate(indices)]
 
 
 # ---------------------------------------------------------------------- picking
 
 
-def _pick(view: Tensor, picks: Picks) -> Tensor:
+def _pick(input: Tensor, view: Tensor, picks: Picks) -> Tensor:
+    _picked_shape(view._type.shape, picks)
+    _check_picks("x[i]", input, picks)
     view, picks = _take_scalars(view, picks)
     if not picks:
         return view
@@ -342,16 +361,44 @@ def _pick(view: Tensor, picks: Picks) -> Tensor:
     return emit(ops.take, (merged, index), axis=axis)
 
 
+def _check_picks(op: str, input: Tensor, picks: Picks) -> None:
+    """Raise `IndexOutOfRangeError` for an index that isn't in its axis of the input."""
+    for pick in picks:
+        if (axis := pick.of) is not None:
+            given = {"input": input, "index": pick.index}
+            within_axis(op, pick.index, axis, input._type.shape[axis], True, given)
+
+
+def _picked_shape(shape: Shape, picks: Picks) -> Shape:
+    """The shape of what is picked. Raises `ShapeError` for indices that don't go together."""
+    scalars = [pick.axis for pick in picks if pick.index.ndim == 0]
+    picked = [pick for pick in picks if pick.index.ndim]
+    rest = [size for axis, size in enumerate(shape) if axis not in {pick.axis for pick in picks}]
+    if not picked:
+        return tuple(rest)
+    try:
+        common = np.broadcast_shapes(*(pick.index._type.shape for pick in picked))
+    except ValueError:
+        raise ShapeError(
+            "indexing: shape mismatch: indexing tensors could not be broadcast together"
+            f"{describe(*(pick.index for pick in picked))}"
+        ) from None
+    axes = [pick.axis - sum(axis < pick.axis for axis in scalars) for pick in picked]
+    first = axes[0] if axes == list(range(axes[0], axes[0] + len(axes))) else 0
+    return (*rest[:first], *common, *rest[first:])
+
+
 def _take_scalars(view: Tensor, picks: Picks) -> tuple[Tensor, Picks]:
     """Apply 0-d index tensors first, as ints are; the axes of the others move down."""
     remaining: Picks = []
     taken = 0
-    for axis, index in picks:
-        if index.ndim == 0:
-            view = emit(ops.take, (view, _wide(index)), axis=axis - taken)
+    for pick in picks:
+        axis = pick.axis - taken
+        if pick.index.ndim == 0:
+            view = emit(ops.take, (view, _wide(pick.index)), axis=axis)
             taken += 1
         else:
-            remaining.append((axis - taken, index))
+            remaining.append(Pick(axis, pick.index, pick.of))
     return view, remaining
 
 
@@ -365,7 +412,7 @@ def _merge(view: Tensor, picks: Picks) -> tuple[Tensor, int, Tensor, tuple[int, 
     Returns the tensor, the merged axis, one index into it, and the order that the axes were put in.
     Where the axes are apart the result's axes of the index come first, else in their place.
     """
-    axes = [axis for axis, _ in picks]
+    axes = [pick.axis for pick in picks]
     adjacent = axes == list(range(axes[0], axes[0] + len(axes)))
     first = axes[0] if adjacent else 0
     rest = [axis for axis in range(view.ndim) if axis not in axes]
@@ -373,43 +420,41 @@ def _merge(view: Tensor, picks: Picks) -> tuple[Tensor, int, Tensor, tuple[int, 
     if perm != tuple(range(view.ndim)):
         view = permuted(view, perm)
     if len(picks) == 1:
-        return view, first, _wide(picks[0][1]), perm
+        return view, first, _wide(picks[0].index), perm
     shape = view._type.shape
     sizes = shape[first : first + len(axes)]
-    index = _linear([index for _, index in picks], sizes, [axis for axis, _ in picks])
+    index = _linear([pick.index for pick in picks], sizes)
     merged = (*shape[:first], prod(sizes), *shape[first + len(axes) :])
     return reshaped(view, merged), first, index, perm
 
 
-def _linear(indices: Sequence[Tensor], sizes: Sequence[int], axes: Sequence[int]) -> Tensor:
-    """One row-major index from one per axis. Raises `IndexOutOfRangeError`."""
-    try:
-        shape = np.broadcast_shapes(*(index._type.shape for index in indices))
-    except ValueError:
-        raise ShapeError(
-            "indexing: shape mismatch: indexing tensors could not be broadcast together"
-            f"{describe(*indices)}"
-        ) from None
+def _linear(indices: Sequence[Tensor], sizes: Sequence[int]) -> Tensor:
+    """One row-major index from one per axis."""
+    shape = np.broadcast_shapes(*(index._type.shape for index in indices))
     linear: Any = None
-    for index, size, axis in zip(indices, sizes, axes, strict=True):
-        index = in_range(_wide(index), -size, size, partial(_out_of_bounds, axis, size))
+    for index, size in zip(map(_wide, indices), sizes, strict=True):
         wrapped = choose(index < 0, index + size, index)
         linear = wrapped if linear is None else linear * size + wrapped
     return broadcast(linear, tuple(shape))
 
 
-def _out_of_bounds(axis: int, size: int) -> str:
-    return f"index {{}} is out of bounds for dimension {axis} with size {size}"
-
-
-def replaced(view: Tensor, picks: Picks, value: Tensor, accumulate: bool = False) -> Tensor:
+def replaced(
+    op: str, input: Tensor, view: Tensor, picks: Picks, value: Tensor, accumulate: bool = False
+) -> Tensor:
     """`view` with the picked elements replaced by `value`, or with `value` added to them.
 
     Of several values for one element the last one stays; when accumulating, all count.
+    op: what the user called with `input`, of which `view` is the basic part.
     """
-    for axis, index in picks:
-        if index.ndim == 0:
-            return _replaced_slice(view, axis, index, picks, value, accumulate)
+    value = _fitted(value, _picked_shape(view._type.shape, picks))
+    _check_picks(op, input, picks)
+    return _replaced(view, picks, value, accumulate)
+
+
+def _replaced(view: Tensor, picks: Picks, value: Tensor, accumulate: bool) -> Tensor:
+    for pick in picks:
+        if pick.index.ndim == 0:
+            return _replaced_slice(view, pick, picks, value, accumulate)
     merged, axis, index, perm = _merge(view, picks)
     shape = merged._type.shape
     source = _fitted(value, (*shape[:axis], *index._type.shape, *shape[axis + 1 :]))
@@ -424,19 +469,20 @@ def replaced(view: Tensor, picks: Picks, value: Tensor, accumulate: bool = False
 
 
 def _replaced_slice(
-    view: Tensor, axis: int, index: Tensor, picks: Picks, value: Tensor, accumulate: bool
+    view: Tensor, pick: Pick, picks: Picks, value: Tensor, accumulate: bool
 ) -> Tensor:
     """As `replaced`, inside the slice that a 0-d index names, as an int would."""
-    part = emit(ops.take, (view, _wide(index)), axis=axis)
-    rest = [(other - (other > axis), x) for other, x in picks if x is not index]
+    axis, index = pick.axis, _wide(pick.index)
+    part = emit(ops.take, (view, index), axis=axis)
+    rest = [Pick(x.axis - (x.axis > axis), x.index, x.of) for x in picks if x is not pick]
     if rest:
-        part = replaced(part, rest, value, accumulate)
+        part = _replaced(part, rest, value, accumulate)
     else:
         new = _fitted(value, part._type.shape)
         part = part + new if accumulate else new
     shape = view._type.shape
     row = reshaped(part, (*shape[:axis], 1, *shape[axis + 1 :]))
-    return emit(ops.index_set, (view, reshaped(_wide(index), (1,)), row), axis=axis)
+    return emit(ops.index_set, (view, reshaped(index, (1,)), row), axis=axis)
 
 
 def _fitted(value: Tensor, target: Shape) -> Tensor:

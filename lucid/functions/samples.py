@@ -65,13 +65,17 @@ def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> return_types.mo
     ordered, places = sort(x.movedim(axis, -1), stable=True)
     same = unsqueeze(ordered, -1) == unsqueeze(ordered, -2)
     best = same.sum(-1).argmax(-1, keepdim=True)
-    last = best + same.sum(-1).gather(-1, best) - 1
-    index = places.gather(-1, last)
-    values = x.movedim(axis, -1).gather(-1, index)
+    last = best + _at(same.sum(-1), best) - 1
+    index = _at(places, last)
+    values = _at(x.movedim(axis, -1), index)
     values, index = values.movedim(-1, axis), index.movedim(-1, axis)
     if keepdim:
         return return_types.mode(values, index)
     return return_types.mode(values.squeeze(axis), index.squeeze(axis))
+
+
+def _at(x: Tensor, index: Tensor) -> Tensor:
+    return emit(ops.gather, (x, index), axis=x.ndim - 1)
 
 
 def cov(

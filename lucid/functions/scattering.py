@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from lucid.functions.arguments import axis_of, describe, integer, tensor_of
+from lucid.functions.arguments import axis_of, describe, integer, tensor_of, typed
+from lucid.functions.checks import in_range
 from lucid.functions.conversion import cast
-from lucid.functions.elementwise import choose, floor
+from lucid.functions.elementwise import choose, clone, floor
 from lucid.functions.finding import count_bins, found
-from lucid.functions.gathering import corner, scatter_add
+from lucid.functions.gathering import corner, scattered
 from lucid.functions.joining import pad
 from lucid.functions.promotion import Number, operand
 from lucid.functions.shape import broadcast, movedim, reshaped, unsqueeze
@@ -32,19 +34,27 @@ def scatter_reduce(
     index, so their cost is that of the product of both. include_self: whether the elements of
     `input` take part where something was written.
     """
-    x, source = tensor_of(input, "scatter_reduce"), tensor_of(src, "scatter_reduce", "src")
+    return reduced_at("scatter_reduce", input, dim, index, src, reduce, include_self)
+
+
+def reduced_at(
+    name: str, input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, include_self: bool
+) -> Tensor:
+    """As `scatter_reduce`, which messages call by another name."""
+    x, source = tensor_of(input, name), tensor_of(src, name, "src")
     if reduce not in ("sum", "mean", *_NEUTRAL):
         raise OptionError(
-            f"scatter_reduce: reduce argument must be either sum, prod, mean, amax or amin, got "
-            f"{reduce}"
+            f"{name}: reduce argument must be either sum, prod, mean, amax or amin, got {reduce}"
         )
     if x._type.dtype is not source._type.dtype:
-        raise DTypeError(f"scatter_reduce: self and src must have one dtype{describe(x, source)}")
+        raise DTypeError(f"{name}: self and src must have one dtype{describe(x, source)}")
     ones = broadcast(constant(1, x._type.dtype), index._type.shape)
-    hits = scatter_add(broadcast(constant(0, x._type.dtype), x._type.shape), dim, index, ones)
+    zeros = broadcast(constant(0, x._type.dtype), x._type.shape)
+    source = corner(source, index._type.shape, name)
+    hits = scattered(name, ops.scatter_add, zeros, dim, index, ones)
     base = x if include_self else choose(hits > 0, 0 if reduce in ("sum", "mean") else x, x)
     if reduce in ("sum", "mean"):
-        total = scatter_add(base, dim, index, source)
+        total = scattered(name, ops.scatter_add, base, dim, index, source)
         if reduce == "sum":
             return total
         count = hits + 1 if include_self else hits
@@ -60,7 +70,7 @@ def _compared(
     axis = axis_of(dim, x.ndim, "scatter_reduce")
     neutral = _neutral(reduce, x)
     at = movedim(index, axis, -1)
-    source = movedim(corner(src, index._type.shape, "scatter_reduce"), axis, -1)
+    source = movedim(src, axis, -1)
     short = [b - a for a, b in zip(at.shape[:-1], movedim(x, axis, -1).shape[:-1], strict=True)]
     if any(short):  # rows that the index leaves out are written nowhere
         widths = [0, 0, *(width for rest in reversed(short) for width in (0, rest))]
@@ -94,10 +104,19 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
         )
     shape = tuple(np.broadcast_shapes(x._type.shape, mask._type.shape))
     inside = reshaped(broadcast(mask, shape), (int(np.prod(shape)),))
-    place = choose(inside, emit(ops.cumsum, (cast(inside, i64),), axis=0) - 1, 0)
+    counted = emit(ops.cumsum, (cast(inside, i64),), axis=0)
     flat = reshaped(values, (values._type.size,))
+    in_range(counted, 0, flat._type.size + 1, partial(_too_few, x, mask, values))
+    if not flat._type.size:
+        return clone(broadcast(x, shape))
+    place = choose(inside, counted - 1, 0)
     taken = reshaped(emit(ops.take, (flat, place), axis=0), shape)
     return choose(reshaped(inside, shape), taken, broadcast(x, shape))
+
+
+def _too_few(input: Tensor, mask: Tensor, source: Tensor) -> str:
+    listing = typed(input=input, mask=mask, source=source)
+    return f"masked_scatter: the source has fewer elements than the mask has ones{listing}"
 
 
 def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:

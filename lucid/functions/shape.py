@@ -328,16 +328,21 @@ def select(input: Tensor, dim: int, index: int) -> Tensor:
     if not x.ndim:
         raise ShapeError("select: select() cannot be applied to a 0-dim tensor.")
     axis = axis_of(dim, x.ndim, "select")
+    return item_at(x, axis, integer(index, "select", "index"), "select")
+
+
+def item_at(x: Tensor, axis: int, index: int, op: str) -> Tensor:
+    """The view at one index of an axis, without it; `op` is what the user called."""
     shape = x._type.shape
-    at = checked_index(integer(index, "select", "index"), shape[axis], axis)
+    at = checked_index(index, shape[axis], axis, op)
     return reshaped(sliced(x, axis, at, at + 1), (*shape[:axis], *shape[axis + 1 :]))
 
 
-def checked_index(index: int, size: int, axis: int) -> int:
+def checked_index(index: int, size: int, axis: int, op: str) -> int:
     """An index counted from the start. Raises `IndexOutOfRangeError`."""
     if not -size <= index < size:
         raise IndexOutOfRangeError(
-            f"index {index} is out of bounds for dimension {axis} with size {size}"
+            f"{op}: index {index} is out of bounds for dimension {axis} with size {size}"
         )
     return index + size if index < 0 else index
 

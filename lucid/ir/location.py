@@ -46,7 +46,9 @@ def at_line(error: ErrorType, location: Location | None) -> ErrorType:
         return error
     problem, hint, remedy = str(error).partition("\nhint: ")
     place = f"{location}   {location.text}".rstrip()
-    return type(error)(f"{problem}\n  in {place}{hint}{remedy}")
+    placed = type(error)(f"{problem}\n  in {place}{hint}{remedy}")
+    placed.__dict__.update(error.__dict__)
+    return placed
 
 
 def user_frame() -> FrameType | None:

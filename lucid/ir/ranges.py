@@ -250,4 +250,3 @@ def _counted_from_the_front(
     if x.high < bound:
         return moved
     return _hull(moved, Range(max(x.low, bound), x.high, x.checks))
-

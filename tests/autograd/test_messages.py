@@ -200,7 +200,7 @@ def expand(x, i):
     return x.expand(4, 3)
 
 
-@expect("index 5 is out of bounds for dimension 0 with size 2\n  input: f32[2,3]  from given")
+@expect("x[i]: index 5 is out of bounds for dimension 0 with size 2\n  input: f32[2,3]  from given")
 def an_index(x, i):
     return x[5]
 
@@ -212,7 +212,12 @@ def too_many_indices(x, i):
     return x[0, 0, 0]
 
 
-@expect("take: index 5 is out of range for axis 0 with size 2\n  in +1 return x[i]")
+@expect(
+    "x[i]: index 5 is out of bounds for dimension 0 with size 2\n"
+    "  input: f32[2,3]\n"
+    "  index: i64[2]\n"
+    "  in +1 return x[i]"
+)
 def index_tensors(x, i):
     return x[i]
 

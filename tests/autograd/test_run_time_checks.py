@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
 import lucid
@@ -18,7 +16,7 @@ def refused(run, body, *args):
     text, start = str(caught.value), body.__code__.co_firstlineno
     for _, _, line in body.__code__.co_lines():
         text = text.replace(f"test_run_time_checks.py:{line}   ", f"+{(line or 0) - start} ")
-    return type(caught.value), re.sub(r"  from (test_run_time|\+).*", "", text)
+    return type(caught.value), text
 
 
 @pytest.mark.parametrize("wrong", [3, -1, 100, -101])
@@ -144,8 +142,12 @@ def test_an_index_outside_of_its_own_axis_of_several(run, write):
     pair = lucid.tensor([0, 0]), lucid.tensor([1, 4])
     kind, text = refused(run, body, lucid.ones(2, 3), *pair)
     assert kind is lucid.IndexOutOfRangeError
-    assert text == "index 4 is out of bounds for dimension 1 with size 3\n  in " + (
-        "+3 x[i, j] = 1.0" if write else "+5 return x[i, j]"
+    assert text == (
+        f"{'x[i] = value' if write else 'x[i]'}: index 4 is out of bounds for dimension 1 with "
+        "size 3\n"
+        "  input: f32[2,3]\n"
+        "  index: i64[2]\n"
+        f"  in {'+3 x[i, j] = 1.0' if write else '+5 return x[i, j]'}"
     )
 
 
@@ -156,7 +158,10 @@ def test_indexed_ops_say_where(run):
     kind, text = refused(run, body, lucid.ones(2, 3), lucid.tensor([[5], [0]]))
     assert kind is lucid.IndexOutOfRangeError
     assert text == (
-        "gather: index 5 is out of range for axis 1 with size 3\n  in +1 return x.gather(1, i)"
+        "gather: index 5 is out of bounds for dimension 1 with size 3\n"
+        "  input: f32[2,3]\n"
+        "  index: i64[2,1]\n"
+        "  in +1 return x.gather(1, i)"
     )
 
 

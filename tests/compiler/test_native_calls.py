@@ -327,7 +327,7 @@ def test_an_error_leaves_all_as_it_was() -> None:
         enter(step, right)
         kept = weight._gradient
         for _ in range(3):
-            with pytest.raises(lucid.IndexOutOfRangeError, match="index 4 is out of range"):
+            with pytest.raises(lucid.IndexOutOfRangeError, match="index 4 is out of bounds"):
                 enter(step, wrong)
         assert weight._gradient is kept
     assert is_taken(step, right)
@@ -467,7 +467,7 @@ def test_a_long_step_that_writes_lets_others_run_and_fails_like_a_short_one() ->
     assert not step._latest.executable.is_short
     for count in range(4, 8):
         assert enter(step, right).item() == 2 * count
-        with pytest.raises(lucid.IndexOutOfRangeError, match="index 1048576 is out of range"):
+        with pytest.raises(lucid.IndexOutOfRangeError, match="index 1048576 is out of bounds"):
             enter(step, wrong)
         assert not held
     assert lock.acquire(blocking=False)  # of this thread: not locked any more by any

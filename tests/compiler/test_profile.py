@@ -208,7 +208,7 @@ def test_a_step_that_fails_while_it_is_measured_runs_on_as_before() -> None:
 
 def test_an_index_out_of_range_is_the_same_error() -> None:
     step = lucid.compile(lambda x, i: x[i])
-    with pytest.raises(lucid.IndexOutOfRangeError, match=r"index 7 is out of range"):
+    with pytest.raises(lucid.IndexOutOfRangeError, match=r"index 7 is out of bounds"):
         step.profile(lucid.ones(3), lucid.tensor([7]))
 
 

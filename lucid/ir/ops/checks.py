@@ -22,7 +22,9 @@ ERRORS: Mapping[str, type[LucidError]] = {
 
 def out_of_range(value: int, message: str, error: str) -> LucidError:
     """The error of a check that found `value`, which stands where the message has `{}`."""
-    return ERRORS[error](message.replace("{}", str(value)))
+    made = ERRORS[error](message.replace("{}", str(value)))
+    made.__dict__["_is_complete"] = True  # the same in each call: nothing that one call only knows
+    return made
 
 
 def _infer(x: TensorType, low: int, high: int, message: object, error: str) -> TensorType:
@@ -31,13 +33,15 @@ def _infer(x: TensorType, low: int, high: int, message: object, error: str) -> T
     return x
 
 
-def _evaluate(
-    x: np.ndarray, low: int, high: int, message: str | Callable[[], str], error: str
-) -> np.ndarray:
-    """The message may be made only when it is needed."""
+def examine(x: np.ndarray, low: int, high: int, message: Callable[[], str], error: str) -> None:
+    """Raise the error of a check that finds something in the array; its message is made then."""
     if x.size and (x.min() < low or x.max() >= high):
         wrong = x[(x < low) | (x >= high)].flat[0]
-        raise out_of_range(int(wrong), message if isinstance(message, str) else message(), error)
+        raise out_of_range(int(wrong), message(), error)
+
+
+def _evaluate(x: np.ndarray, low: int, high: int, message: str, error: str) -> np.ndarray:
+    examine(x, low, high, lambda: message, error)
     return x.copy()
 
 

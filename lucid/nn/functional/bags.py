@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import lucid
+from lucid.functions.arguments import typed
+from lucid.functions.checks import in_range
 from lucid.functions.quantiles import searchsorted
 from lucid.ir.errors import ArgumentError, OptionError, ShapeError
-from lucid.nn.functional.embedding import embedding
+from lucid.nn.functional.embedding import rows_of
 from lucid.tensor.tensor import Tensor
 
 _MODES = ("sum", "mean", "max")
@@ -37,7 +41,13 @@ def embedding_bag(
         raise ArgumentError(
             f"embedding_bag: takes a matrix of bags, or a vector and offsets, not {input._type}"
         )
-    rows = embedding(input, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse)
+    if max_norm is not None or scale_grad_by_freq or sparse:
+        raise OptionError(
+            "embedding_bag: max_norm, scale_grad_by_freq and sparse are not supported"
+        )
+    if offsets is not None:
+        _check_offsets(input, offsets)
+    rows = rows_of("embedding_bag", input, weight, padding_idx)
     counts = lucid.ones_like(rows.detach()[..., :1])
     if padding_idx is not None:
         counts = (input != padding_idx % weight.shape[0]).to(rows.dtype).unsqueeze(-1)
@@ -49,6 +59,19 @@ def embedding_bag(
         offsets = offsets[:-1]
     bag = searchsorted(offsets, lucid.arange(input.shape[0]), right=True) - 1
     return _reduced_bags(rows, counts, bag, offsets.shape[0], mode)
+
+
+def _check_offsets(input: Tensor, offsets: Tensor) -> None:
+    """Raise `IndexOutOfRangeError` unless the first bag begins at 0, and all within the input."""
+    said = partial(typed, input=input, offsets=offsets)
+    in_range(offsets[:1], 0, 1, lambda: f"embedding_bag: offsets[0] has to be 0, not {{}}{said()}")
+    count = input.shape[0]
+    in_range(
+        offsets,
+        0,
+        count + 1,
+        lambda: f"embedding_bag: offset {{}} is outside of an input of length {count}{said()}",
+    )
 
 
 def _reduced_rows(rows: Tensor, counts: Tensor, mode: str) -> Tensor:

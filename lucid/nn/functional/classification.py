@@ -92,8 +92,9 @@ def _loss_and_weights(
 ) -> tuple[Tensor, Tensor]:
     """The weighted loss of each target, and the weights. Raises `IndexOutOfRangeError`."""
     classes = log_probs.shape[1]
-    index = in_range(
-        where(target == ignore, 0, target),
+    index = where(target == ignore, 0, target)
+    in_range(
+        index,
         0,
         classes,
         lambda: (

@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import lucid
+from lucid.functions.arguments import typed
+from lucid.functions.checks import in_range
+from lucid.ir import ops
 from lucid.ir.errors import OptionError, ShapeError
 from lucid.ir.types import i64
 from lucid.nn.functional.reduction import check_reduction, reduce_loss
@@ -41,7 +44,19 @@ def ctc_loss(
         targets = _padded(targets, lengths)
     if not 0 <= blank < log_probs.shape[2]:
         raise OptionError(f"ctc_loss: blank must be in label range, got {blank}")
-    loss = _negative_log_likelihood(log_probs, targets.long(), inputs, lengths, blank)
+    targets = targets.long()
+    counts = lucid.arange(targets.shape[1]) < lengths.unsqueeze(1)
+    classes, labels = log_probs.shape[2], lucid.where(counts, targets, blank)
+    in_range(
+        labels,
+        0,
+        classes,
+        lambda: (
+            f"ctc_loss: target {{}} is out of range for {classes} classes"
+            f"{typed(log_probs=log_probs, targets=targets)}"
+        ),
+    )
+    loss = _negative_log_likelihood(log_probs, labels, inputs, lengths, blank)
     impossible = loss > -_NEVER / 2
     loss = lucid.where(impossible, 0.0 if zero_infinity else float("inf"), loss)
     if reduction == "mean":
@@ -68,7 +83,7 @@ def _negative_log_likelihood(
     width = 2 * targets.shape[1] + 1
     labels = lucid.full((count, width), blank, dtype=i64)
     labels[:, 1::2] = targets
-    emitted = log_probs.gather(2, labels.unsqueeze(0).expand(steps, count, width))
+    emitted = ops.gather(log_probs, labels.unsqueeze(0).expand(steps, count, width), axis=2)
     never = lucid.full((count, 2), _NEVER, dtype=log_probs.dtype)
     may_skip = labels[:, 2:] != labels[:, :-2]
     may_skip = lucid.cat([lucid.zeros(count, min(2, width), dtype=lucid.bool), may_skip], 1)
@@ -80,7 +95,7 @@ def _negative_log_likelihood(
         reached = lucid.stack([alpha, by_one, by_two]).logsumexp(0) + emitted[step]
         alpha = lucid.where((inputs > step).unsqueeze(1), reached.clamp(min=_NEVER), alpha)
     last = (2 * lengths).unsqueeze(1)
-    with_blank = alpha.gather(1, last).squeeze(1)
-    with_label = alpha.gather(1, (last - 1).clamp(min=0)).squeeze(1)
+    with_blank = ops.gather(alpha, last, axis=1).squeeze(1)
+    with_label = ops.gather(alpha, (last - 1).clamp(min=0), axis=1).squeeze(1)
     with_label = lucid.where(lengths > 0, with_label, _NEVER)
     return -lucid.logaddexp(with_blank, with_label)

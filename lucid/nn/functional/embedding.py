@@ -60,21 +60,25 @@ def embedding(
     """
     if max_norm is not None or scale_grad_by_freq or sparse:
         raise OptionError("embedding: max_norm, scale_grad_by_freq and sparse are not supported")
-    check_index("embedding", input)
+    return rows_of("embedding", input, weight, padding_idx)
+
+
+def rows_of(name: str, input: Tensor, weight: Tensor, padding_idx: int | None) -> Tensor:
+    """As `embedding`, which messages call by another name."""
+    check_index(name, input)
     rows = weight.shape[0]
     if padding_idx is not None and not -rows <= padding_idx < rows:
-        raise OptionError("Padding_idx must be within num_embeddings")
+        raise OptionError(f"{name}: Padding_idx must be within num_embeddings")
     padding = -1 if padding_idx is None else padding_idx % rows
-    index = in_range(
+    in_range(
         input,
         0,
         rows,
         lambda: (
-            f"embedding: index {{}} is out of range for {rows} rows"
-            f"{typed(input=input, weight=weight)}"
+            f"{name}: index {{}} is out of range for {rows} rows{typed(input=input, weight=weight)}"
         ),
     )
-    return apply(Embedding, weight, index, padding)
+    return apply(Embedding, weight, input, padding)
 
 
 def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
@@ -93,7 +97,7 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
         num_classes = found("one_hot", extent, tensor)[0].shape[0]
     elif num_classes < 1:
         raise OptionError(f"one_hot: num_classes should be positive, got {num_classes}")
-    index = in_range(
+    in_range(
         tensor,
         0,
         num_classes,
@@ -102,5 +106,5 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
             f"{num_classes}, not {{}}{typed(tensor=tensor)}"
         ),
     )
-    result: Tensor = (index.unsqueeze(-1) == lucid.arange(num_classes)).to(i64)
+    result: Tensor = (tensor.unsqueeze(-1) == lucid.arange(num_classes)).to(i64)
     return result

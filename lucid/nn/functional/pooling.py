@@ -153,7 +153,7 @@ def _max_pool(
     windows = _pool_windows(name, x, kernel_size, options, ceil_mode)
     if return_indices:
         places = _places_of_greatest(x, windows)
-        flat = x.flatten(2).gather(2, places.flatten(2))
+        flat = ops.gather(x.flatten(2), places.flatten(2), axis=2)
         both = flat.reshape(places.shape), places
         return both if had_batch else (both[0].squeeze(0), both[1].squeeze(0))
     y = apply(MaxPool, x, windows)

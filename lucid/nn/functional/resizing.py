@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 import lucid
+from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, OptionError, ShapeError
 from lucid.nn.functional.pooling import (
     adaptive_avg_pool1d,
@@ -98,7 +99,7 @@ def _nearest(x: Tensor, sizes: tuple[int, ...], scales: Scales, shift: float) ->
             x = spread.reshape(*x.shape[:axis], wanted, *x.shape[axis + 1 :])
             continue
         places = np.floor((np.arange(wanted) + shift) * scale).astype(np.int64)
-        x = x.index_select(axis, from_array(np.minimum(places, length - 1)))
+        x = ops.take(x, from_array(np.minimum(places, length - 1)), axis=axis)
     return x
 
 
@@ -206,7 +207,7 @@ def _at(input: Tensor, x: Tensor, y: Tensor) -> Tensor:
     inside = (x >= 0) & (x < width) & (y >= 0) & (y < height)
     index = (y.clamp(0, height - 1) * width + x.clamp(0, width - 1)).long().reshape(count, 1, -1)
     flat = input.reshape(count, channels, height * width)
-    found = flat.gather(2, index.expand(count, channels, index.shape[-1]))
+    found = ops.gather(flat, index.expand(count, channels, index.shape[-1]), axis=2)
     result: Tensor = lucid.where(
         inside.unsqueeze(1), found.reshape(count, channels, *x.shape[1:]), 0.0
     )

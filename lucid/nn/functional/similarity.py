@@ -6,6 +6,9 @@ import math
 from collections.abc import Callable
 
 import lucid
+from lucid.functions.arguments import typed
+from lucid.functions.checks import in_range
+from lucid.ir import ops
 from lucid.ir.errors import OptionError, ShapeError
 from lucid.nn.functional.activation import logsigmoid
 from lucid.nn.functional.calls import where
@@ -14,6 +17,20 @@ from lucid.nn.functional.reduction import reduce_loss
 from lucid.tensor.tensor import Tensor
 
 _LOG_2_PI = math.log(2 * math.pi)
+
+
+def _within_classes(name: str, input: Tensor, target: Tensor, index: Tensor) -> None:
+    """Raise `IndexOutOfRangeError` for an index, of the target's, that is no class."""
+    classes = input.shape[-1]
+    in_range(
+        index,
+        0,
+        classes,
+        lambda: (
+            f"{name}: target {{}} is out of range for {classes} classes"
+            f"{typed(input=input, target=target)}"
+        ),
+    )
 
 
 def _minimum(x: Tensor, y: Tensor) -> Tensor:
@@ -164,12 +181,13 @@ def multi_margin_loss(
         raise ShapeError(
             f"multi_margin_loss: (n, c) and (n,), not {input._type} and {target._type}"
         )
-    classes = target.unsqueeze(1)
-    violation = (margin - input.gather(1, classes) + input).clamp(min=0.0)
+    _within_classes("multi_margin_loss", input, target, target)
+    classes = target.long().unsqueeze(1)
+    violation = (margin - ops.gather(input, classes, axis=1) + input).clamp(min=0.0)
     loss = violation if p == 1 else violation * violation
     if weight is not None:
-        loss = loss * weight[target].unsqueeze(1)
-    loss = loss.scatter(1, classes, 0.0)
+        loss = loss * ops.take(weight, classes, axis=0)
+    loss = where(lucid.arange(input.shape[1]) == classes, 0.0, loss)
     return reduce_loss(loss.sum(1) / input.shape[1], reduction)
 
 
@@ -181,9 +199,10 @@ def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean
     if input.shape != target.shape:
         raise ShapeError(f"multilabel_margin_loss: {input._type} and {target._type} differ")
     valid = (target < 0).long().cumsum(-1) == 0
-    places = target.clamp(min=0)
-    is_target = lucid.zeros_like(target).scatter_add(-1, places, valid.long()) > 0
-    chosen = input.gather(-1, places)
+    _within_classes("multilabel_margin_loss", input, target, where(valid, target, 0))
+    places, last = target.clamp(min=0), input.ndim - 1
+    is_target = ops.scatter_add(lucid.zeros_like(target), places, valid.long(), axis=last) > 0
+    chosen = ops.gather(input, places, axis=last)
     margin = 1.0 - chosen.unsqueeze(-1) + input.unsqueeze(-2)
     counts = valid.unsqueeze(-1) & ~is_target.unsqueeze(-2)
     loss = where(counts, margin.clamp(min=0.0), 0.0).sum((-2, -1)) / input.shape[-1]

@@ -111,7 +111,7 @@ def gumbel_softmax(logits: Tensor, tau: float = 1.0, hard: bool = False, dim: in
     if not hard:
         return soft
     index: Any = soft.max(dim, keepdim=True)[1]
-    one_hot = lucid.zeros_like(logits.detach()).scatter_(dim, index, 1.0)
+    one_hot = lucid.zeros_like(logits.detach()).scatter(dim, index, 1.0)
     return one_hot - soft.detach() + soft
 
 

@@ -8,7 +8,9 @@ from typing import Any
 
 import lucid
 from lucid.autograd import Function
+from lucid.functions.arguments import typed
 from lucid.functions.checks import in_range
+from lucid.ir import ops
 from lucid.ir.errors import OptionError, ShapeError
 from lucid.nn.functional.calls import apply
 from lucid.nn.functional.sliding import Ints, Size, batched, entries
@@ -22,12 +24,13 @@ class MaxUnpool(Function):
     def forward(ctx: Any, x: Tensor, places: Tensor, count: int) -> Tensor:
         ctx.save_for_backward(places)
         zeros = lucid.zeros(*x.shape[:2], count, dtype=x.dtype)
-        return zeros.scatter(2, places, x)
+        result: Tensor = ops.scatter(zeros, places, x, axis=2)
+        return result
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         (places,) = ctx.saved_tensors
-        return g.gather(2, places), None, None
+        return ops.gather(g, places, axis=2), None, None
 
 
 def max_unpool1d(
@@ -86,7 +89,15 @@ def _max_unpool(
     x, had_batch = batched(name, input, rank)
     lengths = _lengths(name, tuple(x.shape[2:]), options, output_size)
     places = (indices if had_batch else indices.unsqueeze(0)).flatten(2)
-    places = in_range(places, 0, prod(lengths), lambda: f"{name}: found an invalid max index {{}}")
+    in_range(
+        places,
+        0,
+        prod(lengths),
+        lambda: (
+            f"{name}: found an invalid max index {{}}, with {prod(lengths)} elements in the output"
+            f"{typed(input=input, indices=indices)}"
+        ),
+    )
     y = apply(MaxUnpool, x.flatten(2), places, prod(lengths)).reshape(*x.shape[:2], *lengths)
     return y if had_batch else y.squeeze(0)
 

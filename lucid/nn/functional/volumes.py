@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from lucid.ir import ops
 from lucid.nn.functional.pooling import adaptive_sizes, avg_pool1d, avg_pool2d, pool_greatest
 from lucid.nn.functional.sliding import Size
 from lucid.tensor.core import from_array
@@ -37,7 +38,8 @@ def _adaptive_max_pool(rank: int, input: Tensor, output_size: Sizes) -> Tensor:
     y = input
     for axis, size, length in zip(range(-rank, 0), wanted, lengths, strict=True):
         places = from_array(_bins(length, size))
-        spread = y.index_select(axis, places.reshape(-1)).unflatten(axis, tuple(places.shape))
+        spread = ops.take(y, places.reshape(-1), axis=y.ndim + axis)
+        spread = spread.unflatten(axis, tuple(places.shape))
         y = spread.max(axis).values
     return y
 
