@@ -17,6 +17,7 @@ import numpy as np
 
 from lucid.compiler.codes import global_names, nested
 from lucid.compiler.generators import GENERATORS
+from lucid.compiler.memos import MEMO, misses
 from lucid.compiler.places import (
     CONTENTS,
     Identity,
@@ -66,6 +67,7 @@ class Reach:
         library_objects: objects of the library's own classes, such as optimizers.
         generators: random generators of Python's and NumPy's, with the user's way to each.
         drawing: variables and attributes that hold a method of such a generator.
+        memos: functions that keep their results, with how often they have run.
     """
 
     def __init__(
@@ -83,6 +85,7 @@ class Reach:
         self.library_objects: list[tuple[str, Any]] = []
         self.generators: list[tuple[str, Any]] = []
         self.drawing: set[str] = set()
+        self.memos: list[tuple[Any, int]] = []
         self._grown: list[tuple[str, dict[str, Any], frozenset[str], bool]] = []
         self._names: dict[int, str] = {}
         self._skipped = skipped  # code objects that run at every call, and read it anew
@@ -174,6 +177,9 @@ class Reach:
                 self._visit_function(value)
             elif hasattr(value, "__wrapped__"):
                 self._queue.append((path, value.__wrapped__, in_module))
+        elif isinstance(value, MEMO):
+            self.memos.append((value, misses(value)))
+            self._queue.append((path, value.__wrapped__, in_module))
         elif isinstance(value, types.MethodType):
             owner = path.rpartition(".")[0] or (f"{path}.__self__" if path else "self")
             self._queue.append((owner, value.__self__, False))

@@ -31,6 +31,7 @@ from lucid.compiler.host_recording import LeavesTrace
 from lucid.compiler.left_hooks import LeftHook
 from lucid.compiler.live_math import live_math
 from lucid.compiler.logs import IsRead, Log
+from lucid.compiler.memos import forget
 from lucid.compiler.names import name_inputs
 from lucid.compiler.onward import Onward
 from lucid.compiler.places import Identity, Place, bound
@@ -309,6 +310,7 @@ def _run(
         context.grad_enabled = grad_enabled
         recorder.restore(failed)
         stand_ins.cut()
+        forget(environment.memos)
         if failed:
             recorder.hosts.put_back(failed=True)
             stand_ins.put_back()

@@ -7,6 +7,7 @@ second one where its state comes into being at the first call.
 from __future__ import annotations
 
 import copy
+import functools
 import math
 from collections import defaultdict
 from typing import NamedTuple
@@ -741,3 +742,42 @@ def test_gradients_that_are_accumulated_by_a_count_need_a_trace_for_each_answer(
         return [model, counts]
 
     assert_healthy(agree(scenario), 3)  # without a gradient, with one, and with an update
+
+
+@functools.lru_cache(maxsize=4)
+def future(size):
+    """What may not be looked at, as many programs keep it."""
+    return {"mask": torch.ones(size, size).triu(1).bool()}
+
+
+@functools.cache
+def table(size):
+    return torch.arange(size) / size
+
+
+FACTOR = 3.0
+
+
+@functools.cache
+def doubled(number):
+    return number * FACTOR
+
+
+def test_results_that_a_function_keeps(agree):
+    def scenario(compile):
+        future.cache_clear()
+        doubled.cache_clear()
+        table.cache_clear()
+
+        class Positions(nn.Module):
+            def forward(self, x):
+                x = x + table(x.shape[1])
+                return x.masked_fill(future(x.shape[1])["mask"], doubled(-2.0))
+
+        kept = future(3)["mask"]
+        model = compile(Positions())
+        results = [model(torch.ones(2, size, size)) for size in (2, 3, 2, 4)]
+        assert kept.sum().item() == 3
+        return [*results, model(torch.ones(1, 2, 2)), future(4)["mask"], table(2)]
+
+    agree(scenario)
