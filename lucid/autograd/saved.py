@@ -124,7 +124,8 @@ class SavedTensor:
         source = node if self.output_nr >= 0 else tensor._grad_fn
         number = self.output_nr if self.output_nr >= 0 else tensor._output_nr
         name = None if source is None else source._output_name(number)
-        return modified(tensor._type, name, tensor._counter.value, self.version, node)
+        origin = f"{node._name()}{node._place()}"
+        return modified(tensor._type, name, tensor._counter.value, self.version, origin)
 
     def keep_copy(self) -> None:
         """Keep a copy instead of the tensor, which is about to be written in place."""
@@ -139,13 +140,13 @@ class SavedTensor:
         self.version = self.tensor._counter.value
 
 
-def modified(type: TensorType, name: str | None, found: int, expected: int, node: Node) -> str:
+def modified(type: TensorType, name: str | None, found: int, expected: int, saver: str) -> str:
     """PyTorch's text for a saved tensor that was written, with the line that saved it."""
     origin = "" if name is None else f", which is {name},"
     return (
         "one of the variables needed for gradient computation has been modified by an inplace "
         f"operation: [{tensor_class(type.dtype)} {list(type.shape)}]{origin} is at version "
-        f"{found}; expected version {expected} instead.\n  saved for {node._name()}{node._place()}"
+        f"{found}; expected version {expected} instead.\n  saved for {saver}"
     )
 
 

@@ -309,7 +309,7 @@ class Finisher:
             return
         recorder = self._recorder
         results = [*(tensor for tensor, _ in tensors), *(tensor for _, tensor in further)]
-        layers = Histories(recorder, results, self._handles).layers(outputs)
+        histories = Histories(recorder, results, self._handles)
         cells = list(recorder.cells.values())
         state = [cell for cell in cells if cell.kind == "state"]
         uses = [use for use in recorder.grads.values() if use.was_read]
@@ -319,7 +319,7 @@ class Finisher:
         further_ones = [known for known, _ in further]
         self.differentiable = Differentiable(
             function,
-            layers,
+            histories.layers(outputs),
             Before(
                 flags=flags,
                 written=[(cell.storage, cell.counter) for cell in state if cell.is_written],
@@ -333,13 +333,14 @@ class Finisher:
                 followed=[*recorder.outer.values()] if recorder.follows_outer else [],
                 entries=[*recorder.entries.values()],
                 read=[
-                    (c.storage, c.counter)
+                    (c.storage, histories.counters.number_of_state(c.counter))
                     for c in state
                     if c.counter is not None and not c.is_written
                 ],
             ),
             len(tensors),
             further_ones,
+            histories.counters.state,
         )
 
     def _note_shared_gradients(self) -> None:

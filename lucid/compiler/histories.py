@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lucid.autograd.node import AccumulateGrad, Edge, Gradients, Node, edge_of
-from lucid.autograd.saved import SavedTensor
 from lucid.compiler.left_hooks import refers_to_trace
+from lucid.compiler.recorded import Recorded, RecordedGraph, Root, saved_by, walked
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore
-from lucid.tensor.storage import Storage
+from lucid.tensor.storage import Storage, VersionCounter
 
 if TYPE_CHECKING:
     from lucid.compiler.cells import GradUse
@@ -120,19 +120,6 @@ class HistoryOutside(AccumulateGrad):
         """The argument's own history does that."""
 
 
-class Saving(NamedTuple):
-    """A recorded node that saved something.
-
-    Attributes:
-        sequence: of its recording; a walk comes to later ones first.
-        function: the Function or op that it is the node of.
-    """
-
-    sequence: int
-    function: str
-    line: tuple[str, int] | None
-
-
 @dataclass(frozen=True, slots=True)
 class Output:
     """A result that requires grad.
@@ -141,9 +128,9 @@ class Output:
         position: among the flattened results.
         twins: positions of other results with the same history.
         name: what it is, in eager mode: `output 0 of Mul`.
-        saving: the nodes behind it that saved something: it can't be differentiated once one of
-            them is freed.
-        saved: positions of results that those nodes saved, so that writes to them are errors.
+        root: where walks from it begin.
+        saving: the nodes behind it that saved something.
+        saved: positions of the results that those nodes saved.
         hooks: those that the step registered on it, which each call registers again.
         has_traced_hooks: whether it has such as need tensors of the step: they run with it again.
     """
@@ -151,7 +138,8 @@ class Output:
     position: int
     twins: tuple[int, ...]
     name: str
-    saving: frozenset[Saving]
+    root: Root
+    saving: frozenset[Recorded]
     saved: frozenset[int]
     hooks: tuple[Callable[..., Any], ...]
     has_traced_hooks: bool
@@ -171,6 +159,46 @@ class Layer:
     leaves: list[Leaf]
 
 
+class Counters:
+    """The version counters of what a step finds and makes, numbered as each call finds them again.
+
+    First those of the arguments, then of the gradients that it reads, of the results, and of state.
+
+    Attributes:
+        numbers: by counter, of the trace.
+        of_results: by position of a result, for those with one of their own.
+        state: those of tensors from outside, which stay the same.
+    """
+
+    def __init__(self, found: Sequence[VersionCounter | None], results: int) -> None:
+        self.numbers = {x: i for i, x in reversed([*enumerate(found)]) if x is not None}
+        first = len(found) - results
+        known = [-1 if x is None else self.numbers[x] for x in found[first:]]
+        self.of_results = {i: number for i, number in enumerate(known) if number >= first}
+        self.state: list[VersionCounter] = []
+        self._count = len(found)
+
+    @staticmethod
+    def of(
+        recorder: Recorder, results: Sequence[TensorCore], handles: Sequence[TensorCore]
+    ) -> Counters:
+        """Those of a trace."""
+        gradients = [use.original for use in recorder.grads.values() if use.was_read]
+        tensors = [*handles, *gradients, *results]  # among results may be arrays
+        counters = Counters([getattr(tensor, "_counter", None) for tensor in tensors], len(results))
+        for cell in recorder.cells.values():
+            if cell.kind == "state" and cell.counter is not None:
+                counters.number_of_state(cell.counter)
+        return counters
+
+    def number_of_state(self, counter: VersionCounter) -> int:
+        """The number of the counter of a tensor from outside."""
+        if counter not in self.numbers:
+            self.numbers[counter] = self._count + len(self.state)
+            self.state.append(counter)
+        return self.numbers[counter]
+
+
 class Histories:
     """The autograd graph behind the results of a trace.
 
@@ -185,13 +213,14 @@ class Histories:
         self._recorder = recorder
         self._arguments = {id(handle): i for i, handle in reversed([*enumerate(handles)])}
         self._made = {id(result): i for i, result in reversed([*enumerate(results)])}
-        memory = [getattr(result, "_storage", None) for result in results]  # arrays have none
-        self._memory = {i: m for i, m in enumerate(memory) if m and m not in recorder.cells}
+        self.counters = Counters.of(recorder, results, handles)
         self._gradients = {
             id(use.original): GradientOf.use(use)
             for use in recorder.grads.values()
             if use.original is not None
         }
+        outer = {edge: self._leaf_key(tensor) for edge, tensor in recorder.outer.items()}
+        self._graph = RecordedGraph(outer, self._leaf_key, self._counter_number, self._argument)
 
     def layers(self, outputs: Sequence[tuple[int, TensorCore]]) -> list[Layer]:
         """Sort results that require grad, with their positions, by what they are computed from."""
@@ -213,27 +242,27 @@ class Histories:
             layer = layers[depth]
             places[i] = depth, len(layer.outputs)
             others = [outputs[j][0] for j in twins[_edge(outputs[i][1])][1:]]
-            layer.outputs.append(self._output(*outputs[i], others, behind[i]))
+            layer.outputs.append(self._output(*outputs[i], others))
             layer.upstream.extend(places[j] for j in uses[i] if places[j] not in layer.upstream)
-            known = set(map(_key, layer.leaves))
+            known = set(map(key_of, layer.leaves))
             leaves = self._leaves(_edge(outputs[i][1]), behind[i])
-            layer.leaves.extend(leaf for leaf in leaves if _key(leaf) not in known)
+            layer.leaves.extend(leaf for leaf in leaves if key_of(leaf) not in known)
         return layers
 
-    def _output(
-        self, position: int, tensor: TensorCore, twins: Sequence[int], behind: Sequence[Node]
-    ) -> Output:
+    def _output(self, position: int, tensor: TensorCore, twins: Sequence[int]) -> Output:
         node, number = _edge(tensor)
-        saving = [earlier for earlier in behind if getattr(earlier, "saved", _saved(earlier))]
-        kept = {memory for earlier in saving for memory in memory_saved_by(earlier)}
         hooks = tuple((node._hooks_at(number) or {}).values())
         has_traced_hooks = any(map(refers_to_trace, hooks))
+        root = self._graph.at((node, number))
+        saving = frozenset(walked([root], (), None))
+        kept = {kept.counter for earlier in saving for kept in earlier.kept}
         return Output(
             position,
             tuple(twins),
             node._output_name(number),
-            frozenset(Saving(n._sequence, n._short_name(), n._line) for n in saving),
-            frozenset(i for i, memory in self._memory.items() if memory in kept),
+            root,
+            saving,
+            frozenset(i for i, n in self.counters.of_results.items() if n in kept),
             () if has_traced_hooks else hooks,
             has_traced_hooks,
         )
@@ -248,7 +277,7 @@ class Histories:
         for tensor in tensors:
             leaf = self._leaf(tensor)
             if leaf is not None:
-                found.setdefault(_key(leaf), leaf)
+                found.setdefault(key_of(leaf), leaf)
         return list(found.values())
 
     def _leaf(self, tensor: TensorCore) -> Leaf | None:
@@ -261,17 +290,25 @@ class Histories:
         made = self._made.get(id(tensor))
         return None if made is None else Made(made)
 
+    def _leaf_key(self, tensor: TensorCore) -> object:
+        leaf = self._leaf(tensor)
+        return None if leaf is None else key_of(leaf)
 
-def _saved(node: Node) -> Any:
-    return getattr(node, "_saved", None)
+    def _counter_number(self, tensor: TensorCore) -> int | None:
+        counter = tensor._counter
+        if tensor._array is not None and self._recorder.is_outside(tensor):
+            return self.counters.number_of_state(counter)
+        return self.counters.numbers.get(counter)
+
+    def _argument(self, tensor: TensorCore) -> int:
+        return self._arguments.get(id(tensor), -1)
 
 
 def memory_saved_by(node: Node) -> Iterator[Storage]:
     """Where the tensors lie that a node saved and that must not be written."""
-    saved = getattr(node, "saved", None)
-    for entry in _saved(node) or () if saved is None else saved.values():
-        if isinstance(entry, SavedTensor) and entry.tensor is not None:
-            yield entry.tensor._storage
+    for saved in saved_by(node):
+        if saved.tensor is not None:
+            yield saved.tensor._storage
     yield from getattr(node, "_memory_read", ())
 
 
@@ -293,7 +330,8 @@ def _edge(tensor: TensorCore) -> Edge:
     return edge
 
 
-def _key(leaf: Leaf) -> object:
+def key_of(leaf: Leaf) -> object:
+    """What tells leaves apart."""
     if isinstance(leaf, GradientOf):
         return GradientOf, leaf.leaf if isinstance(leaf.leaf, int) else id(leaf.leaf)
     return id(leaf) if isinstance(leaf, TensorCore) else leaf

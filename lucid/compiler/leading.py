@@ -70,7 +70,7 @@ def _saved_by(node: Node) -> Iterator[SavedTensor]:
         if isinstance(entry, SavedTensor):
             yield entry
         elif isinstance(entry, SavedSparse):
-            yield from entry._parts
+            yield from entry.parts
 
 
 def _lead_tensor(tensor: TensorCore, ends: Mapping[Edge, Edge]) -> None:

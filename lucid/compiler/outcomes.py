@@ -439,10 +439,10 @@ class _Copies:
         return replayed(whole, tensor._chain, False) if tensor._chain else alias(whole)
 
 
-def with_copies(args: Any, kwargs: Any, call: Call, positions: Sequence[int]) -> Any:
-    """The arguments, with copies of all that lies in the memory of the tensors at `positions`.
+def with_copies(args: Any, kwargs: Any, bases: Any, call: Call, positions: Sequence[int]) -> Any:
+    """The arguments and their bases, with copies of all that lies in the memory of the tensors at `positions`.
 
-    Objects of plain data are copies that hold what they hold now. After them the call's bases.
+    Objects of plain data are copies that hold what they hold now.
     """
     copies = _Copies(call, positions)
-    return map_tree(copies.of_leaf, (args, dict(sorted(kwargs.items())), call.bases))
+    return map_tree(copies.of_leaf, (args, dict(sorted(kwargs.items())), bases))

@@ -389,7 +389,7 @@ class Program:
         in_arguments = [] if self._rebinding is None else self._rebinding.of_arguments
         if rule.before.written_args or run.call.data or in_arguments:
             written = rule.before.written_args
-            args, kwargs, bases = with_copies(args, kwargs, run.call, written)
+            args, kwargs, bases = with_copies(args, kwargs, bases, run.call, written)
         frame = user_frame()
         line = None if frame is None else (frame.f_code.co_filename, frame.f_lineno)
         history = History(rule, run.call, args, kwargs, bases, line)

@@ -24,9 +24,19 @@ from lucid.autograd.modes import enable_grad
 from lucid.autograd.node import Edge, GradientEdge, accumulator_of, edge_of
 from lucid.autograd.saved import with_history_of
 from lucid.compiler.codes import not_noted
-from lucid.compiler.histories import FlagBefore, Further, GradientOf, Layer, Leaf, Made, tensor_of
+from lucid.compiler.histories import (
+    FlagBefore,
+    Further,
+    GradientOf,
+    Layer,
+    Leaf,
+    Made,
+    key_of,
+    tensor_of,
+)
 from lucid.compiler.leading import lead_to
 from lucid.compiler.objects import visit_leaves
+from lucid.compiler.recorded import Recorded, walked
 from lucid.compiler.restoring import as_expected
 from lucid.compiler.tree import map_tree
 from lucid.compiler.watches import Guard, hooks_of, remove_hooks, remove_hooks_at
@@ -53,7 +63,7 @@ class Before:
         sets_gradients: whether it leaves something in a `.grad`.
         entries: of dicts of the library's: hyper-parameters that the function reads.
         followed: tensors from outside whose histories a backward in the step may have followed.
-        read: buffers that it only reads, and which must not change until then.
+        read: buffers that it only reads, with the numbers of their version counters.
     """
 
     flags: list[FlagBefore]
@@ -64,7 +74,7 @@ class Before:
     sets_gradients: bool
     entries: list[tuple[dict[str, Any], str]]
     followed: list[TensorCore]
-    read: list[tuple[Storage, VersionCounter]]
+    read: list[tuple[Storage, int]]
 
     def state(self) -> list[TensorCore]:
         """What is in the buffers, at the versions of now."""
@@ -88,7 +98,7 @@ class Before:
     def found(self, arguments: Sequence[TensorCore]) -> list[TensorCore | None]:
         """The gradients of now."""
         pairs = [(use.found(arguments), is_written) for use, is_written in self.gradients]
-        return [_copied(gradient) if is_written else gradient for gradient, is_written in pairs]
+        return [copied(gradient) if is_written else gradient for gradient, is_written in pairs]
 
 
 def no_data(type: TensorType) -> TensorCore:
@@ -96,7 +106,8 @@ def no_data(type: TensorType) -> TensorCore:
     return of_array(np.broadcast_to(np.zeros((), type.dtype.numpy), type.shape))
 
 
-def _copied(tensor: TensorCore | None) -> TensorCore | None:
+def copied(tensor: TensorCore | None) -> TensorCore | None:
+    """The same numbers in memory of their own, with the same history."""
     if tensor is None:
         return None
     return with_history_of(tensor, of_array(np.array(tensor._array)))
@@ -111,6 +122,7 @@ class Given(NamedTuple):
         state: contents of the buffers that it writes.
         histories: tensors with those of `Before.rewritten`.
         numbers: hyper-parameters of the call, those of `Before.entries`.
+        kept: contents of buffers in `Before.read` that were written since, by their place in it.
     """
 
     args: tuple[Any, ...]
@@ -120,6 +132,7 @@ class Given(NamedTuple):
     state: list[TensorCore]
     histories: list[TensorCore]
     numbers: list[Any]
+    kept: dict[int, TensorCore]
 
 
 class Differentiable:
@@ -130,6 +143,8 @@ class Differentiable:
         before: what must be kept of the call.
         count: of results; what else requires grad is numbered after them.
         further: that.
+        counters: the version counters of state that a call notes.
+        always_saved: numbers of those whose tensors the nodes behind each result have saved.
         gradients: the function that computes the gradients; `backward` is it compiled.
     """
 
@@ -140,11 +155,20 @@ class Differentiable:
         before: Before,
         count: int,
         further: list[Further],
+        counters: list[VersionCounter],
     ) -> None:
         self.layers = layers
         self.before = before
         self.count = count
         self.further = further
+        self.counters = counters
+        kept = [
+            {kept.counter for node in output.saving for kept in node.kept}
+            for layer in layers
+            for output in layer.outputs
+        ]
+        self.always_saved = set.intersection(*kept)
+        self._walks: dict[object, list[Recorded]] = {}
         self.again = Again(function, layers, before, count, further)
         self.gradients = self.again.gradients
         self._backward: Compiled | None = None
@@ -154,6 +178,29 @@ class Differentiable:
         """Whether the function writes what it computes from."""
         before = self.before
         return bool(before.written or before.written_args or before.sets_gradients)
+
+    def walk(
+        self,
+        number: int,
+        sent: tuple[bool, ...],
+        cut: tuple[int, ...],
+        wanted: tuple[int, ...] | None,
+    ) -> list[Recorded]:
+        """The nodes with something saved that a walk comes to, from the results of a layer.
+
+        sent: for each of these whether it has a gradient. cut: upstream results at which another
+        walk goes on. wanted: the leaves that are asked for; None: the walk goes everywhere.
+        """
+        key = number, sent, cut, wanted
+        found = self._walks.get(key)
+        if found is None:
+            layer = self.layers[number]
+            roots = [y.root for y, is_sent in zip(layer.outputs, sent, strict=True) if is_sent]
+            upstream = [layer.upstream[i] for i in cut]
+            ends = [self.layers[k].outputs[index].root for k, index in upstream]
+            keys = None if wanted is None else {key_of(layer.leaves[i]) for i in wanted}
+            found = self._walks[key] = walked(roots, ends, keys)
+        return found
 
     def edges(self, arguments: Sequence[TensorCore]) -> list[list[Edge | None]]:
         """Per layer where gradients of its leaves go; None for one that the step is to make."""
@@ -277,6 +324,8 @@ class Again:
             recorder.replace_cell(storage, content)
             if counter is not None:
                 counter.value = content._counter.value
+        for number, content in given.kept.items():
+            recorder.replace_cell(before.read[number][0], content)
         for (use, _), gradient in zip(before.gradients, given.gradients, strict=True):
             tensor_of(use.leaf, arguments, ()).grad = gradient
         for tensor, earlier in zip(before.rewritten, given.histories, strict=True):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from lucid.autograd.hooks import HookHandle
 from lucid.autograd.host_replay import Differs
@@ -14,17 +16,17 @@ from lucid.compiler.histories import (
     Ended,
     GradientOf,
     Made,
-    Output,
-    Saving,
     given,
     nodes_behind,
     tensor_of,
 )
-from lucid.compiler.results import Differentiable, Given, leaf_edge, no_data
+from lucid.compiler.outcomes import with_copies
+from lucid.compiler.recorded import Recorded, Versions
+from lucid.compiler.results import Differentiable, Given, copied, leaf_edge, no_data
 from lucid.ir.errors import LucidError
-from lucid.ir.types import TensorType
 from lucid.tensor.context import context, epoch
-from lucid.tensor.core import TensorCore, alias
+from lucid.tensor.core import TensorCore, alias, of_array
+from lucid.tensor.keepers import add_keeper, remove_keeper
 from lucid.tensor.storage import Storage, VersionCounter
 from lucid.tensor.writing import rebase_history
 
@@ -33,28 +35,30 @@ if TYPE_CHECKING:
     from lucid.compiler.signature import Call
 
 
-class Read(NamedTuple):
-    """What the backward may read again, as it was at the call.
-
-    Attributes:
-        what: state, or an argument by its position.
-        argument: it, for one, whose history a message names.
-    """
-
-    what: Storage | int
-    counter: VersionCounter
-    version: int
-    type: TensorType
-    argument: TensorCore | None
-
-
 class History:
     """What one call keeps for the backward of its results.
 
     Attributes:
         freed: those of the recorded nodes whose saved values a backward has released.
         line: the user's line that called the step.
+        _versions: what is counted of each version counter, after the call.
+        _copied: numbers of the arguments and gradients of which it has a copy.
     """
+
+    __slots__ = (
+        "__weakref__",
+        "_call",
+        "_copied",
+        "_counters",
+        "_edges",
+        "_followed",
+        "_given",
+        "_passed",
+        "_versions",
+        "freed",
+        "line",
+        "rule",
+    )
 
     def __init__(
         self,
@@ -66,31 +70,40 @@ class History:
         line: tuple[str, int] | None,
     ) -> None:
         """Keep what there is before the step runs."""
+        before, arguments = rule.before, call.tensors
         self.rule = rule
         self.line = line
-        self.freed: set[Saving] = set()
+        self.freed: set[Recorded] = set()
+        self._call: Call | None = call
         self._passed: set[int] = set()
-        self._kept: dict[int, tuple[TensorType, VersionCounter, int]] = {}
-        before, arguments = rule.before, call.tensors
-        gradients = before.found(arguments)
-        self._given: Given | None = Given(
-            args,
-            dict(sorted(kwargs.items())),
-            bases,
-            gradients,
-            before.state(),
-            before.histories(),
-            before.numbers(),
-        )
         self._edges = rule.edges(arguments)
         self._followed = [(tensor, edge_of(tensor)) for tensor in before.followed]
-        written = {arguments[position]._storage for position in before.written_args}
-        self._tensors: list[tuple[int, TensorCore]] = [
-            (i, tensor) for i, tensor in enumerate(arguments) if tensor._storage not in written
-        ]
-        found = [gradient for gradient in gradients if gradient is not None]
-        self._tensors += enumerate(found, len(arguments))
-        self._read: list[Read] = []
+        self._counters = [tensor._counter for tensor in arguments]
+        self._copied: set[int] = set()
+        self._versions: Versions = ()
+        gradients = self._keep_gradients(call) if before.gradients else []
+        if before.written_args:
+            written = {arguments[position]._storage for position in before.written_args}
+            self._copied.update(i for i, x in enumerate(arguments) if x._storage in written)
+        self._given: Given | None = Given(
+            args,
+            dict(sorted(kwargs.items())) if kwargs else kwargs,
+            bases,
+            gradients,
+            before.state() if before.written else [],
+            before.histories() if before.rewritten else [],
+            before.numbers() if before.entries else [],
+            {},
+        )
+
+    def _keep_gradients(self, call: Call) -> list[TensorCore | None]:
+        before, count = self.rule.before, len(call.tensors)
+        for number, (use, is_written) in enumerate(before.gradients):
+            found = use.found(call.tensors)
+            self._counters.append(VersionCounter() if found is None else found._counter)
+            if is_written:
+                self._copied.add(count + number)
+        return before.found(call.tensors)
 
     def attach(
         self, results: Sequence[TensorCore], gradients: Sequence[TensorCore], call: Call
@@ -99,11 +112,12 @@ class History:
 
         gradients: those among `Differentiable.further`, in order.
         """
-        self._note_versions()
         rule, arguments = self.rule, call.tensors
         targets = [given(x, arguments) for x in rule.further if not isinstance(x, GradientOf)]
         values = [alias(target) for target in targets]
         receivers = [*results, *gradients, *values]
+        counters = [*self._counters, *(tensor._counter for tensor in receivers), *rule.counters]
+        self._versions = [(counter, counter.now) for counter in counters]
         nodes: list[CompiledBackward] = []
         for number, layer in enumerate(rule.layers):
             leaves = [
@@ -112,10 +126,8 @@ class History:
             ]
             upstream: list[Edge | None] = [(nodes[k], index) for k, index in layer.upstream]
             nodes.append(CompiledBackward(self, number, (*upstream, *leaves), receivers))
-            for position in {i for output in layer.outputs for i in output.saved}:
-                counter = receivers[position]._counter
-                self._kept[position] = receivers[position]._type, counter, counter.now
-        self._edges = []
+        self._edges, self._counters = [], []
+        add_keeper(self)
         written = {id(target) for target in targets}
         for target, value in zip(targets, values, strict=True):
             if id(target._base) in written:
@@ -123,23 +135,67 @@ class History:
             else:
                 rebase_history(target, value)
 
-    def _note_versions(self) -> None:
-        """Note what must not be written any more, as the step leaves it."""
-        for storage, counter in self.rule.before.read:
-            self._read.append(Read(storage, counter, counter.now, storage.root_type, None))
-        for number, tensor in self._tensors:
-            counter = tensor._counter
-            self._read.append(Read(number, counter, counter.now, tensor._type, tensor))
-        self._tensors = []
+    def before_write(self, storage: Storage) -> None:
+        """Copy what the gradients may be computed from, and no node has saved."""
+        given, call, before = self._given, self._call, self.rule.before
+        if given is None or call is None:
+            return
+        for i, (read, number) in enumerate(before.read):
+            if read is storage and i not in given.kept and self._needs(number):
+                self._given = given = given._replace(
+                    kept={**given.kept, i: of_array(np.array(storage.array))}
+                )
+        written = [
+            i
+            for i, tensor in enumerate(call.tensors)
+            if tensor._storage is storage and i not in self._copied and self._needs(i)
+        ]
+        if written:
+            before_them = given.args, given.kwargs, given.bases
+            args, kwargs, bases = with_copies(*before_them, call, written)
+            self._given = given = given._replace(args=args, kwargs=kwargs, bases=bases)
+            self._copied.update(written)
+        gradients, count = [*given.gradients], len(call.tensors)
+        for i, gradient in enumerate(gradients):
+            is_there = gradient is not None and gradient._storage is storage
+            if is_there and count + i not in self._copied and self._needs(count + i):
+                gradients[i] = copied(gradient)
+                self._copied.add(count + i)
+        self._given = given._replace(gradients=gradients)
 
-    def refuse_written(self, node: Node, outputs: Sequence[Output]) -> None:
-        """Raise when a result that what led to `outputs` had saved was written since."""
-        for position in sorted({i for output in outputs for i in output.saved}):
-            type, counter, version = self._kept[position]
-            if counter.value != version:
-                known = [y for layer in self.rule.layers for y in layer.outputs]
-                name = next((y.name for y in known if y.position == position), None)
-                raise LucidError(modified(type, name, counter.value, version, node))
+    def _needs(self, number: int) -> bool:
+        """Whether what a counter counts is as at the call, and may be written before a backward."""
+        counter, version = self._versions[number]
+        return counter.now == version and number not in self.rule.always_saved
+
+    def check(self, walked: Sequence[Recorded]) -> None:
+        """Raise what the first node of a walk raises that finds what it saved freed or written."""
+        if not self.freed and all(counter.value == now for counter, now in self._versions):
+            return
+        for node in walked:
+            if node in self.freed:
+                raise LucidError(FREED + origin_line(node.function, node.line))
+            if (kept := node.written(self._versions)) is not None:
+                counter, version = self._versions[kept.counter]
+                name = kept.name if kept.argument < 0 else self._name_of_argument(kept.argument)
+                raise LucidError(modified(kept.type, name, counter.value, version, node.origin))
+
+    def memory_read(self) -> list[Storage]:
+        """Where that lies which a backward may compute from, and of which there is no copy."""
+        if self._given is None or self._call is None:
+            return []
+        arguments = enumerate(self._call.tensors)
+        read = enumerate(self.rule.before.read)
+        return [
+            *(x._storage for i, x in arguments if i not in self._copied),
+            *(storage for i, (storage, _) in read if i not in self._given.kept),
+        ]
+
+    def _name_of_argument(self, position: int) -> str | None:
+        assert self._call is not None
+        argument = self._call.tensors[position]
+        node = argument._grad_fn
+        return None if node is None else node._output_name(argument._output_nr)
 
     def _refuse_other_histories(self, node: Node) -> None:
         """Raise when a backward in the function would follow another history than at the call."""
@@ -152,14 +208,15 @@ class History:
                     "hint: call backward() outside, or pass the tensor as an argument"
                 )
 
-    def free(self, nodes: Collection[Saving]) -> None:
+    def free(self, nodes: Collection[Recorded]) -> None:
         """Note what a backward has released, and drop everything if nothing can run any more."""
         self.freed.update(nodes)
         outputs = [output for layer in self.rule.layers for output in layer.outputs]
-        if not any(self.freed.isdisjoint(output.saving) for output in outputs):
-            self._given = None
-            self._read = []
+        if all(output.saving and self.freed.issuperset(output.saving) for output in outputs):
+            self._given = self._call = None
+            self._versions = ()
             self._followed = []
+            remove_keeper(self)
 
     def gradients(
         self,
@@ -180,8 +237,7 @@ class History:
         assert self._given is not None
         known = self._stand_ins(node, number) if context.grad_enabled else {}
         asked = (self._given, gradients, context.grad_enabled, number, cut, wanted, known)
-        changed = [read for read in self._read if read.counter.value != read.version]
-        found = self._run(node, asked, changed)
+        found = self._run(node, asked)
         self._passed.add(number)
         return found
 
@@ -205,9 +261,31 @@ class History:
             if position is not None and edge is not None
         }
 
-    def _run(
-        self, node: Node, asked: tuple[Any, ...], changed: Sequence[Read]
-    ) -> Sequence[TensorCore | None]:
+    def _refuse_written(self, node: Node, used: Collection[Storage | int] | None) -> None:
+        """Raise when something was written since the call that the gradients are computed from.
+
+        used: state and numbers of arguments that they are computed from; None: all.
+        """
+        given, call, before, versions = self._given, self._call, self.rule.before, self._versions
+        assert given is not None and call is not None
+        count = len(call.tensors)
+        found = [i for i, gradient in enumerate(given.gradients) if gradient is not None]
+        numbers = [*range(count), *(count + i for i in found)]
+        reads: list[tuple[Storage | int, int]] = [
+            *(pair for pair in enumerate(numbers) if pair[1] not in self._copied),
+            *(read for i, read in enumerate(before.read) if i not in given.kept),
+        ]
+        for what, number in reads:
+            counter, version = versions[number]
+            if counter.value != version and (used is None or what in used):
+                raise LucidError(
+                    "the gradients of a compiled function's result are computed from a tensor that "
+                    "was written in place since the call, by another compiled function\n"
+                    f"  in {node._name()}{node._place()}\n"
+                    "hint: call backward() before it is written, or inside of the compiled function"
+                )
+
+    def _run(self, node: Node, asked: tuple[Any, ...]) -> Sequence[TensorCore | None]:
         rule = self.rule
         backward = rule.backward()
         found: Sequence[TensorCore | None]
@@ -218,14 +296,14 @@ class History:
                     f"gradients{node._place()},",
                     "pass the result as an argument, or call backward() outside",
                 )
-            _refuse_changed(node, changed, [read.what for read in changed])
+            self._refuse_written(node, None)
             found = backward(*asked)
         elif context.levels or (context.anomaly and not rule.writes):
-            _refuse_changed(node, changed, [read.what for read in changed])
+            self._refuse_written(node, None)
             found = _op_by_op(rule, asked)  # to map and push forward, or to name who makes NaN
         else:
             call, program = backward.prepare(asked)
-            _refuse_changed(node, changed, program.used_inputs)
+            self._refuse_written(node, program.used_inputs)
             try:
                 found = program.run(call, asked, {})
             except Differs as differs:
@@ -258,7 +336,7 @@ class CompiledBackward(CustomNode):
         self._history = history
         self._number = number
         self._layer = layer
-        self._walked: set[Saving] = set()
+        self._walked: Sequence[Recorded] = ()
         for index, output in enumerate(layer.outputs):
             if output.hooks:
                 register = self._tensor_hooks = self._tensor_hooks or {}
@@ -274,20 +352,20 @@ class CompiledBackward(CustomNode):
     @property
     def _memory_read(self) -> list[Storage]:
         """Where that lies which the backward may read again."""
-        reads = self._history._read
-        arguments = [read.argument._storage for read in reads if read.argument is not None]
-        return [*arguments, *(r.what for r in reads if isinstance(r.what, Storage))]
+        return self._history.memory_read()
 
     def _output_name(self, number: int) -> str:
         return self._layer.outputs[number].name
 
     def apply(self, gradients: Gradients) -> Gradients:
-        return self._apply(gradients, (), tuple(range(len(self._layer.leaves))))
+        return self._apply(gradients, (), None)
 
     def _apply_in_run(self, run: BackwardRun, gradients: Gradients) -> Gradients:
         count = len(self._layer.upstream)
         is_cut = run.create_graph  # its gradient is to depend on the result outside
         cut = tuple(i for i in range(count) if is_cut or self._is_seen(i, run))
+        if run.wanted is None:
+            return self._apply(gradients, cut, None)
         leaves = enumerate(self._edges[count:])
         return self._apply(gradients, cut, tuple(i for i, e in leaves if run.matters(e)))
 
@@ -301,10 +379,9 @@ class CompiledBackward(CustomNode):
         return bool(hooks or node._retained or is_wanted or node in run.arrived)
 
     def _apply(
-        self, gradients: Gradients, cut: tuple[int, ...], wanted: tuple[int, ...]
+        self, gradients: Gradients, cut: tuple[int, ...], wanted: tuple[int, ...] | None
     ) -> Gradients:
-        given = zip(self._layer.outputs, gradients, strict=True)
-        outputs = [y for y, g in given if g is not None]
+        """wanted: the leaves whose gradients are asked for; None: all."""
         for index, output in enumerate(self._layer.outputs):
             if output.has_traced_hooks and gradients[index] is not None and self._hooks_at(index):
                 raise LucidError(
@@ -312,12 +389,12 @@ class CompiledBackward(CustomNode):
                     "tensors or floats of the step, and one from outside, which would be called "
                     "before it\nhint: register both outside of the compiled function"
                 )
-        self._walked = set().union(*(y.saving for y in outputs))
-        if freed := self._walked & self._history.freed:
-            met = max(freed)  # the first that the walk comes to
-            raise LucidError(FREED + origin_line(met.function, met.line))
-        self._history.refuse_written(self, outputs)
-        found = self._history.gradients(self, self._number, gradients, cut, wanted)
+        history, number = self._history, self._number
+        sent = tuple(gradient is not None for gradient in gradients)
+        self._walked = history.rule.walk(number, sent, cut, wanted)
+        history.check(self._walked)
+        every = tuple(range(len(self._layer.leaves))) if wanted is None else wanted
+        found = history.gradients(self, number, gradients, cut, every)
         return tuple(None if e is None else g for e, g in zip(self._edges, found, strict=True))
 
     def _release(self) -> None:
@@ -332,16 +409,6 @@ def _op_by_op(rule: Differentiable, asked: tuple[Any, ...]) -> tuple[Any, ...]:
             "hint: call it inside, or return the new state instead of writing it"
         )
     return rule.gradients(*asked)
-
-
-def _refuse_changed(node: Node, changed: Sequence[Read], used: Collection[Storage | int]) -> None:
-    """Raise when something that the gradients need was written in place since the call."""
-    for read in changed:
-        if read.what in used:
-            written, source = read.argument, None
-            if written is not None and written._grad_fn is not None:
-                source = written._grad_fn._output_name(written._output_nr)
-            raise LucidError(modified(read.type, source, read.counter.value, read.version, node))
 
 
 class LostBackward(Node):

@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 class SavedSparse:
     """What `SavedTensor` is to a dense tensor."""
 
-    __slots__ = ("_kept", "_parts")
+    __slots__ = ("_kept", "parts")
 
     def __init__(self, tensor: SparseTensor, is_private: bool) -> None:
         self._kept = replace(tensor)
         parts = (tensor.coordinates, tensor.entries)
-        self._parts = [SavedTensor(part, -1, is_private) for part in parts]
+        self.parts = [SavedTensor(part, -1, is_private) for part in parts]
 
     def unpack(self, node: Node, is_running: bool) -> SparseTensor:
         """The tensor as it was. Raises when a part was written in place since."""
         coordinates, entries = (
-            cast("Tensor", part.unpack(node, is_running)) for part in self._parts
+            cast("Tensor", part.unpack(node, is_running)) for part in self.parts
         )
         return replace(self._kept, coordinates=coordinates, entries=entries)

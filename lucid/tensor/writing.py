@@ -14,6 +14,7 @@ from lucid.ir.op import Attributes, Op
 from lucid.tensor import claims
 from lucid.tensor.context import context, epoch
 from lucid.tensor.core import TensorCore, ViewChain
+from lucid.tensor.keepers import keepers, tell_keepers
 from lucid.tensor.levels import acting_level
 
 if TYPE_CHECKING:
@@ -98,6 +99,8 @@ def write_(target: TensorCore, value: TensorCore) -> Tensor:
             context.lent.before_write(target._storage)
         if claims.held:
             claims.note_write(array)
+        if keepers:
+            tell_keepers(target._storage)
         np.copyto(array, cast(np.ndarray, value._array))
     target._counter.value += 1
     keep_written(target, value)

@@ -1,0 +1,220 @@
+"""What a result was computed from is written between its call and its backward."""
+
+from __future__ import annotations
+
+import pytest
+
+import lucid
+from lucid import nn
+from lucid.autograd import Function, grad
+
+
+class Masked(Function):
+    """Saves what is no input: its inputs may be written."""
+
+    @staticmethod
+    def forward(ctx, x):
+        mask = (x > 0).to(x.dtype)
+        ctx.save_for_backward(mask)
+        return x * mask
+
+    @staticmethod
+    def backward(ctx, g):
+        (mask,) = ctx.saved_tensors
+        return g * mask
+
+
+def numbers(*values):
+    return lucid.tensor(list(values))
+
+
+def write(tensor):
+    with lucid.no_grad():
+        tensor.mul_(-1)
+
+
+def outcome(call):
+    """What it gives, or the text of its error, with the node that had saved the tensor."""
+    try:
+        return call()
+    except lucid.LucidError as error:
+        return str(error)
+
+
+def test_state_that_no_node_saved_may_be_written_before_the_backward(agree):
+    def scenario(compile):
+        w, state = nn.Parameter(numbers(1.0, -2.0)), numbers(0.5, 1.0)
+        step = compile(lambda x: (Masked.apply(w) * (state + x).tanh()).sum())
+        found = []
+        for number in range(3):
+            first, second = step(numbers(1.0, 2.0)), step(numbers(3.0, 4.0))
+            write(state)
+            first.backward(retain_graph=number > 0)
+            write(state)
+            if number:
+                first.backward()
+            second.backward()
+            found.append([first.detach(), second.detach()])
+        return [found, w, state]
+
+    agree(scenario, traces=1)
+
+
+def test_arguments_that_no_node_saved_may_be_written_before_the_backward(agree):
+    def scenario(compile):
+        w = nn.Parameter(numbers(1.0, -2.0))
+        step = compile(lambda x, y: (w * (x + y[0]).exp() + x).sum())
+        x, y, leaf = numbers(1.0, 2.0), numbers(0.5, 0.25), numbers(0.1, 0.2).requires_grad_()
+        found = []
+        for given in (x, leaf, leaf * 2):
+            result = step(given, y)
+            write(given.detach())
+            write(y)
+            write(given.detach())
+            found.append(outcome(lambda result=result: result.backward(retain_graph=True)))
+            write(y)
+            found.append(outcome(result.backward))
+        return [found, w, leaf, x, y]
+
+    agree(scenario)
+
+
+def test_a_gradient_that_no_node_saved_may_be_zeroed_before_the_backward(agree):
+    def scenario(compile):
+        v, w = nn.Parameter(numbers(1.0, 2.0)), nn.Parameter(numbers(3.0, 4.0))
+        step = compile(lambda: (w * (v.grad + 1).tanh()).sum())
+        for _ in range(2):
+            v.grad = numbers(0.5, 0.25)
+            loss = step()
+            v.grad.zero_()
+            loss.backward()
+        return [v, w]
+
+    agree(scenario)
+
+
+@pytest.mark.parametrize("kind", ["state", "argument", "part", "gradient", "result"])
+def test_a_tensor_that_a_node_saved_may_not(agree, kind):
+    def scenario(compile):
+        w, state, x = nn.Parameter(numbers(1.0, -2.0)), numbers(0.5, 1.0), numbers(3.0, 4.0)
+        state.grad = numbers(5.0, 6.0)
+        take = {
+            "state": lambda x: state,
+            "argument": lambda x: x,
+            "part": lambda x: x[1:],
+            "gradient": lambda x: state.grad,
+            "result": lambda x: (w + 1).exp(),
+        }[kind]
+
+        @compile
+        def step(x):
+            taken = take(x)
+            return taken, (w * taken).sum()
+
+        found = []
+        for written in (False, True, True):
+            taken, loss = step(x)
+            if written:
+                write({"state": state, "gradient": state.grad, "result": taken}.get(kind, x))
+            found.append(outcome(loss.backward))
+        return [found, w]
+
+    agree(scenario, traces=1)
+
+
+def test_another_call_that_writes_what_the_first_one_saved_is_noticed(agree):
+    def scenario(compile):
+        w, state = nn.Parameter(numbers(1.0, -2.0)), numbers(0.5, 1.0)
+
+        @compile
+        def step(x):
+            state.mul_(2)
+            return (w * state * x).sum(), (w + state).sum()
+
+        found = []
+        for _ in range(2):
+            (saved, free), other = step(numbers(1.0, 2.0)), step(numbers(3.0, 4.0))[0]
+            found += [outcome(saved.backward), outcome(free.backward), outcome(other.backward)]
+        return [found, w, state]
+
+    agree(scenario, traces=1)
+
+
+def test_an_optimizers_step_between_call_and_backward_is_noticed(agree):
+    def scenario(compile):
+        model = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1))
+        optimizer = lucid.optim.SGD(model.parameters(), lr=0.1)
+        forward = compile(lambda x: model(x).sum())
+
+        @compile
+        def train(x):
+            optimizer.zero_grad()
+            model(x).sum().backward()
+            optimizer.step()
+
+        x, found = lucid.ones(4, 2), []
+        for _ in range(2):
+            loss = forward(x)
+            train(x)
+            found.append(outcome(loss.backward))
+            forward(x).backward()
+        return [found, model]
+
+    agree(scenario)
+
+
+@pytest.mark.parametrize("order", ["freed then written", "written then freed"])
+def test_the_first_node_that_a_walk_comes_to_says_what_is_wrong(agree, order):
+    """Each loss shares a part with the other; the walk meets what is freed or what is written."""
+
+    def scenario(compile):
+        v, w = nn.Parameter(numbers(1.0, 2.0)), nn.Parameter(numbers(3.0, 4.0))
+
+        @compile
+        def step(x):
+            shared = w * x
+            late = (shared * shared).sum()
+            return late, (shared * v).exp().sum() if order[0] == "f" else (v * v + shared).sum()
+
+        x = numbers(0.5, 0.25)
+        late, other = step(x)
+        other.backward()
+        write(x if order[0] == "f" else v)
+        return [outcome(late.backward), outcome(other.backward), v, w]
+
+    agree(scenario)
+
+
+def test_only_the_part_that_is_asked_for_is_checked_and_freed(agree):
+    def scenario(compile):
+        v, w = nn.Parameter(numbers(1.0, 2.0)), nn.Parameter(numbers(3.0, 4.0))
+        step = compile(lambda x: ((v * v) * 2 + (w * w).exp() * x).sum())
+        found = []
+        for _ in range(2):
+            loss = step(numbers(0.5, 0.25))
+            found.append(grad(loss, v))
+            found.append(outcome(lambda loss=loss: grad(loss, v)))
+            found.append(grad(loss, w, retain_graph=True))
+            write(v)
+            found.append(grad(loss, w))
+            found.append(outcome(loss.backward))
+        return [found, v, w]
+
+    agree(scenario, traces=1)
+
+
+def test_what_another_compiled_step_writes_unsaved_is_an_error():
+    w, state = nn.Parameter(numbers(1.0, -2.0)), numbers(0.5, 1.0)
+    step = lucid.compile(lambda: (w * (state + 1).tanh()).sum())
+    other = lucid.compile(lambda: state.add_(1))
+    loss = step()
+    other()
+    with pytest.raises(lucid.LucidError) as error:
+        loss.backward()
+    first, _, hint = str(error.value).split("\n")
+    assert first == (
+        "the gradients of a compiled function's result are computed from a tensor that was "
+        "written in place since the call, by another compiled function"
+    )
+    assert hint == "hint: call backward() before it is written, or inside of the compiled function"
+    assert w.grad is None
