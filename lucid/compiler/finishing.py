@@ -341,6 +341,7 @@ class Finisher:
             len(tensors),
             further_ones,
             histories.counters.state,
+            histories.calls_users and not getattr(function, "of_arguments", ()),
         )
 
     def _note_shared_gradients(self) -> None:

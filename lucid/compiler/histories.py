@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from lucid.autograd.node import AccumulateGrad, Edge, Gradients, Node, edge_of
 from lucid.compiler.left_hooks import refers_to_trace
 from lucid.compiler.recorded import Recorded, RecordedGraph, Root, saved_by, walked
+from lucid.compiler.whose_code import is_librarys
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore
 from lucid.tensor.storage import Storage, VersionCounter
@@ -205,6 +206,10 @@ class Histories:
     Args:
         results: the flattened results.
         handles: what stands for the arguments.
+
+    Attributes:
+        counters: the version counters of what was found and made.
+        calls_users: whether a walk runs code of the user's; known once layers are.
     """
 
     def __init__(
@@ -219,6 +224,7 @@ class Histories:
             for use in recorder.grads.values()
             if use.original is not None
         }
+        self.calls_users = False
         outer = {edge: self._leaf_key(tensor) for edge, tensor in recorder.outer.items()}
         self._graph = RecordedGraph(outer, self._leaf_key, self._counter_number, self._argument)
 
@@ -229,6 +235,7 @@ class Histories:
             twins.setdefault(_edge(tensor), []).append(i)
         first = {edge: same[0] for edge, same in twins.items()}
         behind = {i: nodes_behind(edge, self._recorder.outer) for edge, i in first.items()}
+        self.calls_users = any(_calls_users(node) for nodes in behind.values() for node in nodes)
         depths: dict[int, int] = {}
         uses: dict[int, list[int]] = {}
         for edge in sorted(first, key=lambda edge: edge[0]._sequence):
@@ -310,6 +317,13 @@ def memory_saved_by(node: Node) -> Iterator[Storage]:
         if saved.tensor is not None:
             yield saved.tensor._storage
     yield from getattr(node, "_memory_read", ())
+
+
+def _calls_users(node: Node) -> bool:
+    """Whether a walk through a node runs code of the user's: a backward method, a hook."""
+    forward = getattr(node, "_forward_cls", None)
+    is_users = forward is not None and not is_librarys(forward)
+    return is_users or bool(node._tensor_hooks or node._pre_hooks or node._post_hooks)
 
 
 def nodes_behind(root: Edge, outer: Collection[Edge]) -> list[Node]:

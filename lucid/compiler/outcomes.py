@@ -440,7 +440,7 @@ class _Copies:
 
 
 def with_copies(args: Any, kwargs: Any, bases: Any, call: Call, positions: Sequence[int]) -> Any:
-    """The arguments and their bases, with copies of all that lies in the memory of the tensors at `positions`.
+    """Arguments and bases, with copies of all that lies in the memory of those at `positions`.
 
     Objects of plain data are copies that hold what they hold now.
     """

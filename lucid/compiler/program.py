@@ -387,7 +387,9 @@ class Program:
             kwargs = {**kwargs, VALUES: run.call.values}
         bases = run.call.bases
         in_arguments = [] if self._rebinding is None else self._rebinding.of_arguments
-        if rule.before.written_args or run.call.data or in_arguments:
+        if rule.before.written_args or run.call.has_containers:
+            if rule.calls_users:
+                run.call.owners()  # while they have what they were given with
             written = rule.before.written_args
             args, kwargs, bases = with_copies(args, kwargs, bases, run.call, written)
         frame = user_frame()

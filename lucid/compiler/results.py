@@ -23,6 +23,7 @@ from lucid.autograd.entry_points import find_gradients
 from lucid.autograd.modes import enable_grad
 from lucid.autograd.node import Edge, GradientEdge, accumulator_of, edge_of
 from lucid.autograd.saved import with_history_of
+from lucid.compiler.argument_contents import holding
 from lucid.compiler.codes import not_noted
 from lucid.compiler.histories import (
     FlagBefore,
@@ -123,6 +124,8 @@ class Given(NamedTuple):
         histories: tensors with those of `Before.rewritten`.
         numbers: hyper-parameters of the call, those of `Before.entries`.
         kept: contents of buffers in `Before.read` that were written since, by their place in it.
+        present: what containers and objects among the arguments hold by now, as backward methods
+            of the user's find them, by number; only where that has changed.
     """
 
     args: tuple[Any, ...]
@@ -133,6 +136,7 @@ class Given(NamedTuple):
     histories: list[TensorCore]
     numbers: list[Any]
     kept: dict[int, TensorCore]
+    present: dict[int, Any]
 
 
 class Differentiable:
@@ -144,6 +148,7 @@ class Differentiable:
         count: of results; what else requires grad is numbered after them.
         further: that.
         counters: the version counters of state that a call notes.
+        calls_users: whether a walk runs code of the user's.
         always_saved: numbers of those whose tensors the nodes behind each result have saved.
         gradients: the function that computes the gradients; `backward` is it compiled.
     """
@@ -156,12 +161,14 @@ class Differentiable:
         count: int,
         further: list[Further],
         counters: list[VersionCounter],
+        calls_users: bool,
     ) -> None:
         self.layers = layers
         self.before = before
         self.count = count
         self.further = further
         self.counters = counters
+        self.calls_users = calls_users
         kept = [
             {kept.counter for node in output.saving for kept in node.kept}
             for layer in layers
@@ -298,9 +305,10 @@ class Again:
                 GradientEdge(*(edges[i] or leaf_edge(tensor_of(layer.leaves[i], (), results))))
                 for i in wanted
             ]
-            found = find_gradients(
-                outputs, [*ends, *leaves], seeds, create_graph, create_graph, is_part=True
-            )
+            with holding((given.args, given.kwargs), given.present):
+                found = find_gradients(
+                    outputs, [*ends, *leaves], seeds, create_graph, create_graph, is_part=True
+                )
         if context.recorder is not None and context.recorder.ctx_change is not None:
             self.ctx_change = context.recorder.ctx_change
         at_ends = dict(zip(cut, found, strict=False))

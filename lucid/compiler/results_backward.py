@@ -12,6 +12,7 @@ from lucid.autograd.host_replay import Differs
 from lucid.autograd.node import CustomNode, Edge, Gradients, Node, edge_of, origin_line
 from lucid.autograd.outputs import freed_behind
 from lucid.autograd.saved import FREED, modified, with_history
+from lucid.compiler.argument_contents import present_contents
 from lucid.compiler.histories import (
     Ended,
     GradientOf,
@@ -93,6 +94,7 @@ class History:
             before.state() if before.written else [],
             before.histories() if before.rewritten else [],
             before.numbers() if before.entries else [],
+            {},
             {},
         )
 
@@ -234,12 +236,21 @@ class History:
                 "hint: call backward() inside of the compiled function"
             )
         self._refuse_other_histories(node)
-        assert self._given is not None
         known = self._stand_ins(node, number) if context.grad_enabled else {}
-        asked = (self._given, gradients, context.grad_enabled, number, cut, wanted, known)
+        given = self._given_now()
+        asked = (given, gradients, context.grad_enabled, number, cut, wanted, known)
         found = self._run(node, asked)
         self._passed.add(number)
         return found
+
+    def _given_now(self) -> Given:
+        """What the backward runs the function from, and what there is in arguments by now."""
+        given, call = self._given, self._call
+        assert given is not None and call is not None
+        if not (self.rule.calls_users and call.has_containers):
+            return given
+        present = present_contents(call.owners(), (given.args, given.kwargs))
+        return given._replace(present=present) if present else given
 
     def _stand_ins(self, node: Node, number: int) -> dict[int, TensorCore]:
         """What stands for results that gradients with a graph depend on, by their positions.

@@ -122,6 +122,7 @@ class Call:
         shares_places: whether a place holds a tensor on the memory of one of those.
         given: the arguments as they are.
         fixed: ints in them that Python needs to know.
+        has_containers: whether there are lists, dicts or objects of plain data among them.
     """
 
     __slots__ = (
@@ -139,6 +140,7 @@ class Call:
         "fixed",
         "floats",
         "given",
+        "has_containers",
         "is_exact",
         "is_shared",
         "keys",
@@ -174,6 +176,7 @@ class Call:
             self._add(kwargs[name])
         if self._overlaps:
             self._settle_overlaps()
+        self.has_containers = bool(self._containers or self.data)
         self._containers = None
         self._given = tuple(map(len, (self._parts, self._tensors, self.floats, self.objects)))
         self.be_exact(False)
@@ -227,7 +230,7 @@ class Call:
         call.floats = call.objects = call.data = _NOTHING
         call.values = ()
         call.overlapping = _NO_NUMBERS
-        call.is_exact = call.is_shared = False
+        call.is_exact = call.is_shared = call.has_containers = False
         call.bases = _NOTHING
         return call
 

@@ -5,6 +5,7 @@ What forward has read is what it was at the call; what a backward method reads i
 
 from __future__ import annotations
 
+import dataclasses
 import types
 from contextlib import nullcontext
 
@@ -375,6 +376,91 @@ def test_a_backward_leaves_memory_that_the_call_has_assigned(agree):
             y = step(lucid.tensor(1.0))
             y.backward()
             found += [y, w]
+        return found
+
+    agree(scenario)
+
+
+@dataclasses.dataclass
+class Options:
+    times: object
+
+
+class Plain:
+    def __init__(self, times):
+        self.times = times
+
+
+KINDS_OF_ARGUMENTS = {
+    "dict": (lambda times: {"times": times}, lambda o: o["times"], dict.__setitem__),
+    "list": (lambda times: [times], lambda o: o[0], lambda o, _, times: o.__setitem__(0, times)),
+    "record": (Options, lambda o: o.times, setattr),
+    "object": (Plain, lambda o: o.times, setattr),
+    "nested": (
+        lambda times: ({"of": [times]}, 1.0),
+        lambda o: o[0]["of"][-1],
+        lambda o, _, times: o[0]["of"].append(times),
+    ),
+}
+
+
+@pytest.mark.parametrize("is_tensor", [False, True])
+@pytest.mark.parametrize("kind", KINDS_OF_ARGUMENTS)
+def test_an_argument_holds_for_a_backward_what_it_held_at_the_call(agree, kind, is_tensor):
+    make, read, change = KINDS_OF_ARGUMENTS[kind]
+    value = lucid.tensor if is_tensor else float
+
+    def scenario(compile):
+        w = nn.Parameter(lucid.tensor([0.5, 2.0]))
+        step = compile(lambda x, options: (w * w * x * read(options)).sin().sum())
+        found = []
+        for number in range(3):
+            options = make(value(2.0))
+            first = step(lucid.ones(2), options)
+            change(options, "times", value(3.0 + number))
+            second = step(lucid.ones(2), options)
+            change(options, "times", value(5.0))
+            first.backward()
+            found += [w.grad.clone(), read(options)]
+            (g,) = grad(second, w, create_graph=True)
+            change(options, "times", value(7.0))
+            g.sum().backward()
+            found += [w.grad.clone(), read(options)]
+        return found
+
+    agree(scenario)
+
+
+@pytest.mark.parametrize("is_tensor", [False, True])
+@pytest.mark.parametrize("kind", KINDS_OF_ARGUMENTS)
+def test_a_backward_method_finds_in_an_argument_what_is_there_by_then(agree, kind, is_tensor):
+    make, read, change = KINDS_OF_ARGUMENTS[kind]
+    value = lucid.tensor if is_tensor else float
+
+    class Scaled(Function):
+        @staticmethod
+        def forward(ctx, x, options):
+            ctx.options = options
+            return x * read(options)
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * read(ctx.options), None
+
+    def scenario(compile):
+        w = nn.Parameter(lucid.tensor([0.5, 2.0]))
+        step = compile(lambda x, options: (Scaled.apply(w * x, options) * read(options)).sum())
+        found = []
+        for number in range(3):
+            options = make(value(2.0))
+            first = step(lucid.ones(2), options)
+            if number:
+                change(options, "times", value(3.0))
+            first.backward(retain_graph=True)
+            found += [w.grad.clone(), read(options)]
+            change(options, "times", value(4.0 + number))
+            first.backward()
+            found += [w.grad.clone(), read(options)]
         return found
 
     agree(scenario)
