@@ -9,6 +9,7 @@ from lucid.optim.adam import Adam, AdamW
 from lucid.optim.adam_variants import Adamax, NAdam, RAdam
 from lucid.optim.asgd import ASGD
 from lucid.optim.lbfgs import LBFGS
+from lucid.optim.muon import Muon
 from lucid.optim.optimizer import Optimizer
 from lucid.optim.rmsprop import RMSprop
 from lucid.optim.rprop import Rprop
@@ -27,6 +28,7 @@ __all__ = [
     "Adam",
     "AdamW",
     "Adamax",
+    "Muon",
     "NAdam",
     "Optimizer",
     "RAdam",

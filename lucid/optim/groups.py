@@ -215,15 +215,19 @@ class Layout:
     """What of an optimizer a compiled step was specialized on.
 
     Attributes:
-        settings: per group, what its floats don't say.
+        settings: per group, what its floats don't say; and which hooks `step` runs.
         parameters: which parameters there are.
         tensors: the same, and which state tensors.
     """
 
     __slots__ = ("parameters", "settings", "tensors")
 
-    def __init__(self, groups: Sequence[ParamGroup], state: State) -> None:
+    def __init__(
+        self, groups: Sequence[ParamGroup], state: State, hooks: tuple[tuple[int, ...], ...]
+    ) -> None:
         self.settings = "; ".join(group.settings() for group in groups)
+        if any(hooks):
+            self.settings += f"; hooks {hooks}"
         parameters = [group.raw("params") for group in groups]
         self.parameters = Tensors(tuple(map(id, group)) for group in parameters)
         self.tensors = Tensors(

@@ -13,6 +13,7 @@ from lucid.ir.errors import ArgumentError, MissingRuleError, OptionError
 from lucid.ir.types import f32
 from lucid.nn.naming import trace_name, variable_name
 from lucid.optim.groups import Layout, ParamGroup, State, StateEntry
+from lucid.optim.hooked import Hooked, hooked_step
 from lucid.tensor.context import context, epoch
 from lucid.tensor.core import constant, of_array
 from lucid.tensor.tensor import Tensor
@@ -23,7 +24,7 @@ Closure = Callable[[], Any]
 Maker = Callable[[Tensor], Tensor]
 
 
-class Optimizer:
+class Optimizer(Hooked):
     """Holds groups of parameters and updates them by their gradients; subclasses say how.
 
     A subclass with a `step` of its own may make its state at the first update, as PyTorch's do, and
@@ -42,6 +43,7 @@ class Optimizer:
                 "params argument given to the optimizer should be an iterable of Tensors or dicts, "
                 f"but got {type(params).__name__}"
             )
+        super().__init__()
         self.defaults = defaults
         self.state = State()
         self.param_groups: list[ParamGroup] = []
@@ -95,6 +97,7 @@ class Optimizer:
                     with no_grad():
                         write_(parameter.grad, constant(0, parameter.dtype))
 
+    @hooked_step
     def step(self, closure: Closure | None = None) -> Any:
         """Update every parameter that has a gradient.
 
@@ -174,8 +177,11 @@ class Optimizer:
         """What a compiled step is specialized on; computed anew only when the epoch moved."""
         known = self.state.layout
         if known is None or known[0] != epoch.count:
-            known = self.state.layout = (epoch.count, Layout(self.param_groups, self.state))
+            known = self.state.layout = (epoch.count, self._layout())
         return known[1]
+
+    def _layout(self) -> Layout:
+        return Layout(self.param_groups, self.state, self._hook_numbers())
 
     # ------------------------------------------------------------------ saving
 
@@ -184,6 +190,7 @@ class Optimizer:
 
         Aliasing: the tensors share the optimizer's memory.
         """
+        self._run_hooks("_state_dict_pre_hooks")
         numbers: dict[int, int] = {}
         groups = []
         for group in self.param_groups:
@@ -193,7 +200,9 @@ class Optimizer:
             packed["params"] = [numbers[id(parameter)] for parameter in group["params"]]
             groups.append(packed)
         state = {numbers[id(p)]: dict(entry) for p, entry in self.state.items() if entry}
-        return {"state": state, "param_groups": groups}
+        return self._changed_by_hooks(
+            "_state_dict_post_hooks", {"state": state, "param_groups": groups}
+        )
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over hyper-parameters and state; tensors are copied, in place where there are some.
@@ -205,6 +214,7 @@ class Optimizer:
                 "load_state_dict: a dict with 'param_groups' and 'state' is needed, not "
                 f"{type(state_dict).__name__}\nhint: state_dict() of an optimizer makes one"
             )
+        state_dict = self._changed_by_hooks("_load_pre_hooks", dict(state_dict))
         saved = state_dict["param_groups"]
         if len(saved) != len(self.param_groups):
             raise OptionError(
@@ -227,6 +237,7 @@ class Optimizer:
                 del entry[key]
             for key, value in values.items():
                 _load(entry, key, value, parameter)
+        self._run_hooks("_load_post_hooks")
 
     def __repr__(self) -> str:
         lines = []

@@ -1,0 +1,125 @@
+"""Hooks of optimizers: around `step`, and around their state dicts."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, cast
+
+from lucid.autograd.hooks import HookHandle
+from lucid.ir.errors import LucidError
+
+Hook = Callable[..., Any]
+Hooks = OrderedDict[int, Hook]
+
+REGISTERS = (
+    "_step_pre_hooks",
+    "_step_post_hooks",
+    "_state_dict_pre_hooks",
+    "_state_dict_post_hooks",
+    "_load_pre_hooks",
+    "_load_post_hooks",
+)
+
+
+class Hooked:
+    """What optimizers have of hooks. A compiled step runs them as part of `step`."""
+
+    def __init__(self) -> None:
+        for register in REGISTERS:
+            setattr(self, register, OrderedDict())
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "step" in vars(cls):
+            owner: Any = cls
+            owner.step = hooked_step(owner.step)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the hooks, which a pickled optimizer or a copy has none of."""
+        return {key: value for key, value in vars(self).items() if key not in REGISTERS}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        Hooked.__init__(self)
+        vars(self).update(state)
+
+    def _add_hook(self, register: str, hook: Hook, prepend: bool = False) -> HookHandle:
+        hooks = self._hooks_of(register)
+        handle = HookHandle.add(hooks, hook)
+        if prepend:
+            hooks.move_to_end(handle.id, last=False)
+        return handle
+
+    def _hooks_of(self, register: str) -> Hooks:
+        """The hooks of one kind, in the order of their calls."""
+        return cast(Hooks, vars(self)[register])
+
+    def _hook_numbers(self) -> tuple[tuple[int, ...], ...]:
+        """Which hooks `step` runs: what a compiled step is specialized on."""
+        return tuple(tuple(vars(self)[register]) for register in REGISTERS[:2])
+
+    def register_step_pre_hook(self, hook: Hook) -> HookHandle:
+        """Call `hook(optimizer, args, kwargs)` before each step.
+
+        It may return other arguments of the step, as a pair (args, kwargs).
+        """
+        return self._add_hook("_step_pre_hooks", hook)
+
+    def register_step_post_hook(self, hook: Hook) -> HookHandle:
+        """Call `hook(optimizer, args, kwargs)` after each step."""
+        return self._add_hook("_step_post_hooks", hook)
+
+    def register_state_dict_pre_hook(self, hook: Hook, prepend: bool = False) -> HookHandle:
+        """Call `hook(optimizer)` before a state dict is made."""
+        return self._add_hook("_state_dict_pre_hooks", hook, prepend)
+
+    def register_state_dict_post_hook(self, hook: Hook, prepend: bool = False) -> HookHandle:
+        """Call `hook(optimizer, state_dict)` afterwards; it may return another state dict."""
+        return self._add_hook("_state_dict_post_hooks", hook, prepend)
+
+    def register_load_state_dict_pre_hook(self, hook: Hook, prepend: bool = False) -> HookHandle:
+        """Call `hook(optimizer, state_dict)` before it is loaded; it may return another one."""
+        return self._add_hook("_load_pre_hooks", hook, prepend)
+
+    def register_load_state_dict_post_hook(self, hook: Hook, prepend: bool = False) -> HookHandle:
+        """Call `hook(optimizer)` after a state dict was loaded."""
+        return self._add_hook("_load_post_hooks", hook, prepend)
+
+    def _run_hooks(self, register: str, *args: Any) -> None:
+        for hook in tuple(self._hooks_of(register).values()):
+            hook(self, *args)
+
+    def _changed_by_hooks(self, register: str, state: dict[str, Any]) -> dict[str, Any]:
+        """A state dict after hooks that may replace it."""
+        for hook in tuple(self._hooks_of(register).values()):
+            found = hook(self, state)
+            state = state if found is None else found
+        return state
+
+
+def hooked_step(step: Callable[..., Any]) -> Callable[..., Any]:
+    """A class's `step` with hooks around it; a `super().step()` in it runs none."""
+
+    @wraps(step)
+    def called(self: Any, *args: Any, **kwargs: Any) -> Any:
+        before = vars(self).get("_step_pre_hooks")
+        after = vars(self).get("_step_post_hooks")
+        if not (before or after) or type(self).step is not called:
+            return step(self, *args, **kwargs)
+        for hook in tuple(before.values()) if before else ():
+            changed = hook(self, args, kwargs)
+            if changed is None:
+                continue
+            if not (isinstance(changed, tuple) and len(changed) == 2):
+                raise LucidError(
+                    f"{hook} must return None or a tuple of (new_args, new_kwargs), but got "
+                    f"{changed}."
+                )
+            args, kwargs = changed
+        result = step(self, *args, **kwargs)
+        for hook in tuple(after.values()) if after else ():
+            hook(self, args, kwargs)
+        return result
+
+    return called

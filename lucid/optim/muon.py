@@ -1,0 +1,100 @@
+"""Muon."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from lucid.ir.errors import OptionError, ShapeError
+from lucid.optim.groups import ParamGroup
+from lucid.optim.optimizer import Maker, Optimizer, Params, check_nonnegative, zeros_like
+from lucid.tensor.tensor import Tensor
+from lucid.tensor.writing import write_
+
+_RATES = (None, "original", "match_rms_adamw")
+
+
+class Muon(Optimizer):
+    """param -= lr * (the running mean of the gradient, with all singular values near 1).
+
+    For matrices only. They are made nearly orthogonal by `ns_steps` rounds of a quintic iteration
+    with `ns_coefficients`, in the parameter's dtype (PyTorch rounds to bfloat16).
+    nesterov: the gradient counts again. weight_decay: decoupled.
+    adjust_lr_fn: how lr depends on a matrix's shape: "original", by sqrt(max(1, rows / columns)),
+    or "match_rms_adamw", by 0.2 sqrt(max(rows, columns)).
+    Reference: Jordan et al., "Muon: An optimizer for hidden layers in neural networks", 2024.
+    """
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float | Tensor = 1e-3,
+        weight_decay: float = 0.1,
+        momentum: float = 0.95,
+        nesterov: bool = True,
+        ns_coefficients: tuple[float, float, float] = (3.4445, -4.775, 2.0315),
+        eps: float = 1e-7,
+        ns_steps: int = 5,
+        adjust_lr_fn: str | None = None,
+    ) -> None:
+        check_nonnegative("learning rate", lr)
+        check_nonnegative("momentum", momentum)
+        check_nonnegative("weight decay", weight_decay)
+        if adjust_lr_fn not in _RATES:
+            raise OptionError(f"Adjust learning rate function {adjust_lr_fn} is not supported")
+        if not ns_steps < 100:
+            raise OptionError("Number of steps must be less than 100 for computational efficiency")
+        if len(ns_coefficients) != 3:
+            raise OptionError("Coefficients must be a tuple of exactly 3 values")
+        defaults: dict[str, Any] = {
+            "lr": lr,
+            "weight_decay": weight_decay,
+            "momentum": momentum,
+            "nesterov": nesterov,
+            "ns_coefficients": tuple(ns_coefficients),
+            "eps": eps,
+            "ns_steps": ns_steps,
+            "adjust_lr_fn": adjust_lr_fn,
+            "maximize": False,
+        }
+        super().__init__(params, defaults)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add a group of matrices. Raises `ShapeError` for others, besides what others raise."""
+        super().add_param_group(param_group)
+        for parameter in self.param_groups[-1].raw("params"):
+            if parameter.ndim != 2:
+                self.param_groups.pop()
+                raise ShapeError(
+                    "Muon only supports 2D parameters whereas we found a parameter with size: "
+                    f"{parameter.shape}"
+                )
+
+    def _state_makers(self, group: ParamGroup, parameter: Tensor) -> dict[str, Maker]:
+        return {"momentum_buffer": zeros_like}
+
+    def _update(self, group: ParamGroup, parameter: Tensor, gradient: Tensor) -> None:
+        momentum, mean = group["momentum"], self.state[parameter]["momentum_buffer"]
+        write_(mean, mean + (gradient - mean) * (1 - momentum))
+        update = gradient + (mean - gradient) * momentum if group["nesterov"] else mean
+        update = _orthogonalized(update, group["ns_coefficients"], group["ns_steps"], group["eps"])
+        rows, columns = parameter.shape
+        ratio = math.sqrt(max(1, rows / columns))
+        if group["adjust_lr_fn"] == "match_rms_adamw":
+            ratio = 0.2 * math.sqrt(max(rows, columns))
+        value = parameter
+        if group.is_nonzero("weight_decay"):
+            value = value * (1 - group["lr"] * group["weight_decay"])
+        write_(parameter, value - update * (group["lr"] * ratio))
+
+
+def _orthogonalized(x: Tensor, coefficients: Any, steps: int, eps: float) -> Tensor:
+    """The matrix with its singular values moved near 1, by x -> a x + (b x x^T + c (x x^T)^2) x."""
+    a, b, c = coefficients
+    is_tall = x.shape[0] > x.shape[1]
+    x = x.T if is_tall else x
+    x = x / x.norm().clamp(min=eps)
+    for _ in range(steps):
+        gram = x @ x.T
+        x = x * a + (gram * b + gram @ gram * c) @ x
+    return x.T if is_tall else x
