@@ -6,11 +6,13 @@ backward methods of the user's read from them is what is in the caller's by then
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from lucid.compiler.owners import entries_of, owners_of
+from lucid.compiler.rebinding import VALUES
 from lucid.compiler.tree import map_tree
 
 
@@ -25,8 +27,9 @@ def present_contents(owners: Sequence[Any], given: Any) -> dict[int, dict[Any, A
 
     owners: those among the arguments of a call. given: its arguments, with copies of these.
     """
-    numbers = {id(owner): number for number, owner in reversed([*enumerate(owners)])}
     copies = _owners(given)
+    owners = owners[: len(copies)]  # after them come those in places
+    numbers = {id(owner): number for number, owner in reversed([*enumerate(owners)])}
 
     def known(leaf: Any, _: str) -> Any:
         return Owned(numbers[id(leaf)]) if id(leaf) in numbers else leaf
@@ -39,7 +42,9 @@ def present_contents(owners: Sequence[Any], given: Any) -> dict[int, dict[Any, A
         return now is then
 
     found = {}
-    for number, (owner, copy) in enumerate(zip(owners, copies, strict=False)):
+    for number, (owner, copy) in enumerate(zip(owners, copies, strict=True)):
+        if isinstance(owner, tuple):
+            continue
         now, then = entries_of(owner), entries_of(copy)
         if [*now] != [*then] or not all(is_held(now[key], then[key]) for key in now):
             found[number] = {
@@ -70,6 +75,8 @@ def _with_owners(value: Any, owners: Sequence[Any]) -> Any:
     """A value with the containers of the arguments that are in it."""
     if isinstance(value, Owned):
         return owners[value.number]
+    if isinstance(value, deque):
+        return deque((_with_owners(item, owners) for item in value), value.maxlen)
     if isinstance(value, list):
         return [_with_owners(item, owners) for item in value]
     if type(value) is tuple:
@@ -81,7 +88,8 @@ def _with_owners(value: Any, owners: Sequence[Any]) -> Any:
 
 def _owners(given: Any) -> list[Any]:
     args, kwargs = given
-    named = [("", value) for value in (*args, *kwargs.values())]
+    values = (value for name, value in kwargs.items() if name != VALUES)
+    named = [("", value) for value in (*args, *values)]
     return [owner for _, owner in owners_of(named)]
 
 
@@ -89,6 +97,9 @@ def _hold(owner: Any, entries: Mapping[Any, Any]) -> None:
     """Let a container have these entries, an object these attributes, and no others."""
     if isinstance(owner, list):
         owner[:] = entries.values()
+    elif isinstance(owner, deque):
+        owner.clear()
+        owner.extend(entries.values())
     elif isinstance(owner, dict):
         dict.clear(owner)
         dict.update(owner, entries)

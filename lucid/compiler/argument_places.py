@@ -5,6 +5,7 @@ While a step is traced, others stand for them. What was changed in those is boun
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -61,7 +62,7 @@ def _bind(owner: Any, key: Any, value: Any) -> None:
     if key == CONTENTS:
         owner.clear()
         owner.update(value) if isinstance(owner, dict) else owner.extend(value)
-    elif not isinstance(owner, (list, dict)):
+    elif not isinstance(owner, (list, deque, dict)):
         if value is ABSENT:
             object.__delattr__(owner, key)
         else:
@@ -78,7 +79,7 @@ def changed_entries(
     """What of a container or an object is something else now: place, what was there, what is."""
     now = entries_of(owner)
     kept = [key for key in before if key in now]
-    has_moved = isinstance(owner, list) and len(now) != len(before)
+    has_moved = isinstance(owner, (list, deque)) and len(now) != len(before)
     if has_moved or (isinstance(owner, dict) and [*now][: len(kept)] != kept):
         yield OfArgument(path, CONTENTS, number), None, owner.copy()
         return
@@ -96,36 +97,37 @@ def as_found(leaf: Any, _: str) -> Any:
 
 
 class GivenAgain:
-    """The arguments of a function that runs again, and changes some: it has copies of these.
+    """The arguments of a function that runs again: where it changes some, it has copies of these.
 
     Attributes:
-        args, kwargs: what it is called with.
+        args, kwargs: what it is called with; values: what its places hold.
     """
 
     def __init__(
-        self, places: Sequence[OfArgument], args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        places: Sequence[OfArgument],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        values: Sequence[Any] = (),
     ) -> None:
-        self.args, self.kwargs = args, kwargs
+        given: Any = args, kwargs
+        known: dict[int, Any] = {}
+        self.args, self.kwargs = map_tree(as_found, given, known=known) if places else given
+        self.values = map_tree(as_found, [*values], known=known)
         self._places = places
-        self._owners: list[Any] = []
-        self._objects: list[tuple[dict[str, Any], dict[str, Any]]] = []
-        if places:
-            self.args, self.kwargs = map_tree(as_found, (args, kwargs))
-            named = [("", value) for value in (*self.args, *self.kwargs.values())]
-            self._owners = [owner for _, owner in owners_of(named)]
-            objects = [vars(owner) for owner in self._owners if data_of(owner) is not None]
-            self._objects = [(attributes, dict(attributes)) for attributes in objects]
+        given = (*self.args, *(self.kwargs[name] for name in sorted(self.kwargs)), *self.values)
+        self._owners = [owner for _, owner in owners_of([("", value) for value in given])]
+        objects = [vars(owner) for owner in self._owners if data_of(owner) is not None]
+        self._objects = [(attributes, dict(attributes)) for attributes in objects if places]
+
+    @property
+    def identities(self) -> frozenset[int]:
+        """Of the containers and objects that it finds, which are no results."""
+        return frozenset(map(id, self._owners))
 
     def found(self) -> list[Any]:
         """What the function has left in the places."""
         return [place.found_in(self._owners) for place in self._places]
-
-    def without_owners(self, tree: Any) -> Any:
-        """A result with None in place of what was given, which is no result of a call."""
-        known = {id(owner) for owner in self._owners}
-        if not known:
-            return tree
-        return map_tree(lambda leaf, _: None if id(leaf) in known else leaf, tree, leaves=known)
 
     def put_back(self) -> None:
         """Give objects, of which there are no copies, their attributes again."""
@@ -145,7 +147,8 @@ def call_with_tensors(
         return function(*args, **kwargs)
     as_tensor = partial(_as_tensor, {})
     given = [("", value) for value in (*args, *kwargs.values())]
-    values = [map_tree(as_tensor, value) for _, value in given]
+    known: dict[int, Any] = {}
+    values = [map_tree(as_tensor, value, known=known) for _, value in given]
     theirs, ours = owners_of(given), owners_of([("", value) for value in values])
     before = [entries_of(owner) for _, owner in ours]
     result = function(*values[: len(args)], **dict(zip(kwargs, values[len(args) :], strict=True)))

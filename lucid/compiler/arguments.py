@@ -64,25 +64,31 @@ class StandIns:
         recorder.arguments = call.tensors
         self._tensors, self._floats = iter(call.tensors), iter(range(len(call.floats)))
         self._state = state
-        stand_in = self._stand_in
+        self._known: dict[int, Any] = {}
         names = argument_names(function, args)
-        self.args = tuple(map_tree(stand_in, a, name) for a, name in zip(args, names, strict=True))
-        self.kwargs = {name: map_tree(stand_in, kwargs[name], name) for name in sorted(kwargs)}
+        self.args = tuple(self._given(a, name) for a, name in zip(args, names, strict=True))
+        self.kwargs = {name: self._given(kwargs[name], name) for name in sorted(kwargs)}
         self._is_place = True
         read = zip(call.values, places, strict=True)
-        self.values = [map_tree(stand_in, value, path) for value, path in read]
+        self.values = [self._given(value, path) for value, path in read]
         for base in call.bases:
             self._handle(base, "base", state)
         self._link_views()
         self._named = [*zip(names, self.args, strict=True), *self.kwargs.items()]
+        self._named += zip(places, self.values, strict=True)
         self._held: list[tuple[str, Any, dict[Any, Any]]] = []
         self._owners = call.owners()  # while objects have what they were given with
+
+    def _given(self, value: Any, path: str) -> Any:
+        """What stands for a value; for a container that is there twice it is one."""
+        return map_tree(self._stand_in, value, path, known=self._known)
 
     def _stand_in(self, leaf: Any, path: str) -> Any:
         recorder = self._recorder
         if isinstance(leaf, (TensorCore, np.ndarray)):
             return self._handle(next(self._tensors), path, self._state)
-        if type(leaf) in (float, LiveInt) or isinstance(leaf, np.floating):
+        is_number = type(leaf) in (float, LiveInt) or isinstance(leaf, np.floating)
+        if is_number or (self._is_place and type(leaf) is int):
             i = next(self._floats)
             now = self._call.floats[i]
             return recorder.live_scalar(recorder.unused_text(path), now, operator.itemgetter(i))
@@ -90,8 +96,7 @@ class StandIns:
         if attributes is not None and id(leaf) not in recorder.given:
             recorder.given[id(leaf)] = len(self._data)
             self._data.append((leaf, dict(attributes)))
-            stand_in = self._stand_in
-            given = {k: map_tree(stand_in, v, f"{path}.{k}") for k, v in attributes.items()}
+            given = {k: self._given(v, f"{path}.{k}") for k, v in attributes.items()}
             self._filled.append((leaf, given))
         return leaf
 
@@ -101,6 +106,7 @@ class StandIns:
             vars(value).update(given)
         owners = owners_of(self._named)
         self._held = [(path, owner, entries_of(owner)) for path, owner in owners]
+        self._recorder.containers = {id(owner): i for i, (_, owner, _) in enumerate(self._held)}
 
     def put_back(self) -> None:
         """Give them their contents again."""
@@ -129,7 +135,6 @@ class StandIns:
         """
         found: list[tuple[Place, Any]] = []
         counts: set[str] = set()
-        recorder = self._recorder
         changed: list[int] = []
         has_grown = False
         for number, (path, owner, before) in enumerate(self._held):
@@ -140,7 +145,7 @@ class StandIns:
                 is_count = type(was) is int and isinstance(now, int) and type(now) is not bool
                 if is_count and place.path not in self._call.fixed:
                     counts.add(place.path)
-                has_grown = has_grown or (place.key == CONTENTS and isinstance(owner, list))
+                has_grown = has_grown or (place.key == CONTENTS and not isinstance(owner, dict))
                 found.append((place, now))
         if self._filled and (counts or has_grown):
             raise ChangesArgument(*(type(value) for value, _ in self._filled))
@@ -148,22 +153,19 @@ class StandIns:
             raise CountsInArgument(frozenset(counts))
         if changed:
             self._refuse_shared(changed)
-            recorder.containers = {id(x): i for i, (_, x, _) in enumerate(self._held)}
         return found
 
     def _refuse_shared(self, changed: Sequence[int]) -> None:
-        """Raise where something that was changed is there twice: others stood for the two."""
+        """Raise where something that was changed is known otherwise: another stood for it."""
         owners, environment = self._owners, self._recorder.environment
         assert environment is not None
         for number in changed:
             path, owner = self._held[number][0], owners[number]
-            others = [i for i, other in enumerate(owners) if other is owner and i != number]
-            where = self._held[others[0]][0] if others else environment.name_of(owner)
-            if others or environment.knows(owner):
+            if environment.knows(owner):
                 raise TraceError(
                     f"the {type(owner).__name__} {path} is an argument and was changed while the "
-                    f"step was traced, and it is {where or 'known to the function'} as well\n"
-                    "hint: use it by one of its names"
+                    f"step was traced, and it is {environment.name_of(owner) or 'known'} to the "
+                    "function as well\nhint: use it by one of its names"
                 )
 
     def _storages_with_several_views(self) -> set[Storage]:

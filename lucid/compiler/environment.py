@@ -15,6 +15,7 @@ import numpy as np
 
 from lucid.compiler.binding_lines import binding_lines
 from lucid.compiler.codes import Executed
+from lucid.compiler.collector import Newborns
 from lucid.compiler.places import (
     CONTENTS,
     Contents,
@@ -24,7 +25,7 @@ from lucid.compiler.places import (
     identity_of,
     place_of,
 )
-from lucid.compiler.reach import LIBRARYS, Reach, owner_of
+from lucid.compiler.reach import LARGE, LIBRARYS, Reach, owner_of
 from lucid.compiler.reads import Reads
 from lucid.compiler.watches import (
     ABSENT,
@@ -57,6 +58,7 @@ class Environment(Reach):
         super().__init__(function, arguments, skipped, read)
         self._accepted: set[Identity] = set()  # made in the trace, and there from then on
         self.ran: Executed | None = None
+        self._newborns = Newborns()
 
     def meet(self, path: str, module: Any) -> None:
         """Take in a Module that the trace met and the walk had not found."""
@@ -109,6 +111,15 @@ class Environment(Reach):
     def knows(self, thing: object) -> bool:
         """Whether an object was within reach before the trace."""
         return id(thing) in self._seen
+
+    def was_there(self, thing: object) -> bool:
+        """Whether an object is known to have been there before the trace, within reach or not."""
+        return self.knows(thing) or not self._newborns.may_have(thing) or self._is_far(thing)
+
+    def _is_far(self, thing: object) -> bool:
+        """Whether it stands in a list that is too long to be looked into."""
+        far = (w.copy for w in self.watches if isinstance(w, LengthWatch) and w.expected > LARGE)
+        return any(thing is item for copy in far if isinstance(copy, list) for item in copy)
 
     def failure(self) -> AnyWatch | None:
         """The first watch that doesn't hold."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from lucid.compiler.cells import ArgumentsOverlap, Cell, GradUse
 from lucid.compiler.data_pointers import DataPointer
 from lucid.compiler.histories import Ended, Further, Given, GradientOf, Histories
 from lucid.compiler.left_hooks import left_hooks
+from lucid.compiler.made import Made, made_like, values_in
 from lucid.compiler.outcomes import (
     Address,
     Alias,
@@ -32,14 +33,15 @@ from lucid.compiler.outcomes import (
     Shown,
     View,
 )
+from lucid.compiler.parts import parts_of
 from lucid.compiler.rebinding import Rebinding
 from lucid.compiler.recorder import Recorder
 from lucid.compiler.results import Before, Differentiable
 from lucid.compiler.results_backward import lost_backward
 from lucid.compiler.scalars import is_live
 from lucid.compiler.signature import Call
-from lucid.compiler.tree import map_tree
 from lucid.compiler.views import base_of
+from lucid.compiler.watches import SCALARS
 from lucid.ir.errors import TraceError
 from lucid.ir.graph import Value
 from lucid.tensor.core import TensorCore
@@ -64,7 +66,9 @@ class Finisher:
     """Turns results, gradients and written state into outcomes.
 
     Attributes:
-        result: the returned tree with an `Outcome` in place of each leaf.
+        result: what the function returns; finals: what it leaves in its places.
+        leaves: what is in those besides containers that are made; tensors: those of them that
+            are tensors or arrays.
         grads: the gradients that were set.
         counters: (argument number, use of a gradient or version counter, how far it moves).
         ended: tensors whose history ends in the step.
@@ -86,34 +90,70 @@ class Finisher:
         self._originals = {
             id(use.original): use for use in recorder.grads.values() if use.original is not None
         }
-        self.result: Any = None
+        self._made: dict[int, Made] = {}
+        self._found: set[int] = set()
+        self.result: Outcome = Same(None)
+        self.finals: list[Outcome] = []
+        self._leaves: list[tuple[Any, Outcome]] = []
+        self.leaves: list[Outcome] = []
+        self.tensors: list[Outcome] = []
         self.grads: list[GradOutcome] = []
         self.ended: list[Ended] = []
         self.counters: list[tuple[int | GradUse | VersionCounter, int]] = []
         self.differentiable: Differentiable | None = None
 
-    def finish(self, result: Any, function: Callable[..., Any]) -> Finisher:
-        """Take down everything; the graph gets its outputs and writes."""
+    def finish(self, result: Any, finals: Sequence[Any], rebinding: Rebinding) -> Finisher:
+        """Take down everything; the graph gets its outputs and writes.
+
+        finals: what the places of `rebinding` are bound to.
+        """
         recorder = self._recorder
-        leaves: list[tuple[Any, Outcome]] = []
-
-        def note(leaf: Any, path: str) -> Outcome:
-            outcome = self._outcome(leaf)
-            leaves.append((leaf, outcome))
-            return outcome
-
-        self.result = map_tree(note, result, leaves=recorder.containers)
+        self.result = self._tree(result)
+        self.finals = [self._tree(final) for final in finals]
+        rebinding.found = frozenset(self._found)
         further = [] if recorder.is_pure else [*self._gradients(), *self._written()]
-        self._find_differentiable(leaves, further, function)
+        self._find_differentiable(further, rebinding)
         for storage, cell in recorder.cells.items():
             if cell.is_written:
                 assert storage.value is not None
                 recorder.graph.writes.append((cell.value, storage.value))
         self._count_versions()
         self._note_shared_gradients()
-        self._handles = []
+        self._handles, self._made, self._leaves = [], {}, []
         self._originals = {}
         return self
+
+    def _tree(self, value: Any) -> Outcome:
+        """How to make a result: one that is there twice, or holds itself, is made once."""
+        known = self._made.get(id(value))
+        if known is not None:
+            known.is_shared = True
+            return known
+        parts = parts_of(value)
+        parts = None if parts is not None and self._is_found(value) else parts
+        if parts is None:
+            outcome = self._outcome(value)
+            self._leaves.append((value, outcome))
+            return outcome
+        made = self._made[id(value)] = made_like(value, parts)
+        count = len(self._leaves)
+        made.parts = [self._tree(part) for part in values_in(made, parts)]
+        if isinstance(value, (set, frozenset)):
+            self._refuse_order(self._leaves[count:])
+        if not _is_constant(made, value):
+            return made
+        del self._made[id(value)]
+        return self._outcome(value)
+
+    def _is_found(self, value: Any) -> bool:
+        """Whether a container or an object was there before: it is itself a result then."""
+        recorder, environment = self._recorder, self._recorder.environment
+        assert environment is not None
+        is_given = id(value) in recorder.containers or id(value) in recorder.given
+        if is_given or not environment.was_there(value):
+            return is_given
+        self._found.add(id(value))
+        return True
 
     def _slot(self, key: Any, value: Value) -> int:
         if key not in self._slots:
@@ -294,13 +334,12 @@ class Finisher:
             )
 
     def _find_differentiable(
-        self,
-        leaves: list[tuple[Any, Outcome]],
-        further: Sequence[tuple[Further, TensorCore]],
-        function: Callable[..., Any],
+        self, further: Sequence[tuple[Further, TensorCore]], rebinding: Rebinding
     ) -> None:
         """Note which results can be differentiated outside, and with respect to what."""
-        tensors = [pair for pair in leaves if isinstance(pair[0], (TensorCore, np.ndarray))]
+        tensors = [pair for pair in self._leaves if isinstance(pair[0], (TensorCore, np.ndarray))]
+        self.leaves = [outcome for _, outcome in self._leaves]
+        self.tensors = [outcome for _, outcome in tensors]
         outputs = [
             (i, tensor) for i, (tensor, outcome) in enumerate(tensors) if _is_open(tensor, outcome)
         ]
@@ -314,14 +353,13 @@ class Finisher:
         state = [cell for cell in cells if cell.kind == "state"]
         uses = [use for use in recorder.grads.values() if use.was_read]
         written = {cell.storage for cell in cells if cell.is_written}
-        flags = function.flags if isinstance(function, Rebinding) else []
         ended = [entry.tensor for entry in self.ended]
         further_ones = [known for known, _ in further]
         self.differentiable = Differentiable(
-            function,
+            rebinding,
             histories.layers(outputs),
             Before(
-                flags=flags,
+                flags=rebinding.flags,
                 written=[(cell.storage, cell.counter) for cell in state if cell.is_written],
                 written_args=[c.position for c in cells if c.kind == "arg" and c.is_written],
                 rewritten=[x for x in (*further_ones, *ended) if isinstance(x, TensorCore)],
@@ -341,8 +379,16 @@ class Finisher:
             len(tensors),
             further_ones,
             histories.counters.state,
-            histories.calls_users and not getattr(function, "of_arguments", ()),
+            histories.calls_users and not rebinding.of_arguments,
         )
+
+    def _refuse_order(self, leaves: Sequence[tuple[Any, Outcome]]) -> None:
+        """Raise for a set of results that can be differentiated: they can't be told apart."""
+        if sum(_is_open(leaf, outcome) for leaf, outcome in leaves) > 1:
+            raise TraceError(
+                "the compiled function returns or keeps a set of several tensors that require "
+                "grad, which can't be told apart\nhint: return a list, or detach them"
+            )
 
     def _note_shared_gradients(self) -> None:
         """Note which gradients the step meets elsewhere, too."""
@@ -365,6 +411,14 @@ class Finisher:
             delta = counter.value - before
             if delta:
                 self.counters.append((known.get(counter, counter), delta))
+
+
+def _is_constant(made: Made, value: Any) -> bool:
+    """Whether it is a tuple of numbers, names and such tuples: all calls may share it."""
+    return type(value) is tuple and all(
+        type(part) is Same and (isinstance(item, SCALARS) or type(item) is tuple)
+        for part, item in zip(made.parts, value, strict=True)
+    )
 
 
 def _writer(written: TensorCore) -> str:

@@ -40,16 +40,17 @@ class Log(Place):
 
     Attributes:
         of_host: whether it is here because host calls write it.
+        stand_in: what stands for it while a step is traced.
     """
 
-    __slots__ = ("_holders", "_replaced", "_stand_in", "of_host")
+    __slots__ = ("_holders", "_replaced", "of_host", "stand_in")
 
     def __init__(self, path: str, owner: Any, of_host: bool = False) -> None:
         super().__init__(path, owner, CONTENTS)
         self.of_host = of_host
         self._holders: dict[Identity, Place] = {}
         self._replaced: list[tuple[Place, Any, Any]] = []
-        self._stand_in: Any = None
+        self.stand_in: Any = None
 
     def as_state(self, is_looked_at: bool) -> Place:
         """The same place for a step that looks at what is in it."""
@@ -65,7 +66,7 @@ class Log(Place):
 
     def enter(self, recorder: object) -> None:
         """Let something else stand for the list, for the code whose ops go into `recorder`."""
-        stand_in = self._stand_in = _STAND_INS[type(self.owner)](self, recorder)
+        stand_in = self.stand_in = _STAND_INS[type(self.owner)](self, recorder)
         for place in self._holders.values():
             before = place.found()
             value = _replaced(before, self.owner, stand_in)
@@ -80,7 +81,7 @@ class Log(Place):
         when that is still held by somebody, who could look at it later. Raises `TraceError` when
         a host call writes it as well.
         """
-        stand_in, self._stand_in = self._stand_in, None
+        stand_in, self.stand_in = self.stand_in, None
         if stand_in is None:
             return []
         self._put_back()
@@ -101,11 +102,11 @@ class Log(Place):
     @property
     def count(self) -> int:
         """How often it was written by now."""
-        return len(self._stand_in._written)
+        return len(self.stand_in._written)
 
     def forget_since(self, count: int) -> None:
         """Take what was written since it had been written so often for not written."""
-        del self._stand_in._written[count:]
+        del self.stand_in._written[count:]
 
     def copy(self) -> Any:
         """What is in it now."""
@@ -114,8 +115,8 @@ class Log(Place):
     def note_host(self, name: str, before: Any) -> None:
         """Take what `name`, a host call, has left: it will do so at each call by itself."""
         if not _is_same(self.owner, before):
-            self._stand_in._host = name
-            self._stand_in._shadow = self.owner.copy()
+            self.stand_in._host = name
+            self.stand_in._shadow = self.owner.copy()
 
     def restore(self, before: Any) -> None:
         """Undo what a host call that failed has left."""
@@ -123,7 +124,7 @@ class Log(Place):
 
     def settle(self) -> None:
         """Undo what host calls have left, but for the knowledge of it."""
-        stand_in = self._stand_in
+        stand_in = self.stand_in
         if stand_in is not None and stand_in._host:
             stand_in._is_others |= not stand_in._is_alone()
             _refill(self.owner, stand_in._initial)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import types
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -53,22 +54,25 @@ def data_of(value: Any, inside: tuple[int, ...] = ()) -> dict[str, Any] | None:
 def _is_plain(value: Any, inside: tuple[int, ...]) -> bool:
     if isinstance(value, _PLAIN):
         return True
-    if isinstance(value, (list, tuple)):
-        return all(_is_plain(item, inside) for item in value)
-    if isinstance(value, dict):
-        return all(_is_plain(item, inside) for item in value.values())
+    if isinstance(value, (list, deque, tuple, dict)):
+        within = (*inside, id(value))
+        items = value.values() if isinstance(value, dict) else value
+        return id(value) in inside or all(_is_plain(item, within) for item in items)
     return data_of(value, inside) is not None
 
 
 def visit_leaves(visit: Callable[[Any, str], None], tree: Any, path: str = "") -> None:
     """Call `visit(leaf, path)` for each leaf, for those in objects of plain data and their classes.
 
-    An object that is there twice is looked into once.
+    An object or container that is there twice is looked into once.
     """
-    map_tree(partial(_visit, visit, set()), tree, path)
+    known: dict[int, Any] = {}
+    map_tree(partial(_visit, visit, set(), known), tree, path, known=known)
 
 
-def _visit(visit: Callable[[Any, str], None], seen: set[int], leaf: Any, path: str) -> None:
+def _visit(
+    visit: Callable[[Any, str], None], seen: set[int], known: dict[int, Any], leaf: Any, path: str
+) -> None:
     attributes = data_of(leaf)
     if attributes is None:
         visit(leaf, path)
@@ -76,4 +80,4 @@ def _visit(visit: Callable[[Any, str], None], seen: set[int], leaf: Any, path: s
         seen.add(id(leaf))
         visit(type(leaf), f"{path}.__class__")
         for name, item in attributes.items():
-            map_tree(partial(_visit, visit, seen), item, f"{path}.{name}")
+            map_tree(partial(_visit, visit, seen, known), item, f"{path}.{name}", known=known)

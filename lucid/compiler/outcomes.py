@@ -246,7 +246,7 @@ class GivenObject(Outcome):
 
 
 class GivenContainer(GivenObject):
-    """An argument that is a container or an object which the step changes: the caller's own."""
+    """A container or an object in an argument or a place: the one of this call."""
 
     __slots__ = ()
 
@@ -405,6 +405,11 @@ class _Copies:
         self._tensors = iter(tensors)
         self._views = {id(tensors[view]): tensors[base] for view, base in call.views()}
         self._twins: dict[int, Any] = {}
+        self._known: dict[int, Any] = {}
+
+    def of_tree(self, tree: Any) -> Any:
+        """The same structure, with copies in it."""
+        return map_tree(self.of_leaf, tree, known=self._known)
 
     def of_leaf(self, leaf: Any, _: str) -> Any:
         """A leaf of the arguments, which are asked for in order."""
@@ -416,7 +421,7 @@ class _Copies:
             return leaf
         if id(leaf) not in self._twins:
             self._twins[id(leaf)] = twin = copy.copy(leaf)
-            vars(twin).update({k: map_tree(self.of_leaf, x) for k, x in attributes.items()})
+            vars(twin).update({name: self.of_tree(x) for name, x in attributes.items()})
         return self._twins[id(leaf)]
 
     def of(self, tensor: TensorCore) -> TensorCore:
@@ -445,4 +450,4 @@ def with_copies(args: Any, kwargs: Any, bases: Any, call: Call, positions: Seque
     Objects of plain data are copies that hold what they hold now.
     """
     copies = _Copies(call, positions)
-    return map_tree(copies.of_leaf, (args, dict(sorted(kwargs.items())), bases))
+    return copies.of_tree((args, dict(sorted(kwargs.items())), bases))

@@ -15,7 +15,6 @@ from lucid.compiler.plain_places import PlainPlaces
 from lucid.compiler.scalars import Formula, Number
 from lucid.compiler.sharing import Sharing
 from lucid.compiler.signature import Call
-from lucid.compiler.tree import map_tree
 from lucid.compiler.watches import Guard
 from lucid.ir.errors import LucidError
 from lucid.ir.types import DType, Shape, TensorType
@@ -65,7 +64,7 @@ class PlainCalls:
     sharing: Sharing
     gradients: Gradients
     counters: list[tuple[VersionCounter, int]]
-    result: Any
+    result: Outcome
     output_count: int
     claims: Keys
     numbers: list[tuple[int, Formula]]
@@ -196,10 +195,7 @@ class PlainCalls:
         run.outputs = outputs
         for leaf, outcome in self.gradients.others:
             leaf._grad = None if outcome is None else outcome.of(run)
-        if isinstance(self.result, Outcome):
-            result = self.result.of(run)
-        else:
-            result = map_tree(lambda leaf, _: leaf.of(run), self.result)
+        result = self.result.of(run)
         if self.places is not None:
             is_fit = self.places.deliver(run)
             if is_fit and self.native is not None:

@@ -10,8 +10,7 @@ from lucid.compiler.outcomes import Outcome, Run, Same
 from lucid.compiler.places import Flag, Memory, Place, Variable
 from lucid.compiler.rebinding import Rebinding
 from lucid.compiler.scalars import Formula, Number
-from lucid.compiler.signature import Call, LiveInt
-from lucid.compiler.tree import map_tree
+from lucid.compiler.signature import Call
 from lucid.tensor.context import epoch
 from lucid.tensor.core import TensorCore
 
@@ -47,7 +46,7 @@ class PlainPlaces:
         self,
         rebinding: Rebinding,
         reads: list[Read],
-        finals: Sequence[Any],
+        finals: Sequence[Outcome],
         early: Sequence[Outcome],
         on_change: Callable[[int], bool],
     ) -> None:
@@ -106,7 +105,7 @@ class PlainPlaces:
     def deliver(self, run: Run) -> bool:
         """Bind the places; whether the guards are known to hold still."""
         entries = [outcome.of(run) for _, _, outcome in self._entries]
-        values = [map_tree(lambda leaf, _: leaf.of(run), final) for _, final in self._others]
+        values = [final.of(run) for _, final in self._others]
         before = epoch.count
         for (owner, key, _), value in zip(self._entries, entries, strict=True):
             owner[key] = value
@@ -117,10 +116,10 @@ class PlainPlaces:
         return epoch.count == before or self.on_change(before)
 
 
-def _is_entry(place: Place, final: Any) -> bool:
+def _is_entry(place: Place, final: Outcome) -> bool:
     """Whether binding the place is to set one entry, to what the step has made."""
-    is_made = isinstance(final, Outcome) and type(final) is not Same
-    return type(place) is Place and type(place.owner) in (dict, list) and is_made
+    is_entry = type(place) is Place and type(place.owner) in (dict, list)
+    return is_entry and type(final) is not Same
 
 
 def _take(finders: Sequence[_Finder], tensors: list[Any], numbers: list[Any]) -> bool:
@@ -157,7 +156,7 @@ def plain_reads(rebinding: Rebinding, values: Sequence[Any]) -> list[Read] | Non
 
 def _kind(leaf: Any) -> Kind:
     """`object` stands for what isn't plain."""
-    if type(leaf) is LiveInt:
+    if type(leaf) is int:
         return int
     if isinstance(leaf, TensorCore):
         return None

@@ -17,7 +17,7 @@ from lucid.compiler.guards import Guards
 from lucid.compiler.names import name_values
 from lucid.compiler.outcomes import (
     FromNumbers,
-    GivenContainer,
+    GivenObject,
     Outcome,
     Run,
     counter_of,
@@ -29,15 +29,13 @@ from lucid.compiler.outcomes import (
 from lucid.compiler.plain import LONG_WAY, PlainCalls
 from lucid.compiler.plain_places import PlainPlaces, plain_reads
 from lucid.compiler.reach import owner_of
-from lucid.compiler.rebinding import VALUES
-from lucid.compiler.results import flat_tensors
+from lucid.compiler.rebinding import VALUES, as_arguments
 from lucid.compiler.results_backward import History, end_history
 from lucid.compiler.scalars import Formula, LiveSource
 from lucid.compiler.sharing import Sharing
 from lucid.compiler.signature import Call, Description
 from lucid.compiler.stance import eager_is_forced
 from lucid.compiler.trace import Trace
-from lucid.compiler.tree import map_tree
 from lucid.dtypes import get_default_dtype
 from lucid.ir.clone import copy_graph
 from lucid.ir.graph import Graph
@@ -211,13 +209,11 @@ class Program:
             trace.differentiable.again.guard = trace.guard
         self._ended = trace.ended
         self._has_effects = bool(trace.effects or trace.training or trace.grad_enabled is not None)
-        self._result = trace.result
-        self._is_single = isinstance(trace.result, Outcome)
+        self._result, self._finals, self._tensors = trace.result, trace.finals, trace.tensors
         self._output_count = len(trace.graph.outputs)
-        leaves: list[Outcome] = []
-        map_tree(lambda leaf, _: leaves.append(leaf), trace.result)
-        self._early = [leaf for leaf in leaves if is_early(leaf)]
-        outcomes = (*leaves, *(outcome for _, outcome in self._grads if outcome is not None))
+        self._early = [leaf for leaf in trace.leaves if is_early(leaf)]
+        self._has_given = any(isinstance(leaf, GivenObject) for leaf in trace.leaves)
+        outcomes = (*trace.leaves, *(outcome for _, outcome in self._grads if outcome is not None))
         self._gradients = Gradients(self.executable, leaf_grads, outcomes)
 
     @property
@@ -254,6 +250,7 @@ class Program:
             not all(in_places and type(early) is FromNumbers for early in self._early),
             self._outer_grads,
             self._ended,
+            self._has_given,
             self._left_hooks,
             self._has_effects,
             self._sharing.writes_arguments,
@@ -265,14 +262,13 @@ class Program:
         self, types: list[tuple[TensorType, Shape]], call: Call, counted: np.ndarray
     ) -> PlainCalls | None:
         numbers = {position: number for number, position in self._arguments}
-        places, result = None, self._result
+        places = None
         if self._rebinding is not None:
             reads = plain_reads(self._rebinding, call.values)
             if reads is None:
                 return None
-            result, finals = self._result
             follow_epoch = self.guards.follow_epoch
-            places = PlainPlaces(self._rebinding, reads, finals, self._early, follow_epoch)
+            places = PlainPlaces(self._rebinding, reads, self._finals, self._early, follow_epoch)
         return PlainCalls(
             executable=self.executable,
             guard=self.guards.watched,
@@ -283,7 +279,7 @@ class Program:
             sharing=self._sharing,
             gradients=self._gradients,
             counters=[(c, n) for c, n in self._counters if isinstance(c, VersionCounter)],
-            result=result,
+            result=self._result,
             output_count=self._output_count,
             claims=self._claims,
             numbers=self._numbers,
@@ -384,10 +380,10 @@ class Program:
         if rule is None:
             return self._run_plain(run)
         if self._rebinding is not None:
-            kwargs = {**kwargs, VALUES: run.call.values}
+            kwargs = {**kwargs, VALUES: as_arguments(run.call.values)}
         bases = run.call.bases
         in_arguments = [] if self._rebinding is None else self._rebinding.of_arguments
-        if rule.before.written_args or run.call.has_containers:
+        if rule.before.written_args or run.call.has_containers or in_arguments:
             if rule.calls_users:
                 run.call.owners()  # while they have what they were given with
             written = rule.before.written_args
@@ -395,34 +391,29 @@ class Program:
         frame = user_frame()
         line = None if frame is None else (frame.f_code.co_filename, frame.f_lineno)
         history = History(rule, run.call, args, kwargs, bases, line)
-        result = self._run_native(run)
-        made = self._leaves(run) if in_arguments else result
+        result, finals = self._run_native(run)
         gradients = [outcome.of(run) for outcome in self._open_grads]
-        history.attach(flat_tensors(made), gradients, run.call)
-        return self._deliver(result, run.call)
-
-    def _leaves(self, run: Run) -> list[Any]:
-        """What the call has made, without what was given."""
-        outcomes: list[Outcome] = []
-        map_tree(lambda leaf, _: outcomes.append(leaf), self._result)
-        return [x.of(run) for x in outcomes if not isinstance(x, GivenContainer)]
+        history.attach([outcome.of(run) for outcome in self._tensors], gradients, run.call)
+        return self._deliver(result, finals, run.call)
 
     def _run_plain(self, run: Run) -> Any:
         """The same for a program whose results have no history."""
-        return self._deliver(self._run_native(run), run.call)
+        result, finals = self._run_native(run)
+        return self._deliver(result, finals, run.call)
 
-    def _deliver(self, result: Any, call: Call) -> Any:
+    def _deliver(self, result: Any, finals: Sequence[Any], call: Call) -> Any:
         """Bind the step's places, end histories, and give what it returns."""
         for ended in self._ended:
             end_history(ended, call.tensors)
         if self._rebinding is None:
             return result
         before = epoch.count
-        result = self._rebinding.deliver(result, call)
+        self._rebinding.deliver(finals, call)
         self.guards.follow_epoch(before)
         return result
 
-    def _run_native(self, run: Run) -> Any:
+    def _run_native(self, run: Run) -> tuple[Any, list[Any]]:
+        """What it returns, and what it leaves in its places."""
         call = run.call
         for early in self._early:
             early.of(run)
@@ -453,13 +444,11 @@ class Program:
             leaf._grad = None if outcome is None else outcome.of(run)
         if self._outer_grads:
             self._set_gradients(run)
-        if self._is_single:
-            result = self._result.of(run)
-        else:
-            result = map_tree(lambda leaf, _: leaf.of(run), self._result)
+        result = self._result.of(run)
+        finals = [final.of(run) for final in self._finals]
         if self._has_effects:
             self._repeat_effects()
-        return result
+        return result, finals
 
     def _arrays(self, call: Call) -> list[Any]:
         """The inputs of the native step. Raises when they share memory that is written."""

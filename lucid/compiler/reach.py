@@ -42,7 +42,7 @@ from lucid.tensor.core import TensorCore
 
 _LIMIT = 20_000
 LIBRARYS = ("_compiled_", "_kept_accumulator")  # what compiled methods and hooks are kept as
-_LARGE = 512  # containers with more entries are watched by their length alone
+LARGE = 512  # containers with more entries are watched by their length alone
 _COPIED_BYTES = 1 << 16  # larger arrays are not compared
 _NAMESPACES = (types.SimpleNamespace, argparse.Namespace)
 _MODULE_INTERNALS = {
@@ -168,7 +168,7 @@ class Reach:
         elif isinstance(value, set):
             if identity_of(value, CONTENTS) not in self._read:
                 members: AnyWatch = SetWatch(path, value, frozenset(value), in_module)
-                if len(value) > _LARGE:
+                if len(value) > LARGE:
                     members = LengthWatch(path, value, frozenset(value), len(value), in_module)
                 self.watches.append(members)
                 self._ways.belongs(members, value)
@@ -222,14 +222,14 @@ class Reach:
             return
         kinds = (list, dict, deque, defaultdict, OrderedDict, Counter)
         copy: Any = None
-        is_small = len(value) <= _LARGE and (type(value) in kinds or is_librarys(type(value)))
+        is_small = len(value) <= LARGE and (type(value) in kinds or is_librarys(type(value)))
         if is_small or type(value) in (list, deque):
             copy = dict(dict.items(value)) if isinstance(value, dict) else list(value)
         length = LengthWatch(path, value, copy, len(value), in_module)
         self._lengths[id(value)] = length
         self.watches.append(length)
         self._ways.belongs(length, value)
-        if len(value) <= _LARGE:
+        if len(value) <= LARGE:
             items = dict.items(value) if isinstance(value, dict) else enumerate(value)
             is_read_live = getattr(value, "is_read_live", None)  # in an optimizer's group
             for i, (key, item) in enumerate(list(items)):

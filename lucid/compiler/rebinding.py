@@ -8,16 +8,19 @@ With its places as arguments and results the recorded function has no hidden sta
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lucid.compiler.argument_places import GivenAgain, OfArgument, as_found
+from lucid.compiler.argument_places import GivenAgain, OfArgument
 from lucid.compiler.histories import FlagBefore
 from lucid.compiler.logs import IsRead, Log, can_be_log
+from lucid.compiler.objects import data_of
+from lucid.compiler.parts import replaced, tensors_in, visit_parts
 from lucid.compiler.places import (
     Contents,
     Flag,
@@ -31,7 +34,7 @@ from lucid.compiler.places import (
 )
 from lucid.compiler.scalars import is_live
 from lucid.compiler.signature import Call, LiveInt, objects_by_name
-from lucid.compiler.tree import containers, map_tree
+from lucid.compiler.tree import map_tree
 from lucid.compiler.watches import (
     ABSENT,
     SCALARS,
@@ -55,6 +58,9 @@ if TYPE_CHECKING:
 VALUES = "~places"  # the name of an argument, the last one; no parameter can have it
 
 
+_CODE = (types.FunctionType, types.BuiltinFunctionType, types.ModuleType)
+
+
 class Rebinds(BaseException):
     """The step binds places that hold its state: the trace starts again, with them as arguments.
 
@@ -66,18 +72,19 @@ class Rebinds(BaseException):
 
 
 def holds_state(value: Any) -> bool:
-    """Whether a value is a container, or has tensors or numbers in it."""
-    found = [isinstance(value, (list, dict))]
+    """Whether a value is a container, or has tensors, numbers or plain data in it."""
+    found = [isinstance(value, (list, deque, dict))]
 
     def look(leaf: Any, _: str) -> None:
-        found.append(isinstance(leaf, TensorCore) or is_number(leaf))
+        found.append(isinstance(leaf, TensorCore) or is_number(leaf) or data_of(leaf) is not None)
 
     map_tree(look, value)
     return any(found)
 
 
-def _as_argument(value: Any) -> Any:
-    return map_tree(lambda leaf, _: LiveInt(leaf) if type(leaf) is int else leaf, value)
+def as_arguments(values: Sequence[Any]) -> Any:
+    """What places hold as arguments of a function, which reads ints at each call."""
+    return map_tree(lambda leaf, _: LiveInt(leaf) if type(leaf) is int else leaf, [*values])
 
 
 class Rebinding:
@@ -89,6 +96,7 @@ class Rebinding:
         bound: the places that get a new value.
         flags: of tensors whose `requires_grad` it changes, arguments by number, what it was.
         numbers: places that hold numbers, and that it only reads.
+        found: identities of objects that it found and returns or keeps.
     """
 
     def __init__(
@@ -100,6 +108,7 @@ class Rebinding:
         self.bound: list[Place] = []
         self.flags: list[FlagBefore] = []
         self.numbers: list[MovingNumber] = []
+        self.found: frozenset[int] = frozenset()
         self._is_in_arguments = False
         self._known: set[Identity] = set(no_logs)
         self._before: list[Any] = []
@@ -148,8 +157,8 @@ class Rebinding:
         return frozenset({TRACING, *owners})
 
     def values(self) -> list[Any]:
-        """What the places hold now, as arguments."""
-        return [_as_argument(place.found()) for place in self.read]
+        """What the places hold now."""
+        return [place.found() for place in self.read]
 
     # ------------------------------------------------------------------ while tracing
 
@@ -165,7 +174,12 @@ class Rebinding:
             number.enter(recorder)
         for place, value in zip(self.read, values, strict=True):
             place.put(value)
-            self._given.append((value, list(containers(value, place.path))))
+            self._given.append(value)
+
+    def without_stand_ins(self, result: Any) -> Any:
+        """A result with the logs themselves where what stands for them is returned."""
+        stand_ins = {id(log.stand_in): log.owner for log in self.logs}
+        return replaced(result, stand_ins) if stand_ins else result
 
     def leave(
         self,
@@ -181,12 +195,8 @@ class Rebinding:
         """
         bound_numbers = [number for number in self.numbers if not number.leave()]
         written = [(log, ops) for log in reversed(self.logs) if (ops := log.leave())]
-        given = zip(self.read, self._given, self._before, strict=True)
-        self.bound = [
-            place
-            for place, (value, held), before in given
-            if not place.holds(value) or _was_changed(place, value, held, before, environment)
-        ]
+        given = zip(self.read, self._given, strict=True)
+        self.bound = [place for place, value in given if not place.holds(value)]
         known = {place.identity for place in self.read}
         of_tensors = [pair for pair in _set_properties(recorder) if pair[0].identity not in known]
         changed = [*environment.changes(), *of_tensors]
@@ -208,7 +218,7 @@ class Rebinding:
         self._is_in_arguments = bool(of_arguments)
         self.bound += [place for place, _ in of_arguments]
         finals += [value for _, value in of_arguments]
-        self._check(finals, environment, recorder.containers)
+        self._check(finals, environment)
         self._check_growth(finals, recorder, environment)
         return finals
 
@@ -266,22 +276,12 @@ class Rebinding:
             if _is_given(place):
                 place.owner = None
 
-    def _check(self, finals: list[Any], environment: Environment, given: Collection[int]) -> None:
-        """Raise for what would be shared by all calls, or would be lost."""
-        seen: dict[int, str] = {}
-        kept = [
-            part for place, x in zip(self.bound, finals, strict=True) for part in _kept(place, x)
-        ]
-        for path, value, is_contents in kept:
-            for inner, container, _ in containers(value, path):
-                if environment.knows(container) or is_contents:
-                    continue
-                first = seen.setdefault(id(container), inner)
-                if first != inner:
-                    what = f"the same {type(container).__name__} is kept in {first} and {inner}"
-                    _refuse(what, path, environment)
-            check = partial(_check_leaf, environment, path)
-            map_tree(check, value, path, given)
+    def _check(self, finals: list[Any], environment: Environment) -> None:
+        """Raise for what would be shared by all calls."""
+        for place, final in zip(self.bound, finals, strict=True):
+            check = partial(_check_leaf, environment, place.path)
+            for value in _kept(place, final):
+                visit_parts(check, value, place.path, environment.knows)
 
     def _check_growth(
         self, finals: list[Any], recorder: Recorder, environment: Environment
@@ -303,47 +303,49 @@ class Rebinding:
         for place, before in grown:
             if not any(source.startswith(place.path) for source in read):
                 raise TraceError(
-                    f"the list {place.path} gets longer with every call, {len(before)} by now, and "
-                    "the step doesn't read what is in it: each length would be traced anew"
+                    f"the {type(place.owner).__name__} {place.path} gets longer with every call, "
+                    f"{len(before)} by now, and the step doesn't read what is in it: each length "
+                    "would be traced anew"
                     f"{environment.binding_lines(place.path)}\n"
                     "hint: return the tensor, and append it outside of the compiled function"
                 )
 
     # ------------------------------------------------------------------ calling
 
-    def deliver(self, outcome: tuple[Any, Sequence[Any]], call: Call) -> Any:
-        """Bind the places after a call; what it returns."""
-        result, finals = outcome
+    def deliver(self, finals: Sequence[Any], call: Call) -> None:
+        """Bind the places after a call."""
         if self._is_in_arguments:
             call.owners()  # before any of them changes
         for place, value in zip(self.bound, finals, strict=True):
             place.bind(value, call)
-        return result
 
-    def __call__(self, *args: Any, **kwargs: Any) -> tuple[Any, list[Any]]:
-        """Run the function from given contents of the places, which are put back after it."""
-        values = kwargs.pop(VALUES)
+    def __call__(self, *args: Any, **kwargs: Any) -> list[Any]:
+        """Run the function from given contents of the places, which are put back after it.
+
+        Returns the tensors in its results and in the places.
+        """
+        values = kwargs.pop(VALUES, ())
         bound = [p for p in self.bound if not _is_given(p) and not isinstance(p, Log)]
         places = [*self.read, *bound]
         before = [place.found() for place in places]
         recorder = context.recorder
-        if recorder is not None and recorder.environment is not None:
+        if places and recorder is not None and recorder.environment is not None:
             objects = objects_by_name(self.function, args, kwargs)
             identities = [place.identity for place in places]
             recorder.environment.leave(identities, self.function, objects)
-        given = GivenAgain(self.of_arguments, args, kwargs)
+        given = GivenAgain(self.of_arguments, args, kwargs, values)
         try:
             for log in self.logs:
                 log.enter(recorder)
             for place in places:
                 if recorder is not None and isinstance(place, Memory) and place.position < 0:
                     recorder.note_memory(place.owner)  # what is put there is not what it had
-            for place, value in zip(self.read, values, strict=True):
-                place.put(map_tree(as_found, value))
-            result = self.function(*given.args, **given.kwargs)
+            for place, value in zip(self.read, given.values, strict=True):
+                place.put(value)
+            result = self.without_stand_ins(self.function(*given.args, **given.kwargs))
             written = [log.leave() for log in reversed(self.logs)]
             finals = [*(place.found() for place in bound), *filter(None, written)]
-            return given.without_owners(result), given.without_owners([*finals, *given.found()])
+            return tensors_in((result, [*finals, *given.found()]), given.identities | self.found)
         finally:
             given.put_back()
             self._leave_logs()
@@ -351,32 +353,13 @@ class Rebinding:
                 place.put(value)
 
 
-def _was_changed(
-    place: Place, value: Any, held: list[Any], before: Any, environment: Environment
-) -> bool:
-    """Whether a container was changed that stands for the one in a place.
-
-    Raises `TraceError` where that one is in another place as well.
-    """
-    now = [parts for _, _, parts in containers(value)]
-    was = [parts for _, _, parts in held]
-    is_same = len(now) == len(was) and all(
-        len(a) == len(b) and all(x is y for x, y in zip(a, b, strict=True))
-        for a, b in zip(now, was, strict=True)
-    )
-    if not is_same and environment.knows(before):
-        what = f"the {type(value).__name__} {place.path} is changed, and is in another place too"
-        _refuse(what, place.path, environment)
-    return not is_same
-
-
-def _kept(place: Place, final: Any) -> Iterator[tuple[str, Any, bool]]:
-    """The values that stay in a place, with their paths, and whether one is all of a list."""
+def _kept(place: Place, final: Any) -> Iterator[Any]:
+    """The values that stay in a place."""
     if isinstance(place, Log):
         for _, args in final:
-            yield from ((place.path, value, False) for value in args)
+            yield from args
     else:
-        yield place.path, final, isinstance(place, Contents)
+        yield final
 
 
 def _is_given(place: Place) -> bool:
@@ -404,11 +387,7 @@ def _set_properties(recorder: Recorder) -> list[tuple[Place, Any]]:
 
 def _check_leaf(environment: Environment, place: str, leaf: Any, path: str) -> None:
     """Raise for what can't be made at each call, somewhere in what is bound to a place."""
-    if isinstance(leaf, frozenset):
-        if not all(isinstance(x, SCALARS) or environment.knows(x) for x in leaf):
-            _refuse(f"a set of what the step made is kept in {path}", place, environment)
-        return
-    kept = (*SCALARS, types.FunctionType, types.ModuleType, type, DType, complex, range, slice)
+    kept = (*SCALARS, *_CODE, type, DType, complex, range, slice)
     if is_live(leaf) or isinstance(leaf, kept) or leaf is ABSENT or environment.knows(leaf):
         return
     if isinstance(leaf, TensorCore):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from lucid.compiler.objects import BY_VALUE, data_of, visit_leaves
 from lucid.compiler.owners import owners_of
-from lucid.compiler.tree import is_record, map_tree
+from lucid.compiler.tree import fields_of, is_record, items_of, map_tree
 from lucid.compiler.views import frozen_chain, kinship, same_view, shared_bases
 from lucid.compiler.watches import hooks_of
 from lucid.dtypes import get_default_dtype
@@ -59,14 +59,11 @@ class MovingInts:
         if not self.names:
             return args, kwargs
         pairs = zip(argument_names(self._function, args), args, strict=True)
+        known: dict[int, Any] = {}
         return (
-            tuple(self._marked(name, value) for name, value in pairs),
-            {name: self._marked(name, value) for name, value in kwargs.items()},
+            tuple(map_tree(self._mark, x, name, known=known) for name, x in pairs),
+            {name: map_tree(self._mark, x, name, known=known) for name, x in kwargs.items()},
         )
-
-    def _marked(self, name: str, value: Any) -> Any:
-        has_some = any(known.startswith(name) for known in self.names)
-        return map_tree(self._mark, value, name) if has_some else value
 
     def _mark(self, leaf: Any, path: str) -> Any:
         return LiveInt(leaf) if type(leaf) is int and path in self.names else leaf
@@ -129,6 +126,7 @@ class Call:
         "_arrays",
         "_containers",
         "_given",
+        "_in_places",
         "_knows_bases",
         "_overlaps",
         "_owners",
@@ -168,7 +166,8 @@ class Call:
         self.given = args, kwargs
         self.fixed: Collection[str] = ()
         self._owners: list[Any] | None = None
-        self._containers: dict[int, int] | None = {}
+        self._containers: dict[int, int] = {}
+        self._in_places = False
         for value in args:
             self._add(value)
         for name in sorted(kwargs):
@@ -177,8 +176,9 @@ class Call:
         if self._overlaps:
             self._settle_overlaps()
         self.has_containers = bool(self._containers or self.data)
-        self._containers = None
-        self._given = tuple(map(len, (self._parts, self._tensors, self.floats, self.objects)))
+        given = (self._parts, self._tensors, self.floats, self.objects, self.data)
+        self._given = (*map(len, given), len(self._containers))
+        self._in_places = True
         self.be_exact(False)
         self.values: Sequence[Any] = ()
         self.keys: list[tuple[Any, ...]] = []
@@ -193,10 +193,12 @@ class Call:
 
     def take(self, values: Sequence[Any]) -> None:
         """Let these be what the places of the step hold."""
-        parts, tensors, floats, objects = self._given
+        parts, tensors, floats, objects, data, containers = self._given
         is_exact, self.bases = self.is_exact, []
-        del self._tensors[tensors:], self.floats[floats:], self.objects[objects:]
+        del self._tensors[tensors:], self.floats[floats:], self.objects[objects:], self.data[data:]
         self._storages = {s: first for s, first in self._storages.items() if first < tensors}
+        self._containers = {x: n for x, n in self._containers.items() if n < containers}
+        self._owners = None
         self.values = values
         self.keys = []
         self.shares_places = False
@@ -239,7 +241,7 @@ class Call:
 
         Of the arguments, which are all tensors then, and of those in the step's places.
         """
-        _, given, floats, _ = self._given
+        given, floats = self._given[1:3]
         if len(args) != given or floats or len(self._storages) != len(self.tensors):
             return None
         if any(value is not tensor for value, tensor in zip(args, self.tensors, strict=False)):
@@ -252,10 +254,10 @@ class Call:
         return found
 
     def owners(self) -> list[Any]:
-        """The containers and objects among the arguments, in order; as the call found them."""
+        """The containers and objects in arguments and places, in order; as the call found them."""
         if self._owners is None:
             args, kwargs = self.given
-            values = (*args, *(kwargs[name] for name in sorted(kwargs)))
+            values = (*args, *(kwargs[name] for name in sorted(kwargs)), *self.values)
             found = owners_of([("", value) for value in values])
             self._owners = [owner for _, owner in found]
         return self._owners
@@ -281,19 +283,26 @@ class Call:
         elif kind is LiveInt:
             self._parts.append(LiveInt)
             self.floats.append(value.value)
+        elif kind is int and self._in_places:
+            self._parts.append(LiveInt)
+            self.floats.append(value)
         elif isinstance(value, BY_VALUE):
             self._parts += (kind, value)
-        elif kind in (list, tuple) or (isinstance(value, tuple) and hasattr(value, "_fields")):
+        elif kind is tuple or (isinstance(value, tuple) and hasattr(value, "_fields")):
             self._parts += (kind, len(value))
-            if kind is list:
-                self._add_container(value)
             for item in value:
                 self._add(item)
+        elif kind is list or kind is deque:
+            self._parts += (kind, len(value), getattr(value, "maxlen", None))
+            if self._is_new(value):
+                for item in value:
+                    self._add(item)
         elif isinstance(value, dict):
+            entries = items_of(value)
             self._parts += (kind, tuple(value))
-            self._add_container(value)
-            for item in value.values():
-                self._add(item)
+            if self._is_new(value):
+                for _, item in entries:
+                    self._add(item)
         elif isinstance(value, np.ndarray):
             self._parts.append(np.ndarray)
             tensor = self._arrays.get(id(value))
@@ -303,24 +312,24 @@ class Call:
         elif isinstance(value, slice):
             self._parts.append((slice, value.start, value.stop, value.step))
         elif is_record(value):
-            self._parts.append(kind)
-            self._add_container(value)
-            for field in dataclasses.fields(value):
-                self._add(getattr(value, field.name))
+            fields = fields_of(value)
+            self._parts += (kind, tuple(fields))
+            if self._is_new(value):
+                for item in fields.values():
+                    self._add(item)
         elif (attributes := data_of(value)) is not None:
             self._add_data(value, attributes)
         else:
             self._parts += (kind, id(value))
             self.objects.append(value)
 
-    def _add_container(self, value: Any) -> None:
-        """Note which of the arguments' containers are the same one."""
-        if self._containers is None:
-            return
+    def _is_new(self, value: Any) -> bool:
+        """Whether a container is met for the first time; else which one it is goes into the key."""
         number = len(self._containers)
         first = self._containers.setdefault(id(value), number)
         if first != number:
             self._parts.append(("again", first))
+        return first == number
 
     def _add_data(self, value: Any, attributes: dict[str, Any]) -> None:
         known = next((i for i, other in enumerate(self.data) if other is value), None)

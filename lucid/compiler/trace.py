@@ -34,6 +34,7 @@ from lucid.compiler.logs import IsRead, Log
 from lucid.compiler.memos import forget
 from lucid.compiler.names import name_inputs
 from lucid.compiler.onward import Onward
+from lucid.compiler.outcomes import Outcome
 from lucid.compiler.places import Identity, Place, bound
 from lucid.compiler.rebinding import Rebinding, Rebinds
 from lucid.compiler.recorder import Recorder, recording, undo_all
@@ -57,10 +58,11 @@ class Trace:
     Attributes:
         cells: buffers that are inputs of the graph, with their strides where not contiguous.
         pinned: tensor arguments that are state of the step as well, by position.
-        result: the returned tree with an `Outcome` in place of each leaf.
+        result: what the function returns; finals: what it leaves in its places.
+        leaves: what is in them besides containers that the step makes; tensors: those of them
+            that are numbered as flattened results.
         ended: tensors whose history ends in the step.
-        rebinding: the places that the step reads and binds itself; None if there are none. The
-            result is a pair then: what the function returns, and what it leaves in the places.
+        rebinding: the places that the step reads and binds itself; None if there are none.
         grads_shared: for each of the gradients that are read whose memory it is on.
         keys: of each place that is read, what kind of value it holds.
         training: modules' attributes whose "training" the step sets, and to what.
@@ -78,7 +80,10 @@ class Trace:
     pinned: dict[int, TensorCore]
     grads_read: list[GradUse]
     grads_shared: list[int]
-    result: Any
+    result: Outcome
+    finals: list[Outcome]
+    leaves: list[Outcome]
+    tensors: list[Outcome]
     grads: list[GradOutcome]
     ended: list[Ended]
     counters: list[tuple[int | GradUse | VersionCounter, int]]
@@ -248,6 +253,9 @@ def _trace_of(
         grads_read,
         shared_gradients(grads_read, call),
         ran.outcome.result,
+        ran.outcome.finals,
+        ran.outcome.leaves,
+        ran.outcome.tensors,
         ran.outcome.grads,
         ran.outcome.ended,
         ran.outcome.counters,
@@ -284,6 +292,7 @@ def _run(
         stand_ins.fill()
         with recording(recorder), executed_codes(ran), live_math(environment.watches):
             result = function(*stand_ins.args, **stand_ins.kwargs)
+        result = rebinding.without_stand_ins(result)
         left = None if context.grad_enabled == grad_enabled else context.grad_enabled
         recorder.raise_caught()
         recorder.hosts.put_back()
@@ -298,10 +307,7 @@ def _run(
         generators.refuse_use(ran)
         with recording(recorder):
             outcome = Finisher(recorder, stand_ins.handles, call)
-            if rebinding.is_empty:
-                outcome.finish(result, function)
-            else:
-                outcome.finish((result, finals), rebinding)
+            outcome.finish(result, finals, rebinding)
         if outcome.differentiable is not None:  # a later backward needs the numbers of the call
             rebinding.refuse_numbers(rebinding.numbers)
         _check_overlaps(recorder, call)
