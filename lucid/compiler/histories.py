@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from lucid.autograd.hooks import name_of
 from lucid.autograd.node import AccumulateGrad, Edge, Gradients, Node, edge_of
 from lucid.compiler.left_hooks import refers_to_trace
 from lucid.compiler.recorded import Recorded, RecordedGraph, Root, saved_by, walked
@@ -121,6 +122,17 @@ class HistoryOutside(AccumulateGrad):
         """The argument's own history does that."""
 
 
+class TracedHook(NamedTuple):
+    """A hook that needs tensors of the step, which runs again for it.
+
+    Attributes:
+        place: its number among the hooks of the result.
+    """
+
+    place: int
+    name: str
+
+
 @dataclass(frozen=True, slots=True)
 class Output:
     """A result that requires grad.
@@ -133,7 +145,7 @@ class Output:
         saving: the nodes behind it that saved something.
         saved: positions of the results that those nodes saved.
         hooks: those that the step registered on it, which each call registers again.
-        has_traced_hooks: whether it has such as need tensors of the step: they run with it again.
+        has_prehooks: whether it registered some on the node, which run with that.
     """
 
     position: int
@@ -142,8 +154,8 @@ class Output:
     root: Root
     saving: frozenset[Recorded]
     saved: frozenset[int]
-    hooks: tuple[Callable[..., Any], ...]
-    has_traced_hooks: bool
+    hooks: tuple[Callable[..., Any] | TracedHook, ...]
+    has_prehooks: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,8 +270,7 @@ class Histories:
 
     def _output(self, position: int, tensor: TensorCore, twins: Sequence[int]) -> Output:
         node, number = _edge(tensor)
-        hooks = tuple((node._hooks_at(number) or {}).values())
-        has_traced_hooks = any(map(refers_to_trace, hooks))
+        hooks = (node._hooks_at(number) or {}).values()
         root = self._graph.at((node, number))
         saving = frozenset(walked([root], (), None))
         kept = {kept.counter for earlier in saving for kept in earlier.kept}
@@ -270,8 +281,11 @@ class Histories:
             root,
             saving,
             frozenset(i for i, n in self.counters.of_results.items() if n in kept),
-            () if has_traced_hooks else hooks,
-            has_traced_hooks,
+            tuple(
+                TracedHook(place, name_of(hook)) if refers_to_trace(hook) else hook
+                for place, hook in enumerate(hooks)
+            ),
+            bool(node._pre_hooks),
         )
 
     def _leaves(self, root: Edge, behind: Sequence[Node]) -> list[Leaf]:

@@ -8,7 +8,7 @@ asked for, so a gradient with a graph has to depend on them.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from lucid.autograd.node import AccumulateGrad, Edge, GradientEdge, Node, edge_of
 from lucid.autograd.saved import SavedTensor
@@ -29,19 +29,21 @@ def lead_to(
         inner, outer = edge_of(results[position]), edge_of(stand_in)
         if inner is not None and outer is not None:
             ends[inner] = outer
-    _lead_nodes([node for node, _ in roots], ends)
-    made: list[TensorCore | None] = [results[position] for position in stand_ins]
-    if context.recorder is not None:
-        made += [reference() for reference in context.recorder.made]
-    for tensor in made:
-        if tensor is not None:
-            _lead_tensor(tensor, ends)
+    tensors = [results[position] for position in stand_ins]
+    if context.recorder is not None:  # also what hooks and backwards hold
+        made = [reference() for reference in context.recorder.made]
+        tensors += [tensor for tensor in made if tensor is not None]
+    held = [tensor._grad_fn for tensor in tensors]
+    nodes = [*(node for node, _ in roots), *(node for node in held if node is not None)]
+    _lead_nodes(dict.fromkeys(nodes), ends)
+    for tensor in tensors:
+        _lead_tensor(tensor, ends)
 
 
-def _lead_nodes(roots: Sequence[Node], ends: Mapping[Edge, Edge]) -> None:
+def _lead_nodes(roots: Iterable[Node], ends: Mapping[Edge, Edge]) -> None:
     """Change the edges of nodes, and the histories of what they saved."""
-    seen = set(roots)
     stack = list(roots)
+    seen = set(stack)
     while stack:
         node = stack.pop()
         found = [edge for edge in node._edges if edge is not None]

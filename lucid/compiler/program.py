@@ -85,7 +85,7 @@ class Program:
         self.guards = Guards(trace)
         self._rebinding = trace.rebinding
         self._take_inputs(trace)
-        self._take_outcomes(trace)
+        self._take_outcomes(trace, is_pure)
         self._take_claims(trace)
         self._note_used(trace)
 
@@ -187,9 +187,9 @@ class Program:
         leaves = [tensors[position] for position in self._claimed_leaves]
         return self._claims.union(map(id, (*owners, *leaves)))
 
-    def _take_outcomes(self, trace: Trace) -> None:
+    def _take_outcomes(self, trace: Trace, is_pure: bool) -> None:
         self._counters = trace.counters
-        self._onward = None if trace.onward.is_empty else trace.onward
+        self._onward = None if is_pure or trace.onward.is_empty else trace.onward
         self._grads = [(entry.use, entry.outcome) for entry in trace.grads]
         leaf_grads: list[LeafGrad] = []
         self._outer_grads: list[tuple[GradUse, Outcome | None]] = []

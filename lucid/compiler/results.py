@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from lucid.autograd.entry_points import find_gradients
-from lucid.autograd.modes import enable_grad
+from lucid.autograd.modes import enable_grad, set_grad_enabled
 from lucid.autograd.node import Edge, GradientEdge, accumulator_of, edge_of
 from lucid.autograd.saved import with_history_of
 from lucid.compiler.argument_contents import holding
@@ -150,7 +150,7 @@ class Differentiable:
         counters: the version counters of state that a call notes.
         calls_users: whether a walk runs code of the user's.
         always_saved: numbers of those whose tensors the nodes behind each result have saved.
-        gradients: the function that computes the gradients; `backward` is it compiled.
+        again: the functions that compute gradients and call hooks.
     """
 
     def __init__(
@@ -177,8 +177,7 @@ class Differentiable:
         self.always_saved = set.intersection(*kept)
         self._walks: dict[object, list[Recorded]] = {}
         self.again = Again(function, layers, before, count, further)
-        self.gradients = self.again.gradients
-        self._backward: Compiled | None = None
+        self._compiled: dict[str, Compiled] = {}
 
     @property
     def writes(self) -> bool:
@@ -215,11 +214,16 @@ class Differentiable:
 
     def backward(self) -> Compiled:
         """The compiled function that computes the gradients."""
+        return self.compiled(self.again.gradients)
+
+    def compiled(self, method: Callable[..., Any]) -> Compiled:
+        """One of `again`, compiled."""
         from lucid.compiler.compiled import Compiled
 
-        if self._backward is None:
-            self._backward = Compiled(self.gradients, "native", is_pure=True)
-        return self._backward
+        name = method.__name__
+        if name not in self._compiled:
+            self._compiled[name] = Compiled(method, "native", is_pure=True)
+        return self._compiled[name]
 
 
 def leaf_edge(leaf: TensorCore) -> Edge:
@@ -285,12 +289,7 @@ class Again:
         position, and has their histories outside.
         """
         layer = self._layers[number]
-        arguments = flat_tensors((given.args, given.kwargs, given.bases), in_objects=True)
-        flagged = [known for known, _ in self._before.flags]
-        with enable_grad(), _kept([*arguments, *layer.leaves, *flagged]):
-            self._put_back(given, arguments, layer)
-            edges = [_edge_of(leaf, arguments) for leaf in layer.leaves]
-            results = self._results(given, arguments)
+        with self._run(given, layer) as (edges, results):
             pairs = zip(layer.outputs, cotangents, strict=True)
             sent = [(_gradient_edge(results[y.position]), g) for y, g in pairs if g is not None]
             for output in layer.outputs:
@@ -315,6 +314,44 @@ class Again:
         at_leaves = dict(zip(wanted, found[len(ends) :], strict=True))
         upstream = [at_ends.get(i) for i in range(len(layer.upstream))]
         return (*upstream, *(at_leaves.get(i) for i in range(len(layer.leaves))))
+
+    def hooked(
+        self,
+        given: Given,
+        gradient: TensorCore,
+        create_graph: bool,
+        number: int,
+        index: int,
+        place: int,
+        stand_ins: dict[int, TensorCore],
+    ) -> Any:
+        """Run the function again, and call a hook that it registers on a result of a layer.
+
+        place: the hook's, among those of the result.
+        """
+        layer = self._layers[number]
+        with self._run(given, layer) as (_, results):
+            node, output_nr = _gradient_edge(results[layer.outputs[index].position])
+            hooks = node._hooks_at(output_nr)
+            assert hooks is not None
+            if stand_ins:
+                tensors = [x for x in results if isinstance(x, TensorCore) and x.requires_grad]
+                lead_to(stand_ins, results, [*map(_gradient_edge, tensors)])
+            with (
+                set_grad_enabled(create_graph),
+                holding((given.args, given.kwargs), given.present),
+            ):
+                return list(hooks.values())[place](gradient)
+
+    @contextmanager
+    def _run(self, given: Given, layer: Layer) -> Iterator[tuple[list[Edge | None], list[Any]]]:
+        """Yields where gradients of a layer's leaves go, and the results of the function."""
+        arguments = flat_tensors((given.args, given.kwargs, given.bases), in_objects=True)
+        flagged = [known for known, _ in self._before.flags]
+        with enable_grad(), _kept([*arguments, *layer.leaves, *flagged]):
+            self._put_back(given, arguments, layer)
+            edges = [_edge_of(leaf, arguments) for leaf in layer.leaves]
+            yield edges, self._results(given, arguments)
 
     def _put_back(self, given: Given, arguments: Sequence[TensorCore], layer: Layer) -> None:
         """Let there be what the call found; in a trace, which puts the present things back."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import weakref
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from lucid.compiler.histories import (
     Ended,
     GradientOf,
     Made,
+    TracedHook,
     given,
     nodes_behind,
     tensor_of,
@@ -239,9 +241,32 @@ class History:
         known = self._stand_ins(node, number) if context.grad_enabled else {}
         given = self._given_now()
         asked = (given, gradients, context.grad_enabled, number, cut, wanted, known)
-        found = self._run(node, asked)
+        found: Sequence[TensorCore | None] = self._run(node, self.rule.again.gradients, asked)
         self._passed.add(number)
         return found
+
+    def hooked(
+        self, reference: weakref.ref[CompiledBackward], number: int, index: int, hook: TracedHook
+    ) -> Callable[..., Any]:
+        """What a hook does that the step registered on a result, with tensors of the step.
+
+        reference: to the node of layer `number`, with the result as output `index`.
+        """
+
+        def call(gradient: TensorCore) -> Any:
+            node = reference()
+            assert node is not None
+            if self._given is None:
+                met = max(self.freed, key=lambda node: node.sequence)
+                raise LucidError(FREED + origin_line(met.function, met.line))
+            self._refuse_other_histories(node)
+            known = self._stand_ins(node, number, is_all=True) if context.grad_enabled else {}
+            given, place = self._given_now(), hook.place
+            asked = (given, gradient, context.grad_enabled, number, index, place, known)
+            return self._run(node, self.rule.again.hooked, asked)
+
+        call.__name__ = hook.name
+        return call
 
     def _given_now(self) -> Given:
         """What the backward runs the function from, and what there is in arguments by now."""
@@ -252,10 +277,10 @@ class History:
         present = present_contents(call.owners(), (given.args, given.kwargs))
         return given._replace(present=present) if present else given
 
-    def _stand_ins(self, node: Node, number: int) -> dict[int, TensorCore]:
+    def _stand_ins(self, node: Node, number: int, *, is_all: bool = False) -> dict[int, TensorCore]:
         """What stands for results that gradients with a graph depend on, by their positions.
 
-        Those are the upstream ones, leaves that the step made, and outputs that were saved.
+        Those are the upstream ones, leaves that the step made, and outputs that were saved, or all.
         """
         layers = self.rule.layers
         layer = layers[number]
@@ -264,7 +289,7 @@ class History:
         known = dict(zip((*upstream, *leaves), node._edges, strict=True))
         saved = frozenset[int]().union(*(output.saved for output in layer.outputs))
         for index, output in enumerate(layer.outputs):
-            if output.position in saved:
+            if is_all or output.position in saved:
                 known[output.position] = node, index
         return {
             position: with_history(no_data(edge[0]._output_types[edge[1]]), edge)
@@ -272,10 +297,13 @@ class History:
             if position is not None and edge is not None
         }
 
-    def _refuse_written(self, node: Node, used: Collection[Storage | int] | None) -> None:
+    def _refuse_written(
+        self, node: Node, used: Collection[Storage | int] | None, *, by_now: bool
+    ) -> None:
         """Raise when something was written since the call that the gradients are computed from.
 
         used: state and numbers of arguments that they are computed from; None: all.
+        by_now: whether they are computed from what that is by now, as in a hook.
         """
         given, call, before, versions = self._given, self._call, self.rule.before, self._versions
         assert given is not None and call is not None
@@ -283,23 +311,23 @@ class History:
         found = [i for i, gradient in enumerate(given.gradients) if gradient is not None]
         numbers = [*range(count), *(count + i for i in found)]
         reads: list[tuple[Storage | int, int]] = [
-            *(pair for pair in enumerate(numbers) if pair[1] not in self._copied),
-            *(read for i, read in enumerate(before.read) if i not in given.kept),
+            *(pair for pair in enumerate(numbers) if by_now or pair[1] not in self._copied),
+            *(read for i, read in enumerate(before.read) if by_now or i not in given.kept),
         ]
         for what, number in reads:
             counter, version = versions[number]
             if counter.value != version and (used is None or what in used):
                 raise LucidError(
-                    "the gradients of a compiled function's result are computed from a tensor that "
-                    "was written in place since the call, by another compiled function\n"
+                    f"{_OF_A_HOOK if by_now else _OF_GRADIENTS}\n"
                     f"  in {node._name()}{node._place()}\n"
                     "hint: call backward() before it is written, or inside of the compiled function"
                 )
 
-    def _run(self, node: Node, asked: tuple[Any, ...]) -> Sequence[TensorCore | None]:
+    def _run(self, node: Node, method: Callable[..., Any], asked: tuple[Any, ...]) -> Any:
+        """What one of `Again` returns."""
         rule = self.rule
-        backward = rule.backward()
-        found: Sequence[TensorCore | None]
+        backward = rule.compiled(method)
+        by_now = method == rule.again.hooked
         if context.recorder is not None:
             if rule.writes:  # it would run again on what the trace has by now
                 context.recorder.refuse(
@@ -307,19 +335,28 @@ class History:
                     f"gradients{node._place()},",
                     "pass the result as an argument, or call backward() outside",
                 )
-            self._refuse_written(node, None)
-            found = backward(*asked)
-        elif context.levels or (context.anomaly and not rule.writes):
-            self._refuse_written(node, None)
-            found = _op_by_op(rule, asked)  # to map and push forward, or to name who makes NaN
-        else:
-            call, program = backward.prepare(asked)
-            self._refuse_written(node, program.used_inputs)
-            try:
-                found = program.run(call, asked, {})
-            except Differs as differs:
-                found = backward.go_on(differs.with_traceback(None), asked)
-        return found
+            self._refuse_written(node, None, by_now=by_now)
+            return backward(*asked)
+        if context.levels or (context.anomaly and not rule.writes):
+            self._refuse_written(node, None, by_now=by_now)
+            _refuse_writes(rule)
+            return method(*asked)  # to map and push forward, or to name who makes NaN
+        call, program = backward.prepare(asked)
+        self._refuse_written(node, program.used_inputs, by_now=by_now)
+        try:
+            return program.run(call, asked, {})
+        except Differs as differs:
+            return backward.go_on(differs.with_traceback(None), asked)
+
+
+_OF_GRADIENTS = (
+    "the gradients of a compiled function's result are computed from a tensor that was written in "
+    "place since the call, by another compiled function"
+)
+_OF_A_HOOK = (
+    "a hook that a compiled function registered on its result needs tensors of the function, which "
+    "are computed from a tensor that was written in place since the call"
+)
 
 
 def take_history(view: TensorCore, value: TensorCore) -> None:
@@ -353,6 +390,8 @@ class CompiledBackward(CustomNode):
                 register = self._tensor_hooks = self._tensor_hooks or {}
                 register[index] = {}
                 for hook in output.hooks:
+                    if isinstance(hook, TracedHook):
+                        hook = history.hooked(weakref.ref(self), number, index, hook)
                     HookHandle.add(register[index], hook)
             for position in (output.position, *output.twins):
                 tensor = results[position]
@@ -393,13 +432,8 @@ class CompiledBackward(CustomNode):
         self, gradients: Gradients, cut: tuple[int, ...], wanted: tuple[int, ...] | None
     ) -> Gradients:
         """wanted: the leaves whose gradients are asked for; None: all."""
-        for index, output in enumerate(self._layer.outputs):
-            if output.has_traced_hooks and gradients[index] is not None and self._hooks_at(index):
-                raise LucidError(
-                    f"{output.name} of a compiled function has a hook from inside, which uses "
-                    "tensors or floats of the step, and one from outside, which would be called "
-                    "before it\nhint: register both outside of the compiled function"
-                )
+        if self._pre_hooks:
+            self._refuse_prehooks(gradients)
         history, number = self._history, self._number
         sent = tuple(gradient is not None for gradient in gradients)
         self._walked = history.rule.walk(number, sent, cut, wanted)
@@ -408,18 +442,27 @@ class CompiledBackward(CustomNode):
         found = history.gradients(self, number, gradients, cut, every)
         return tuple(None if e is None else g for e, g in zip(self._edges, found, strict=True))
 
+    def _refuse_prehooks(self, gradients: Gradients) -> None:
+        """Raise where the step has registered a prehook beside those from outside."""
+        for output, gradient in zip(self._layer.outputs, gradients, strict=True):
+            if output.has_prehooks and gradient is not None:
+                raise LucidError(
+                    f"the node of {output.name} of a compiled function has a prehook from inside, "
+                    "and one from outside, which would be called before it\n"
+                    "hint: register both inside of the compiled function, or hooks on the tensor"
+                )
+
     def _release(self) -> None:
         self._history.free(self._walked)
 
 
-def _op_by_op(rule: Differentiable, asked: tuple[Any, ...]) -> tuple[Any, ...]:
+def _refuse_writes(rule: Differentiable) -> None:
     if rule.writes:
         raise LucidError(
             "the results of a compiled function that writes its state can't be differentiated "
             "in a vmap or a forward-mode derivative that it was not called in\n"
             "hint: call it inside, or return the new state instead of writing it"
         )
-    return rule.gradients(*asked)
 
 
 class LostBackward(Node):

@@ -620,26 +620,3 @@ def test_hooks_on_a_result_are_called_in_the_order_of_their_registration(agree):
         return [*found, order]
 
     agree(scenario, traces=1)
-
-
-def test_a_hook_that_needs_the_step_is_not_called_after_one_from_outside() -> None:
-    @lucid.compile
-    def step(x):
-        y = x * x
-        y.register_hook(lambda g: g * x)
-        return y
-
-    x = lucid.tensor([1.0, 3.0], requires_grad=True)
-    y = step(x)
-    y.sum().backward()
-    assert x.grad is not None
-    assert x.grad.tolist() == [2.0, 18.0]
-    y = step(x)
-    y.register_hook(lambda g: g + 1)
-    with pytest.raises(lucid.LucidError) as caught:
-        y.sum().backward()
-    assert str(caught.value) == (
-        "output 0 of Mul of a compiled function has a hook from inside, which uses tensors or "
-        "floats of the step, and one from outside, which would be called before it\n"
-        "hint: register both outside of the compiled function"
-    )

@@ -1,0 +1,184 @@
+"""Hooks that a step registers on its results, beside those registered outside."""
+
+from __future__ import annotations
+
+import pytest
+
+import lucid
+from lucid.autograd import grad
+
+
+def numbers(*values: float) -> lucid.Tensor:
+    return lucid.tensor(list(values), requires_grad=True)
+
+
+def plus_one(g):
+    return g + 1
+
+
+def test_a_hook_that_needs_the_step_is_called_before_those_from_outside(agree):
+    def scenario(compile):
+        seen = []
+
+        @compile
+        def step(x, factor):
+            y = x * x
+            y.register_hook(lambda g: g * x)
+            y.register_hook(lambda g: g * factor)
+            return y, y * 3
+
+        def noting(g):
+            seen.append(g.tolist())
+            return g + 1
+
+        found = []
+        for factor in (1.0, 2.0, 3.0):
+            x = numbers(1.0, 3.0)
+            y, z = step(x, factor)
+            y.register_hook(noting)
+            y.retain_grad()
+            (y.sum() + z.sum()).backward()
+            found += [x, y.grad]
+        return [*found, seen]
+
+    agree(scenario, traces=1)
+
+
+def test_hooks_of_all_kinds_keep_their_order(agree):
+    def scenario(compile):
+        @compile
+        def step(x):
+            y = x * x
+            y.register_hook(lambda g: g * 2)
+            y.register_hook(lambda g: g * x)
+            y.register_hook(plus_one)
+            return y
+
+        found = []
+        for has_hook in (False, True, False):
+            x = numbers(1.0, 3.0)
+            y = step(x)
+            if has_hook:
+                y.register_hook(lambda g: g.sin())
+            y.sum().backward()
+            found.append(x)
+        return found
+
+    agree(scenario, traces=1)
+
+
+def test_a_retained_gradient_is_what_a_hook_that_needs_the_step_has_made_of_it(agree):
+    def scenario(compile):
+        @compile
+        def step(x):
+            y = x * x
+            y.register_hook(lambda g: g * x)
+            return y, (y**3).sum()
+
+        x = numbers(1.0, 3.0)
+        y, z = step(x)
+        y.retain_grad()
+        z.backward(retain_graph=True)
+        return [x, y.grad, grad(z, [y, x])]
+
+    agree(scenario, traces=1)
+
+
+def test_what_a_hook_makes_of_a_gradient_is_differentiated(agree):
+    def scenario(compile):
+        @compile
+        def step(x):
+            y = x * x
+            z = y * 2
+            y.register_hook(lambda g: g * z * y)
+            return y, (y**3).sum()
+
+        x = numbers(1.0, 3.0)
+        y, z = step(x)
+        y.register_hook(lambda g: g * 2)
+        first = grad(z, [y, x], create_graph=True)
+        return [first, grad(first[0].sum() + first[1].sum(), [y, x])]
+
+    agree(scenario, traces=1)
+
+
+def test_hooks_are_called_in_each_of_several_walks(agree):
+    def scenario(compile):
+        @compile
+        def step(x):
+            y = x * x
+            y.register_hook(lambda g: g * x)
+            return y
+
+        x = numbers(1.0, 3.0)
+        y = step(x)
+        handle = y.register_hook(plus_one)
+        y.sum().backward(retain_graph=True)
+        handle.remove()
+        y.sum().backward()
+        with pytest.raises(RuntimeError, match="a second time"):
+            y.sum().backward()
+        return x
+
+    agree(scenario, traces=1)
+
+
+def test_a_wrong_hook_is_named(agree):
+    def scenario(compile):
+        @compile
+        def step(x):
+            def shorter(g):
+                return (g * x)[:1]
+
+            y = x * x
+            y.register_hook(shorter)
+            return y
+
+        y = step(numbers(1.0, 3.0))
+        with pytest.raises(lucid.LucidError) as caught:
+            y.sum().backward()
+        return str(caught.value)
+
+    agree(scenario)
+
+
+def test_a_prehook_from_outside_beside_one_from_inside_is_refused() -> None:
+    @lucid.compile
+    def step(x):
+        y = x * x
+        y.grad_fn.register_prehook(lambda gradients: (gradients[0] * x,))
+        return y
+
+    x = numbers(1.0, 3.0)
+    step(x).sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [2.0, 18.0]
+    y = step(x)
+    y.grad_fn.register_prehook(lambda gradients: (gradients[0] + 1,))
+    with pytest.raises(lucid.LucidError) as caught:
+        y.sum().backward()
+    assert str(caught.value) == (
+        "the node of output 0 of Mul of a compiled function has a prehook from inside, and one "
+        "from outside, which would be called before it\n"
+        "hint: register both inside of the compiled function, or hooks on the tensor"
+    )
+
+
+def test_a_hook_that_needs_what_was_written_since_is_refused() -> None:
+    @lucid.compile
+    def step(x, factor):
+        y = x * 2
+        y.register_hook(lambda g: g * factor)
+        return y
+
+    x, factor = numbers(1.0, 3.0), lucid.tensor([2.0, 3.0])
+    y = step(x, factor)
+    factor.mul_(2)
+    with pytest.raises(lucid.LucidError) as caught:
+        y.sum().backward()
+    assert str(caught.value).startswith(
+        "a hook that a compiled function registered on its result needs tensors of the function, "
+        "which are computed from a tensor that was written in place since the call\n"
+        "  in CompiledBackward, recorded at test_hooks_of_results.py:"
+    )
+    assert x.grad is None
