@@ -51,6 +51,7 @@ from lucid.functions.arranging import (
     unravel_index,
     vsplit,
 )
+from lucid.functions.bessel import i0
 from lucid.functions.border import enter_border
 from lucid.functions.comparison import (
     allclose,
@@ -167,6 +168,7 @@ from lucid.functions.elementwise import positive as conj
 from lucid.functions.elementwise import positive as real
 from lucid.functions.elementwise import sub as subtract
 from lucid.functions.elementwise import trunc as fix
+from lucid.functions.error import erfc
 from lucid.functions.from_data import as_tensor, asarray, from_dlpack, from_numpy, tensor
 from lucid.functions.gamma import digamma, erfinv, lgamma, mvlgamma, polygamma
 from lucid.functions.gathering import (
@@ -185,6 +187,7 @@ from lucid.functions.gathering import (
     take_along_dim,
     unique,
 )
+from lucid.functions.incomplete import igamma, igammac
 from lucid.functions.joining import (
     broadcast_shapes,
     broadcast_tensors,
@@ -345,7 +348,6 @@ from lucid.functions.shape import transpose as swapdims
 from lucid.functions.sorting import argsort, msort, sort, topk
 from lucid.functions.special import (
     copysign,
-    erfc,
     float_power,
     heaviside,
     logaddexp,
@@ -529,14 +531,14 @@ __all__ = [
     "fmax", "fmin", "fmod", "frac", "from_dlpack", "from_numpy", "full", "full_like", "func",
     "gather", "gcd", "ge", "ger", "get_default_device", "get_default_dtype", "get_num_threads",
     "get_printoptions", "get_rng_state", "gradient", "greater", "greater_equal", "gt",
-    "hamming_window", "hann_window", "heaviside", "histc", "hsplit", "hstack", "hypot", "iinfo",
-    "index_add", "index_copy", "index_fill", "index_put", "index_select", "inf",
-    "inference_mode", "initial_seed", "inner", "int", "int16", "int32", "int64", "int8",
-    "inverse", "is_autocast_enabled", "is_complex", "is_floating_point", "is_grad_enabled",
-    "is_inference", "is_nonzero", "is_same_size", "is_signed", "is_tensor", "isclose",
-    "isfinite", "isin", "isinf", "isnan", "isneginf", "isposinf", "isreal", "kron", "kthvalue",
-    "layout", "lcm", "ldexp", "le", "lerp", "less", "less_equal", "lgamma", "linalg",
-    "linspace", "load", "log", "log10", "log1p", "log2", "log_softmax", "logaddexp",
+    "hamming_window", "hann_window", "heaviside", "histc", "hsplit", "hstack", "hypot", "i0",
+    "igamma", "igammac", "iinfo", "index_add", "index_copy", "index_fill", "index_put",
+    "index_select", "inf", "inference_mode", "initial_seed", "inner", "int", "int16", "int32",
+    "int64", "int8", "inverse", "is_autocast_enabled", "is_complex", "is_floating_point",
+    "is_grad_enabled", "is_inference", "is_nonzero", "is_same_size", "is_signed", "is_tensor",
+    "isclose", "isfinite", "isin", "isinf", "isnan", "isneginf", "isposinf", "isreal", "kron",
+    "kthvalue", "layout", "lcm", "ldexp", "le", "lerp", "less", "less_equal", "lgamma",
+    "linalg", "linspace", "load", "log", "log10", "log1p", "log2", "log_softmax", "logaddexp",
     "logaddexp2", "logcumsumexp", "logdet", "logical_and", "logical_not", "logical_or",
     "logical_xor", "logit", "logspace", "logsumexp", "long", "lt", "manual_seed", "masked_fill",
     "masked_scatter", "masked_select", "matmul", "matrix_exp", "matrix_power", "max", "maximum",

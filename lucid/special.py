@@ -1,31 +1,49 @@
 """Special functions under the names of `torch.special`."""
 
+from lucid.functions.bessel import bessel_j0, bessel_j1, i0, i0e, i1, i1e
+from lucid.functions.bessel import i0 as modified_bessel_i0
+from lucid.functions.bessel import i1 as modified_bessel_i1
 from lucid.functions.elementwise import erf, exp2, expm1, log1p, round
 from lucid.functions.elementwise import sigmoid as expit
+from lucid.functions.error import erfc, erfcx
 from lucid.functions.gamma import digamma, entr, erfinv, log_ndtr, ndtr, ndtri, polygamma
 from lucid.functions.gamma import digamma as psi
 from lucid.functions.gamma import lgamma as gammaln
 from lucid.functions.gamma import mvlgamma as multigammaln
+from lucid.functions.incomplete import igamma as gammainc
+from lucid.functions.incomplete import igammac as gammaincc
+from lucid.functions.incomplete import zeta
 from lucid.functions.reduction import log_softmax, logsumexp, softmax
 from lucid.functions.samples import xlog1py
-from lucid.functions.special import erfc, logit, xlogy
+from lucid.functions.special import logit, xlogy
 from lucid.functions.trigonometry import sinc
 
 __all__ = [
+    "bessel_j0",
+    "bessel_j1",
     "digamma",
     "entr",
     "erf",
     "erfc",
+    "erfcx",
     "erfinv",
     "exp2",
     "expit",
     "expm1",
+    "gammainc",
+    "gammaincc",
     "gammaln",
+    "i0",
+    "i0e",
+    "i1",
+    "i1e",
     "log1p",
     "log_ndtr",
     "log_softmax",
     "logit",
     "logsumexp",
+    "modified_bessel_i0",
+    "modified_bessel_i1",
     "multigammaln",
     "ndtr",
     "ndtri",
@@ -36,4 +54,5 @@ __all__ = [
     "softmax",
     "xlog1py",
     "xlogy",
+    "zeta",
 ]

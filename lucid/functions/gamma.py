@@ -10,8 +10,8 @@ from lucid.functions.arguments import integer
 from lucid.functions.conversion import cast
 from lucid.functions.elementwise import abs as absolute
 from lucid.functions.elementwise import choose, exp, floor, log, log1p, sin, sqrt
+from lucid.functions.error import erfc
 from lucid.functions.promotion import floating
-from lucid.functions.special import erfc
 from lucid.functions.tensors import Tensor
 from lucid.functions.trigonometry import tan
 from lucid.ir.errors import OptionError

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from lucid.functions.elementwise import abs as absolute
-from lucid.functions.elementwise import choose, div, erf, exp, log, log1p, maximum, sigmoid
+from lucid.functions.elementwise import choose, div, exp, log, log1p, maximum, sigmoid
 from lucid.functions.promotion import Number, floating, promoted
 from lucid.functions.tensors import Tensor
 from lucid.tensor.core import constant
@@ -45,11 +45,6 @@ def logit(input: Tensor, eps: float | None = None) -> Tensor:
     if eps is not None:
         x = x.clamp(eps, 1 - eps)
     return log(x / (1 - x))
-
-
-def erfc(input: Tensor) -> Tensor:
-    """Return `1 - erf(input)`; relative accuracy is lost where the result is small."""
-    return 1 - erf(floating(input, "erfc"))
 
 
 def expit(input: Tensor) -> Tensor:

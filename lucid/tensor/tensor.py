@@ -11,12 +11,15 @@ from lucid import random
 from lucid.dtypes import get_default_dtype
 from lucid.functions import (
     arranging,
+    bessel,
     comparison,
     conversion,
     creation,
     elementwise,
+    error,
     gamma,
     gathering,
+    incomplete,
     indexing,
     joining,
     linalg,
@@ -176,9 +179,12 @@ class Tensor(WrittenInPlace):
     arctan2 = trigonometry.atan2
     arctanh = trigonometry.atanh
     copysign = special.copysign
-    erfc = special.erfc
+    erfc = error.erfc
     float_power = special.float_power
     heaviside = special.heaviside
+    i0 = bessel.i0
+    igamma = incomplete.igamma
+    igammac = incomplete.igammac
     logaddexp = special.logaddexp
     logaddexp2 = special.logaddexp2
     logit = special.logit

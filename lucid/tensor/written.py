@@ -5,10 +5,13 @@ from __future__ import annotations
 from lucid import random
 from lucid.functions import (
     arranging,
+    bessel,
     comparison,
     elementwise,
+    error,
     gamma,
     gathering,
+    incomplete,
     inplace,
     joining,
     linalg,
@@ -113,7 +116,10 @@ class WrittenInPlace(TensorCore):
     rad2deg_ = in_place(trigonometry.rad2deg)
     hypot_ = in_place(trigonometry.hypot)
     sinc_ = in_place(trigonometry.sinc)
-    erfc_ = in_place(special.erfc)
+    erfc_ = in_place(error.erfc)
+    i0_ = in_place(bessel.i0)
+    igamma_ = in_place(incomplete.igamma)
+    igammac_ = in_place(incomplete.igammac)
     erfinv_ = in_place(gamma.erfinv)
     lgamma_ = in_place(gamma.lgamma)
     digamma_ = in_place(gamma.digamma)

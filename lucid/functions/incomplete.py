@@ -1,0 +1,165 @@
+"""Incomplete gamma functions and the Hurwitz zeta function."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from lucid.autograd.function import Function
+from lucid.functions.elementwise import choose, exp, log
+from lucid.functions.gamma import lgamma
+from lucid.functions.lapack import Lapack, call
+from lucid.functions.promotion import Number, floating, promoted
+from lucid.functions.tensors import Tensor
+from lucid.ir.errors import NotDifferentiableError
+
+_MOST_TERMS = 100_000
+
+
+def _regularized(a: np.ndarray, x: np.ndarray, upper: bool) -> np.ndarray:
+    """P(a, x), or Q(a, x) = 1 - P, in f64: by the series left of a + 1, else by the fraction."""
+    dtype = a.dtype
+    a, x = np.broadcast_arrays(a.astype(np.float64), x.astype(np.float64))
+    is_left = x < a + 1
+    known = (a > 0) & (x > 0) & np.isfinite(a) & np.isfinite(x)
+    with np.errstate(all="ignore"):
+        logs = np.array([math.lgamma(v) if v > 0 else 0.0 for v in a.ravel()]).reshape(a.shape)
+        front = np.exp(a * np.log(np.where(known, x, 1.0)) - x - logs)
+        lower = front * _series(np.where(known & is_left, a, 1.0), np.where(is_left, x, 0.0))
+        rest = known & ~is_left
+        above = front * _fraction(np.where(rest, a, 1.0), np.where(rest, x, 3.0))
+        found = np.where(is_left, 1 - lower if upper else lower, above if upper else 1 - above)
+    at_zero = ((a > 0) & (x == 0)) | (np.isposinf(a) & np.isfinite(x) & (x >= 0))
+    at_end = (np.isposinf(x) & (a >= 0) & np.isfinite(a)) | ((a == 0) & (x > 0))
+    found = np.where(known, found, np.nan)
+    found = np.where(at_zero, 1.0 if upper else 0.0, found)
+    return np.asarray(np.where(at_end, 0.0 if upper else 1.0, found)).astype(dtype)
+
+
+def _series(a: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """The sum of x^n / (a (a + 1) … (a + n))."""
+    term = 1 / a
+    total = term.copy()
+    for n in range(1, _MOST_TERMS):
+        term = term * x / (a + n)
+        total += term
+        if (term <= total * 1e-17).all():
+            break
+    return total
+
+
+def _fraction(a: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """1 / (x + 1 - a - 1 (1 - a) / (x + 3 - a - …)), by Lentz's method."""
+    b = x + 1 - a
+    tiny = 1e-300
+    c, d = np.full_like(b, 1 / tiny), 1 / np.where(b == 0, tiny, b)
+    total = d.copy()
+    for n in range(1, _MOST_TERMS):
+        part, b = -n * (n - a), b + 2
+        d = part * d + b
+        d = 1 / np.where(d == 0, tiny, d)
+        c = b + part / c
+        c = np.where(c == 0, tiny, c)
+        total *= c * d
+        if (np.abs(c * d - 1) < 1e-16).all():
+            break
+    return total
+
+
+class _IncompleteGamma(Lapack):
+    """P(a, x) or Q(a, x); differentiable by x, as in PyTorch."""
+
+    @staticmethod
+    def forward(a: Tensor, x: Tensor, upper: bool) -> Tensor:
+        found: Tensor = call("igamma", lambda a, x: _regularized(a, x, upper), a, x)
+        return found
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        a, x, ctx.upper = inputs
+        ctx.save_for_backward(a, x)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[None, Tensor, None]:
+        if ctx.needs_input_grad[0]:
+            raise NotDifferentiableError(
+                "igamma, igammac: the derivative by the first argument is not implemented\n"
+                "hint: detach() it"
+            )
+        a, x = ctx.saved_tensors
+        slope = exp((a - 1) * log(x) - x - lgamma(a))
+        return None, -g * slope if ctx.upper else g * slope, None
+
+
+def _incomplete(input: Tensor, other: Tensor, upper: bool) -> Tensor:
+    name = "igammac" if upper else "igamma"
+    a, x = promoted(input, other, name)
+    a, x = floating(a, name), floating(x, name)
+    shape = np.broadcast_shapes(a._type.shape, x._type.shape)
+    found: Tensor = _IncompleteGamma.apply(a.expand(*shape), x.expand(*shape), upper)
+    return found
+
+
+def igamma(input: Tensor, other: Tensor) -> Tensor:
+    """Return the lower incomplete gamma function of (input, other), between 0 and 1.
+
+    It is computed by Python, in a compiled step as well. Differentiable by `other`.
+    """
+    return _incomplete(input, other, False)
+
+
+def igammac(input: Tensor, other: Tensor) -> Tensor:
+    """Return the upper incomplete gamma function: `1 - igamma`, without loss where it is small."""
+    return _incomplete(input, other, True)
+
+
+# Euler's and Maclaurin's sum: how many terms come before it, and the B_2k / (2 k)! in it.
+_FIRST = 10
+_WEIGHTS = (
+    1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160, -691 / 1307674368000,
+    1 / 74724249600, -3617 / 10670622842880000, 43867 / 5109094217170944000,
+)  # fmt: skip
+
+
+class _Zeta(Function):
+    """The sum of (q + k)^-s for s > 1 and q > 0; differentiable by q, as in PyTorch."""
+
+    @staticmethod
+    def forward(ctx: Any, s: Tensor, q: Tensor) -> Tensor:
+        ctx.save_for_backward(s, q)
+        total = q ** (-s)
+        for k in range(1, _FIRST):
+            total = total + (q + k) ** (-s)
+        far = q + _FIRST
+        power = far ** (-s)
+        total = total + power * far / (s - 1) + 0.5 * power
+        factor, power = s, power / far
+        for k, weight in enumerate(_WEIGHTS):
+            total = total + weight * factor * power
+            factor = factor * (s + (2 * k + 1)) * (s + (2 * k + 2))
+            power = power / (far * far)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[None, Tensor]:
+        if ctx.needs_input_grad[0]:
+            raise NotDifferentiableError(
+                "zeta: the derivative by the first argument is not implemented\nhint: detach() it"
+            )
+        s, q = ctx.saved_tensors
+        return None, -g * s * zeta(s + 1, q)
+
+
+def zeta(input: Tensor | Number, other: Tensor | Number) -> Tensor:
+    """Return Hurwitz's zeta function: the sum of (other + k)^-input over k = 0, 1, …
+
+    It is infinite for an `input` of 1 and an `other` of 0, and NaN below.
+    """
+    s, q = promoted(input, other, "zeta")
+    s, q = floating(s, "zeta"), floating(q, "zeta")
+    is_known = (s > 1) & (q > 0)
+    known: Tensor = _Zeta.apply(choose(is_known, s, 2.0), choose(is_known, q, 1.0))
+    is_infinite = (s == 1) | ((s > 1) & (q <= 0) & (q % 1 == 0))
+    return choose(is_known, known, choose(is_infinite, math.inf, math.nan))

@@ -1,0 +1,145 @@
+"""Special functions: the numbers of mpmath and SciPy, all derivatives, compiled as eager."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import mpmath
+import numpy as np
+import pytest
+import scipy.special
+
+import lucid
+from lucid import special as S
+from lucid.autograd import gradcheck, gradgradcheck
+
+WIDE = [-300.0, -35.5, -8.0, -2.5, -1e-3, 0.0, 1e-3, 0.5, 1.0, 3.75, 7.999, 8.0, 8.001, 20.0, 120.0]
+CURVES: dict[str, tuple[Callable[..., Any], Any, list[float]]] = {
+    "i0": (S.i0, lambda x: mpmath.besseli(0, x), WIDE),
+    "i0e": (S.i0e, lambda x: mpmath.exp(-abs(x)) * mpmath.besseli(0, x), WIDE),
+    "i1": (S.i1, lambda x: mpmath.besseli(1, x), WIDE),
+    "i1e": (S.i1e, lambda x: mpmath.exp(-abs(x)) * mpmath.besseli(1, x), WIDE),
+    "bessel_j0": (S.bessel_j0, lambda x: mpmath.besselj(0, x), WIDE),
+    "bessel_j1": (S.bessel_j1, lambda x: mpmath.besselj(1, x), WIDE),
+    "erfc": (S.erfc, mpmath.erfc, [-30.0, -2.0, 0.0, 0.3, 0.5, 0.51, 1.0, 4.0, 10.0, 26.0]),
+    "erfcx": (
+        S.erfcx, lambda x: mpmath.exp(x * x) * mpmath.erfc(x), [-5.0, -1.0, 0.0, 0.3, 2.0, 30.0],
+    ),
+}  # fmt: skip
+PAIRS = [
+    (0.1, 0.05),
+    (0.5, 3.0),
+    (2.0, 1.9),
+    (5.0, 30.0),
+    (100.0, 99.0),
+    (3000.0, 3100.0),
+    (1.0, 0.0),
+]
+SURFACES: dict[str, tuple[Callable[..., Any], Any, list[tuple[float, float]]]] = {
+    "gammainc": (S.gammainc, scipy.special.gammainc, PAIRS),
+    "gammaincc": (S.gammaincc, scipy.special.gammaincc, PAIRS),
+    "zeta": (S.zeta, mpmath.zeta, [(2.0, 1.0), (1.01, 0.3), (4.5, 12.0), (30.0, 2.0), (3.0, 99.0)]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CURVES)
+def test_values_are_right_to_the_last_digits(name: str, run: Callable[..., Any]) -> None:
+    function, exact, points = CURVES[name]
+    expected = np.array([float(exact(mpmath.mpf(x))) for x in points])
+    found = run(function, lucid.tensor(points, dtype=lucid.float64)).numpy()
+    floor = 3e-16 if name.startswith("bessel") else 0  # which are near a zero here and there
+    np.testing.assert_allclose(found, expected, rtol=3e-15 if name != "erfc" else 2e-13, atol=floor)
+    with np.errstate(over="ignore"):
+        single = run(function, lucid.tensor(points))
+        assert single.dtype is lucid.float32
+        expected = expected.astype(np.float32)
+    kept = np.isfinite(expected) & (np.abs(expected) > 1e-37)
+    loose = 2e-5 if name in ("i0", "i1", "erfc", "erfcx") else 4e-6
+    np.testing.assert_allclose(single.numpy()[kept], expected[kept], rtol=loose, atol=2e-6)
+
+
+@pytest.mark.parametrize("name", SURFACES)
+def test_values_of_two_arguments_are_right(name: str, run: Callable[..., Any]) -> None:
+    function, exact, points = SURFACES[name]
+    expected = [float(exact(*point)) for point in points]
+    first, second = lucid.tensor(points, dtype=lucid.float64).T
+    np.testing.assert_allclose(run(function, first, second).numpy(), expected, rtol=2e-12)
+    single = run(function, first.float(), second.float())
+    assert single.dtype is lucid.float32
+    np.testing.assert_allclose(single.numpy(), expected, rtol=2e-3 if name == "zeta" else 1e-4)
+
+
+DIFFERENTIABLE: dict[str, tuple[Callable[..., Any], list[float]]] = {
+    "i0": (S.i0, [-9.5, -2.0, 0.7, 8.5]),
+    "i0e": (S.i0e, [-9.5, -2.0, 0.7, 8.5]),
+    "i1": (S.i1, [-9.5, -2.0, 0.7, 8.5]),
+    "i1e": (S.i1e, [-9.5, -2.0, 0.7, 8.5]),
+    "bessel_j0": (S.bessel_j0, [-9.5, -2.0, 0.7, 12.5]),
+    "bessel_j1": (S.bessel_j1, [-9.5, -2.0, 0.7, 12.5]),
+    "erfc": (S.erfc, [-2.0, 0.2, 0.7, 2.5]),
+    "erfcx": (S.erfcx, [-1.0, 0.2, 0.7, 12.5]),
+    "gammainc": (lambda x: S.gammainc(lucid.tensor(2.5, dtype=lucid.float64), x), [0.3, 2.0, 9.0]),
+    "gammaincc": (lambda x: S.gammaincc(lucid.tensor(2.5, dtype=lucid.float64), x), [0.3, 2.0]),
+    "zeta": (lambda q: S.zeta(2.5, q), [0.3, 2.0, 15.0]),
+}
+
+
+@pytest.mark.parametrize("name", DIFFERENTIABLE)
+def test_derivatives_of_both_orders_are_the_numeric_ones(name: str) -> None:
+    function, points = DIFFERENTIABLE[name]
+    x = lucid.tensor(points, dtype=lucid.float64, requires_grad=True)
+    gradcheck(function, (x,), check_forward_ad=True)
+    gradgradcheck(function, (x,))
+
+
+@pytest.mark.parametrize("name", DIFFERENTIABLE)
+def test_a_compiled_gradient_is_eagers_and_vmap_runs(name: str) -> None:
+    function, points = DIFFERENTIABLE[name]
+    x = lucid.tensor(points, dtype=lucid.float64, requires_grad=True)
+
+    def slope(x: lucid.Tensor) -> Any:
+        return lucid.autograd.grad(function(x).sum(), x)[0]
+
+    np.testing.assert_allclose(lucid.compile(slope)(x).numpy(), slope(x).numpy(), rtol=1e-12)
+    mapped = lucid.vmap(function)(x.detach())
+    np.testing.assert_allclose(mapped.numpy(), function(x.detach()).numpy(), rtol=1e-14)
+
+
+@pytest.mark.parametrize("function", [S.i1, S.i1e, S.bessel_j1])
+def test_odd_functions_have_slope_one_half_at_zero(function: Callable[..., Any]) -> None:
+    x = lucid.zeros((), requires_grad=True)
+    function(x).backward()
+    assert x.grad is not None and x.grad.item() == pytest.approx(0.5)
+
+
+def test_edges_of_the_incomplete_gamma_functions() -> None:
+    inf, nan = float("inf"), float("nan")
+    a = lucid.tensor([1.0, 0.0, 0.0, -1.0, 1.0, inf, 1.0, inf])
+    x = lucid.tensor([inf, 1.0, 0.0, 1.0, -1.0, 1.0, 0.0, inf])
+    expected = [1.0, 1.0, nan, nan, nan, 0.0, 0.0, nan]
+    np.testing.assert_array_equal(S.gammainc(a, x).numpy(), expected)
+    np.testing.assert_array_equal(S.gammaincc(a, x).numpy(), [1 - value for value in expected])
+
+
+def test_edges_of_zeta() -> None:
+    s = lucid.tensor([1.0, 0.5, 2.0, 2.0, 2.5])
+    q = lucid.tensor([1.0, 1.0, 0.0, -1.0, -0.5])
+    inf, nan = float("inf"), float("nan")
+    np.testing.assert_array_equal(S.zeta(s, q).numpy(), [inf, nan, inf, inf, nan])
+
+
+def test_derivatives_that_do_not_exist_are_named() -> None:
+    a = lucid.ones(1, requires_grad=True)
+    with pytest.raises(RuntimeError, match="the derivative by the first argument is not impl"):
+        lucid.igamma(a, lucid.ones(1)).backward()
+    with pytest.raises(RuntimeError, match="zeta: the derivative by the first argument"):
+        S.zeta(a + 1, lucid.ones(1)).backward()
+
+
+def test_they_are_methods_too() -> None:
+    x = lucid.tensor([0.5, 2.0])
+    assert x.clone().i0_().tolist() == x.i0().tolist() == lucid.i0(x).tolist()
+    two = lucid.full((2,), 2.0)
+    assert two.igamma(x).tolist() == lucid.igamma(two, x).tolist()
+    assert two.clone().igammac_(x).tolist() == two.igammac(x).tolist()
