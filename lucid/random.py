@@ -291,7 +291,7 @@ def bernoulli(
 
 def _chosen(x: Tensor, probability: Any, generator: Generator | None) -> Tensor:
     """Bools of the shape of `x`, true with the given probability."""
-    number = type(probability) in (int, float)
+    number = isinstance(probability, (int, float))
     if number and not 0 <= probability <= 1:
         raise OptionError(f"bernoulli: expects p to be in [0, 1], but got p={probability}")
     dtype = x.dtype if x.dtype.is_floating_point else get_default_dtype()

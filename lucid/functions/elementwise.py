@@ -142,11 +142,11 @@ def pow(input: Operand, exponent: Operand) -> Tensor:
     Squares, cubes, roots and reciprocals of floats are computed as such, as PyTorch does.
     Raises: `OptionError` for an integer tensor to a negative integer number.
     """
-    if isinstance(input, Tensor) and type(exponent) in (int, float):
+    if isinstance(input, Tensor) and isinstance(exponent, (int, float)):
         kind = input._type.dtype.kind
-        if kind == "float" and exponent in _POWERS:
+        if kind == "float" and type(exponent) in (int, float) and exponent in _POWERS:
             return _POWERS[exponent](input)
-        if kind == "int" and type(exponent) is int and exponent < 0:
+        if kind == "int" and isinstance(exponent, int) and exponent < 0:
             raise OptionError(
                 "pow: Integers to negative integer powers are not allowed.\n"
                 "hint: convert the base with .float()"

@@ -151,11 +151,11 @@ def addbmm(
     return _combined(input, bmm(batch1, batch2).sum(0), beta, alpha)
 
 
-def _combined(base: Tensor, product: Tensor, beta: Number, alpha: Number) -> Tensor:
+def _combined(base: Tensor, product: Tensor, beta: Any, alpha: Any) -> Tensor:
     """`beta * base + alpha * product`; with a beta of 0, NaN in `base` doesn't count."""
     if type(alpha) is not int or alpha != 1:
         product = product * alpha
-    if type(beta) in (int, float) and beta == 0:
+    if isinstance(beta, (int, float)) and beta == 0:
         return product
     if type(beta) is not int or beta != 1:
         base = base * beta

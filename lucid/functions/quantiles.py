@@ -119,7 +119,7 @@ def _quantile(
             f"{op}: interpolation must be one of {', '.join(_INTERPOLATIONS)}, not "
             f"{interpolation!r}"
         )
-    if type(q) in (int, float) and not 0 <= q <= 1:
+    if isinstance(q, (int, float)) and not 0 <= q <= 1:
         raise OptionError(f"{op}: q must be in the range [0, 1] but got {q}")
     ranks = operand(q, x._type.dtype, op)
     if ranks.ndim > 1:

@@ -141,6 +141,23 @@ def test_what_python_refuses_of_a_number_is_refused_at_each_call(agree, entry, f
     agree(scenario)
 
 
+@pytest.mark.parametrize(
+    ("function", "values"),
+    [
+        (lambda x, a: (x.quantile(a), x.mul(0).bernoulli(a / 9)), (0.5, 1.5, 0.25, 9.5, -0.5)),
+        (lambda x, a: lucid.addmm(x / 0, x, x, beta=a), (0.5, 0.25, 0.0, 2.0)),
+        (lambda x, a: x.long() ** int(a) + x.long() ** round(a), (2.0, 3.0, -1.0, 4.0)),
+        (lambda x, a: nn.functional.dropout(x, a, training=False), (0.5, 0.25, 1.5, 0.75)),
+    ],
+)
+def test_what_functions_check_of_numbers_they_check_at_each_call(agree, entry, function, values):
+    def scenario(compile):
+        step = compile(function)
+        return outcomes(step, [(lucid.eye(2), a) for a in values])
+
+    agree(scenario)
+
+
 @pytest.mark.parametrize("values", [(0.0, 5.0, 6.0, 0.0, 2.0), (5.0, 6.0, 0.0, 2.0, 0.0)])
 def test_an_error_of_arithmetic_that_a_step_catches_is_caught_when_it_occurs(agree, values):
     def scenario(compile):

@@ -24,7 +24,7 @@ USES: dict[str, Callable[[Any], Any]] = {
     "in place": lambda lr: (x * 1).add_(x, alpha=-lr),
     "lerp": lambda lr: x.lerp(x, lr),
     "addcdiv": lambda lr: x.addcdiv(x, x, value=-lr),
-    "addmm": lambda lr: lucid.addmm(x, lucid.eye(3), lucid.eye(3), beta=lr, alpha=lr),
+    "addmm": lambda lr: lucid.addmm(x, lucid.eye(3), lucid.eye(3), alpha=lr),
     "clamp": lambda lr: x.clamp(-lr, lr),
     "compare": lambda lr: x == lr,
     "where": lambda lr: lucid.where(x > lr, x, lr),
@@ -36,7 +36,6 @@ USES: dict[str, Callable[[Any], Any]] = {
     "uniform_": lambda lr: lucid.zeros(3).uniform_(-lr, lr),
     "normal_": lambda lr: lucid.zeros(3).normal_(lr, lr),
     "normal": lambda lr: lucid.normal(lr, lr, (2,)),
-    "bernoulli": lambda lr: x.bernoulli(lr),
     "softplus": lambda lr: x.softplus(lr),
 }
 
@@ -49,6 +48,18 @@ def test_using_it_guards_nothing(name: str) -> None:
     assert recorder.formulas == {}
     (live,) = [entry.value for entry in recorder.graph.inputs if entry.kind == "live"]
     assert any(live in node.operands for node in recorder.graph.nodes)
+    recorder.restore(True)
+
+
+def test_what_a_function_checks_of_it_guards_the_step_by_the_answer() -> None:
+    recorder = Recorder("step")
+    with recording(recorder):
+        lr = recorder.live_scalar("lr", 0.5, lambda call: 0.5)
+        x.bernoulli(lr)
+        x.quantile(lr)
+        lucid.addmm(x, lucid.eye(3), lucid.eye(3), beta=lr)
+    answers = {text: guard.expected for text, guard in recorder.formulas.items()}
+    assert answers == {"lr >= 0": True, "lr <= 1": True, "lr == 0": False}
     recorder.restore(True)
 
 
