@@ -369,7 +369,11 @@ class Finisher:
                 ],
                 sets_gradients=bool(self.grads),
                 followed=[*recorder.outer.values()] if recorder.follows_outer else [],
-                entries=[*recorder.entries.values()],
+                entries=[
+                    (owner, key)
+                    for owner, key in recorder.entries.values()
+                    if not isinstance(dict.get(owner, key), TensorCore)
+                ],
                 read=[
                     (c.storage, histories.counters.number_of_state(c.counter))
                     for c in state

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -77,8 +77,15 @@ def item_of(read: Callable[[], Any], index: int) -> Any:
 def reads(owner: dict[str, Any], key: str) -> None:
     """Note that the running trace has read a hyper-parameter: a later backward needs it as well."""
     recorder = context.recorder
-    if recorder is not None:
-        recorder.entries[id(owner), key] = owner, key
+    if recorder is None:
+        return
+    later = recorder.changed_later.get((id(owner), key))
+    if later is not None:
+        recorder.refuse(
+            f"reading {key.lstrip('_')!r} after {later}, which takes place after the call,",
+            f"read it before {later}, or call that outside of the compiled function",
+        )
+    recorder.entries[id(owner), key] = owner, key
 
 
 def is_given(owner: dict[str, Any], key: str) -> bool:
@@ -123,10 +130,23 @@ def meet(module: object, path: str) -> None:
         recorder.environment.meet(path, module)
 
 
-def after_call(callback: Callable[[], object], what: str) -> None:
-    """Repeat a Python effect after each call of the step that is being traced; `what` names it."""
+def after_call(
+    callback: Callable[[], object], what: str, changes: Iterable[tuple[dict[str, Any], str]]
+) -> None:
+    """Repeat a Python effect after each call of the step that is being traced; `what` names it.
+
+    changes: entries that it sets, from those of now. The step can't read them after this, nor
+    bind them before it.
+    """
     recorder = context.recorder
     assert recorder is not None, "after_call is for traces"
+    for owner, key in changes:
+        if has_bound(owner, key):
+            recorder.refuse(
+                f"{what}, which takes place after the call, of {key!r} as the step has set it",
+                f"call {what} outside of the compiled function",
+            )
+        recorder.changed_later[id(owner), key] = what
     recorder.effects.append((callback, what))
 
 

@@ -59,7 +59,7 @@ class ParamGroup(dict[str, Any]):
             hooks.watch(self, key, lambda: f"{self.source}[{key!r}]")
         elif isinstance(value, (float, tuple)):
             return hooks.live(self, key, f"{self.source}[{key!r}]")
-        elif isinstance(value, (int, str, type(None))):
+        if key != "params":
             hooks.reads(self, key)
         return value
 

@@ -261,3 +261,33 @@ def test_an_optimizer_and_its_schedule_may_be_made_in_the_step() -> None:
     (rates, p), (expected_rates, expected) = lucid.compile(fitted)(w), fitted(w)
     assert_allclose(rates, expected_rates)
     assert_allclose(p.tolist(), expected.tolist(), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (
+            lambda opt, schedule: [schedule.step(), opt.step()],
+            "reading 'lr' after schedule.step(), which takes place after the call,",
+        ),
+        (
+            lambda opt, schedule: [schedule.step(), schedule.get_last_lr()],
+            "reading 'last_lr' after schedule.step(), which takes place after the call,",
+        ),
+        (
+            lambda opt, schedule: [opt.param_groups[0].update(lr=0.5), schedule.step()],
+            "schedule.step(), which takes place after the call, of 'lr' as the step has set it",
+        ),
+    ],
+)
+def test_a_step_does_not_see_a_rate_that_its_schedule_sets_after_it(
+    body: Callable[[Any, Any], object], message: str
+) -> None:
+    p = nn.Parameter(lucid.ones(2))
+    opt = optim.SGD([p], lr=1.0)
+    schedule = schedules.StepLR(opt, step_size=1, gamma=0.5)
+    p.grad = lucid.ones(2)
+    with pytest.raises(lucid.TraceError) as error:
+        lucid.compile(lambda: body(opt, schedule))()
+    assert str(error.value).startswith(f"{message} can't be compiled\n  at ")
+    assert (opt.param_groups[0]["lr"], schedule.last_epoch, p.tolist()) == (1.0, 0, [1.0, 1.0])

@@ -55,6 +55,7 @@ class LRScheduler:
     base_lrs: list[Any]
     _step_count: int
     _is_initial: bool = False
+    _sets: tuple[str, ...] = ("lr",)
     _last_lr: list[Any]
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
@@ -109,7 +110,9 @@ class LRScheduler:
             )
         if self._is_outside():
             name = trace_name(self, lambda: variable_name(self))
-            hooks.after_call(lambda: self._advance(epoch), f"{name}.step()")
+            groups = [(group, key) for group in self.optimizer.param_groups for key in self._sets]
+            changes = [(self.__dict__, "_last_lr"), *groups]
+            hooks.after_call(lambda: self._advance(epoch), f"{name}.step()", changes)
         else:
             self._advance(epoch)
 

@@ -79,6 +79,8 @@ class OneCycleLR(LRScheduler):
     Reference: Smith and Topin, "Super-Convergence", 2017.
     """
 
+    _sets = ("lr", "momentum", "betas")
+
     def __init__(
         self,
         optimizer: Optimizer,
