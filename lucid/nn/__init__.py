@@ -10,7 +10,6 @@ from lucid.nn.modules.activation import (
     LogSoftmax,
     Mish,
     ReLU,
-    ReLU6,
     RReLU,
     Sigmoid,
     SiLU,
@@ -20,6 +19,7 @@ from lucid.nn.modules.activation import (
     Tanh,
 )
 from lucid.nn.modules.attention import MultiheadAttention
+from lucid.nn.modules.batchnorm import BatchNorm1d, BatchNorm2d, BatchNorm3d
 from lucid.nn.modules.container import (
     DataParallel,
     ModuleDict,
@@ -28,7 +28,7 @@ from lucid.nn.modules.container import (
     ParameterList,
     Sequential,
 )
-from lucid.nn.modules.convolution import (
+from lucid.nn.modules.conv import (
     Conv1d,
     Conv2d,
     Conv3d,
@@ -44,13 +44,8 @@ from lucid.nn.modules.dropout import (
     Dropout3d,
 )
 from lucid.nn.modules.embedding import Embedding, EmbeddingBag
-from lucid.nn.modules.grouped import (
-    GroupNorm,
-    InstanceNorm1d,
-    InstanceNorm2d,
-    InstanceNorm3d,
-    LocalResponseNorm,
-)
+from lucid.nn.modules.grouped import GroupNorm, LocalResponseNorm
+from lucid.nn.modules.instancenorm import InstanceNorm1d, InstanceNorm2d, InstanceNorm3d
 from lucid.nn.modules.lazy import (
     LazyBatchNorm1d,
     LazyBatchNorm2d,
@@ -93,13 +88,7 @@ from lucid.nn.modules.margin import (
     TripletMarginWithDistanceLoss,
 )
 from lucid.nn.modules.module import Module
-from lucid.nn.modules.normalization import (
-    BatchNorm1d,
-    BatchNorm2d,
-    BatchNorm3d,
-    LayerNorm,
-    RMSNorm,
-)
+from lucid.nn.modules.normalization import LayerNorm, RMSNorm
 from lucid.nn.modules.padding import (
     CircularPad1d,
     CircularPad2d,
@@ -158,6 +147,7 @@ from lucid.nn.modules.threshold import (
     Hardtanh,
     PairwiseDistance,
     PReLU,
+    ReLU6,
     Softmin,
     Softshrink,
     Softsign,

@@ -14,8 +14,8 @@ from typing import Any
 import lucid
 from lucid.autograd.modes import no_grad
 from lucid.ir.errors import OptionError
+from lucid.nn.modules.batchnorm import _BatchNorm
 from lucid.nn.modules.module import Module
-from lucid.nn.modules.normalization import BatchNorm1d
 from lucid.optim.lr_scheduler.base import LRScheduler, rate_of
 from lucid.optim.optimizer import Optimizer
 from lucid.tensor.tensor import Tensor
@@ -98,7 +98,7 @@ def update_bn(loader: Iterable[Any], model: Module, device: object = None) -> No
 
     A batch that is a list or tuple is read for its first element.
     """
-    layers = [module for module in model.modules() if isinstance(module, BatchNorm1d)]
+    layers = [module for module in model.modules() if isinstance(module, _BatchNorm)]
     if not layers:
         return
     was_training, momenta = model.training, [layer.momentum for layer in layers]

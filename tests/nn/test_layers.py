@@ -137,3 +137,44 @@ def test_there_is_no_other_device() -> None:
     assert nn.Linear(1, 1, device="cpu").weight.shape == (1, 1)
     with pytest.raises(ValueError, match="Linear: device 'cuda' does not exist"):
         nn.Linear(1, 1, device="cuda")
+
+
+def test_a_layer_is_of_those_classes_that_it_is_of_in_pytorch() -> None:
+    """Programs choose by `isinstance` what to freeze, to decay and to initialize."""
+    layers = {
+        name: kind
+        for name, kind in vars(nn).items()
+        if isinstance(kind, type) and issubclass(kind, nn.Module) and not name.startswith("Lazy")
+    }
+    found = {
+        (name, other)
+        for name, kind in layers.items()
+        for other, base in layers.items()
+        if kind is not base and base is not nn.Module and issubclass(kind, base)
+    }
+    assert found == {
+        ("ReLU6", "Hardtanh"),
+        ("UpsamplingBilinear2d", "Upsample"),
+        ("UpsamplingNearest2d", "Upsample"),
+        ("ZeroPad1d", "ConstantPad1d"),
+        ("ZeroPad2d", "ConstantPad2d"),
+        ("ZeroPad3d", "ConstantPad3d"),
+    }
+
+
+def test_the_bases_of_layers_are_where_programs_import_them_from() -> None:
+    from lucid.nn.modules.batchnorm import _BatchNorm
+    from lucid.nn.modules.conv import _ConvNd, _ConvTransposeNd
+    from lucid.nn.modules.dropout import _DropoutNd
+    from lucid.nn.modules.instancenorm import _InstanceNorm
+    from lucid.nn.modules.loss import _Loss, _WeightedLoss
+    from lucid.nn.modules.utils import _pair, _triple
+
+    assert isinstance(nn.BatchNorm2d(3), _BatchNorm)
+    assert isinstance(nn.InstanceNorm1d(3), _InstanceNorm)
+    assert not isinstance(nn.InstanceNorm2d(3), _BatchNorm)
+    assert isinstance(nn.ConvTranspose2d(1, 2, 3), _ConvTransposeNd)
+    assert issubclass(_ConvTransposeNd, _ConvNd)
+    assert isinstance(nn.Dropout2d(), _DropoutNd)
+    assert isinstance(nn.CrossEntropyLoss(), _WeightedLoss) and issubclass(_WeightedLoss, _Loss)
+    assert (_pair(3), _triple((1, 2, 3))) == ((3, 3), (1, 2, 3))

@@ -27,13 +27,6 @@ class ReLU(InplaceModule):
         return F.relu(input, self.inplace)
 
 
-class ReLU6(InplaceModule):
-    """min(max(x, 0), 6)."""
-
-    def forward(self, input: Tensor) -> Tensor:
-        return F.relu6(input, self.inplace)
-
-
 class SiLU(InplaceModule):
     """x * sigmoid(x)."""
 

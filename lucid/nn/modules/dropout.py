@@ -10,8 +10,8 @@ from lucid.nn.tracing import live_attribute
 from lucid.tensor.tensor import Tensor
 
 
-class Dropout(Module):
-    """Zero each element with probability p while training, and scale the others by 1 / (1 - p)."""
+class _DropoutNd(Module):
+    """The probability that an element, or a channel, is zeroed."""
 
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
         super().__init__()
@@ -20,35 +20,39 @@ class Dropout(Module):
         self.p = p
         self.inplace = inplace
 
-    def forward(self, input: Tensor) -> Tensor:
-        return dropout(input, live_attribute(self, "p"), self.training, self.inplace)
-
     def extra_repr(self) -> str:
         return f"p={self.p}, inplace={self.inplace}"
 
 
-class Dropout1d(Dropout):
+class Dropout(_DropoutNd):
+    """Zero each element with probability p while training, and scale the others by 1 / (1 - p)."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return dropout(input, live_attribute(self, "p"), self.training, self.inplace)
+
+
+class Dropout1d(_DropoutNd):
     """Zero whole channels of (n, c, l) with probability p while training, and scale the others."""
 
     def forward(self, input: Tensor) -> Tensor:
         return dropout1d(input, live_attribute(self, "p"), self.training, self.inplace)
 
 
-class Dropout2d(Dropout):
+class Dropout2d(_DropoutNd):
     """Zero whole channels of (n, c, h, w) with probability p while training, scale the others."""
 
     def forward(self, input: Tensor) -> Tensor:
         return dropout2d(input, live_attribute(self, "p"), self.training, self.inplace)
 
 
-class Dropout3d(Dropout):
+class Dropout3d(_DropoutNd):
     """Zero whole channels of (n, c, d, h, w) with probability p while training."""
 
     def forward(self, input: Tensor) -> Tensor:
         return dropout3d(input, live_attribute(self, "p"), self.training, self.inplace)
 
 
-class AlphaDropout(Dropout):
+class AlphaDropout(_DropoutNd):
     """Dropout for selu networks: mean 0 and variance 1 are kept."""
 
     def forward(self, input: Tensor) -> Tensor:

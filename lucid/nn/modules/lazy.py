@@ -8,19 +8,19 @@ from lucid.compiler import hooks as trace_hooks
 from lucid.ir.errors import LucidError, OptionError, TraceError
 from lucid.ir.types import DType
 from lucid.nn.functional.sliding import Size
-from lucid.nn.modules.convolution import (
+from lucid.nn.modules.batchnorm import BatchNorm1d, BatchNorm2d, BatchNorm3d
+from lucid.nn.modules.conv import (
     Conv1d,
     Conv2d,
     Conv3d,
     ConvTranspose1d,
     ConvTranspose2d,
     ConvTranspose3d,
-    _Convolution,
+    _ConvNd,
 )
-from lucid.nn.modules.grouped import InstanceNorm1d, InstanceNorm2d, InstanceNorm3d
+from lucid.nn.modules.instancenorm import InstanceNorm1d, InstanceNorm2d, InstanceNorm3d
 from lucid.nn.modules.linear import Linear
 from lucid.nn.modules.module import Module
-from lucid.nn.modules.normalization import BatchNorm1d, BatchNorm2d, BatchNorm3d
 from lucid.nn.uninitialized import Uninitialized, UninitializedBuffer, UninitializedParameter
 from lucid.tensor.tensor import Tensor
 
@@ -96,7 +96,7 @@ class LazyLinear(LazyModuleMixin, Linear):
             self.reset_parameters()
 
 
-class _LazyConvolution(LazyModuleMixin, _Convolution):
+class _LazyConvolution(LazyModuleMixin, _ConvNd):
     """A convolution, direct or transposed, with as many channels as its first input."""
 
     is_transposed: ClassVar[bool]

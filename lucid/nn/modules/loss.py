@@ -9,7 +9,7 @@ from lucid.nn.tracing import live_attribute
 from lucid.tensor.tensor import Tensor
 
 
-class Loss(Module):
+class _Loss(Module):
     """A loss that is reduced."""
 
     def __init__(self, reduction: str = "mean") -> None:
@@ -17,7 +17,7 @@ class Loss(Module):
         self.reduction = reduction
 
 
-class WeightedLoss(Loss):
+class _WeightedLoss(_Loss):
     """A loss with a weight per class or element, which is a buffer."""
 
     weight: Tensor | None
@@ -28,21 +28,21 @@ class WeightedLoss(Loss):
         self.register_buffer("weight", weight)
 
 
-class MSELoss(Loss):
+class MSELoss(_Loss):
     """(input - target)^2."""
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.mse_loss(input, target, self.reduction)
 
 
-class L1Loss(Loss):
+class L1Loss(_Loss):
     """|input - target|."""
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.l1_loss(input, target, self.reduction)
 
 
-class SmoothL1Loss(Loss):
+class SmoothL1Loss(_Loss):
     """Quadratic below beta, linear above."""
 
     def __init__(self, reduction: str = "mean", beta: float = 1.0) -> None:
@@ -53,7 +53,7 @@ class SmoothL1Loss(Loss):
         return F.smooth_l1_loss(input, target, self.reduction, live_attribute(self, "beta"))
 
 
-class HuberLoss(Loss):
+class HuberLoss(_Loss):
     """Quadratic up to delta, linear above."""
 
     def __init__(self, reduction: str = "mean", delta: float = 1.0) -> None:
@@ -64,7 +64,7 @@ class HuberLoss(Loss):
         return F.huber_loss(input, target, self.reduction, live_attribute(self, "delta"))
 
 
-class KLDivLoss(Loss):
+class KLDivLoss(_Loss):
     """target * (log(target) - input) for log probabilities in `input`."""
 
     def __init__(self, reduction: str = "mean", log_target: bool = False) -> None:
@@ -75,7 +75,7 @@ class KLDivLoss(Loss):
         return F.kl_div(input, target, self.reduction, self.log_target)
 
 
-class NLLLoss(WeightedLoss):
+class NLLLoss(_WeightedLoss):
     """Negative log likelihood of the target classes under log probabilities."""
 
     def __init__(
@@ -88,7 +88,7 @@ class NLLLoss(WeightedLoss):
         return F.nll_loss(input, target, self.weight, self.ignore_index, self.reduction)
 
 
-class CrossEntropyLoss(WeightedLoss):
+class CrossEntropyLoss(_WeightedLoss):
     """Cross entropy of softmax(input) with target classes or class probabilities."""
 
     def __init__(
@@ -109,14 +109,14 @@ class CrossEntropyLoss(WeightedLoss):
         )
 
 
-class BCELoss(WeightedLoss):
+class BCELoss(_WeightedLoss):
     """Cross entropy of probabilities with targets in [0, 1]."""
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.binary_cross_entropy(input, target, self.weight, self.reduction)
 
 
-class BCEWithLogitsLoss(WeightedLoss):
+class BCEWithLogitsLoss(_WeightedLoss):
     """Cross entropy of sigmoid(input) with targets in [0, 1]."""
 
     pos_weight: Tensor | None

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 from lucid.nn import functional as F
-from lucid.nn.modules.loss import Loss, WeightedLoss
+from lucid.nn.modules.loss import _Loss, _WeightedLoss
 from lucid.nn.tracing import live_attribute
 from lucid.tensor.tensor import Tensor
 
 
-class _MarginLoss(Loss):
+class _MarginLoss(_Loss):
     """A loss with a margin."""
 
     def __init__(self, margin: float = 0.0, reduction: str = "mean") -> None:
@@ -96,21 +96,21 @@ class TripletMarginWithDistanceLoss(_MarginLoss):
         )
 
 
-class SoftMarginLoss(Loss):
+class SoftMarginLoss(_Loss):
     """log(1 + exp(-target * input))."""
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.soft_margin_loss(input, target, self.reduction)
 
 
-class MultiLabelSoftMarginLoss(WeightedLoss):
+class MultiLabelSoftMarginLoss(_WeightedLoss):
     """Binary cross entropy of each class, averaged over the last axis."""
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.multilabel_soft_margin_loss(input, target, self.weight, self.reduction)
 
 
-class MultiMarginLoss(WeightedLoss):
+class MultiMarginLoss(_WeightedLoss):
     """Mean over the other classes of max(margin - input[target] + input, 0) ** p."""
 
     def __init__(
@@ -129,7 +129,7 @@ class MultiMarginLoss(WeightedLoss):
         return F.multi_margin_loss(input, target, self.p, margin, self.weight, self.reduction)
 
 
-class GaussianNLLLoss(Loss):
+class GaussianNLLLoss(_Loss):
     """Negative log likelihood of a normal distribution with a mean and a variance."""
 
     def __init__(self, *, full: bool = False, eps: float = 1e-6, reduction: str = "mean") -> None:
@@ -142,7 +142,7 @@ class GaussianNLLLoss(Loss):
         return F.gaussian_nll_loss(input, target, var, self.full, eps, self.reduction)
 
 
-class PoissonNLLLoss(Loss):
+class PoissonNLLLoss(_Loss):
     """Negative log likelihood of a Poisson distribution with (the logarithm of) a rate."""
 
     def __init__(
@@ -162,14 +162,14 @@ class PoissonNLLLoss(Loss):
         return F.poisson_nll_loss(input, target, self.log_input, self.full, eps, self.reduction)
 
 
-class MultiLabelMarginLoss(Loss):
+class MultiLabelMarginLoss(_Loss):
     """The mean of max(1 - (x[target] - x[other]), 0), for targets up to the first -1."""
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.multilabel_margin_loss(input, target, self.reduction)
 
 
-class CTCLoss(Loss):
+class CTCLoss(_Loss):
     """-log p(targets | log_probs), over all alignments with blanks between labels."""
 
     def __init__(

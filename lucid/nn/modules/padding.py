@@ -40,10 +40,6 @@ class _ConstantPad(_Pad):
         return f"padding={self.padding}, value={self.value}"
 
 
-class _ZeroPad(_Pad):
-    mode = "constant"
-
-
 class _ReflectionPad(_Pad):
     mode = "reflect"
 
@@ -74,22 +70,24 @@ class ConstantPad3d(_ConstantPad):
     rank = 3
 
 
-class ZeroPad1d(_ZeroPad):
+class _ZeroPad(_ConstantPad):
+    def __init__(self, padding: int | Sequence[int]) -> None:
+        super().__init__(padding, 0.0)
+
+    def extra_repr(self) -> str:
+        return str(self.padding)
+
+
+class ZeroPad1d(_ZeroPad, ConstantPad1d):
     """Put zeros around the last axis."""
 
-    rank = 1
 
-
-class ZeroPad2d(_ZeroPad):
+class ZeroPad2d(_ZeroPad, ConstantPad2d):
     """Put zeros around the last two axes."""
 
-    rank = 2
 
-
-class ZeroPad3d(_ZeroPad):
+class ZeroPad3d(_ZeroPad, ConstantPad3d):
     """Put zeros around the last three axes."""
-
-    rank = 3
 
 
 class ReflectionPad1d(_ReflectionPad):

@@ -125,9 +125,7 @@ class MaxUnpool3d(_MaxUnpool):
     rank = 3
 
 
-class AvgPool1d(Module):
-    """The mean of each window along the last axis."""
-
+class _AvgPoolNd(Module):
     def __init__(
         self,
         kernel_size: Size,
@@ -143,6 +141,13 @@ class AvgPool1d(Module):
         self.ceil_mode = ceil_mode
         self.count_include_pad = count_include_pad
 
+    def extra_repr(self) -> str:
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
+
+
+class AvgPool1d(_AvgPoolNd):
+    """The mean of each window along the last axis."""
+
     def forward(self, input: Tensor) -> Tensor:
         return avg_pool1d(
             input,
@@ -153,13 +158,8 @@ class AvgPool1d(Module):
             self.count_include_pad,
         )
 
-    def extra_repr(self) -> str:
-        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
-
-class AvgPool2d(AvgPool1d):
-    """The mean of each window over the last two axes."""
-
+class _DividedAvgPoolNd(_AvgPoolNd):
     def __init__(
         self,
         kernel_size: Size,
@@ -171,6 +171,10 @@ class AvgPool2d(AvgPool1d):
     ) -> None:
         super().__init__(kernel_size, stride, padding, ceil_mode, count_include_pad)
         self.divisor_override = divisor_override
+
+
+class AvgPool2d(_DividedAvgPoolNd):
+    """The mean of each window over the last two axes."""
 
     def forward(self, input: Tensor) -> Tensor:
         return avg_pool2d(
@@ -184,7 +188,7 @@ class AvgPool2d(AvgPool1d):
         )
 
 
-class AvgPool3d(AvgPool2d):
+class AvgPool3d(_DividedAvgPoolNd):
     """The mean of each window over the last three axes."""
 
     def forward(self, input: Tensor) -> Tensor:
@@ -199,58 +203,58 @@ class AvgPool3d(AvgPool2d):
         )
 
 
-class AdaptiveAvgPool1d(Module):
-    """The means of `output_size` bins along the last axis."""
-
+class _AdaptivePoolNd(Module):
     def __init__(self, output_size: int | Sequence[int | None] | None) -> None:
         super().__init__()
         self.output_size = output_size
-
-    def forward(self, input: Tensor) -> Tensor:
-        return adaptive_avg_pool1d(input, self.output_size)
 
     def extra_repr(self) -> str:
         return f"output_size={self.output_size}"
 
 
-class AdaptiveAvgPool2d(AdaptiveAvgPool1d):
+class AdaptiveAvgPool1d(_AdaptivePoolNd):
+    """The means of `output_size` bins along the last axis."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return adaptive_avg_pool1d(input, self.output_size)
+
+
+class AdaptiveAvgPool2d(_AdaptivePoolNd):
     """The means of `output_size` bins over the last two axes; None leaves an axis as it is."""
 
     def forward(self, input: Tensor) -> Tensor:
         return adaptive_avg_pool2d(input, self.output_size)
 
 
-class AdaptiveAvgPool3d(AdaptiveAvgPool1d):
+class AdaptiveAvgPool3d(_AdaptivePoolNd):
     """The means of `output_size` bins over the last three axes; None leaves an axis as it is."""
 
     def forward(self, input: Tensor) -> Tensor:
         return adaptive_avg_pool3d(input, self.output_size)
 
 
-class AdaptiveMaxPool1d(AdaptiveAvgPool1d):
+class AdaptiveMaxPool1d(_AdaptivePoolNd):
     """The greatest element of each of `output_size` bins along the last axis."""
 
     def forward(self, input: Tensor) -> Tensor:
         return adaptive_max_pool1d(input, self.output_size)
 
 
-class AdaptiveMaxPool2d(AdaptiveAvgPool1d):
+class AdaptiveMaxPool2d(_AdaptivePoolNd):
     """The greatest element of each of `output_size` bins over the last two axes."""
 
     def forward(self, input: Tensor) -> Tensor:
         return adaptive_max_pool2d(input, self.output_size)
 
 
-class AdaptiveMaxPool3d(AdaptiveAvgPool1d):
+class AdaptiveMaxPool3d(_AdaptivePoolNd):
     """The greatest element of each of `output_size` bins over the last three axes."""
 
     def forward(self, input: Tensor) -> Tensor:
         return adaptive_max_pool3d(input, self.output_size)
 
 
-class LPPool1d(Module):
-    """The norm of order `norm_type` of each window along the last axis."""
-
+class _LPPoolNd(Module):
     def __init__(
         self,
         norm_type: float,
@@ -264,13 +268,17 @@ class LPPool1d(Module):
         self.stride = stride
         self.ceil_mode = ceil_mode
 
+
+class LPPool1d(_LPPoolNd):
+    """The norm of order `norm_type` of each window along the last axis."""
+
     def forward(self, input: Tensor) -> Tensor:
         (size,) = entries("lp_pool1d", "kernel_size", self.kernel_size, 1)
         step = None if self.stride is None else entries("lp_pool1d", "stride", self.stride, 1)[0]
         return lp_pool1d(input, self.norm_type, size, step, self.ceil_mode)
 
 
-class LPPool2d(LPPool1d):
+class LPPool2d(_LPPoolNd):
     """The norm of order `norm_type` of each window over the last two axes."""
 
     def forward(self, input: Tensor) -> Tensor:

@@ -106,9 +106,7 @@ class ChannelShuffle(Module):
         return f"groups={self.groups}"
 
 
-class Unfold(Module):
-    """Return the windows of (n, c, h, w) as columns: (n, c * kernel, windows)."""
-
+class _Windows(Module):
     def __init__(
         self, kernel_size: Size, dilation: Size = 1, padding: Size = 0, stride: Size = 1
     ) -> None:
@@ -118,9 +116,6 @@ class Unfold(Module):
         self.padding = padding
         self.stride = stride
 
-    def forward(self, input: Tensor) -> Tensor:
-        return unfold(input, self.kernel_size, self.dilation, self.padding, self.stride)
-
     def extra_repr(self) -> str:
         return (
             f"kernel_size={self.kernel_size}, dilation={self.dilation}, padding={self.padding}, "
@@ -128,7 +123,14 @@ class Unfold(Module):
         )
 
 
-class Fold(Unfold):
+class Unfold(_Windows):
+    """Return the windows of (n, c, h, w) as columns: (n, c * kernel, windows)."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return unfold(input, self.kernel_size, self.dilation, self.padding, self.stride)
+
+
+class Fold(_Windows):
     """Add columns (n, c * kernel, windows) up where their windows lie: (n, c, *output_size)."""
 
     def __init__(

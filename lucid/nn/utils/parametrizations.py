@@ -9,7 +9,7 @@ from lucid.autograd.modes import no_grad
 from lucid.functions.lapack import call
 from lucid.ir.errors import IndexOutOfRangeError, MissingRuleError, OptionError, ShapeError
 from lucid.nn.functional.distance import normalize
-from lucid.nn.modules.convolution import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
+from lucid.nn.modules.conv import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from lucid.nn.modules.module import Module
 from lucid.nn.utils.parametrize import register_parametrization
 from lucid.tensor.tensor import Tensor

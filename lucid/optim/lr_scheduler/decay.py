@@ -17,8 +17,8 @@ from lucid.optim.lr_scheduler.base import LRScheduler
 from lucid.optim.optimizer import Optimizer
 
 
-class LambdaLR(LRScheduler):
-    """The initial rate times `lr_lambda(epoch)`; one function, or one per group."""
+class _ByFunction(LRScheduler):
+    """A factor `lr_lambda(epoch)`; one function, or one per group."""
 
     def __init__(
         self,
@@ -32,9 +32,6 @@ class LambdaLR(LRScheduler):
             raise OptionError(f"Expected {count} lr_lambdas, but got {len(lambdas)}")
         self.lr_lambdas: list[Any] = lambdas
         super().__init__(optimizer, last_epoch)
-
-    def get_lr(self) -> list[Any]:
-        return self._times(self.base_lrs)
 
     def _times(self, rates: list[Any]) -> list[Any]:
         factors = (function(self.last_epoch) for function in self.lr_lambdas)
@@ -57,7 +54,14 @@ class LambdaLR(LRScheduler):
                 vars(function).update(attributes)
 
 
-class MultiplicativeLR(LambdaLR):
+class LambdaLR(_ByFunction):
+    """The initial rate times `lr_lambda(epoch)`; one function, or one per group."""
+
+    def get_lr(self) -> list[Any]:
+        return self._times(self.base_lrs)
+
+
+class MultiplicativeLR(_ByFunction):
     """The rate before times `lr_lambda(epoch)`; one function, or one per group."""
 
     def get_lr(self) -> list[Any]:

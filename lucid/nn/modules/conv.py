@@ -28,7 +28,7 @@ from lucid.tensor.tensor import Tensor
 _PADDING_MODES = ("circular", "reflect", "replicate", "zeros")
 
 
-class _Convolution(Module):
+class _ConvNd(Module):
     """What the layers share: weight, bias, and the options as one number per axis.
 
     Weight and bias start uniform in ±1/sqrt(fan in), the fan being that of the weight's axes
@@ -109,7 +109,7 @@ class _Convolution(Module):
         return text
 
 
-class _Direct(_Convolution):
+class _Direct(_ConvNd):
     """A convolution; its arguments are those of `torch.nn.Conv2d`."""
 
     def __init__(
@@ -170,7 +170,7 @@ class Conv3d(_Direct):
     rank = 3
 
 
-class _Transposed(_Convolution):
+class _ConvTransposeNd(_ConvNd):
     """A transposed convolution; its arguments are those of `torch.nn.ConvTranspose2d`."""
 
     def __init__(
@@ -213,19 +213,19 @@ class _Transposed(_Convolution):
         )
 
 
-class ConvTranspose1d(_Transposed):
+class ConvTranspose1d(_ConvTransposeNd):
     """The transpose of `Conv1d`: weight (in_channels, out_channels / groups, k)."""
 
     rank = 1
 
 
-class ConvTranspose2d(_Transposed):
+class ConvTranspose2d(_ConvTransposeNd):
     """The transpose of `Conv2d`: weight (in_channels, out_channels / groups, kh, kw)."""
 
     rank = 2
 
 
-class ConvTranspose3d(_Transposed):
+class ConvTranspose3d(_ConvTransposeNd):
     """The transpose of `Conv3d`."""
 
     rank = 3

@@ -1,0 +1,130 @@
+"""Normalization over the batch."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import lucid
+from lucid.device import check_device
+from lucid.ir.errors import ShapeError
+from lucid.ir.types import DType, i64
+from lucid.nn import init
+from lucid.nn.functional.normalization import batch_norm
+from lucid.nn.modules.module import Module
+from lucid.nn.modules.normalization import register_affine, reset_affine
+from lucid.nn.parameter import Parameter
+from lucid.nn.tracing import live_attribute
+from lucid.tensor.tensor import Tensor
+from lucid.tensor.writing import write_
+
+
+class _NormBase(Module):
+    """What normalizations with running statistics share.
+
+    momentum: how far the running statistics move towards each batch's; None averages all batches.
+    track_running_stats: without it, evaluation uses the batch's statistics too.
+    """
+
+    weight: Parameter | None
+    bias: Parameter | None
+    running_mean: Tensor | None
+    running_var: Tensor | None
+    num_batches_tracked: Tensor | None
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        device: object = None,
+        dtype: DType | None = None,
+    ) -> None:
+        super().__init__()
+        check_device(device, type(self).__name__)
+        self.num_features = num_features
+        self.eps = eps
+        self.momentum = momentum
+        self.affine = affine
+        self.track_running_stats = track_running_stats
+        register_affine(self, (num_features,), affine, affine, dtype)
+        start = {
+            "running_mean": lucid.zeros(num_features, dtype=dtype),
+            "running_var": lucid.ones(num_features, dtype=dtype),
+            "num_batches_tracked": lucid.tensor(0, dtype=i64),
+        }
+        for name, tensor in start.items():
+            self.register_buffer(name, tensor if track_running_stats else None)
+
+    def reset_running_stats(self) -> None:
+        """Forget all batches."""
+        if self.running_mean is not None and self.running_var is not None:
+            init.zeros_(self.running_mean)
+            init.ones_(self.running_var)
+        if self.num_batches_tracked is not None:
+            init.zeros_(self.num_batches_tracked)
+
+    def reset_parameters(self) -> None:
+        """Forget all batches; set the weight to ones and the bias to zeros."""
+        self.reset_running_stats()
+        reset_affine(self.weight, self.bias)
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, "
+            f"affine={self.affine}, track_running_stats={self.track_running_stats}"
+        )
+
+
+class _BatchNorm(_NormBase):
+    """Standardize each channel over the batch, then scale and shift."""
+
+    ranks: ClassVar[tuple[int, ...]]
+
+    def forward(self, input: Tensor) -> Tensor:
+        if input.ndim not in self.ranks:
+            accepted = " or ".join(f"{rank}D" for rank in self.ranks)
+            raise ShapeError(f"expected {accepted} input (got {input.ndim}D input)")
+        if input.shape[1] != self.num_features:
+            raise ShapeError(
+                f"{type(self).__name__}: expected {self.num_features} channels on axis 1, got "
+                f"{input._type}"
+            )
+        training = self.training or self.running_mean is None
+        momentum: float | Tensor = 0.0
+        if self.training and self.num_batches_tracked is not None:
+            momentum = self._count_batch(self.num_batches_tracked)
+        mean, variance = self.running_mean, self.running_var
+        if training and not self.training:
+            mean = variance = None
+        eps = live_attribute(self, "eps")
+        return batch_norm(input, mean, variance, self.weight, self.bias, training, momentum, eps)
+
+    def _count_batch(self, count: Tensor) -> float | Tensor:
+        """Count this batch; return the weight that its statistics get."""
+        write_(count, count + 1)
+        if self.momentum is not None:
+            momentum: float = live_attribute(self, "momentum")
+            return momentum
+        assert self.running_mean is not None
+        average: Tensor = 1.0 / count.to(self.running_mean.dtype)
+        return average
+
+
+class BatchNorm1d(_BatchNorm):
+    """Standardize each channel over the batch, (n, c) or (n, c, l), then scale and shift."""
+
+    ranks = (2, 3)
+
+
+class BatchNorm2d(_BatchNorm):
+    """Standardize each channel of (n, c, h, w) over the batch, as `BatchNorm1d` does."""
+
+    ranks = (4,)
+
+
+class BatchNorm3d(_BatchNorm):
+    """Standardize each channel of (n, c, d, h, w) over the batch, as `BatchNorm1d` does."""
+
+    ranks = (5,)

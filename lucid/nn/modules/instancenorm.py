@@ -1,0 +1,75 @@
+"""Normalization of each channel of each example."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from lucid.ir.errors import ShapeError
+from lucid.ir.types import DType
+from lucid.nn.functional.grouped import instance_norm
+from lucid.nn.modules.batchnorm import _NormBase
+from lucid.nn.tracing import live_attribute
+from lucid.tensor.tensor import Tensor
+
+
+class _InstanceNorm(_NormBase):
+    """Standardize each channel of each example.
+
+    track_running_stats: evaluation uses means over the examples that were seen.
+    """
+
+    with_batch: ClassVar[int]
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float = 0.1,
+        affine: bool = False,
+        track_running_stats: bool = False,
+        device: object = None,
+        dtype: DType | None = None,
+    ) -> None:
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype)
+
+    def forward(self, input: Tensor) -> Tensor:
+        rank = self.with_batch
+        if input.ndim not in (rank, rank - 1):
+            raise ShapeError(
+                f"{type(self).__name__}: expected {rank - 1}D or {rank}D input (got {input.ndim}D "
+                "input)"
+            )
+        x = input if input.ndim == rank else input.unsqueeze(0)
+        if x.shape[1] != self.num_features and self.affine:
+            raise ShapeError(
+                f"{type(self).__name__}: expected {self.num_features} channels, got {input._type}"
+            )
+        y = instance_norm(
+            x,
+            self.running_mean,
+            self.running_var,
+            self.weight,
+            self.bias,
+            self.training or not self.track_running_stats,
+            live_attribute(self, "momentum"),
+            live_attribute(self, "eps"),
+        )
+        return y if input.ndim == rank else y.squeeze(0)
+
+
+class InstanceNorm1d(_InstanceNorm):
+    """Standardize each channel of each example, (n, c, l) or (c, l)."""
+
+    with_batch = 3
+
+
+class InstanceNorm2d(_InstanceNorm):
+    """Standardize each channel of each example, (n, c, h, w) or (c, h, w)."""
+
+    with_batch = 4
+
+
+class InstanceNorm3d(_InstanceNorm):
+    """Standardize each channel of each example, (n, c, d, h, w) or (c, d, h, w)."""
+
+    with_batch = 5
