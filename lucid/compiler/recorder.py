@@ -388,13 +388,17 @@ class Recorder(LiveNumbers):
         if self.refusal is not None:
             raise self.refusal
 
+    def run_op_by_op(self, reason: str) -> NoReturn:
+        """Give the trace up, since the call makes sense op by op only."""
+        with self._refusing():
+            raise EagerOnlyError(reason)
+
     def refuse_release(self, node: Node) -> None:
-        """Raise when a backward in the trace frees history from outside: it could run only once."""
+        """Give up when a backward in the trace frees history from outside: it can run only once."""
         if self.is_outer(node) and (getattr(node, "saved", None) or getattr(node, "_saved", None)):
-            self.refuse(
-                f"backward() through history from outside, {node._name()}{node._place()},",
-                "it would be freed at the first call: compute that tensor inside of the compiled "
-                "function, pass it as an argument, or detach() it",
+            self.run_op_by_op(
+                "a backward() in it frees history from outside, "
+                f"{node._name()}{node._place()}, so that a program would run only once"
             )
 
     def note_paths_outside(self, run: BackwardRun) -> None:

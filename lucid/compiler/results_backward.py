@@ -330,10 +330,9 @@ class History:
         by_now = method == rule.again.hooked
         if context.recorder is not None:
             if rule.writes:  # it would run again on what the trace has by now
-                context.recorder.refuse(
-                    "backward() through the result of a compiled function that writes tensors or "
-                    f"gradients{node._place()},",
-                    "pass the result as an argument, or call backward() outside",
+                context.recorder.run_op_by_op(
+                    "a backward() in it goes through the result of a compiled function that writes "
+                    f"tensors or gradients{node._place()}"
                 )
             self._refuse_written(node, None, by_now=by_now)
             return backward(*asked)

@@ -482,24 +482,68 @@ def test_a_backward_inside_that_retains_the_graph_leaves_the_history_of_an_argum
     agree(scenario)
 
 
-def test_a_backward_inside_through_a_step_that_wrote_outside_is_refused():
-    w, total = numbers(2, 3, requires_grad=True), numbers(1, 1)
+def test_a_backward_inside_through_a_step_that_wrote_outside(agree):
+    def scenario(compile):
+        w, total = numbers(2, 3, requires_grad=True), numbers(1, 1)
 
-    @lucid.compile
-    def step(x):
-        total.mul_(w * x)
-        return total.sum()
+        @compile
+        def step(x):
+            total.mul_(x)
+            return (w * total).sum()
 
-    y = step(numbers(1, 2))
-    with pytest.raises(lucid.TraceError) as caught:
-        lucid.compile(lambda x: (y * x).sum().backward(retain_graph=True))(numbers(1, 2))
-    text = str(caught.value)
-    assert text.startswith(
-        "backward() through the result of a compiled function that writes tensors or gradients, "
-        "recorded at test_histories.py:"
+        y = step(numbers(1, 2))
+        retaining = compile(lambda x: (y * x).sum().backward(retain_graph=True))
+        for _ in range(3):
+            retaining(numbers(1, 2))
+        return [w, total]
+
+    _, retaining = agree(scenario)
+    assert all(
+        reason.startswith(
+            "a backward() in it goes through the result of a compiled function that writes tensors "
+            "or gradients, recorded at test_histories.py:"
+        )
+        for reason in retaining.stats.eager_reasons
     )
-    assert text.endswith("hint: pass the result as an argument, or call backward() outside")
-    assert w.grad is None and total.tolist() == [2.0, 6.0]
+
+
+def test_a_backward_inside_frees_history_from_outside_once(agree):
+    def scenario(compile):
+        w = numbers(2, 3, requires_grad=True)
+        outside = w * w
+        step = compile(lambda x: (outside * x).sum().backward())
+        step(numbers(1, 2))
+        for _ in range(2):
+            with pytest.raises(lucid.LucidError, match="backward through the graph a second time"):
+                step(numbers(1, 2))
+        return w
+
+    (step,) = agree(scenario)
+    assert step.stats.eager_reasons[0].startswith(
+        "a backward() in it frees history from outside, MulBackward, recorded at test_histories.py:"
+    )
+
+
+def test_a_backward_inside_frees_what_a_step_has_left_on_an_object(agree):
+    def scenario(compile):
+        w, total, left = numbers(2, 3, requires_grad=True), numbers(0, 0), {}
+
+        @compile
+        def forward(x):
+            total.add_(x)
+            left["y"] = w * w * total
+
+        @compile
+        def backward(x):
+            (left["y"] * x).sum().backward()
+            left.clear()
+
+        for _ in range(3):
+            forward(numbers(1, 2))
+            backward(numbers(1, 2))
+        return [w, total]
+
+    agree(scenario)
 
 
 @pytest.mark.parametrize("inside", [False, True])
