@@ -323,7 +323,8 @@ class Compiled:
         """The program for a call; or None, and the guard that failed for the latest one."""
         reason = None if differs is None else differs.reason
         for is_exact in (False, True) if call.is_shared else (False,):
-            call.be_exact(is_exact)
+            if is_exact or call.is_exact:
+                call.be_exact(is_exact)
             for program in reversed(self._programs.get(call.key, [])):
                 if differs is not None and not program.fits(differs.made):
                     continue
@@ -331,7 +332,8 @@ class Compiled:
                 if failure is None:
                     return program, None
                 reason = reason or failure
-        call.be_exact(False)
+        if call.is_exact:
+            call.be_exact(False)
         return None, reason
 
     def _forget_oldest(self, key: Any, programs: list[Program]) -> None:

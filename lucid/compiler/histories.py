@@ -12,6 +12,7 @@ from lucid.autograd.node import AccumulateGrad, Edge, Gradients, Node, edge_of
 from lucid.compiler.left_hooks import refers_to_trace
 from lucid.compiler.recorded import Recorded, RecordedGraph, Root, saved_by, walked
 from lucid.compiler.whose_code import is_librarys
+from lucid.ir.types import TensorType
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore
 from lucid.tensor.storage import Storage, VersionCounter
@@ -139,7 +140,7 @@ class Output:
 
     Attributes:
         position: among the flattened results.
-        twins: positions of other results with the same history.
+        positions: it, and those of other results with the same history.
         name: what it is, in eager mode: `output 0 of Mul`.
         root: where walks from it begin.
         saving: the nodes behind it that saved something.
@@ -149,7 +150,7 @@ class Output:
     """
 
     position: int
-    twins: tuple[int, ...]
+    positions: tuple[int, ...]
     name: str
     root: Root
     saving: frozenset[Recorded]
@@ -158,18 +159,20 @@ class Output:
     has_prehooks: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Layer:
     """Results that don't depend on one another.
 
     Attributes:
         upstream: results of earlier layers that they depend on, as (layer, number in it).
         leaves: what they depend on besides.
+        types: of the outputs.
     """
 
     outputs: list[Output]
     upstream: list[tuple[int, int]]
     leaves: list[Leaf]
+    types: tuple[TensorType, ...] = ()
 
 
 class Counters:
@@ -266,6 +269,9 @@ class Histories:
             known = set(map(key_of, layer.leaves))
             leaves = self._leaves(_edge(outputs[i][1]), behind[i])
             layer.leaves.extend(leaf for leaf in leaves if key_of(leaf) not in known)
+        types = {position: tensor._type for position, tensor in outputs}
+        for layer in layers:
+            layer.types = tuple(types[output.position] for output in layer.outputs)
         return layers
 
     def _output(self, position: int, tensor: TensorCore, twins: Sequence[int]) -> Output:
@@ -276,7 +282,7 @@ class Histories:
         kept = {kept.counter for earlier in saving for kept in earlier.kept}
         return Output(
             position,
-            tuple(twins),
+            (position, *twins),
             node._output_name(number),
             root,
             saving,

@@ -33,7 +33,7 @@ from lucid.compiler.rebinding import VALUES, as_arguments
 from lucid.compiler.results_backward import History, end_history
 from lucid.compiler.scalars import Formula, LiveSource
 from lucid.compiler.sharing import Sharing
-from lucid.compiler.signature import Call, Description
+from lucid.compiler.signature import Call, Description, is_quick
 from lucid.compiler.stance import eager_is_forced
 from lucid.compiler.trace import Trace
 from lucid.dtypes import get_default_dtype
@@ -48,7 +48,6 @@ from lucid.runtime.stages import Stages
 from lucid.tensor.claims import Keys, Unlocked, held, lock, wait_for
 from lucid.tensor.context import context, epoch
 from lucid.tensor.storage import Storage, VersionCounter
-from lucid.tensor.tensor import Tensor
 
 
 class Program:
@@ -79,7 +78,7 @@ class Program:
         self.executable = self._compile(trace)
         self.compile_seconds = trace.seconds + self.executable.compile_seconds
         self.calls: PlainCalls | None = None
-        self._plain: list[tuple[TensorType, Shape]] | None = None
+        self._quick: list[tuple[TensorType, Shape, bool]] | None = None
         self._in_grad_mode = context.grad_enabled
         self._default_dtype = get_default_dtype()
         self.guards = Guards(trace)
@@ -234,10 +233,12 @@ class Program:
 
         Native code counts those that it runs in `counted`.
         """
+        if self._rebinding is None:
+            self._quick = call.quick_types(args)
         if self._differentiable is None:
-            self._plain = call.plain_types(args)
-            if self._plain is not None and self._is_simple():
-                self.calls = self._plain_calls(self._plain, call, counted)
+            plain = call.plain_types(args)
+            if plain is not None and self._is_simple():
+                self.calls = self._plain_calls(plain, call, counted)
 
     def _is_simple(self) -> bool:
         """Whether a call has nothing to do with gradients or effects but to leave gradients."""
@@ -311,20 +312,15 @@ class Program:
 
     def accepts(self, args: tuple[Any, ...]) -> bool:
         """Whether the arguments are plain tensors that this program was made for: a quick look."""
-        plain = None if self._rebinding is not None else self._plain
-        if plain is None or len(args) != len(plain) or context.grad_enabled != self._in_grad_mode:
+        quick = self._quick
+        if quick is None or len(args) != len(quick) or context.grad_enabled != self._in_grad_mode:
             return False
         if get_default_dtype() is not self._default_dtype:
             return False
-        for tensor, (type, strides) in zip(args, plain, strict=True):
-            if tensor.__class__ is not Tensor:
+        for tensor, (type, strides, requires_grad) in zip(args, quick, strict=True):
+            if not is_quick(tensor) or tensor._requires_grad is not requires_grad:
                 return False
-            if tensor._type != type or tensor._requires_grad:
-                return False
-            array = tensor._array
-            if array is None or array.strides != strides:
-                return False
-            if tensor._base is not None and (tensor.requires_grad or tensor._base.requires_grad):
+            if tensor._type != type or tensor._array.strides != strides:
                 return False
         if len(args) == 2:
             return args[0]._storage is not args[1]._storage
@@ -384,7 +380,7 @@ class Program:
         bases = run.call.bases
         in_arguments = [] if self._rebinding is None else self._rebinding.of_arguments
         if rule.before.written_args or run.call.has_containers or in_arguments:
-            if rule.calls_users:
+            if rule.calls_users and run.call.has_containers:
                 run.call.owners()  # while they have what they were given with
             written = rule.before.written_args
             args, kwargs, bases = with_copies(args, kwargs, bases, run.call, written)

@@ -15,8 +15,6 @@ from lucid.tensor.storage import VersionCounter
 if TYPE_CHECKING:
     from lucid.tensor.core import TensorCore
 
-Versions = Sequence[tuple[VersionCounter, int]]  # counters, and what they were after the call
-
 
 class Kept(NamedTuple):
     """A tensor that a node saved, and that must not be written before the node has read it.
@@ -57,11 +55,13 @@ class Recorded:
         """What it is, and where the user's code recorded it."""
         return f"{self.name}{place_of(self.line)}"
 
-    def written(self, versions: Versions) -> Kept | None:
-        """The first of the tensors that it saved which was written since the call."""
+    def written(self, counters: Sequence[VersionCounter], versions: Sequence[int]) -> Kept | None:
+        """The first of the tensors that it saved which was written since the call.
+
+        versions: what the counters were after the call.
+        """
         for kept in self.kept:
-            counter, version = versions[kept.counter]
-            if counter.value != version:
+            if counters[kept.counter].value != versions[kept.counter]:
                 return kept
         return None
 

@@ -114,8 +114,8 @@ def copied(tensor: TensorCore | None) -> TensorCore | None:
     return with_history_of(tensor, of_array(np.array(tensor._array)))
 
 
-class Given(NamedTuple):
-    """What a backward runs the function from.
+class Rest(NamedTuple):
+    """What few calls give a backward, besides the arguments.
 
     Attributes:
         bases: of which several arguments are views, and which are none themselves.
@@ -128,15 +128,38 @@ class Given(NamedTuple):
             of the user's find them, by number; only where that has changed.
     """
 
+    bases: Sequence[TensorCore] = ()
+    gradients: Sequence[TensorCore | None] = ()
+    state: Sequence[TensorCore] = ()
+    histories: Sequence[TensorCore] = ()
+    numbers: Sequence[Any] = ()
+    kept: dict[int, TensorCore] | None = None
+    present: dict[int, Any] | None = None
+
+
+NO_REST = Rest()
+
+
+class Given(NamedTuple):
+    """What a backward runs the function from; short, since it is part of a signature."""
+
     args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    bases: Sequence[TensorCore]
-    gradients: list[TensorCore | None]
-    state: list[TensorCore]
-    histories: list[TensorCore]
-    numbers: list[Any]
-    kept: dict[int, TensorCore]
-    present: dict[int, Any]
+    named: dict[str, Any] | None
+    more: Rest | None
+
+    @property
+    def kwargs(self) -> dict[str, Any]:
+        """Arguments given by name."""
+        return self.named or {}
+
+    @property
+    def rest(self) -> Rest:
+        """All else."""
+        return self.more or NO_REST
+
+    def but(self, **changed: Any) -> Given:
+        """The same with other entries in the rest."""
+        return self._replace(more=self.rest._replace(**changed))
 
 
 class Differentiable:
@@ -148,7 +171,10 @@ class Differentiable:
         count: of results; what else requires grad is numbered after them.
         further: that.
         counters: the version counters of state that a call notes.
+        memory: of state that it only reads.
+        needs_more: whether a backward needs more than the arguments.
         calls_users: whether a walk runs code of the user's.
+        saving: per result the nodes behind it that saved something.
         always_saved: numbers of those whose tensors the nodes behind each result have saved.
         again: the functions that compute gradients and call hooks.
     """
@@ -175,6 +201,13 @@ class Differentiable:
             for output in layer.outputs
         ]
         self.always_saved = set.intersection(*kept)
+        self.saving = [output.saving for layer in layers for output in layer.outputs]
+        lists = (before.gradients, before.written, before.rewritten, before.entries)
+        self.needs_more = any(lists)
+        self.memory = {storage for storage, _ in before.read}
+        self._leaves: list[list[tuple[Any, bool]]] = [
+            [(leaf, isinstance(leaf, TensorCore)) for leaf in layer.leaves] for layer in layers
+        ]
         self._walks: dict[object, list[Recorded]] = {}
         self.again = Again(function, layers, before, count, further)
         self._compiled: dict[str, Compiled] = {}
@@ -210,7 +243,13 @@ class Differentiable:
 
     def edges(self, arguments: Sequence[TensorCore]) -> list[list[Edge | None]]:
         """Per layer where gradients of its leaves go; None for one that the step is to make."""
-        return [[_edge_of(leaf, arguments) for leaf in layer.leaves] for layer in self.layers]
+        return [
+            [
+                leaf_edge(leaf) if is_state else _edge_of(leaf, arguments)
+                for leaf, is_state in leaves
+            ]
+            for leaves in self._leaves
+        ]
 
     def backward(self) -> Compiled:
         """The compiled function that computes the gradients."""
@@ -228,7 +267,13 @@ class Differentiable:
 
 def leaf_edge(leaf: TensorCore) -> Edge:
     """Where its gradient goes. The step may ask for it: the flag is set at the end."""
-    return edge_of(leaf) or (accumulator_of(leaf), 0)
+    if leaf._grad_fn is not None or leaf._base is not None:
+        edge = edge_of(leaf)
+        if edge is not None:
+            return edge
+    reference = leaf._accumulator
+    node = None if reference is None else reference()
+    return accumulator_of(leaf) if node is None else node, 0
 
 
 def _edge_of(leaf: Leaf, arguments: Sequence[TensorCore]) -> Edge | None:
@@ -279,7 +324,7 @@ class Again:
         number: int,
         cut: tuple[int, ...],
         wanted: tuple[int, ...],
-        stand_ins: dict[int, TensorCore],
+        stand_ins: dict[int, TensorCore] | None,
     ) -> tuple[Any, ...]:
         """Run the function again from what was given, and differentiate a layer's results.
 
@@ -304,7 +349,7 @@ class Again:
                 GradientEdge(*(edges[i] or leaf_edge(tensor_of(layer.leaves[i], (), results))))
                 for i in wanted
             ]
-            with holding((given.args, given.kwargs), given.present):
+            with holding((given.args, given.kwargs), given.rest.present or {}):
                 found = find_gradients(
                     outputs, [*ends, *leaves], seeds, create_graph, create_graph, is_part=True
                 )
@@ -339,14 +384,14 @@ class Again:
                 lead_to(stand_ins, results, [*map(_gradient_edge, tensors)])
             with (
                 set_grad_enabled(create_graph),
-                holding((given.args, given.kwargs), given.present),
+                holding((given.args, given.kwargs), given.rest.present or {}),
             ):
                 return list(hooks.values())[place](gradient)
 
     @contextmanager
     def _run(self, given: Given, layer: Layer) -> Iterator[tuple[list[Edge | None], list[Any]]]:
         """Yields where gradients of a layer's leaves go, and the results of the function."""
-        arguments = flat_tensors((given.args, given.kwargs, given.bases), in_objects=True)
+        arguments = flat_tensors((given.args, given.kwargs, given.rest.bases), in_objects=True)
         flagged = [known for known, _ in self._before.flags]
         with enable_grad(), _kept([*arguments, *layer.leaves, *flagged]):
             self._put_back(given, arguments, layer)
@@ -365,15 +410,15 @@ class Again:
         if recorder is None:
             return  # nothing is written then
         recorder.ctx_change = None
-        for (storage, counter), content in zip(before.written, given.state, strict=True):
+        for (storage, counter), content in zip(before.written, given.rest.state, strict=True):
             recorder.replace_cell(storage, content)
             if counter is not None:
                 counter.value = content._counter.value
-        for number, content in given.kept.items():
+        for number, content in (given.rest.kept or {}).items():
             recorder.replace_cell(before.read[number][0], content)
-        for (use, _), gradient in zip(before.gradients, given.gradients, strict=True):
+        for (use, _), gradient in zip(before.gradients, given.rest.gradients, strict=True):
             tensor_of(use.leaf, arguments, ()).grad = gradient
-        for tensor, earlier in zip(before.rewritten, given.histories, strict=True):
+        for tensor, earlier in zip(before.rewritten, given.rest.histories, strict=True):
             recorder.note_history(tensor)
             tensor._grad_fn, tensor._output_nr = earlier._grad_fn, earlier._output_nr
             tensor._requires_grad = earlier.requires_grad
@@ -381,7 +426,7 @@ class Again:
 
     def _results(self, given: Given, arguments: Sequence[TensorCore]) -> list[Any]:
         """What the function returns, and after that what else requires grad."""
-        with _unnoticed(), self._as_called(), self._given(given.numbers):
+        with _unnoticed(), self._as_called(), self._given(given.rest.numbers):
             found: list[Any] = flat_tensors(self._function(*given.args, **given.kwargs))
         found += [None] * (self._count - len(found))  # properties that arguments would get
         return found + [tensor_of(known, arguments, ()) for known in self._further]
@@ -454,6 +499,8 @@ def _kept(leaves: Sequence[Leaf]) -> Iterator[None]:
 
 def flat_tensors(tree: Any, in_objects: bool = False) -> list[TensorCore]:
     """The tensors of a tree, in order; also those in objects of plain data, where asked for."""
+    if isinstance(tree, TensorCore):
+        return [tree]
     found: list[TensorCore] = []
 
     def collect(leaf: Any, _: str) -> None:

@@ -24,8 +24,8 @@ from lucid.compiler.histories import (
     tensor_of,
 )
 from lucid.compiler.outcomes import with_copies
-from lucid.compiler.recorded import Recorded, Versions
-from lucid.compiler.results import Differentiable, Given, copied, leaf_edge, no_data
+from lucid.compiler.recorded import Recorded
+from lucid.compiler.results import Differentiable, Given, Rest, copied, leaf_edge, no_data
 from lucid.ir.errors import LucidError
 from lucid.tensor.context import context, epoch
 from lucid.tensor.core import TensorCore, alias, of_array
@@ -38,13 +38,17 @@ if TYPE_CHECKING:
     from lucid.compiler.signature import Call
 
 
+_NONE: frozenset[Recorded] = frozenset()
+_NO_NUMBERS: frozenset[int] = frozenset()
+
+
 class History:
     """What one call keeps for the backward of its results.
 
     Attributes:
         freed: those of the recorded nodes whose saved values a backward has released.
         line: the user's line that called the step.
-        _versions: what is counted of each version counter, after the call.
+        _counters, _versions: version counters, and what they were after the call.
         _copied: numbers of the arguments and gradients of which it has a copy.
     """
 
@@ -76,28 +80,25 @@ class History:
         before, arguments = rule.before, call.tensors
         self.rule = rule
         self.line = line
-        self.freed: set[Recorded] = set()
+        self.freed: frozenset[Recorded] = _NONE
         self._call: Call | None = call
-        self._passed: set[int] = set()
-        self._edges = rule.edges(arguments)
-        self._followed = [(tensor, edge_of(tensor)) for tensor in before.followed]
+        self._passed: frozenset[int] = _NO_NUMBERS
+        self._edges: Sequence[list[Edge | None]] = rule.edges(arguments)
+        followed = before.followed
+        self._followed = [(x, edge_of(x)) for x in followed] if followed else ()
         self._counters = [tensor._counter for tensor in arguments]
         self._copied: set[int] = set()
-        self._versions: Versions = ()
-        gradients = self._keep_gradients(call) if before.gradients else []
+        gradients = self._keep_gradients(call) if before.gradients else ()
         if before.written_args:
             written = {arguments[position]._storage for position in before.written_args}
             self._copied.update(i for i, x in enumerate(arguments) if x._storage in written)
+        more: Rest | None = None
+        if bases or rule.needs_more:
+            more = Rest(
+                bases, gradients, before.state(), before.histories(), before.numbers(), None, None
+            )
         self._given: Given | None = Given(
-            args,
-            dict(sorted(kwargs.items())) if kwargs else kwargs,
-            bases,
-            gradients,
-            before.state() if before.written else [],
-            before.histories() if before.rewritten else [],
-            before.numbers() if before.entries else [],
-            {},
-            {},
+            args, dict(sorted(kwargs.items())) if kwargs else None, more
         )
 
     def _keep_gradients(self, call: Call) -> list[TensorCore | None]:
@@ -117,22 +118,28 @@ class History:
         gradients: those among `Differentiable.further`, in order.
         """
         rule, arguments = self.rule, call.tensors
-        targets = [given(x, arguments) for x in rule.further if not isinstance(x, GradientOf)]
+        targets: list[TensorCore] = []
+        if rule.further:
+            targets = [given(x, arguments) for x in rule.further if not isinstance(x, GradientOf)]
         values = [alias(target) for target in targets]
         receivers = [*results, *gradients, *values]
-        counters = [*self._counters, *(tensor._counter for tensor in receivers), *rule.counters]
-        self._versions = [(counter, counter.now) for counter in counters]
+        counters = self._counters
+        counters += [tensor._counter for tensor in receivers]
+        counters += rule.counters
+        self._versions = [counter.now for counter in counters]
         nodes: list[CompiledBackward] = []
         for number, layer in enumerate(rule.layers):
-            leaves = [
-                leaf_edge(tensor_of(leaf, arguments, results)) if edge is None else edge
-                for leaf, edge in zip(layer.leaves, self._edges[number], strict=True)
-            ]
+            leaves = self._edges[number]
+            if None in leaves:
+                leaves = [
+                    leaf_edge(tensor_of(leaf, arguments, results)) if edge is None else edge
+                    for leaf, edge in zip(layer.leaves, leaves, strict=True)
+                ]
             upstream: list[Edge | None] = [(nodes[k], index) for k, index in layer.upstream]
             nodes.append(CompiledBackward(self, number, (*upstream, *leaves), receivers))
-        self._edges, self._counters = [], []
+        self._edges = ()
         add_keeper(self)
-        written = {id(target) for target in targets}
+        written = {id(target) for target in targets} if targets else ()
         for target, value in zip(targets, values, strict=True):
             if id(target._base) in written:
                 take_history(target, value)
@@ -144,45 +151,58 @@ class History:
         given, call, before = self._given, self._call, self.rule.before
         if given is None or call is None:
             return
+        is_argument = any(tensor._storage is storage for tensor in call.tensors)
+        if storage not in self.rule.memory and not is_argument and not before.gradients:
+            return
         for i, (read, number) in enumerate(before.read):
-            if read is storage and i not in given.kept and self._needs(number):
-                self._given = given = given._replace(
-                    kept={**given.kept, i: of_array(np.array(storage.array))}
-                )
+            kept = given.rest.kept or {}
+            if read is storage and i not in kept and self._needs(number):
+                content = of_array(np.array(storage.array))
+                self._given = given = given.but(kept={**kept, i: content})
         written = [
             i
             for i, tensor in enumerate(call.tensors)
             if tensor._storage is storage and i not in self._copied and self._needs(i)
         ]
         if written:
-            before_them = given.args, given.kwargs, given.bases
-            args, kwargs, bases = with_copies(*before_them, call, written)
-            self._given = given = given._replace(args=args, kwargs=kwargs, bases=bases)
+            was = given.args, given.kwargs, given.rest.bases
+            args, kwargs, bases = with_copies(*was, call, written)
+            self._given = given = Given(args, kwargs or None, given.more)
+            if bases:
+                self._given = given = given.but(bases=bases)
             self._copied.update(written)
-        gradients, count = [*given.gradients], len(call.tensors)
+        gradients, count = [*given.rest.gradients], len(call.tensors)
         for i, gradient in enumerate(gradients):
             is_there = gradient is not None and gradient._storage is storage
             if is_there and count + i not in self._copied and self._needs(count + i):
                 gradients[i] = copied(gradient)
                 self._copied.add(count + i)
-        self._given = given._replace(gradients=gradients)
+        if gradients:
+            self._given = given.but(gradients=gradients)
 
     def _needs(self, number: int) -> bool:
         """Whether what a counter counts is as at the call, and may be written before a backward."""
-        counter, version = self._versions[number]
-        return counter.now == version and number not in self.rule.always_saved
+        is_same = self._counters[number].now == self._versions[number]
+        return is_same and number not in self.rule.always_saved
 
     def check(self, walked: Sequence[Recorded]) -> None:
         """Raise what the first node of a walk raises that finds what it saved freed or written."""
-        if not self.freed and all(counter.value == now for counter, now in self._versions):
+        if not self.freed and not self._is_written():
             return
+        counters, versions = self._counters, self._versions
         for node in walked:
             if node in self.freed:
                 raise LucidError(FREED + origin_line(node.function, node.line))
-            if (kept := node.written(self._versions)) is not None:
-                counter, version = self._versions[kept.counter]
+            if (kept := node.written(counters, versions)) is not None:
                 name = kept.name if kept.argument < 0 else self._name_of_argument(kept.argument)
-                raise LucidError(modified(kept.type, name, counter.value, version, node.origin))
+                found, expected = counters[kept.counter].value, versions[kept.counter]
+                raise LucidError(modified(kept.type, name, found, expected, node.origin))
+
+    def _is_written(self) -> bool:
+        """Whether something was written since the call."""
+        if context.recorder is None:
+            return [counter.now for counter in self._counters] != self._versions
+        return [counter.value for counter in self._counters] != self._versions
 
     def memory_read(self) -> list[Storage]:
         """Where that lies which a backward may compute from, and of which there is no copy."""
@@ -192,7 +212,7 @@ class History:
         read = enumerate(self.rule.before.read)
         return [
             *(x._storage for i, x in arguments if i not in self._copied),
-            *(storage for i, (storage, _) in read if i not in self._given.kept),
+            *(storage for i, (storage, _) in read if i not in (self._given.rest.kept or ())),
         ]
 
     def _name_of_argument(self, position: int) -> str | None:
@@ -214,12 +234,11 @@ class History:
 
     def free(self, nodes: Collection[Recorded]) -> None:
         """Note what a backward has released, and drop everything if nothing can run any more."""
-        self.freed.update(nodes)
-        outputs = [output for layer in self.rule.layers for output in layer.outputs]
-        if all(output.saving and self.freed.issuperset(output.saving) for output in outputs):
+        self.freed = self.freed.union(nodes) if self.freed else frozenset(nodes)
+        if all(saving and self.freed.issuperset(saving) for saving in self.rule.saving):
             self._given = self._call = None
-            self._versions = ()
-            self._followed = []
+            self._counters, self._versions = [], []
+            self._followed = ()
             remove_keeper(self)
 
     def gradients(
@@ -238,11 +257,12 @@ class History:
                 "hint: call backward() inside of the compiled function"
             )
         self._refuse_other_histories(node)
-        known = self._stand_ins(node, number) if context.grad_enabled else {}
+        known = self._stand_ins(node, number) if context.grad_enabled else None
         given = self._given_now()
         asked = (given, gradients, context.grad_enabled, number, cut, wanted, known)
         found: Sequence[TensorCore | None] = self._run(node, self.rule.again.gradients, asked)
-        self._passed.add(number)
+        if number not in self._passed:
+            self._passed |= {number}
         return found
 
     def hooked(
@@ -275,7 +295,7 @@ class History:
         if not (self.rule.calls_users and call.has_containers):
             return given
         present = present_contents(call.owners(), (given.args, given.kwargs))
-        return given._replace(present=present) if present else given
+        return given.but(present=present) if present else given
 
     def _stand_ins(self, node: Node, number: int, *, is_all: bool = False) -> dict[int, TensorCore]:
         """What stands for results that gradients with a graph depend on, by their positions.
@@ -305,18 +325,21 @@ class History:
         used: state and numbers of arguments that they are computed from; None: all.
         by_now: whether they are computed from what that is by now, as in a hook.
         """
-        given, call, before, versions = self._given, self._call, self.rule.before, self._versions
+        if not self._is_written():
+            return
+        given, call, before = self._given, self._call, self.rule.before
         assert given is not None and call is not None
         count = len(call.tensors)
-        found = [i for i, gradient in enumerate(given.gradients) if gradient is not None]
+        found = [i for i, gradient in enumerate(given.rest.gradients) if gradient is not None]
         numbers = [*range(count), *(count + i for i in found)]
+        kept = given.rest.kept or ()
         reads: list[tuple[Storage | int, int]] = [
             *(pair for pair in enumerate(numbers) if by_now or pair[1] not in self._copied),
-            *(read for i, read in enumerate(before.read) if by_now or i not in given.kept),
+            *(read for i, read in enumerate(before.read) if by_now or i not in kept),
         ]
         for what, number in reads:
-            counter, version = versions[number]
-            if counter.value != version and (used is None or what in used):
+            is_written = self._counters[number].value != self._versions[number]
+            if is_written and (used is None or what in used):
                 raise LucidError(
                     f"{_OF_A_HOOK if by_now else _OF_GRADIENTS}\n"
                     f"  in {node._name()}{node._place()}\n"
@@ -368,6 +391,7 @@ def take_history(view: TensorCore, value: TensorCore) -> None:
 class CompiledBackward(CustomNode):
     """The node of one layer of a call's results."""
 
+    __slots__ = ("_history", "_layer", "_number", "_walked")
     _takes_undefined = False
 
     def __init__(
@@ -378,7 +402,7 @@ class CompiledBackward(CustomNode):
         results: Sequence[TensorCore],
     ) -> None:
         layer = history.rule.layers[number]
-        super().__init__(edges, tuple(results[output.position]._type for output in layer.outputs))
+        super().__init__(edges, layer.types)
         self._line = history.line
         self._history = history
         self._number = number
@@ -392,7 +416,7 @@ class CompiledBackward(CustomNode):
                     if isinstance(hook, TracedHook):
                         hook = history.hooked(weakref.ref(self), number, index, hook)
                     HookHandle.add(register[index], hook)
-            for position in (output.position, *output.twins):
+            for position in output.positions:
                 tensor = results[position]
                 tensor._grad_fn, tensor._output_nr, tensor._requires_grad = self, index, True
                 if tensor._retains_grad:

@@ -25,6 +25,7 @@ from lucid.tensor.writing import made_without_grad, refusal_of_writes
 
 Description = dict[str, str]
 MOVES = 4  # programs that differ only in ints: one more is made for all of their values
+_OFTEN = frozenset((bool, str, type(None)))  # of those that are known by their values
 _NOTHING: list[Any] = []
 _NO_NUMBERS: set[int] = set()
 
@@ -179,7 +180,8 @@ class Call:
         given = (self._parts, self._tensors, self.floats, self.objects, self.data)
         self._given = (*map(len, given), len(self._containers))
         self._in_places = True
-        self.be_exact(False)
+        if self._knows_bases:
+            self.be_exact(False)
         self.values: Sequence[Any] = ()
         self.keys: list[tuple[Any, ...]] = []
 
@@ -219,9 +221,9 @@ class Call:
 
     def views(self) -> list[tuple[int, int]]:
         """The numbers of the tensor arguments that are views, and those of what they are of."""
-        count, all = self._given[1], len(self._tensors)
+        count, all = self._given[1], len(self.tensors)
         numbers = [*range(count), *range(all - len(self.bases), all)]
-        pairs = kinship([self._tensors[number] for number in numbers])
+        pairs = kinship([self.tensors[number] for number in numbers])
         return [(numbers[view], numbers[base]) for view, base in pairs]
 
     @staticmethod
@@ -229,6 +231,8 @@ class Call:
         """The call of a program that is known to fit: its key is not needed."""
         call = object.__new__(Call)
         call.tensors = tensors
+        call._given = (0, len(tensors), 0, 0)
+        call._owners = _NOTHING
         call.floats = call.objects = call.data = _NOTHING
         call.values = ()
         call.overlapping = _NO_NUMBERS
@@ -253,6 +257,15 @@ class Call:
             found.append((tensor._type, tensor._array.strides))
         return found
 
+    def quick_types(self, args: tuple[Any, ...]) -> list[tuple[TensorType, Shape, bool]] | None:
+        """The same for arguments that may be leaves which require grad, with whether they do."""
+        if len(args) != len(self.tensors) or len(self._storages) != len(args):
+            return None
+        if any(value is not tensor for value, tensor in zip(args, self.tensors, strict=True)):
+            return None
+        kinds = [(x._type, x._array.strides, x._requires_grad) for x in args if is_quick(x)]
+        return kinds if len(kinds) == len(args) else None
+
     def owners(self) -> list[Any]:
         """The containers and objects in arguments and places, in order; as the call found them."""
         if self._owners is None:
@@ -275,7 +288,13 @@ class Call:
 
     def _add(self, value: Any) -> None:
         kind = type(value)
-        if isinstance(value, TensorCore):
+        if kind in _OFTEN or (kind is int and not self._in_places):
+            self._parts += (kind, value)
+        elif kind is tuple:
+            self._parts += (kind, len(value))
+            for item in value:
+                self._add(item)
+        elif kind is Tensor or isinstance(value, TensorCore):
             self._add_tensor(value)
         elif kind is float or isinstance(value, np.floating):
             self._parts.append(kind)
@@ -288,7 +307,7 @@ class Call:
             self.floats.append(value)
         elif isinstance(value, BY_VALUE):
             self._parts += (kind, value)
-        elif kind is tuple or (isinstance(value, tuple) and hasattr(value, "_fields")):
+        elif isinstance(value, tuple) and hasattr(value, "_fields"):
             self._parts += (kind, len(value))
             for item in value:
                 self._add(item)
@@ -389,6 +408,16 @@ class Call:
         root = tensor._storage
         views = frozen_chain(first._chain), frozen_chain(tensor._chain)
         return self._storages[root], same, counts, *views, root.root_type, root.strides
+
+
+def is_quick(tensor: TensorCore) -> bool:
+    """Whether its type, its strides and its flag say all of a tensor that a program depends on."""
+    if tensor.__class__ is not Tensor or tensor._array is None:
+        return False
+    base = tensor._base
+    if tensor._requires_grad:
+        return tensor._grad_fn is None and base is None and not hooks_of(tensor)
+    return base is None or not (tensor.requires_grad or base.requires_grad)
 
 
 def _history_of(tensor: TensorCore) -> bool | str:

@@ -15,23 +15,22 @@ class Keeper(Protocol):
         """Copy what is needed of it."""
 
 
-keepers: dict[int, weakref.ref[Keeper]] = {}
+keepers: set[weakref.ref[Keeper]] = set()
 
 
 def add_keeper(keeper: Keeper) -> None:
     """Tell it before each in-place write, as long as it lives, or until it is removed."""
-    number = id(keeper)
-    keepers[number] = weakref.ref(keeper, lambda _: keepers.pop(number, None))
+    keepers.add(weakref.ref(keeper, keepers.discard))
 
 
 def remove_keeper(keeper: Keeper) -> None:
     """Tell it no more."""
-    keepers.pop(id(keeper), None)
+    keepers.discard(weakref.ref(keeper))
 
 
 def tell_keepers(storage: Storage) -> None:
     """Let them copy what they need of memory that is about to be written."""
-    for reference in list(keepers.values()):
+    for reference in list(keepers):
         keeper = reference()
         if keeper is not None:
             keeper.before_write(storage)
