@@ -26,6 +26,7 @@ from lucid.functions.joining import broadcast_shapes, diagonal
 from lucid.functions.lapack import LinAlgError as LinAlgError
 from lucid.functions.lapack import call, matrices
 from lucid.functions.linalg import matmul as matmul
+from lucid.functions.lu import Factor, Order, rows_at, unpacked
 from lucid.functions.norms import matrix_norm, norm, vecdot, vector_norm
 from lucid.functions.products import cross as cross
 from lucid.functions.products import matrix_power, multi_dot
@@ -45,6 +46,9 @@ from lucid.return_types import (
     linalg_eigh,
     linalg_inv_ex,
     linalg_lstsq,
+    linalg_lu,
+    linalg_lu_factor,
+    linalg_lu_factor_ex,
     linalg_qr,
     linalg_slogdet,
     linalg_svd,
@@ -64,6 +68,10 @@ __all__ = [
     "inv",
     "inv_ex",
     "lstsq",
+    "lu",
+    "lu_factor",
+    "lu_factor_ex",
+    "lu_solve",
     "matmul",
     "matrix_exp",
     "matrix_norm",
@@ -288,6 +296,69 @@ def qr(A: Tensor, mode: str = "reduced") -> linalg_qr:
     if mode == "r":
         q = from_numpy(np.empty(0, a._type.dtype.numpy.str))
     return linalg_qr(q, r)
+
+
+def lu(A: Tensor, *, pivot: bool = True) -> linalg_lu:
+    """Return P, L and U with A = P L U: a permutation, unit lower and upper triangular."""
+    _check_pivot("linalg.lu", pivot)
+    packed, _, order = Factor.apply(matrices(A, "linalg.lu"), False)
+    lower, upper = unpacked(packed)
+    return linalg_lu(_permutation(order, packed), lower, upper)
+
+
+def _permutation(order: Tensor, like: Tensor) -> Tensor:
+    """The matrix P with (P X)[order] = X."""
+    found: Tensor = (arange(order._type.shape[-1])[:, None] == order[..., None, :]).to(like.dtype)
+    return found
+
+
+def _check_pivot(name: str, pivot: bool) -> None:
+    if not pivot:
+        raise OptionError(f"{name}: LU without pivoting is not implemented on the CPU")
+
+
+def lu_factor(A: Tensor, *, pivot: bool = True) -> linalg_lu_factor:
+    """Return L and U in one matrix, and LAPACK's pivots. Raises `LinAlgError` for singular ones."""
+    _check_pivot("linalg.lu_factor", pivot)
+    return linalg_lu_factor(*Factor.apply(matrices(A, "linalg.lu_factor"), True)[:2])
+
+
+def lu_factor_ex(
+    A: Tensor, *, pivot: bool = True, check_errors: bool = False
+) -> linalg_lu_factor_ex:
+    """Return L and U in one matrix, pivots, and the first zero on U's diagonal, from 1; else 0."""
+    _check_pivot("linalg.lu_factor_ex", pivot)
+    a = matrices(A, "linalg.lu_factor_ex")
+    packed, pivots, _ = Factor.apply(a, bool(check_errors))
+    is_zero = packed.detach().diagonal(dim1=-2, dim2=-1) == 0
+    first = is_zero.int().argmax(-1).int() + 1
+    return linalg_lu_factor_ex(packed, pivots, first * is_zero.any(-1).int())
+
+
+def lu_solve(
+    LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False
+) -> Tensor:
+    """Return the X with A X = B (X A = B without `left`), by what `lu_factor` gave for A.
+
+    adjoint: with A transposed.
+    """
+    packed = matrices(LU, "linalg.lu_solve", "LU", square=True)
+    b = matrices(B, "linalg.lu_solve", "B")
+    if not left:
+        return matrix_transpose(lu_solve(packed, pivots, b.mT, adjoint=not adjoint))
+    size = packed._type.shape[-1]
+    _check_pair(packed, b, "linalg.lu_solve", size)
+    packed, b = _same_batch(packed, b)
+    lower, upper = unpacked(packed)
+    order: Tensor = Order.apply(pivots, size)
+    order = broadcast(order, (*packed._type.shape[:-2], size))
+    if adjoint:
+        x = SolveTriangular.apply(upper.mT, b, False, False)
+        x = SolveTriangular.apply(lower.mT, x, True, True)
+        return rows_at(x, order.argsort(-1))
+    x = SolveTriangular.apply(lower, rows_at(b, order), False, True)
+    found: Tensor = SolveTriangular.apply(upper, x, True, False)
+    return found
 
 
 def matrix_exp(A: Tensor) -> Tensor:

@@ -170,6 +170,38 @@ class linalg_cholesky_ex(NamedTuple):
         return _shown(self)
 
 
+class linalg_lu(NamedTuple):
+    """What `linalg.lu` returns."""
+
+    P: Tensor
+    L: Tensor
+    U: Tensor
+
+    def __repr__(self) -> str:
+        return _shown(self)
+
+
+class linalg_lu_factor(NamedTuple):
+    """What `linalg.lu_factor` returns."""
+
+    LU: Tensor
+    pivots: Tensor
+
+    def __repr__(self) -> str:
+        return _shown(self)
+
+
+class linalg_lu_factor_ex(NamedTuple):
+    """What `linalg.lu_factor_ex` returns."""
+
+    LU: Tensor
+    pivots: Tensor
+    info: Tensor
+
+    def __repr__(self) -> str:
+        return _shown(self)
+
+
 class svd(NamedTuple):
     """What `svd` and `svd_lowrank` return."""
 

@@ -7,6 +7,7 @@ import math
 from lucid import linalg, return_types
 from lucid.functions.creation import eye
 from lucid.functions.elementwise import choose
+from lucid.functions.lu import Order, unpacked
 from lucid.functions.tensors import Tensor
 from lucid.linalg import cholesky, det, inv, matrix_exp, pinv, slogdet
 
@@ -17,6 +18,9 @@ __all__ = [
     "det",
     "inverse",
     "logdet",
+    "lu",
+    "lu_solve",
+    "lu_unpack",
     "matrix_exp",
     "pca_lowrank",
     "pinverse",
@@ -43,6 +47,30 @@ def logdet(input: Tensor) -> Tensor:
     """Return the logarithm of the determinant: -inf where that is 0, NaN where it is negative."""
     sign, logarithm = slogdet(input)
     return choose(sign < 0, math.nan, logarithm)
+
+
+def lu(A: Tensor, pivot: bool = True, get_infos: bool = False) -> tuple[Tensor, ...]:
+    """Return `linalg.lu_factor_ex`: without its last part unless `get_infos`."""
+    found = linalg.lu_factor_ex(A, pivot=pivot)
+    return tuple(found) if get_infos else (found.LU, found.pivots)
+
+
+def lu_solve(b: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Tensor:
+    """Return `linalg.lu_solve` with its arguments in another order."""
+    return linalg.lu_solve(LU_data, LU_pivots, b)
+
+
+def lu_unpack(
+    LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return P, L and U of what `lu` gave; what isn't asked for is empty."""
+    empty = LU_data.detach().new_empty(0)
+    lower, upper = unpacked(LU_data) if unpack_data else (empty, empty)
+    permutation = empty
+    if unpack_pivots:
+        order: Tensor = Order.apply(LU_pivots, LU_data._type.shape[-2])
+        permutation = linalg._permutation(order, LU_data)
+    return permutation, lower, upper
 
 
 def qr(input: Tensor, some: bool = True) -> return_types.qr:

@@ -405,6 +405,8 @@ class Tensor(WrittenInPlace):
     cholesky_solve = matrices.cholesky_solve
     cholesky_inverse = matrices.cholesky_inverse
     triangular_solve = matrices.triangular_solve
+    lu = matrices.lu
+    lu_solve = matrices.lu_solve
     qr = matrices.qr
     svd = matrices.svd
     matrix_exp = matrices.matrix_exp

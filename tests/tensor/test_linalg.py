@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.linalg
 
 import lucid
 from lucid import linalg as L
@@ -52,6 +53,24 @@ CASES: dict[str, tuple[Callable[..., Any], list[np.ndarray]]] = {
     "cholesky upper": (lambda a: L.cholesky(definite(a), upper=True), [matrix(3, 3)]),
     "cholesky_solve": (
         lambda a, b: lucid.cholesky_solve(b, L.cholesky(definite(a))),
+        [matrix(3, 3), matrix(3, 2)],
+    ),
+    "lu": (lambda a: L.lu(a), [matrix(2, 3, 3)]),
+    "lu of more rows": (lambda a: L.lu(a)[1:], [matrix(5, 3)]),
+    "lu of more columns": (lambda a: L.lu(a)[1:], [matrix(2, 3, 5)]),
+    "lu_factor": (lambda a: L.lu_factor(a).LU, [matrix(2, 3, 3)]),
+    "lu_solve": (lambda a, b: L.lu_solve(*L.lu_factor(a), b), [matrix(2, 3, 3), matrix(2, 3, 2)]),
+    "lu_solve from the right": (
+        lambda a, b: L.lu_solve(*L.lu_factor(a), b, left=False),
+        [matrix(3, 3), matrix(2, 3)],
+    ),
+    "lu_solve of the transpose": (
+        lambda a, b: lucid.cat(
+            [
+                L.lu_solve(*L.lu_factor(a), b, adjoint=True),
+                L.lu_solve(*L.lu_factor(a), b.mT, left=False, adjoint=True).mT,
+            ]
+        ),
         [matrix(3, 3), matrix(3, 2)],
     ),
     "householder_product": (L.householder_product, [matrix(2, 4, 3), matrix(2, 2)]),
@@ -161,6 +180,16 @@ AGAINST_NUMPY: list[tuple[Callable[[Any], Any], Any]] = [
     (lambda t: L.qr(t[0], "complete")[0].shape[1], 4),
     (lambda t: L.eigh(t[1], UPLO="U")[0], np.linalg.eigvalsh(S, "U")),
     (lambda t: lucid.vander(t[1][0], 4), np.vander(S[0], 4)),
+    (lambda t: L.lu_factor(t[0]).LU, scipy.linalg.lu_factor(A)[0]),
+    (lambda t: L.lu_factor(t[0]).pivots - 1, scipy.linalg.lu_factor(A)[1]),
+    (lambda t: L.lu(t[0]).P, scipy.linalg.lu(A)[0]),
+    (lambda t: L.lu(t[0].mT).L, scipy.linalg.lu(A.T)[1]),
+    (lambda t: L.lu(t[0].mT).U, scipy.linalg.lu(A.T)[2]),
+    (lambda t: lucid.lu_unpack(*t[0].lu())[0], scipy.linalg.lu(A)[0]),
+    (lambda t: t[1].lu_solve(*t[1].lu()), np.eye(3)),
+    (lambda t: L.lu_solve(*L.lu_factor(t[1]), t[1], adjoint=True), np.linalg.solve(S.T, S)),
+    (lambda t: L.lu_factor_ex(t[1] * 0).info, np.array(1)),
+    (lambda t: t[1].lu(get_infos=True)[2], np.array(0)),
     (lambda t: L.lstsq(t[0], t[0][:, 0]).solution, [1.0, 0.0, 0.0]),
     (lambda t: lucid.cholesky_inverse(L.cholesky(definite(t[1]))) @ definite(t[1]), np.eye(3)),
     (lambda t: lucid.triangular_solve(t[0][:3], t[1], transpose=True)[0],
@@ -180,6 +209,18 @@ def test_the_gradient_of_a_singular_matrix_s_determinant_are_its_cofactors() -> 
     L.det(a).backward()
     assert a.grad is not None
     np.testing.assert_allclose(a.grad.numpy(), [[4.0, -2.0], [-2.0, 1.0]], atol=1e-12)
+
+
+def test_a_singular_matrix_has_factors_but_nothing_to_solve_with(run: Callable[..., Any]) -> None:
+    singular = lucid.tensor([[1.0, 2.0], [2.0, 4.0]])
+    p, lower, upper = run(L.lu, singular)
+    assert lucid.allclose(p @ lower @ upper, singular)
+    with pytest.raises(L.LinAlgError, match=r"lu_factor: U\[1, 1\] is zero: Singular matrix"):
+        run(lambda a: L.lu_factor(a), singular)
+    with pytest.raises(ValueError, match="LU without pivoting is not implemented on the CPU"):
+        L.lu(singular, pivot=False)
+    with pytest.raises(L.LinAlgError, match="pivots must be between 1 and 2, not 3"):
+        L.lu_solve(singular, lucid.tensor([3, 2], dtype=lucid.int32), singular)
 
 
 def test_float32_stays_float32() -> None:

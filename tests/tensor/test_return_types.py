@@ -27,6 +27,9 @@ RESULTS = {
     "linalg_slogdet": lambda x: lucid.linalg.slogdet(x),
     "linalg_eigh": lambda x: lucid.linalg.eigh(x),
     "linalg_svd": lambda x: lucid.linalg.svd(x),
+    "linalg_lu": lambda x: lucid.linalg.lu(x),
+    "linalg_lu_factor": lambda x: lucid.linalg.lu_factor(x),
+    "linalg_lu_factor_ex": lambda x: lucid.linalg.lu_factor_ex(x),
     "linalg_qr": lambda x: lucid.linalg.qr(x),
     "linalg_lstsq": lambda x: lucid.linalg.lstsq(x, x),
 }
