@@ -76,9 +76,7 @@ def parts_of(value: Any) -> Parts | None:
 def kind_of(value: Any, layout: type) -> type:
     """The class of what is made like a value; the library's own containers stay where they are."""
     kind = type(value)
-    is_kept = layout is object or hasattr(
-        kind, "_fields"
-    )  # a named tuple
+    is_kept = layout is object or hasattr(kind, "_fields")  # a named tuple
     return kind if is_kept or not is_librarys(kind) else layout
 
 

@@ -18,6 +18,7 @@ from lucid.nn.modules.activation import (
     Softplus,
     Tanh,
 )
+from lucid.nn.modules.adaptive import AdaptiveLogSoftmaxWithLoss
 from lucid.nn.modules.attention import MultiheadAttention
 from lucid.nn.modules.batchnorm import BatchNorm1d, BatchNorm2d, BatchNorm3d
 from lucid.nn.modules.container import (
@@ -118,6 +119,7 @@ from lucid.nn.modules.pooling import (
     AvgPool3d,
     LPPool1d,
     LPPool2d,
+    LPPool3d,
     MaxPool1d,
     MaxPool2d,
     MaxPool3d,
@@ -168,6 +170,7 @@ modules_at_border(dict(vars()))
 constructors_at_border(dict(vars()), "lucid.nn.modules.")
 
 __all__ = [
+    "AdaptiveLogSoftmaxWithLoss",
     "AdaptiveAvgPool1d",
     "AdaptiveAvgPool2d",
     "AdaptiveAvgPool3d",
@@ -233,6 +236,7 @@ __all__ = [
     "L1Loss",
     "LPPool1d",
     "LPPool2d",
+    "LPPool3d",
     "LSTM",
     "LSTMCell",
     "LayerNorm",

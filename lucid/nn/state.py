@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
 
 from lucid.autograd.modes import no_grad
 from lucid.ir.errors import ArgumentError
 from lucid.nn.errors import ModuleStateError
+from lucid.nn.modules import state_hooks
 from lucid.nn.parameter import Parameter
 from lucid.nn.uninitialized import Uninitialized
 from lucid.tensor.core import of_array
@@ -75,10 +76,12 @@ def save_state(
     module: Module, destination: dict[str, Any], prefix: str, keep_vars: bool
 ) -> dict[str, Any]:
     """Enter the module's tensors into `destination`, which is returned."""
+    state_hooks.before_saving(module, prefix, keep_vars)
     for path, place in _places(module, prefix).items():
         destination[path] = place.tensor if keep_vars else place.tensor.detach()
     for path, owner in _with_extra_state(module).items():
         destination[prefix + path] = owner.get_extra_state()
+    state_hooks.after_saving(module, destination, prefix)
     return destination
 
 
@@ -88,40 +91,62 @@ def load_state(
     """Copy `state` into the module once all of it is known to fit. Raises `ModuleStateError`."""
     if not isinstance(state, Mapping):
         raise ArgumentError(f"Expected state_dict to be dict-like, got {type(state).__name__}.")
+    given = dict(state)
+    missing: list[str] = []
+    unexpected: list[str] = []
+    complaints: list[str] = []
+    state_hooks.before_loading(module, given, strict, missing, unexpected, complaints)
     places, extra = _places(module), _with_extra_state(module)
-    missing = [path for path in (*places, *extra) if path not in state]
-    unexpected = [path for path in state if path not in places and path not in extra]
-    complaints = []
-    if strict and unexpected:
-        complaints.append(f"Unexpected key(s) in state_dict: {_quoted(unexpected)}.")
-    if strict and missing:
-        complaints.append(f"Missing key(s) in state_dict: {_quoted(missing)}.")
-    values = {path: _as_tensor(path, state[path]) for path in places if path in state}
+    missing += [path for path in (*places, *extra) if path not in given]
+    unexpected += [path for path in given if path not in places and path not in extra]
+    if strict and not state_hooks.may_forgive(module):
+        complaints += _mismatches(IncompatibleKeys(missing, unexpected))
+    values = {path: _as_tensor(path, given[path]) for path in places if path in given}
     for path, value in values.items():
-        own = places[path].tensor
-        if isinstance(own, Uninitialized):
-            continue
-        if isinstance(value, Uninitialized):
-            complaints.append(
-                f"{path}: copying an uninitialized parameter or buffer into an initialized one"
-            )
-        elif tuple(value.shape) != tuple(own.shape):
-            complaints.append(
-                f"size mismatch for {path}: copying a param with shape {list(value.shape)} from "
-                f"checkpoint, the shape in current model is {list(own.shape)}."
-            )
+        complaints += _misfit(path, places[path].tensor, value)
     if complaints:
-        listed = "\n\t".join(complaints)
-        raise ModuleStateError(
-            f"Error(s) in loading state_dict for {type(module).__name__}:\n\t{listed}"
-        )
+        _complain(module, complaints)
     with no_grad():
         for path, value in values.items():
             (_assign if assign else _copy)(places[path], value)
     for path, owner in extra.items():
-        if path in state:
-            owner.set_extra_state(state[path])
-    return IncompatibleKeys(missing, unexpected)
+        if path in given:
+            owner.set_extra_state(given[path])
+    keys = IncompatibleKeys(missing, unexpected)
+    state_hooks.after_loading(module, keys)
+    if strict and (complaints := _mismatches(keys)):  # as hooks leave them
+        _complain(module, complaints)
+    return keys
+
+
+def _mismatches(keys: IncompatibleKeys) -> list[str]:
+    found = []
+    if keys.unexpected_keys:
+        found.append(f"Unexpected key(s) in state_dict: {_quoted(keys.unexpected_keys)}.")
+    if keys.missing_keys:
+        found.append(f"Missing key(s) in state_dict: {_quoted(keys.missing_keys)}.")
+    return found
+
+
+def _misfit(path: str, own: Tensor, value: Tensor) -> list[str]:
+    """What is wrong with a value, if anything."""
+    if isinstance(own, Uninitialized):
+        return []
+    if isinstance(value, Uninitialized):
+        return [f"{path}: copying an uninitialized parameter or buffer into an initialized one"]
+    if tuple(value.shape) == tuple(own.shape):
+        return []
+    return [
+        f"size mismatch for {path}: copying a param with shape {list(value.shape)} from "
+        f"checkpoint, the shape in current model is {list(own.shape)}."
+    ]
+
+
+def _complain(module: Module, complaints: list[str]) -> NoReturn:
+    listed = "\n\t".join(complaints)
+    raise ModuleStateError(
+        f"Error(s) in loading state_dict for {type(module).__name__}:\n\t{listed}"
+    )
 
 
 def _quoted(names: list[str]) -> str:

@@ -224,3 +224,10 @@ def test_in_place_forms_write_into_their_input() -> None:
     x = lucid.tensor([-1.0, 2.0])
     assert F.relu(x, inplace=True) is x
     assert x.tolist() == [0.0, 2.0]
+
+
+def test_power_means_of_volumes_are_pytorchs(run: Any) -> None:
+    x = (lucid.arange(64.0).reshape(1, 1, 4, 4, 4) / 9).sin()
+    found = run(lambda x: lucid.nn.LPPool3d(2, 2, ceil_mode=True)(x), x)
+    expected = [1.868289, 1.81953, 1.892815, 1.970988, 1.806254, 1.827685, 2.041016, 2.111555]
+    np.testing.assert_allclose(found.flatten().numpy(), expected, rtol=1e-5)

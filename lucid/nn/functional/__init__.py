@@ -108,6 +108,7 @@ from lucid.nn.functional.volumes import (
     adaptive_max_pool3d,
     lp_pool1d,
     lp_pool2d,
+    lp_pool3d,
 )
 
 relu_ = in_place(relu)
@@ -184,6 +185,7 @@ __all__ = [
     "logsigmoid",
     "lp_pool1d",
     "lp_pool2d",
+    "lp_pool3d",
     "margin_ranking_loss",
     "max_pool1d",
     "max_pool2d",

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from lucid.ir import ops
-from lucid.nn.functional.pooling import adaptive_sizes, avg_pool1d, avg_pool2d, pool_greatest
+from lucid.nn.functional.pooling import (
+    adaptive_sizes,
+    avg_pool1d,
+    avg_pool2d,
+    avg_pool3d,
+    pool_greatest,
+)
 from lucid.nn.functional.sliding import Size
 from lucid.tensor.core import from_array
 from lucid.tensor.tensor import Tensor
@@ -76,6 +83,19 @@ def lp_pool2d(
     mean = avg_pool2d(input**norm_type, kernel_size, stride, 0, ceil_mode)
     sizes = (kernel_size,) * 2 if isinstance(kernel_size, int) else tuple(kernel_size)
     return _root(mean * (sizes[0] * sizes[1]), norm_type)
+
+
+def lp_pool3d(
+    input: Tensor,
+    norm_type: float,
+    kernel_size: Size,
+    stride: Size | None = None,
+    ceil_mode: bool = False,
+) -> Tensor:
+    """The norm of order `norm_type` of each window over the last three axes."""
+    mean = avg_pool3d(input**norm_type, kernel_size, stride, 0, ceil_mode)
+    sizes = (kernel_size,) * 3 if isinstance(kernel_size, int) else tuple(kernel_size)
+    return _root(mean * math.prod(sizes), norm_type)
 
 
 def _root(total: Tensor, norm_type: float) -> Tensor:

@@ -8,6 +8,7 @@ from typing import Any, Self
 from lucid.autograd.modes import no_grad
 from lucid.compiler import hooks as trace_hooks
 from lucid.device import check_device
+from lucid.dtypes import as_dtype
 from lucid.ir.errors import ArgumentError, MissingRuleError, OptionError
 from lucid.ir.types import DType, f32, f64
 from lucid.layouts import check_memory_format
@@ -31,6 +32,7 @@ from lucid.nn.modules.hooked import (
 from lucid.nn.modules.hooked import (
     register_module_full_backward_pre_hook as register_module_full_backward_pre_hook,
 )
+from lucid.nn.modules.state_hooks import StateHooked
 from lucid.nn.parameter import Buffer, Parameter, TransientBuffer
 from lucid.nn.state import IncompatibleKeys, load_state, save_state
 from lucid.nn.uninitialized import Uninitialized
@@ -46,7 +48,7 @@ _EXPECTED = {
 _REGISTERS = tuple(_EXPECTED)
 
 
-class Module(Hooked):
+class Module(Hooked, StateHooked):
     """Base of all layers and models; a Parameter or Module that is assigned becomes part of it.
 
     Attributes:
@@ -388,6 +390,15 @@ class Module(Hooked):
     def double(self) -> Self:
         """Cast floating point parameters and buffers to float64."""
         return self.to(f64)
+
+    def type(self, dst_type: DType | str) -> Self:
+        """Cast all parameters and buffers to a dtype."""
+        dtype = as_dtype(dst_type, "Module.type")
+        return self._apply(lambda t: t.to(dtype))
+
+    def share_memory(self) -> Self:
+        """Nothing happens: threads share memory anyway."""
+        return self
 
     def cpu(self) -> Self:
         """Nothing moves: there is only the CPU."""

@@ -24,6 +24,7 @@ from lucid.nn.functional.volumes import (
     adaptive_max_pool3d,
     lp_pool1d,
     lp_pool2d,
+    lp_pool3d,
 )
 from lucid.nn.modules.module import Module
 from lucid.tensor.tensor import Tensor
@@ -283,3 +284,10 @@ class LPPool2d(_LPPoolNd):
 
     def forward(self, input: Tensor) -> Tensor:
         return lp_pool2d(input, self.norm_type, self.kernel_size, self.stride, self.ceil_mode)
+
+
+class LPPool3d(LPPool1d):
+    """The norm of order `norm_type` of each window over the last three axes."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return lp_pool3d(input, self.norm_type, self.kernel_size, self.stride, self.ceil_mode)
