@@ -238,5 +238,5 @@ def linked_alias(tensor: TensorCore) -> Tensor:
                 "a view of a leaf Variable that requires grad is being used in an in-place "
                 "operation."
             )
-            result._guard = ViewGuard(message, None, result._version)
+            result._guard = ViewGuard(message, None, result._counter.value)
     return result

@@ -151,7 +151,7 @@ class Finish:
             result._requires_grad = not self.ctx._is_private
             self._set_history(result, index)
             if is_view and not self.ctx._is_private:
-                result._guard = _guard(self.ctx, index, self.tracked > 1, value._version)
+                result._guard = _guard(self.ctx, index, self.tracked > 1, value._counter.value)
         return result
 
     def _dirty(self, tensor: TensorCore, index: int) -> TensorCore:

@@ -18,6 +18,7 @@ from lucid.compiler.places import CONTENTS, Place
 from lucid.compiler.recorder import Recorder
 from lucid.compiler.signature import Call, LiveInt, argument_names
 from lucid.compiler.tree import map_tree
+from lucid.compiler.versions import Versions
 from lucid.compiler.views import same_view
 from lucid.ir.errors import TraceError
 from lucid.tensor.core import TensorCore, _new
@@ -62,6 +63,7 @@ class StandIns:
         self._data: list[tuple[Any, dict[str, Any]]] = []
         self._filled: list[tuple[Any, dict[str, Any]]] = []
         recorder.arguments = call.tensors
+        self._versions = recorder.versions_read = Versions(call)
         self._tensors, self._floats = iter(call.tensors), iter(range(len(call.floats)))
         self._state = state
         self._known: dict[int, Any] = {}
@@ -216,8 +218,9 @@ class StandIns:
             self._recorder.argument_storages.add(outer)
         handle = _new(storage, tensor._type, array, tensor._chain if is_whole else ())
         handle._line = tensor._line
-        handle._counter.now = tensor._version  # for messages
+        handle._counter.now = tensor._counter.now
         handle._counter = self._counters.setdefault(tensor._counter, handle._counter)
+        self._versions.given.setdefault(handle._counter, position)
         handle._requires_grad = tensor.requires_grad
         if tensor._requires_grad and tensor._grad_fn is not None:
             handle._grad_fn = HistoryOutside(handle, tensor)

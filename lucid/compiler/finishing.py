@@ -24,6 +24,7 @@ from lucid.compiler.outcomes import (
     GivenContainer,
     GivenObject,
     GradBefore,
+    NewCounter,
     NewLeaf,
     Outcome,
     PartOfProgram,
@@ -229,8 +230,10 @@ class Finisher:
         counter, past = self._counter_of(leaf, cell), _past(leaf, self._recorder.outer)
         return self._retaining(leaf, Shown(cell, leaf._chain, counter, past))
 
-    def _counter_of(self, leaf: TensorCore, cell: Cell) -> VersionCounter | None:
+    def _counter_of(self, leaf: TensorCore, cell: Cell) -> VersionCounter | NewCounter | None:
         """The version counter that an alias shares."""
+        if leaf._counter in self._recorder.own_counters:
+            return NewCounter(leaf._counter, leaf._counter.value)
         if cell.kind != "arg":
             return leaf._counter
         is_handles = any(leaf._counter is handle._counter for handle in self._handles)

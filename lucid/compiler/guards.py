@@ -17,6 +17,7 @@ class Guards:
         watched: the Python values that the trace could have read.
         values: other values that the step is specialized on.
         formulas: what it asked live numbers.
+        versions: those that it reads of arguments and of gradients that a call finds.
         addresses: which places in memory it found to be the same; None: it didn't look.
         grads_read: the gradients that it reads.
         pinned: the tensor arguments that are its state, by position.
@@ -30,6 +31,7 @@ class Guards:
         self._gated_values = [guard for guard in trace.values if guard.gated]
         self.formulas = trace.formulas
         self.addresses = trace.addresses
+        self.versions = trace.versions
         self.grads_read = trace.grads_read
         self._grads_shared = trace.grads_shared
         self.pinned = trace.pinned
@@ -71,6 +73,8 @@ class Guards:
             failure = guard.failure()
             if failure is not None:
                 return failure
+        if self.versions:
+            self.versions.enter(call)
         for question in self.formulas:
             failure = question.failure(call.floats)
             if failure is not None:
@@ -85,7 +89,7 @@ class Guards:
 
     def _failure_of_state(self, call: Call) -> str | None:
         """Whether the arguments that are state of the step are still the same ones."""
-        pinned = self.pinned
+        pinned, given = self.pinned, call.given_count
         for position, tensor in enumerate(call.tensors):
             expected = pinned.get(position)
             if expected is None:
@@ -93,7 +97,7 @@ class Guards:
                     return f"argument {position}: it is state of the step now"
             elif tensor is not expected and (
                 tensor._storage is not expected._storage
-                or tensor._counter is not expected._counter
+                or (position < given and tensor._counter is not expected._counter)
                 or tensor._chain != expected._chain
                 or tensor.requires_grad
             ):

@@ -293,12 +293,30 @@ class View(Outcome):
         return result
 
 
+class NewCounter(NamedTuple):
+    """A version counter of a call's own, which its results share.
+
+    Attributes:
+        traced: the one in the trace; version: what it had come to.
+    """
+
+    traced: VersionCounter
+    version: int
+
+    def of(self, run: Run) -> VersionCounter:
+        counter = run.counters.setdefault(self.traced, VersionCounter())
+        counter.now = self.version
+        return counter
+
+
 class Alias(Outcome):
     """A tensor without history on the memory of an argument, of state or of a gradient."""
 
     __slots__ = ("cell", "chain", "counter")
 
-    def __init__(self, cell: Cell, chain: ViewChain, counter: VersionCounter | None) -> None:
+    def __init__(
+        self, cell: Cell, chain: ViewChain, counter: VersionCounter | NewCounter | None
+    ) -> None:
         self.cell = cell
         self.chain = chain
         self.counter = counter  # None: the argument's
@@ -313,7 +331,9 @@ class Alias(Outcome):
             base = _new(storage, storage.root_type, storage.array, ())
             if cell.kind == "arg":
                 base._counter = run.call.tensors[cell.position]._counter
-        if self.counter is not None:
+        if isinstance(self.counter, NewCounter):
+            base._counter = self.counter.of(run)
+        elif self.counter is not None:
             base._counter = self.counter
         if self.chain:
             base = replayed(base, self.chain, False)
@@ -329,7 +349,11 @@ class Shown(Alias):
     __slots__ = ("past",)
 
     def __init__(
-        self, cell: Cell, chain: ViewChain, counter: VersionCounter | None, past: Past | None
+        self,
+        cell: Cell,
+        chain: ViewChain,
+        counter: VersionCounter | NewCounter | None,
+        past: Past | None,
     ) -> None:
         super().__init__(cell, chain, counter)
         self.past = past
@@ -427,7 +451,7 @@ class _Copies:
     def of(self, tensor: TensorCore) -> TensorCore:
         if tensor not in self._made:
             self._made[tensor] = made = with_history_of(tensor, self._copy(tensor))
-            made._counter.now = tensor._version
+            made._counter.now = tensor._counter.value
             made._base, made._view_chain = None, ()
             if id(tensor) in self._views:
                 base = made._base = self.of(self._views[id(tensor)])

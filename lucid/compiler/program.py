@@ -248,6 +248,7 @@ class Program:
             self._found,
             self.guards.grads_read,
             self.guards.addresses,
+            self.guards.versions,
             not all(in_places and type(early) is FromNumbers for early in self._early),
             self._outer_grads,
             self._ended,

@@ -27,8 +27,9 @@ from lucid.compiler.logs import Log
 from lucid.compiler.onward import Onward
 from lucid.compiler.reach import owner_of
 from lucid.compiler.scalars import is_live
+from lucid.compiler.views import base_of
 from lucid.ir import ops
-from lucid.ir.errors import EagerOnlyError, TraceError
+from lucid.ir.errors import EagerOnlyError, LucidError, TraceError
 from lucid.ir.graph import Graph, Region, Value
 from lucid.ir.graph import Node as GraphNode
 from lucid.ir.location import Location, here
@@ -40,10 +41,11 @@ from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, of_value, traced_view
 from lucid.tensor.storage import Storage, VersionCounter
 from lucid.tensor.tensor import Tensor
-from lucid.tensor.writing import replay, scatter, take_memory
+from lucid.tensor.writing import READ_ONLY, replay, scatter, take_memory
 
 if TYPE_CHECKING:
     from lucid.autograd.engine import BackwardRun
+    from lucid.compiler.versions import Versions
 
 
 class Recorder(LiveNumbers):
@@ -58,6 +60,8 @@ class Recorder(LiveNumbers):
         positions: arguments' numbers, by the identity of what stands for them.
         arguments: the tensors themselves.
         counters: those of tensors from outside that were written, with what they were before.
+        versions_read: of what the step finds; None before there are arguments.
+        own_counters: those of the step's own that count for memory which may be from outside.
         versions: what counters were when they were first looked at, and what they have come to.
         addresses: places in memory that were compared, and where each call finds them.
         given: numbers of the arguments that are objects of plain data, by identity.
@@ -90,6 +94,8 @@ class Recorder(LiveNumbers):
         self.grad_leaf_of: dict[Storage, TensorCore] = {}
         self.addresses: dict[tuple[Storage, int], Source] = {}
         self.counters: dict[VersionCounter, int] = {}
+        self.versions_read: Versions | None = None
+        self.own_counters: set[VersionCounter] = set()
         self.versions: dict[VersionCounter, int] = {}
         self.flags: dict[int, tuple[TensorCore, bool]] = {}
         self.memories: dict[int, tuple[TensorCore, TensorCore]] = {}
@@ -256,7 +262,11 @@ class Recorder(LiveNumbers):
         storage = target._storage
         assert storage.value is not None
         if storage.array is not None:
+            if not (storage.array.flags.writeable or self.cells[storage].is_inside):
+                raise LucidError(READ_ONLY)
             self.note_counter(target._counter)
+        elif self.is_outside(base_of(target)) or id(base_of(target)) in self.positions:
+            self.note_counter(target._counter)  # of one whose memory the step has assigned
         if target._chain:
             with self.annotated():
                 new = scatter(storage.value, target._chain, new)
@@ -359,6 +369,11 @@ class Recorder(LiveNumbers):
             return None
         found = known_array(self.value_of(tensor), self._constants())
         return None if found is None else _read_only(found)
+
+    def version_of(self, tensor: TensorCore) -> int:
+        """How often the memory was written, which each call finds for what is from outside."""
+        known = self.versions_read
+        return tensor._counter.value if known is None else known.of(tensor, self)
 
     def data_pointer(self, tensor: TensorCore) -> DataPointer:
         """What `data_ptr()` gives; a custom Function that asks for an address runs on the host."""
@@ -535,6 +550,7 @@ class Recorder(LiveNumbers):
         self.refusal = self.hosts.left = None  # their tracebacks do
         del self.hosts
         self.arguments = ()
+        self.versions_read = None
         self.end_numbers()
         self.outer.clear()
 

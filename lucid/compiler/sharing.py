@@ -10,6 +10,7 @@ import numpy as np
 
 from lucid.ir.errors import LucidError
 from lucid.ir.graph import Input, Value
+from lucid.tensor.writing import READ_ONLY
 
 Span = tuple[int, int]
 
@@ -49,10 +50,15 @@ class Sharing:
                 end, last = high, number
 
     def check(self, given: Sequence[tuple[int, np.ndarray]]) -> None:
-        """Look at the arrays of one call; `given` are inputs by number, without those of state."""
+        """Look at the arrays of one call; `given` are inputs by number, without those of state.
+
+        Raises: `LucidError` for shared memory, and for read-only memory that is written.
+        """
         if not self._written:
             return
         for number, array in given:
+            if number in self._written and not array.flags.writeable:
+                raise LucidError(READ_ONLY)
             known = self._identities.get(id(array))
             if known is not None and (known in self._written or number in self._written):
                 self._refuse(known, number)

@@ -238,6 +238,7 @@ class Call:
         call.overlapping = _NO_NUMBERS
         call.is_exact = call.is_shared = call.has_containers = False
         call.bases = _NOTHING
+        call._given = 0, len(tensors), 0, 0
         return call
 
     def plain_types(self, args: tuple[Any, ...]) -> list[tuple[TensorType, Shape]] | None:
@@ -274,6 +275,11 @@ class Call:
             found = owners_of([("", value) for value in values])
             self._owners = [owner for _, owner in found]
         return self._owners
+
+    @property
+    def given_count(self) -> int:
+        """How many of the tensors are arguments, and not in places."""
+        return self._given[1]
 
     @property
     def key(self) -> tuple[Any, ...]:

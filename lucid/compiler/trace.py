@@ -41,6 +41,7 @@ from lucid.compiler.recorder import Recorder, recording, undo_all
 from lucid.compiler.results import Differentiable
 from lucid.compiler.scalars import LiveSource
 from lucid.compiler.signature import Call, objects_by_name
+from lucid.compiler.versions import VersionsFound
 from lucid.compiler.watches import Guard
 from lucid.ir.errors import TraceError
 from lucid.ir.graph import Graph, Value
@@ -76,6 +77,7 @@ class Trace:
     live: list[tuple[Value, LiveSource]]
     formulas: list[FormulaGuard]
     addresses: AddressGuard | None
+    versions: VersionsFound
     cells: list[tuple[Cell, Strides | None]]
     pinned: dict[int, TensorCore]
     grads_read: list[GradUse]
@@ -240,6 +242,7 @@ def _record(
 def _trace_of(
     recorder: Recorder, environment: Environment, ran: _Ran, rebinding: Rebinding, call: Call
 ) -> Trace:
+    assert recorder.versions_read is not None
     grads_read = [use for use in recorder.grads.values() if use.was_read]
     return Trace(
         recorder.graph,
@@ -248,6 +251,7 @@ def _trace_of(
         list(recorder.live_inputs.values()),
         list(recorder.formulas.values()),
         AddressGuard.of(recorder.addresses),
+        VersionsFound(recorder.versions_read),
         [(cell, _strides_of(cell)) for cell in recorder.cells.values() if _is_input(cell)],
         ran.pinned,
         grads_read,

@@ -13,9 +13,10 @@ from lucid.functions.conversion import cast
 from lucid.functions.elementwise import clone, masked_fill
 from lucid.functions.promotion import Number, operand
 from lucid.functions.tensors import Tensor
+from lucid.ir import ops
 from lucid.ir.errors import LucidError, ShapeError
 from lucid.tensor.context import context
-from lucid.tensor.core import of_array
+from lucid.tensor.core import constant, emit
 from lucid.tensor.writing import set_data, write_
 
 P = ParamSpec("P")
@@ -79,10 +80,13 @@ def _become(input: Tensor, view: Tensor) -> None:
 def resize_(input: Tensor, *sizes: Any) -> Tensor:
     """Give the tensor another shape; new memory, with the elements that it had at the front."""
     shape = shape_of(sizes, "resize_")
-    array = np.zeros(prod(shape), input.dtype.numpy)
-    kept = input.detach().reshape(-1).numpy()[: array.size]
-    array[: kept.size] = kept
-    set_data(input, of_array(array.reshape(shape)))
+    size = prod(shape)
+    kept = min(size, input._type.size)
+    flat = emit(ops.reshape, (input.detach(),), shape=(input._type.size,))
+    front = emit(ops.slice, (flat,), starts=(0,), stops=(kept,), steps=(1,))
+    zero = constant(0, input._type.dtype)
+    whole = emit(ops.pad, (front, zero), low=(0,), high=(size - kept,))
+    set_data(input, emit(ops.reshape, (whole,), shape=shape).detach())
     return input
 
 

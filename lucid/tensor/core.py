@@ -173,7 +173,8 @@ class TensorCore(WithGradient):
 
     @property
     def _version(self) -> int:
-        return self._counter.value
+        recorder = context.recorder
+        return self._counter.value if recorder is None else recorder.version_of(self)
 
     def data_ptr(self) -> int:
         """Address of the first element; in a trace something that can only be compared."""
@@ -190,6 +191,8 @@ class TensorCore(WithGradient):
         """A detached tensor on the same memory with a version counter of its own."""
         result = self._same_memory()
         result._counter = VersionCounter()
+        if context.recorder is not None:
+            context.recorder.own_counters.add(result._counter)
         return result
 
     @data.setter

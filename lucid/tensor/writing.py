@@ -24,6 +24,7 @@ _OVERLAPS = (
     "unsupported operation: more than one element of the written-to tensor refers to a single "
     "memory location. Please clone() the tensor before performing the operation."
 )
+READ_ONLY = "the memory of this tensor is read-only\nhint: use clone() first"
 
 
 def replay(tensor: Any, chain: ViewChain) -> Any:
@@ -94,7 +95,7 @@ def write_(target: TensorCore, value: TensorCore) -> Tensor:
         if not array.flags.writeable:
             if any(op.name == "broadcast" for op, _ in target._chain):
                 raise LucidError(_OVERLAPS)
-            raise LucidError("the memory of this tensor is read-only\nhint: use clone() first")
+            raise LucidError(READ_ONLY)
         if context.lent is not None:
             context.lent.before_write(target._storage)
         if claims.held:

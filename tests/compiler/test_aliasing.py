@@ -1,4 +1,4 @@
-"""Memory that tensors share across the border of calls: arguments, gradients, state, results."""
+"""Gradients and arguments that share memory, in some calls of a step and not in others."""
 
 from __future__ import annotations
 

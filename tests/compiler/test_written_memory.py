@@ -1,0 +1,238 @@
+"""What a step does to memory: versions that it counts, NumPy's memory, assigned memory, results."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import lucid
+from lucid.autograd import grad
+
+
+def ones(*shape: int, requires_grad: bool = False) -> lucid.Tensor:
+    return lucid.ones(*shape, requires_grad=requires_grad)
+
+
+# ---------------------------------------------------------------------- versions
+
+
+def test_a_step_reads_the_versions_that_each_call_finds(agree):
+    def scenario(compile):
+        state, leaf = ones(3), ones(3, requires_grad=True)
+        leaf.grad = ones(3)
+
+        @compile
+        def step(x):
+            before = x._version, state._version, x[1:]._version, leaf.grad._version
+            x.add_(1)
+            state[1:].add_(x[1:])
+            leaf.grad.mul_(2)
+            fresh = (x * 2).add_(1)
+            after = x._version, state.detach()._version, leaf.grad._version, fresh._version
+            return before, after, after[0] - before[0], x.data._version, x * before[1]
+
+        x, y = ones(3), ones(3)
+        found = [step(x), step(x), step(y), step(x)]
+        leaf.grad = ones(3)
+        found += [step(x), step(state.clone())]
+        return [found, x._version, state._version, leaf.grad._version]
+
+    agree(scenario, traces=1)
+
+
+def test_a_branch_on_a_version_takes_the_way_of_each_call(agree):
+    def scenario(compile):
+        @compile
+        def step(x):
+            version = x._version
+            x.mul_(2)
+            assert x._version == version + 1
+            return x * 3 if version > 2 else x * 5
+
+        x = ones(2)
+        return [step(x) for _ in range(6)] + [step(ones(2))]
+
+    agree(scenario, traces=2)
+
+
+def test_argument_slots_for_one_memory_count_versions_as_the_tensors_do(agree):
+    def scenario(compile):
+        @compile
+        def step(x, y):
+            x.add_(1)
+            y.mul_(2)
+            return x + y, x is y, x._version, y._version
+
+        a, b, row = ones(3), ones(3), lucid.arange(6.0)
+        pairs = [
+            (a, b), (a, a), (b, a), (a, a.detach()), (a, a.data), (a, a[:]), (a.detach(), a.data),
+            (row[:3], row[2:5]), (row[:3], row[3:]), (row[::2], row[1::2]), (row[:3], row[:3]),
+        ]  # fmt: skip
+        found = [step(*pair) for pair in pairs]
+        return [found, a, b, row]
+
+    agree(scenario)
+
+
+@pytest.mark.parametrize("of", ["argument", "state"])
+def test_each_call_returns_detached_data_that_counts_for_itself(agree, of):
+    def scenario(compile):
+        state = ones(4)
+
+        @compile
+        def step(x):
+            source = x if of == "argument" else state
+            data = source.data
+            data.add_(1)
+            return data, data[1:], source.data, source.detach()
+
+        x = ones(4)
+        results = [step(x) for _ in range(3)]
+        for number, result in enumerate(results):
+            for _ in range(number):
+                result[0].mul_(2)
+        return [results, x, state]
+
+    agree(scenario, traces=1)
+
+
+# ---------------------------------------------------------------------- NumPy's memory
+
+
+def read_only() -> np.ndarray:
+    array = np.arange(4, dtype=np.float32)
+    array.flags.writeable = False
+    return array
+
+
+@pytest.mark.parametrize("is_traced_first", [True, False])
+@pytest.mark.parametrize("wrap", [lambda a: a, lucid.from_numpy], ids=["array", "tensor"])
+def test_read_only_memory_that_is_passed_is_read_and_never_written(agree, wrap, is_traced_first):
+    def scenario(compile):
+        read, write = compile(lambda x: x * 2), compile(lambda x: lucid.as_tensor(x).add_(1))
+        array = read_only()
+        if is_traced_first:
+            write(wrap(np.ones(4, np.float32)))
+        found = [read(wrap(array)), read(wrap(array))]
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match="the memory of this tensor is read-only"):
+                write(wrap(array))
+        return [found, array, write(wrap(np.ones(4, np.float32)))]
+
+    agree(scenario)
+
+
+def test_read_only_memory_of_state_is_never_written(agree):
+    def scenario(compile):
+        array = read_only()
+        state = lucid.from_numpy(array)
+        step = compile(lambda x: state[1:].add_(x))
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match="the memory of this tensor is read-only"):
+                step(ones(3))
+        return [array, state._version, compile(lambda x: state * x)(ones(4))]
+
+    agree(scenario)
+
+
+def test_memory_is_read_and_written_in_the_order_of_its_strides(agree):
+    def scenario(compile):
+        rows = np.arange(12, dtype=np.float32).reshape(3, 4)
+        read = compile(lambda x: (x * 2, x.sum(0), x.reshape(-1), x.stride(), x.is_contiguous()))
+        write = compile(lambda x: x.add_(1) * 2)
+        parts = [
+            rows, rows.T, rows[::-1], rows[:, ::-1], rows[::2, ::-2], rows[::-1].T, rows[1:1],
+            np.asfortranarray(rows),
+        ]  # fmt: skip
+        for part in (np.broadcast_to(rows[0], (3, 4)), *parts):
+            yield [read(lucid.from_numpy(part)), read(part)]
+        for part in parts:
+            yield [write(lucid.from_numpy(part)), rows.copy()]
+
+    agree(lambda compile: list(scenario(compile)))
+
+
+# ---------------------------------------------------------------------- memory that is assigned
+
+
+ASSIGNED = {
+    "data": lambda x, z: setattr(x, "data", z),
+    "data, made in the step": lambda x, z: setattr(x, "data", z * 2),
+    "set_": lambda x, z: x.set_(z),
+    "resize_ to less": lambda x, z: x.resize_(2, 1),
+    "resize_ to more": lambda x, z: x.resize_(3, 3),
+}
+
+
+@pytest.mark.parametrize("of", ["argument", "state"])
+@pytest.mark.parametrize("assign", ASSIGNED.values(), ids=ASSIGNED)
+def test_a_tensor_whose_memory_a_step_assigns_keeps_its_version(agree, assign, of):
+    def scenario(compile):
+        state = lucid.arange(4.0)
+        view = state[1:]
+
+        @compile
+        def step(x, z):
+            target = x if of == "argument" else state
+            assign(target, z)
+            target[1:].mul_(3)
+            return target * 2, target.shape
+
+        found = []
+        for number in range(3):
+            x, z = lucid.arange(5.0), lucid.arange(6.0) + number
+            found.append([step(x, z), x, z, x._version, state, state._version])
+            found.append(of == "argument" or state.data_ptr() == z.data_ptr())
+        found.append([view, step(state, lucid.arange(2.0))])
+        return found
+
+    agree(scenario)
+
+
+# ---------------------------------------------------------------------- results
+
+
+def test_results_on_memory_from_outside_stay_on_it_and_others_are_never_written_again(agree):
+    def scenario(compile):
+        leaf, x = ones(4, requires_grad=True), ones(4)
+        step = compile(
+            lambda x: (x, x[1:], x.view(2, 2), leaf, leaf[1:], leaf.detach(), x * 2, (x * 3)[1:])
+        )
+        first, second = step(x), step(x)
+        arrays = [result.numpy() for result in (*step(x)[6:], *step(x)[6:])]
+        first[1].add_(1)
+        second[2].mul_(3)
+        with lucid.no_grad():
+            second[5].mul_(2)
+            first[4].add_(1)
+        third = step(x)
+        addresses = [
+            result.data_ptr() - origin.data_ptr()
+            for result, origin in zip(second[:6], [x] * 3 + [leaf] * 3, strict=True)
+        ]
+        gradients = grad(first[4].sum() + (third[4] * second[3][1:]).sum(), leaf)
+        return [first, second, third, arrays, addresses, gradients]
+
+    agree(scenario, traces=1)
+
+
+@pytest.mark.parametrize("shared", [(slice(0, 2), slice(2, 6)), (slice(0, 4), slice(2, 6))])
+def test_parameters_that_are_parts_of_one_buffer_are_trained_in_it(agree, shared):
+    def scenario(compile):
+        buffer, gradients = lucid.zeros(6), lucid.zeros(6)
+        a, b = (lucid.nn.Parameter(buffer[part]) for part in shared)
+        a.grad, b.grad = (gradients[part] for part in shared)
+        optimizer = lucid.optim.SGD([a, b], lr=0.1, momentum=0.5)
+
+        @compile
+        def step(x):
+            optimizer.zero_grad(set_to_none=False)
+            loss = ((a - x[shared[0]]) ** 2).sum() + ((b * 2 - x[shared[1]]) ** 2).sum()
+            loss.backward()
+            optimizer.step()
+            return loss.detach(), gradients * 1
+
+        found = [step(lucid.arange(6.0)) for _ in range(3)]
+        return [found, a, b, buffer, gradients, buffer._version]
+
+    agree(scenario, traces=1)
