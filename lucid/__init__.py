@@ -52,7 +52,7 @@ from lucid.functions.arranging import (
     vsplit,
 )
 from lucid.functions.bessel import i0
-from lucid.functions.border import enter_border
+from lucid.functions.border import enter_border, explain_calls
 from lucid.functions.comparison import (
     allclose,
     bitwise_and,
@@ -495,6 +495,8 @@ _IN_PLACE = (
 )  # fmt: skip
 vars().update({name: getattr(Tensor, name) for name in _IN_PLACE})
 enter_border(sys.modules[__name__], dict(vars()), __name__)
+explain_calls(autograd, vars(autograd), "lucid.autograd.")
+explain_calls(autograd.functional, vars(autograd.functional), "lucid.autograd.")
 
 
 def __getattr__(name: str) -> Any:

@@ -16,7 +16,7 @@ import numpy as np
 from lucid.autograd.modes import no_grad
 from lucid.device import check_device, device
 from lucid.dtypes import as_dtype, get_default_dtype
-from lucid.functions.arguments import integer, shape_of, tensor_of
+from lucid.functions.arguments import common_shape, integer, shape_of, tensor_of, typed
 from lucid.functions.checks import require
 from lucid.functions.conversion import cast
 from lucid.functions.elementwise import clone, floor, log1p
@@ -270,10 +270,13 @@ def normal(
     if size is None:
         if not tensors:
             raise ShapeError("normal: numbers for mean and std need a size")
-        shape = tuple(np.broadcast_shapes(*(tensor._type.shape for tensor in tensors)))
+        named = {"mean": mean, "std": std}
+        given = {name: x for name, x in named.items() if isinstance(x, Tensor)}
+        shape = common_shape("normal", **given)
     else:
         shape = shape_of((size,), "normal")
     wanted = wanted if dtype is None else as_dtype(dtype, "normal")
+    _check_std(std, "normal")
     numbers = (generator or default_generator).draw(ops.random_normal, shape, wanted)
     return cast(numbers * std + mean, wanted)
 
@@ -289,11 +292,28 @@ def bernoulli(
     return cast(_chosen(x, probability, generator), x.dtype)
 
 
+def _is_number(value: Any) -> bool:
+    """Whether it is a number, and not one that only a compiled step's calls know."""
+    return type(value) in (int, float)
+
+
+def _check_std(std: Any, name: str) -> None:
+    if isinstance(std, Tensor):
+        require(std >= 0, lambda: f"{name}: expects all elements of std >= 0.0{typed(std=std)}")
+    elif _is_number(std) and not std >= 0:
+        raise OptionError(f"{name}: expects std >= 0.0, but found std {std}")
+
+
 def _chosen(x: Tensor, probability: Any, generator: Generator | None) -> Tensor:
     """Bools of the shape of `x`, true with the given probability."""
     number = isinstance(probability, (int, float))
     if number and not 0 <= probability <= 1:
         raise OptionError(f"bernoulli: expects p to be in [0, 1], but got p={probability}")
+    if isinstance(probability, Tensor):
+        require(
+            (probability >= 0) & (probability <= 1),
+            lambda: f"bernoulli: expects p to be in [0, 1]{typed(p=probability)}",
+        )
     dtype = x.dtype if x.dtype.is_floating_point else get_default_dtype()
     stream = generator or default_generator
     uniform = stream.draw(ops.random_uniform, x._type.shape, dtype)
@@ -357,6 +377,10 @@ def uniform_(
     input: Tensor, from_: float = 0.0, to: float = 1.0, *, generator: Generator | None = None
 ) -> Tensor:
     """Overwrite the tensor with uniform numbers from [from_, to)."""
+    if _is_number(to) and _is_number(from_) and from_ > to:
+        raise OptionError(
+            f"uniform_: expects to return a [from, to) range, but found from={from_} > to={to}"
+        )
     numbers = _fresh(ops.random_uniform, input, generator, "uniform_")
     return write_(input, numbers if _are((from_, to), (0, 1)) else numbers * (to - from_) + from_)
 
@@ -365,6 +389,7 @@ def normal_(
     input: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None
 ) -> Tensor:
     """Overwrite the tensor with normal numbers."""
+    _check_std(std, "normal_")
     numbers = _fresh(ops.random_normal, input, generator, "normal_")
     return write_(input, numbers if _are((mean, std), (0, 1)) else numbers * std + mean)
 
@@ -414,6 +439,8 @@ def exponential_(
     input: Tensor, lambd: float = 1.0, *, generator: Generator | None = None
 ) -> Tensor:
     """Overwrite the tensor with exponentially distributed numbers of rate `lambd`."""
+    if _is_number(lambd) and not lambd > 0:
+        raise OptionError(f"exponential_: expects lambda > 0.0, but found lambda={lambd}")
     uniform = _fresh(ops.random_uniform, input, generator, "exponential_")
     return write_(input, -log1p(-uniform) / lambd)
 

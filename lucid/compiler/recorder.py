@@ -153,9 +153,7 @@ class Recorder(LiveNumbers):
                 recorded = self.graph.append(
                     ops.constant, (), {"value": number, "dtype": dtype}
                 ).result
-        result = of_value(recorded)
-        place = here()
-        result._line = None if place is None else (place.file, place.line)
+        result = of_value(recorded)  # without a line, as eager mode's
         self.made.append(weakref.ref(result))
         return result
 

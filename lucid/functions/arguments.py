@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from lucid.functions.tensors import Tensor
 from lucid.ir.errors import (
     ArgumentError,
@@ -70,6 +72,14 @@ def _with_birthplace(line: str, given: dict[str, Tensor]) -> str:
     if tensor is None or text.strip() != str(tensor._type):
         return line
     return line.replace(text.strip(), tensor._describe())
+
+
+def common_shape(op: str, **tensors: Tensor) -> Shape:
+    """The shape that all broadcast to. Raises `ShapeError`."""
+    try:
+        return tuple(np.broadcast_shapes(*(tensor._type.shape for tensor in tensors.values())))
+    except ValueError:
+        raise ShapeError(f"{op}: the shapes don't broadcast{listed(**tensors)}") from None
 
 
 def tensor_of(value: Any, op: str, name: str = "input") -> Tensor:

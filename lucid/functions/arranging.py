@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from lucid.dtypes import as_dtype
-from lucid.functions.arguments import axis_of, describe, integer, tensor_of
+from lucid.functions.arguments import axis_of, describe, integer, shape_of, tensor_of
 from lucid.functions.checks import indexed
 from lucid.functions.elementwise import choose, clone
 from lucid.functions.from_data import from_numpy
@@ -187,6 +187,7 @@ def tril_indices(
     row: int, col: int, offset: int = 0, *, dtype: Any = i64, device: Any = None, layout: Any = None
 ) -> Tensor:
     """Return rows and columns, two vectors, of the lower triangle of a matrix."""
+    shape_of((row, col), "tril_indices")
     return _indices(np.tril_indices(row, offset, col), dtype)
 
 
@@ -194,6 +195,7 @@ def triu_indices(
     row: int, col: int, offset: int = 0, *, dtype: Any = i64, device: Any = None, layout: Any = None
 ) -> Tensor:
     """Return rows and columns, two vectors, of the upper triangle of a matrix."""
+    shape_of((row, col), "triu_indices")
     return _indices(np.triu_indices(row, offset, col), dtype)
 
 

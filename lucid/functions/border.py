@@ -6,11 +6,16 @@ raise is explained here, after the fact, so that right calls pay for nothing.
 
 from __future__ import annotations
 
+import collections
+import contextlib
 import inspect
+import os
 from collections.abc import Callable
-from functools import wraps
+from functools import cache, wraps
 from types import FunctionType
 from typing import Any, NoReturn
+
+import numpy as np
 
 from lucid.autograd.modes import no_grad
 from lucid.functions.arguments import complete, kind_of
@@ -74,10 +79,40 @@ def _constructing(construct: FunctionType) -> Callable[..., None]:
             kinds = [kind_of(value) for value in args]
             kinds += [f"{key}={kind_of(value)}" for key, value in kwargs.items()]
             text = f"{type(self).__name__}: can't be made of ({', '.join(kinds)}): {error}"
-            kind = ArgumentError if isinstance(error, (AttributeError, TypeError)) else OptionError
-            raise kind(text) from error
+            raise _kind_for(error)(text) from error
 
     return constructed
+
+
+def explain_calls(namespace: Any, names: dict[str, Any], module: str) -> None:
+    """Let functions of a module name wrong arguments; their own messages stay as they are."""
+    for name, value in list(names.items()):
+        public = type(value) is FunctionType and not name.startswith("_")
+        if public and value.__module__.startswith(module):
+            setattr(namespace, name, _explained(value))
+
+
+@cache
+def _explained(function: FunctionType) -> Callable[..., Any]:
+    first = next(iter(inspect.signature(function).parameters.values()), None)
+    takes_function = first is not None and str(first.annotation).startswith("Callable")
+
+    @wraps(function)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        if takes_function and args and not callable(args[0]):
+            assert first is not None
+            raise ArgumentError(
+                f"{function.__name__}: argument '{first.name}' (position 1) must be a function, "
+                f"not {kind_of(args[0])}"
+            )
+        try:
+            return function(*args, **kwargs)
+        except BUILTIN as error:
+            if isinstance(error, LucidError) or not _is_librarys(error):
+                raise
+            _explain(function, args, kwargs, error)
+
+    return called
 
 
 def _bordered(function: FunctionType) -> Callable[..., Any]:
@@ -148,14 +183,19 @@ def _is_librarys_alone(error: Exception) -> bool:
 
 # What NumPy and Python raise for arguments that nobody has checked.
 BUILTIN = (AttributeError, TypeError, ValueError, ArithmeticError, LookupError)
+# Files whose functions raise for whoever called them.
+_CALLED = (os.path.dirname(np.__file__) + os.sep, contextlib.__file__, collections.__file__)
 
 
 def _is_librarys(error: Exception) -> bool:
-    """Whether the library's own code raised it, not the user's that it calls."""
-    place = error.__traceback__
-    while place is not None and place.tb_next is not None:
+    """Whether the library's own code, or NumPy for it, raised it, not the user's that it calls."""
+    place, is_librarys = error.__traceback__, False
+    while place is not None:
+        file = place.tb_frame.f_code.co_filename
+        if not file.startswith(_CALLED):
+            is_librarys = file.startswith(LIBRARY)
         place = place.tb_next
-    return place is not None and place.tb_frame.f_code.co_filename.startswith(LIBRARY)
+    return is_librarys
 
 
 def _explain(
@@ -179,8 +219,14 @@ def _explain(
     kinds = [kind_of(value) for value in args[is_method:]]
     kinds += [f"{key}={kind_of(value)}" for key, value in kwargs.items()]
     text = f"{name}: can't be called with ({', '.join(kinds)}): {error}"
-    kind = ArgumentError if isinstance(error, (AttributeError, TypeError)) else OptionError
-    raise kind(text) from error
+    raise _kind_for(error)(text) from error
+
+
+def _kind_for(error: Exception) -> type[LucidError]:
+    """Whether an argument has a wrong type, as a text for a number has, or a wrong value."""
+    says_type = str(error).startswith(("could not convert string", "invalid literal for"))
+    wrong_type = says_type or isinstance(error, (AttributeError, TypeError))
+    return ArgumentError if wrong_type else OptionError
 
 
 def _plain(signature: inspect.Signature) -> str:

@@ -70,7 +70,10 @@ def indexed(
 
 
 def require(condition: Tensor, message: Callable[[], str], error: str = "option") -> None:
-    """Raise `OptionError`, or `LucidError` (`error`: "state"), unless the condition holds."""
+    """Raise `OptionError` unless the condition holds.
+
+    error: "state" for `LucidError`, "zero" for `DivisionByZeroError`.
+    """
     fails = emit(ops.logical_not, (condition,))
     fails = emit(ops.any, (fails,), axes=tuple(range(condition.ndim)))
     _check(emit(ops.cast, (fails,), dtype=i64), 0, 1, message, error)

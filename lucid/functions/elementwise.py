@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from lucid.functions.arguments import describe, tensor_of
+from lucid.functions.arguments import common_shape, describe, tensor_of, typed
+from lucid.functions.checks import require
 from lucid.functions.promotion import (
     Number,
     binary,
@@ -19,7 +20,7 @@ from lucid.functions.promotion import (
 )
 from lucid.functions.tensors import Tensor
 from lucid.ir import ops
-from lucid.ir.errors import ArgumentError, DTypeError, OptionError
+from lucid.ir.errors import ArgumentError, DivisionByZeroError, DTypeError, OptionError
 from lucid.ir.op import Op
 from lucid.ir.types import DType
 from lucid.tensor.core import constant, emit
@@ -107,28 +108,49 @@ def _truncated_quotient(input: Operand, other: Operand) -> Tensor:
 
 def floor_divide(input: Operand, other: Operand) -> Tensor:
     """Return the quotient rounded towards minus infinity, of the common dtype."""
-    return binary(ops.floor_div, input, other)
+    return _divided("floor_divide", ops.floor_div, input, other)
 
 
 def rfloor_divide(input: Operand, other: Operand) -> Tensor:
     """Return `other // input`."""
-    return binary(ops.floor_div, other, input)
+    return _divided("floor_divide", ops.floor_div, other, input)
 
 
 def remainder(input: Operand, other: Operand) -> Tensor:
     """Return the rest of the division, with the sign of the divisor, as Python's `%`."""
-    return binary(ops.remainder, input, other)
+    return _divided("remainder", ops.remainder, input, other)
 
 
 def rremainder(input: Operand, other: Operand) -> Tensor:
     """Return `other % input`."""
-    return binary(ops.remainder, other, input)
+    return _divided("remainder", ops.remainder, other, input)
+
+
+def _divided(name: str, op: Op, x: Operand, y: Operand) -> Tensor:
+    """The quotient or the rest. Raises `DivisionByZeroError` for integers."""
+    first, second = promoted(x, y, name)
+    if first._type.dtype.kind == "int":
+        _refuse_zero(name, first, second, y)
+    return emit(op, (first, second))
+
+
+def _refuse_zero(name: str, x: Tensor, y: Tensor, given: Operand) -> None:
+    """Raise `DivisionByZeroError` where the divisor, which the user gave as `given`, is 0."""
+    said = f"{name}: an integer can't be divided by 0"
+    if type(given) in (int, bool):
+        if not given:
+            raise DivisionByZeroError(said)
+        return
+    common_shape(name, input=x, other=y)
+    differs = emit(ops.ne, (y, constant(0, y._type.dtype)))
+    require(differs, lambda: said + typed(input=x, other=y), "zero")
 
 
 def fmod(input: Operand, other: Operand) -> Tensor:
     """Return the rest of the division, with the sign of the dividend, as C's `fmod`."""
     x, y = promoted(input, other, "fmod")
     if x._type.dtype.kind != "float":  # an absolute value need not fit
+        _refuse_zero("fmod", x, y, other)
         rest = emit(ops.remainder, (x, y))
         return choose((rest != 0) & ((rest < 0) != (x < 0)), rest - y, rest)
     rest = emit(ops.remainder, (abs(x), abs(y)))

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from lucid.functions.arguments import axis_of, describe, tensor_of
+from lucid.functions.arguments import axis_of, common_shape, describe, tensor_of
 from lucid.functions.checks import indexed
 from lucid.functions.elementwise import choose, mul
 from lucid.functions.finding import (
@@ -26,6 +24,7 @@ from lucid.ir.errors import (
     ArgumentError,
     DTypeError,
     IndexOutOfRangeError,
+    IndexShapeError,
     OptionError,
     ShapeError,
 )
@@ -105,7 +104,7 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
 def _vector(index: Any, op: str) -> Tensor:
     at = _lifted(_index(index, op))
     if at.ndim != 1:
-        raise ShapeError(f"{op}: the index is supposed to be a vector{describe(at)}")
+        raise IndexShapeError(f"{op}: the index is supposed to be a vector{describe(at)}")
     return at
 
 
@@ -261,7 +260,7 @@ def masked_select(input: Tensor, mask: Tensor) -> Tensor:
     x, where_ = tensor_of(input, "masked_select"), tensor_of(mask, "masked_select", "mask")
     if where_._type.dtype.kind != "bool":
         raise DTypeError(f"masked_select: expected BoolTensor for mask{describe(where_)}")
-    shape = tuple(np.broadcast_shapes(x._type.shape, where_._type.shape))
+    shape = common_shape("masked_select", input=x, mask=where_)
     return getitem(broadcast(x, shape), broadcast(where_, shape))
 
 

@@ -27,6 +27,7 @@ from lucid.ir.errors import (
     ArgumentError,
     DTypeError,
     IndexOutOfRangeError,
+    IndexShapeError,
     NotAnIndexError,
     OptionError,
     ShapeError,
@@ -379,7 +380,7 @@ def _picked_shape(shape: Shape, picks: Picks) -> Shape:
     try:
         common = np.broadcast_shapes(*(pick.index._type.shape for pick in picked))
     except ValueError:
-        raise ShapeError(
+        raise IndexShapeError(
             "indexing: shape mismatch: indexing tensors could not be broadcast together"
             f"{describe(*(pick.index for pick in picked))}"
         ) from None

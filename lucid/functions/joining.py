@@ -301,6 +301,8 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
         )
     if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)):
         tensors = tuple(tensors[0])
+    if any(tensor_of(vector, "meshgrid").ndim > 1 for vector in tensors):
+        raise ShapeError(f"meshgrid: expects 0-d or 1-d tensors{describe(*tensors)}")
     vectors = [reshaped(vector, (vector._type.size,)) for vector in tensors]
     order = list(range(len(vectors)))
     if indexing == "xy" and len(order) > 1:

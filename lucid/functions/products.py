@@ -80,13 +80,15 @@ def matrix_power(input: Tensor, n: int) -> Tensor:
 
 def multi_dot(tensors: Any) -> Tensor:
     """Return the product of several matrices, from left to right."""
+    if len(tensors) < 2:
+        raise OptionError(f"multi_dot: expected at least 2 tensors but got {len(tensors)}")
     product: Tensor = reduce(matmul, tensors)
     return product
 
 
 def chain_matmul(*matrices: Tensor) -> Tensor:
-    """Return `multi_dot(matrices)`."""
-    return multi_dot(matrices)
+    """Return `multi_dot(matrices)`, or the only matrix."""
+    return matrices[0] if len(matrices) == 1 else multi_dot(matrices)
 
 
 _DISTANCE_MODES = (

@@ -89,12 +89,13 @@ def _ranked(higher: DType | None, lower: DType | None) -> DType | None:
 def operand(value: Any, dtype: DType, op: str) -> Tensor:
     """A tensor cast to `dtype`, or a number as a constant of it.
 
-    Raises: `OptionError` for a number that the dtype can't hold.
+    Raises: `OptionError` for a number that the dtype can't hold, `ArgumentError` for no number.
     """
     if isinstance(value, Tensor):
         if value._type.dtype is dtype:
             return value
         return emit(ops.cast, (value,), dtype=dtype)
+    scalar_dtype(value, op)
     if dtype.kind == "int":
         value = _integer_in_range(value, dtype, op)
     return constant(value, dtype)

@@ -126,6 +126,8 @@ def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
 def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     """Return the p-norms of the differences of all pairs of rows, (0, 1), (0, 2), …"""
     x = tensor_of(input, "pdist")
+    if x.ndim != 2:
+        raise ShapeError(f"pdist: takes a matrix{describe(x)}")
     first, second = (from_array(a) for a in np.triu_indices(x._type.shape[0], 1))
     return norm(x[first] - x[second], p, -1)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from lucid.functions.arguments import axis_of, describe, integer, tensor_of, typed
+from lucid.functions.arguments import axis_of, common_shape, describe, integer, tensor_of, typed
 from lucid.functions.checks import in_range
 from lucid.functions.conversion import cast
 from lucid.functions.elementwise import choose, clone, floor
@@ -102,7 +102,7 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
             "masked_scatter: the mask must be bool, and source of input's dtype"
             f"{describe(x, mask, values)}"
         )
-    shape = tuple(np.broadcast_shapes(x._type.shape, mask._type.shape))
+    shape = common_shape("masked_scatter", input=x, mask=mask)
     inside = reshaped(broadcast(mask, shape), (int(np.prod(shape)),))
     counted = emit(ops.cumsum, (cast(inside, i64),), axis=0)
     flat = reshaped(values, (values._type.size,))
@@ -128,7 +128,10 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
     if x.ndim != 1 or x._type.dtype.kind != "int":
         raise ShapeError(f"bincount: only supports 1-d non-negative integral inputs{describe(x)}")
     needed = found("bincount", count_bins, x)[0]._type.shape[0]
-    count = max(integer(minlength, "bincount", "minlength"), needed)
+    least = integer(minlength, "bincount", "minlength")
+    if least < 0:
+        raise OptionError(f"bincount: minlength should be >= 0, not {least}")
+    count = max(least, needed)
     if weights is None:
         weights = broadcast(constant(1, i64), x._type.shape)
     elif weights.dtype is not f32:

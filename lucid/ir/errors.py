@@ -27,6 +27,14 @@ class NotAnIndexError(ArgumentError, IndexError):
     """Something between `[` and `]` that no axis can be indexed with."""
 
 
+class IndexShapeError(ShapeError, IndexError):
+    """Index tensors whose shapes don't go together, or that aren't vectors where these are due."""
+
+
+class DivisionByZeroError(LucidError, ZeroDivisionError):
+    """An integer divided by 0, which is no integer."""
+
+
 class OptionError(LucidError, ValueError):
     """An argument of the right type with a value that makes no sense."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from statistics import NormalDist
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 
 import lucid
 from lucid.autograd.modes import no_grad
+from lucid.functions.border import explain_calls
 from lucid.ir.errors import OptionError, ShapeError
 from lucid.tensor.core import from_array
 from lucid.tensor.tensor import Tensor
@@ -206,3 +208,6 @@ xavier_uniform = xavier_uniform_
 xavier_normal = xavier_normal_
 kaiming_uniform = kaiming_uniform_
 kaiming_normal = kaiming_normal_
+
+
+explain_calls(sys.modules[__name__], dict(vars()), __name__)

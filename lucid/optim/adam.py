@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import lucid
-from lucid.ir.errors import OptionError
 from lucid.ir.types import f64
 from lucid.optim.groups import ParamGroup
 from lucid.optim.optimizer import (
     Maker,
     Optimizer,
     Params,
+    check_betas,
     check_nonnegative,
     step_count,
     zeros_like,
@@ -49,9 +49,7 @@ class Adam(Optimizer):
     ) -> None:
         check_nonnegative("learning rate", lr)
         check_nonnegative("epsilon value", eps)
-        for position, beta in enumerate(betas):
-            if not 0.0 <= beta < 1.0:
-                raise OptionError(f"Invalid beta parameter at index {position}: {beta}")
+        check_betas(betas)
         check_nonnegative("weight_decay value", weight_decay)
         defaults: dict[str, Any] = {
             "lr": lr,

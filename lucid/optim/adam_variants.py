@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import lucid
-from lucid.ir.errors import OptionError
 from lucid.ir.types import f64
 from lucid.optim.groups import ParamGroup
 from lucid.optim.optimizer import (
     Maker,
     Optimizer,
     Params,
+    check_betas,
     check_nonnegative,
     ones,
     step_count,
@@ -27,9 +27,7 @@ def _defaults(
     """The hyper-parameters that the variants share, checked."""
     check_nonnegative("learning rate", lr)
     check_nonnegative("epsilon value", eps)
-    for position, beta in enumerate(betas):
-        if not 0.0 <= beta < 1.0:
-            raise OptionError(f"Invalid beta parameter at index {position}: {beta}")
+    check_betas(betas)
     check_nonnegative("weight_decay value", weight_decay)
     return {
         "lr": lr,

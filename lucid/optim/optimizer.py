@@ -105,6 +105,11 @@ class Optimizer(Hooked):
         """
         loss = None
         if closure is not None:
+            if not callable(closure):
+                raise ArgumentError(
+                    f"{type(self).__name__}.step: closure must be a function, not "
+                    f"{type(closure).__name__}"
+                )
             with enable_grad():
                 loss = closure()
         with no_grad():
@@ -306,6 +311,15 @@ def step_count(parameter: Tensor) -> Tensor:
 def ones(parameter: Tensor) -> Tensor:
     """A concrete 0-d 1, f32: the start of a product of the updates."""
     return of_array(np.ones((), f32.numpy))
+
+
+def check_betas(betas: Any) -> None:
+    """Raise `OptionError` unless there are two, each from 0 to below 1."""
+    for position, beta in enumerate(betas):
+        if not 0.0 <= beta < 1.0:
+            raise OptionError(f"Invalid beta parameter at index {position}: {beta}")
+    if len(betas) != 2:
+        raise OptionError(f"betas must be two numbers, not {tuple(betas)}")
 
 
 def check_nonnegative(name: str, value: Any) -> None:

@@ -193,3 +193,73 @@ def test_a_check_stands_in_the_dump_of_a_step():
     text = step.dump_ir()
     assert "= check %" in text
     assert 'message = "cross_entropy: target {} is out of range for 3 classes' in text
+
+
+VALUES = {
+    "a quotient of integers": (
+        lambda x, y: x.long() // y.long(),
+        [0.0, 1.0],
+        lucid.ir.errors.DivisionByZeroError,
+        "floor_divide: an integer can't be divided by 0\n  input: i64[2]\n  other: i64[2]",
+    ),
+    "a rest of integers": (
+        lambda x, y: 7 % y.int(),
+        [2.0, 0.0],
+        lucid.ir.errors.DivisionByZeroError,
+        "remainder: an integer can't be divided by 0\n  input: i32[]\n  other: i32[2]",
+    ),
+    "C's rest of integers": (
+        lambda x, y: x.long().fmod(y.long()),
+        [2.0, 0.0],
+        lucid.ir.errors.DivisionByZeroError,
+        "fmod: an integer can't be divided by 0\n  input: i64[2]\n  other: i64[2]",
+    ),
+    "a probability": (
+        lambda x, y: (y / 8).bernoulli(),
+        [2.0, 9.0],
+        lucid.OptionError,
+        "bernoulli: expects p to be in [0, 1]\n  p: f32[2]",
+    ),
+    "a standard deviation": (
+        lambda x, y: lucid.normal(x, y),
+        [2.0, -1.0],
+        lucid.OptionError,
+        "normal: expects all elements of std >= 0.0\n  std: f32[2]",
+    ),
+    "a variance": (
+        lambda x, y: F.gaussian_nll_loss(x, x, y),
+        [2.0, -1.0],
+        lucid.OptionError,
+        "gaussian_nll_loss: var has negative entry/entries\n  input: f32[2]\n  var:   f32[2]",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_a_wrong_value_is_refused_and_the_step_works_afterwards(prepared, name):
+    make, wrong, kind, expected = VALUES[name]
+    count = lucid.zeros(())
+
+    def body(x, y):
+        count.add_(1)
+        make(x, y)
+        return x + y
+
+    step = prepared(body)
+    x, right = lucid.tensor([3.0, 4.0]), lucid.tensor([1.0, 2.0])
+    assert step(x, right).tolist() == [4.0, 6.0]
+    with pytest.raises(kind) as caught:
+        step(x, lucid.tensor(wrong))
+    said, line = str(caught.value).rsplit("\n", 1)
+    assert said == expected
+    assert line.startswith("  in test_run_time_checks.py:")
+    assert step(x, right).tolist() == [4.0, 6.0]
+    assert count.item() == (3 if prepared(body) is body else 2)
+
+
+def test_a_division_by_a_number_that_is_not_0_is_not_checked():
+    step = lucid.compile(lambda x: x // 2 + x % 3)
+    assert step(lucid.tensor([7, -7])).tolist() == [4, -2]
+    assert "= check" not in step.dump_ir()
+    with pytest.raises(ZeroDivisionError, match="floor_divide: an integer can't be divided by 0"):
+        lucid.compile(lambda x: x // 0)(lucid.tensor([7]))

@@ -20,8 +20,8 @@ def weights():
 WRONG = {
     "fill_": (
         lambda: lucid.ones(2).fill_("a"),
-        ValueError,
-        "fill_: can't be called with (lucid.Tensor, str): could not convert string to float: 'a'",
+        TypeError,
+        "fill_: operands are tensors and Python numbers, not str",
     ),
     "a module for parameters": (
         lambda: optim.SGD(nn.Linear(2, 2)),
@@ -64,7 +64,7 @@ WRONG = {
     ),
     "a kernel": (
         lambda: nn.Conv2d(1, 2, "a"),
-        ValueError,
+        TypeError,
         "Conv2d: can't be made of (int, int, str): invalid literal for int() with base 10: 'a'",
     ),
     "a missing size": (

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from lucid.ir.errors import IndexOutOfRangeError, LucidError, OptionError
+from lucid.ir.errors import DivisionByZeroError, IndexOutOfRangeError, LucidError, OptionError
 from lucid.ir.op import Op, Sample, declare
 from lucid.ir.ops import batching
 from lucid.ir.ops.rules import require_count, require_index
@@ -16,6 +16,7 @@ ERRORS: Mapping[str, type[LucidError]] = {
     "index": IndexOutOfRangeError,
     "option": OptionError,
     "state": LucidError,
+    "zero": DivisionByZeroError,
 }
 """By the name that the attribute `error` holds."""
 

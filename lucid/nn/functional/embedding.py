@@ -10,7 +10,7 @@ from lucid.functions.arguments import typed
 from lucid.functions.checks import in_range
 from lucid.functions.finding import extent, found
 from lucid.ir import ops
-from lucid.ir.errors import DTypeError, OptionError
+from lucid.ir.errors import DTypeError, OptionError, ShapeError
 from lucid.ir.types import i32, i64
 from lucid.nn.functional.calls import apply, where
 from lucid.tensor.tensor import Tensor
@@ -66,6 +66,8 @@ def embedding(
 def rows_of(name: str, input: Tensor, weight: Tensor, padding_idx: int | None) -> Tensor:
     """As `embedding`, which messages call by another name."""
     check_index(name, input)
+    if weight.ndim != 2:
+        raise ShapeError(f"{name}: 'weight' must be 2-D{typed(weight=weight)}")
     rows = weight.shape[0]
     if padding_idx is not None and not -rows <= padding_idx < rows:
         raise OptionError(f"{name}: Padding_idx must be within num_embeddings")

@@ -9,7 +9,7 @@ import numpy as np
 
 import lucid
 from lucid.ir import ops
-from lucid.ir.errors import ArgumentError, OptionError, ShapeError
+from lucid.ir.errors import OptionError, ShapeError
 from lucid.nn.functional.pooling import (
     adaptive_avg_pool1d,
     adaptive_avg_pool2d,
@@ -74,13 +74,15 @@ def _target(
     if not 3 <= input.ndim <= 5:
         raise ShapeError(f"interpolate: takes 3, 4 or 5 axes, not {input._type}")
     if (size is None) == (scale_factor is None):
-        raise ArgumentError("interpolate: exactly one of size or scale_factor should be defined")
+        raise OptionError("interpolate: exactly one of size or scale_factor should be defined")
     given = scale_factor if size is None else size
     entries = tuple(given) if isinstance(given, Sequence) else (given,) * len(lengths)
     if len(entries) != len(lengths):
         raise OptionError(f"interpolate: needs {len(lengths)} sizes or factors, not {entries}")
     if size is not None:
         sizes = tuple(int(n) for n in entries)
+        if min(sizes) < 1:
+            raise OptionError(f"interpolate: sizes should be greater than 0, not {sizes}")
         return sizes, tuple(n / m for n, m in zip(lengths, sizes, strict=True))
     sizes = tuple(int(n * factor) for n, factor in zip(lengths, entries, strict=True))
     if recompute:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import lucid
 from lucid.functions.arguments import typed
-from lucid.functions.checks import in_range
+from lucid.functions.checks import in_range, require
 from lucid.ir import ops
 from lucid.ir.errors import OptionError, ShapeError
 from lucid.nn.functional.activation import logsigmoid
@@ -131,11 +131,14 @@ def gaussian_nll_loss(
 
     The variance is eps at least, where no gradient enters. full: with the constant term.
     """
-    if isinstance(var, float):
-        var = input.detach() * 0.0 + var
-    if var.ndim != input.ndim and var.shape == input.shape[:-1]:
-        var = var.unsqueeze(-1)
-    safe = var.detach().clamp(min=eps) + (var - var.detach())
+    variance = input.detach() * 0.0 + var if isinstance(var, float) else var
+    given = {"input": input, "var": variance}
+    require(
+        variance >= 0, lambda: f"gaussian_nll_loss: var has negative entry/entries{typed(**given)}"
+    )
+    if variance.ndim != input.ndim and variance.shape == input.shape[:-1]:
+        variance = variance.unsqueeze(-1)
+    safe = variance.detach().clamp(min=eps) + (variance - variance.detach())
     loss = 0.5 * (safe.log() + (input - target) ** 2 / safe)
     return reduce_loss(loss + 0.5 * _LOG_2_PI if full else loss, reduction)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import lucid
+from lucid.functions.arguments import axis_of
 from lucid.ir.errors import OptionError, ShapeError
 from lucid.nn.functional.activation import elu, result_of, source_of
 from lucid.nn.functional.calls import where
@@ -19,6 +20,10 @@ def hardtanh(
     input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False
 ) -> Tensor:
     """input, brought into [min_val, max_val]."""
+    if min_val > max_val:
+        raise OptionError(
+            f"hardtanh: min_val cannot be greater than max_val, but {min_val} > {max_val}"
+        )
     return result_of(input, source_of(input, inplace).clamp(min_val, max_val), inplace)
 
 
@@ -93,7 +98,7 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
 
 def glu(input: Tensor, dim: int = -1) -> Tensor:
     """The first half along `dim` times the sigmoid of the second."""
-    if input.ndim == 0 or input.shape[dim] % 2:
+    if input.ndim == 0 or input.shape[axis_of(dim, input.ndim, "glu")] % 2:
         raise ShapeError(
             f"glu: Halving dimension must be even, but dimension {dim} of {input._type}"
         )

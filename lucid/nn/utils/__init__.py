@@ -1,7 +1,9 @@
 """Gradient clipping, all parameters as one vector, parametrizations, sequences of any length."""
 
+import sys
 from typing import Any
 
+from lucid.functions.border import explain_calls
 from lucid.nn.utils import rnn
 from lucid.nn.utils.clip_grad import (
     clip_grad_norm_,
@@ -11,6 +13,9 @@ from lucid.nn.utils.clip_grad import (
 )
 from lucid.nn.utils.clip_grad import clip_grad_norm_ as clip_grad_norm
 from lucid.nn.utils.convert_parameters import parameters_to_vector, vector_to_parameters
+
+explain_calls(sys.modules[__name__], dict(vars()), "lucid.nn.utils.")
+explain_calls(rnn, dict(vars(rnn)), "lucid.nn.utils.")
 
 __all__ = [
     "clip_grad_norm",

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from types import FunctionType
 from typing import Any
 
+from lucid.functions.arguments import integer
 from lucid.ir.errors import OptionError
 from lucid.optim.lr_scheduler.base import LRScheduler
 from lucid.optim.optimizer import Optimizer
@@ -74,7 +75,7 @@ class StepLR(LRScheduler):
     def __init__(
         self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1
     ) -> None:
-        self.step_size = step_size
+        self.step_size = integer(step_size, "StepLR", "step_size")
         self.gamma = gamma
         super().__init__(optimizer, last_epoch)
 
