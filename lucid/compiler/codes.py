@@ -145,6 +145,14 @@ def read_variables(code: types.CodeType) -> frozenset[str]:
     )
 
 
+@functools.lru_cache(maxsize=4096)
+def loaded_attributes(code: types.CodeType) -> frozenset[str]:
+    """The attributes that a function reads, by name or, as it may, by a constant."""
+    loaded = [i.argval for i in dis.get_instructions(code) if i.opname in _ATTRIBUTES]
+    texts = [text for text in code.co_consts if isinstance(text, str) and text.isidentifier()]
+    return frozenset((*loaded, *texts))
+
+
 def global_names(code: types.CodeType) -> Iterator[tuple[str, types.CodeType]]:
     """Names that a function and those nested in it have from the globals, with the user."""
     for reader in nested(code):

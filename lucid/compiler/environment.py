@@ -180,6 +180,7 @@ class Environment(Reach):
         if executed is not None:
             reads = Reads(executed, lambda code: is_users_file(code.co_filename))
             self.watches = [w for w in self.watches if self._ways.was_read(w, reads)]
+            self.watches += self._lookups.watches(reads)
         self.watches = [
             watch
             for watch in self.watches

@@ -131,6 +131,7 @@ class NativeCalls:
         self._offsets = offsets
         self._kept: list[Any] = [calls, buffers]
         self._plan = np.zeros(len(Word), np.int64)
+        self._guard = calls.guard
         self._enter_constants(calls)
         self._enter_guards(calls)
         self._enter_arguments(calls, buffers)
@@ -148,7 +149,9 @@ class NativeCalls:
             _drop(int(items))
 
     def rearm(self) -> None:
-        """Take the epoch of now for the one that the guards hold for."""
+        """Take the epoch and the lengths of now for those that the guards hold for."""
+        lengths = self._guard.lengths
+        self._lengths[1 : 2 * len(lengths) : 2] = [length for _, length in lengths]
         self._epoch = epoch.count  # kept, so that its address means this number
         self._plan[Word.EPOCH] = id(self._epoch)
 
@@ -210,6 +213,7 @@ class NativeCalls:
             ]
             self._table(word, [tuple(map(keep, item)) for item in chosen])
         self._table(Word.LENGTHS, [(keep(owner), length) for owner, length in guard.lengths])
+        self._lengths: np.ndarray = self._kept[-1]
         questions: list[tuple[Any, Any]] = [(watch.holds, True) for watch in guard.others]
         questions += [(value.failure, None) for value in calls.values]
         places = calls.places

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from lucid.compiler.absences import Lookups
 from lucid.compiler.codes import global_names, nested
 from lucid.compiler.generators import GENERATORS
 from lucid.compiler.memos import MEMO, misses
@@ -36,6 +37,7 @@ from lucid.compiler.watches import (
     SetWatch,
     Watch,
     hooks_of,
+    item_at,
 )
 from lucid.compiler.whose_code import is_librarys, is_users, is_users_file
 from lucid.tensor.core import TensorCore
@@ -93,6 +95,7 @@ class Reach:
         self._seen: set[Any] = set()
         self._queue: deque[tuple[str, Any, bool] | tuple[str, Any, bool, Way]] = deque()
         self._ways = Ways()
+        self._lookups = Lookups()
         self._visit("", function, False)
         self._queue += [(name, value, False) for name, value in arguments.items()]
         self._walk()
@@ -165,6 +168,8 @@ class Reach:
             self._visit_object(path, value, in_module)
         elif isinstance(value, (list, tuple, dict, deque)):
             self._visit_container(path, value, in_module)
+            if hasattr(value, "__dict__") and is_users(type(value)):
+                self._visit_users_object(path, value, in_module)
         elif isinstance(value, set):
             if identity_of(value, CONTENTS) not in self._read:
                 members: AnyWatch = SetWatch(path, value, frozenset(value), in_module)
@@ -185,7 +190,7 @@ class Reach:
             self._queue.append((owner, value.__self__, False))
             self._queue.append((path, value.__func__, False))
         elif isinstance(value, type):
-            self._visit_class(path, value, None)
+            self._visit_class(value)
         elif isinstance(value, types.BuiltinMethodType) and isinstance(value.__self__, CONTAINERS):
             self._queue.append((f"{path}.__self__", value.__self__, in_module, (None, value)))
         elif isinstance(value, GENERATORS):
@@ -252,6 +257,7 @@ class Reach:
             self._queue.append((f"{path}.keywords", value.keywords, False))
         elif is_librarys(kind):
             self.library_objects.append((path, value))
+            self._lookups.add_object(path, value, in_module)
             if hasattr(value, "__wrapped__"):
                 self._queue.append((path, value.__wrapped__, in_module))
         elif isinstance(value, _NAMESPACES) or is_users(kind):
@@ -267,12 +273,14 @@ class Reach:
         for base in kind.__mro__:
             slots = vars(base).get("__slots__", ())
             for name in (slots,) if isinstance(slots, str) else slots:
-                if name not in ("__dict__", "__weakref__") and hasattr(value, name):
-                    item, owner = getattr(value, name), Attributes(value)
+                if name not in ("__dict__", "__weakref__"):
+                    owner = Attributes(value)
+                    item = item_at(owner, name)
                     place = f"{path}.{name}"
                     self._watch(place, owner, name, item, in_module, name, holder=value)
         if not isinstance(value, _NAMESPACES):
-            self._visit_class(path, kind, attributes)
+            self._lookups.add_object(path, value, in_module)
+            self._visit_class(kind)
 
     def _visit_attributes(
         self, path: str, holder: Any, attributes: dict[str, Any], in_module: bool
@@ -300,7 +308,8 @@ class Reach:
                 gated = not isinstance(item, (list, dict, set, deque, np.ndarray))
                 full = f"{path}.{name}" if path else name  # containers change unnoticed
                 self._watch(full, attributes, name, item, gated, name, holder=module)
-        self._visit_class(path, type(module), attributes, in_module=True)
+        self._lookups.add_object(path, module, True)
+        self._visit_class(type(module))
 
     def _visit_register(self, path: str, group: str, entries: dict[Any, Any]) -> None:
         """Members of a module by name, or hooks by number."""
@@ -310,16 +319,11 @@ class Reach:
             place = f"{path}.{group}[{name}]" if isinstance(name, int) else f"{path}.{name}"
             self._watch(place.lstrip("."), entries, name, item, True)
 
-    def _visit_class(
-        self,
-        path: str,
-        kind: type,
-        attributes: dict[str, Any] | None,
-        in_module: bool = False,
-    ) -> None:
-        """What a class of the user's defines, which an instance's own attributes could cover."""
+    def _visit_class(self, kind: type) -> None:
+        """What a class of the user's defines."""
         for base in filter(is_users, kind.__mro__):
             self._ways.add(base, DIRECT)
+            self._lookups.add_class(base)
             for name, item in list(vars(base).items()):
                 function = getattr(item, "__func__", getattr(item, "fget", item))
                 is_function = isinstance(function, types.FunctionType)
@@ -332,9 +336,6 @@ class Reach:
                     place = f"{base.__name__}.{name}"
                     owner = ClassAttributes(base)
                     self._watch(place, owner, name, item, False, name, holder=base)
-                if attributes is not None and name not in attributes and not is_function:
-                    cover = Watch(f"{path}.{name}", attributes, name, ABSENT, in_module, name)
-                    self.watches.append(cover)
 
     def _visit_function(self, function: types.FunctionType) -> None:
         code = function.__code__
@@ -355,6 +356,8 @@ class Reach:
                 self._visit_python_module(name, value, code)
             elif value is not ABSENT or name not in vars(builtins):
                 self._watch(name, function.__globals__, name, value, False, None, reader)
+            else:
+                self._lookups.add_builtin(name, function.__globals__, reader)
 
     def _visit_python_module(
         self, path: str, module: types.ModuleType, code: types.CodeType

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from lucid.autograd.function import Function
-from lucid.compiler.codes import nested, read_variables
+from lucid.compiler.codes import loaded_attributes, nested, read_variables
 from lucid.compiler.watches import AnyWatch, ArrayWatch, ClassAttributes, Watch
 
 CONTAINERS = (list, dict, set, deque)
@@ -29,6 +29,7 @@ class Reads:
     Attributes:
         names: of globals and attributes.
         by_user: those that the user's own code names, also in a `getattr`.
+        loaded: those of attributes that it reads, or may: not what it only binds.
         any_attribute: whether the user's code looks at all attributes of something.
     """
 
@@ -41,6 +42,7 @@ class Reads:
         self.by_user = {name for code in users for name in code.co_names}
         self.by_user |= {x for code in users for x in code.co_consts if isinstance(x, str)}
         self.names |= self.by_user
+        self.loaded = frozenset[str]().union(*map(loaded_attributes, users))
         self.any_attribute = not self.by_user.isdisjoint({"vars", "__dict__"})
 
     def reads(self, watch: AnyWatch) -> bool:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import types
 from collections import OrderedDict
-from collections.abc import Set
-from dataclasses import dataclass
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -167,6 +167,44 @@ class LengthWatch:
 
 
 @dataclass(slots=True)
+class AbsenceWatch:
+    """Names that an object's `__dict__`, a class or a module's globals don't have.
+
+    Attributes:
+        owner: the entries, or the attributes of a class.
+        expected: what is there after all, while something is put back.
+    """
+
+    path: str
+    owner: Any
+    names: frozenset[str]
+    in_module: bool
+    expected: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def entries(self) -> Mapping[str, Any]:
+        owner = self.owner
+        return vars(owner.of) if isinstance(owner, ClassAttributes) else owner
+
+    def found(self) -> dict[str, Any]:
+        entries = self.entries
+        return {name: entries[name] for name in sorted(self.names) if name in entries}
+
+    def holds(self) -> bool:
+        return self.names.isdisjoint(self.entries)
+
+    def failure(self) -> str:
+        name, value = next(iter(self.found().items()))
+        return f"{self.path}{'.' if self.path else ''}{name}: {ABSENT} -> {brief(value)}"
+
+    def put_back(self) -> None:
+        for name in self.found().keys() - self.expected:
+            del self.owner[name]
+        for name, value in self.expected.items():
+            self.owner[name] = value
+
+
+@dataclass(slots=True)
 class SetWatch:
     """The members of a set."""
 
@@ -291,7 +329,7 @@ def remove_hooks_at(edge: Edge | None) -> None:
             hooks.clear()
 
 
-AnyWatch = Watch | LengthWatch | SetWatch | ArrayWatch | FlagWatch
+AnyWatch = Watch | LengthWatch | AbsenceWatch | SetWatch | ArrayWatch | FlagWatch
 
 
 def brief(value: Any) -> str:
@@ -310,10 +348,11 @@ class Guard:
     Attributes:
         gated: those to look at only when the epoch moved.
         cells: with what must be in each; `items`: container, key and what must be there;
-            `lengths`: containers with the number of their items; `others`: all else.
+            `lengths`: containers with the number of their items, and where names are absent as long
+            as there are no more; `others`: all else.
     """
 
-    __slots__ = ("cells", "gated", "items", "lengths", "others", "watches")
+    __slots__ = ("_absences", "cells", "gated", "items", "lengths", "others", "watches")
 
     def __init__(self, watches: list[AnyWatch]) -> None:
         self.watches = [watch for watch in watches if not watch.in_module]
@@ -322,9 +361,13 @@ class Guard:
         self.items: list[tuple[Any, Any, Any]] = []
         self.lengths: list[tuple[Any, int]] = []
         self.others: list[AnyWatch] = []
+        self._absences: dict[int, AbsenceWatch] = {}
         for watch in self.watches:
             if isinstance(watch, LengthWatch):
                 self.lengths.append((watch.owner, watch.expected))
+            elif isinstance(watch, AbsenceWatch):
+                self._absences[len(self.lengths)] = watch
+                self.lengths.append((watch.entries, len(watch.entries)))
             elif (
                 not isinstance(watch, Watch)
                 or watch.expected is ABSENT
@@ -350,9 +393,12 @@ class Guard:
                     return self._first()
         except (ValueError, KeyError, IndexError):
             return self._first()
-        for owner, length in self.lengths:
+        for number, (owner, length) in enumerate(self.lengths):
             if len(owner) != length:
-                return self._first()
+                absence = self._absences.get(number)
+                if absence is None or not absence.holds():
+                    return self._first()
+                self.lengths[number] = owner, len(owner)  # something else is new there
         for watch in self.others:
             if not watch.holds():
                 return watch.failure()
