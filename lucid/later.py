@@ -10,9 +10,12 @@ _MODULES = frozenset((
     "special", "testing", "utils",
 ))  # fmt: skip
 _MEMBERS = {
+    "GradScaler": "lucid.amp",
     "autocast": "lucid.amp",
     "is_autocast_enabled": "lucid.amp",
     "compile": "lucid.compiler",
+    "is_anomaly_check_nan_enabled": "lucid.autograd",
+    "is_anomaly_enabled": "lucid.autograd",
     "load": "lucid.serialization",
     "save": "lucid.serialization",
     "sparse_coo_tensor": "lucid.sparse",

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
@@ -137,6 +139,21 @@ def set_rng_state(new_state: Tensor) -> None:
 
 
 # ---------------------------------------------------------------------- new tensors
+
+
+@contextmanager
+def fork_rng(
+    devices: object = None, enabled: bool = True, device_type: str = "cpu"
+) -> Iterator[None]:
+    """Put the default generator's state back at the end of the block, whatever it has drawn."""
+    if not enabled:
+        yield
+        return
+    before = get_rng_state().clone()
+    try:
+        yield
+    finally:
+        set_rng_state(before)
 
 
 def _drawn(

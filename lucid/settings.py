@@ -27,14 +27,49 @@ def set_num_threads(num: int) -> None:
     threads.set_num_threads(num)
 
 
+class _Chosen:
+    """What was set, though nothing depends on it: programs ask."""
+
+    is_deterministic = False
+    only_warns = False
+    precision = "highest"
+
+
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
-    """Do nothing: results are always the same."""
+    """Do nothing but to keep what was asked for: results are always the same."""
+    _Chosen.is_deterministic, _Chosen.only_warns = bool(mode), bool(warn_only)
+
+
+def are_deterministic_algorithms_enabled() -> bool:
+    """Whether `use_deterministic_algorithms` has asked for them."""
+    return _Chosen.is_deterministic
+
+
+def is_deterministic_algorithms_warn_only_enabled() -> bool:
+    """Whether `use_deterministic_algorithms` has asked for no more than warnings."""
+    return _Chosen.only_warns
 
 
 def set_float32_matmul_precision(precision: str) -> None:
-    """Do nothing: products of float32 are always computed in float32."""
+    """Do nothing but to keep it: products of float32 are always computed in float32."""
     if precision not in ("highest", "high", "medium"):
         raise OptionError(f"set_float32_matmul_precision: {precision!r} is not a precision")
+    _Chosen.precision = precision
+
+
+def get_float32_matmul_precision() -> str:
+    """What `set_float32_matmul_precision` was told."""
+    return _Chosen.precision
+
+
+def get_num_interop_threads() -> int:
+    """One: operations run one after the other."""
+    return 1
+
+
+def set_flush_denormal(mode: bool) -> bool:
+    """Whether small numbers can become zero: they never do, so asking for it gives False."""
+    return not mode
 
 
 def set_num_interop_threads(num: int) -> None:

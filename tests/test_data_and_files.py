@@ -225,3 +225,50 @@ def test_other_layouts_and_memory_formats_change_nothing() -> None:
     assert pickle.loads(pickle.dumps(lucid.channels_last)) is lucid.channels_last
     with pytest.raises(TypeError, match=r"contiguous: memory_format must be a lucid\.memory"):
         x.contiguous(memory_format="rows")
+
+
+def test_programs_are_told_what_they_have_set() -> None:
+    try:
+        lucid.use_deterministic_algorithms(True, warn_only=True)
+        assert lucid.are_deterministic_algorithms_enabled()
+        assert lucid.is_deterministic_algorithms_warn_only_enabled()
+        lucid.set_float32_matmul_precision("medium")
+        assert lucid.get_float32_matmul_precision() == "medium"
+    finally:
+        lucid.use_deterministic_algorithms(False)
+        lucid.set_float32_matmul_precision("highest")
+    assert not lucid.are_deterministic_algorithms_enabled()
+    assert lucid.get_num_interop_threads() == 1
+    assert lucid.set_flush_denormal(False) and not lucid.set_flush_denormal(True)
+    assert not lucid.is_anomaly_enabled()
+    assert lucid.GradScaler is lucid.amp.GradScaler
+
+
+def test_a_forked_generator_is_put_back() -> None:
+    lucid.manual_seed(3)
+    expected = lucid.rand(2)
+    lucid.manual_seed(3)
+    with pytest.raises(ZeroDivisionError), lucid.random.fork_rng():
+        lucid.manual_seed(7)
+        lucid.rand(5)
+        _ = 1 / 0
+    assert lucid.equal(lucid.rand(2), expected)
+    with lucid.random.fork_rng(enabled=False):
+        lucid.manual_seed(3)
+    assert lucid.equal(lucid.rand(2), expected)
+
+
+def test_a_module_whose_values_are_to_be_set_draws_nothing() -> None:
+    lucid.manual_seed(3)
+    expected = lucid.rand(2)
+    lucid.manual_seed(3)
+    layer = nn.utils.skip_init(nn.Linear, 3, 2, dtype=lucid.float64)
+    assert layer.weight.shape == (2, 3) and layer.weight.dtype is lucid.float64
+    assert lucid.equal(lucid.rand(2), expected)
+
+
+def test_data_is_loaded_by_no_worker_and_converted_in_its_containers() -> None:
+    assert data.get_worker_info() is None
+    found = data.default_convert({"x": [np.ones(2), "name"], "y": (np.float64(2.0), 3)})
+    assert isinstance(found["x"][0], lucid.Tensor) and found["x"][1] == "name"
+    assert found["y"][0].item() == 2.0 and found["y"][1] == 3

@@ -8,7 +8,8 @@ from typing import Any
 from lucid.device import check_device
 from lucid.dtypes import as_dtype, get_default_dtype
 from lucid.functions.arguments import integer
-from lucid.functions.creation import arange, ones
+from lucid.functions.bessel import i0
+from lucid.functions.creation import arange, full, ones
 from lucid.functions.from_data import as_leaf
 from lucid.functions.tensors import Tensor
 from lucid.ir.errors import DTypeError, OptionError
@@ -122,3 +123,24 @@ def bartlett_window(
     if (short := window.short()) is not None:
         return short
     return window.leaf(1 - (window.angles / math.pi - 1).abs())
+
+
+def kaiser_window(
+    window_length: int,
+    periodic: bool = True,
+    beta: float = 12.0,
+    *,
+    dtype: DType | None = None,
+    layout: object = None,
+    device: object = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Return i0(beta sqrt(1 - t^2)) / i0(beta) for t from -1 to 1."""
+    options = _options(dtype, layout, device, requires_grad)
+    window = _Window("kaiser_window", window_length, periodic, options)
+    if (short := window.short()) is not None:
+        return short
+    place = window.angles / math.pi - 1
+    return window.leaf(
+        i0(beta * (1 - place * place).sqrt()) / i0(full((), beta, dtype=window.dtype))
+    )

@@ -355,6 +355,8 @@ class Tensor(WrittenInPlace):
     flipud = shapes.flipud
     contiguous = shapes.contiguous
     split = joining.split_method
+    unsafe_split = joining.split_method
+    unsafe_chunk = joining.chunk
     chunk = joining.chunk
     unbind = joining.unbind
     roll = joining.roll

@@ -139,6 +139,23 @@ def random_split(
     return [Subset(dataset, order[i:j]) for i, j in zip(starts, ends, strict=True)]
 
 
+def get_worker_info() -> None:
+    """None: all data is loaded by the thread that asks for it, never by a worker."""
+
+
+def default_convert(data: Any) -> Any:
+    """Arrays and NumPy's numbers as tensors, also in lists, tuples and dicts; all else as it is."""
+    if isinstance(data, np.ndarray | np.generic):
+        return lucid.as_tensor(np.asarray(data)) if data.dtype.kind not in "SUO" else data
+    if isinstance(data, Mapping):
+        return {key: default_convert(item) for key, item in data.items()}
+    if isinstance(data, tuple) and hasattr(data, "_fields"):
+        return type(data)(*map(default_convert, data))
+    if isinstance(data, list | tuple):
+        return [default_convert(item) for item in data]
+    return data
+
+
 def default_collate(batch: Sequence[Any]) -> Any:
     """Stack samples: tensors, arrays and numbers along a new first axis, containers inside."""
     first = batch[0]

@@ -24,6 +24,14 @@ EXPECTED: list[tuple[Callable[..., Any], list[float]]] = [
     ),
     (lambda **o: lucid.blackman_window(5, False, **o), [0.0, 0.34, 1.0, 0.34, 0.0]),
     (lambda **o: lucid.bartlett_window(5, False, **o), [0.0, 0.5, 1.0, 0.5, 0.0]),
+    (
+        lambda **o: lucid.kaiser_window(5, **o),
+        [5.27734413e-05, 0.101719688, 0.792939834, 0.792939834, 0.101719688],
+    ),
+    (
+        lambda **o: lucid.kaiser_window(4, False, 3.0, **o),
+        [0.204884756, 0.871241874, 0.871241874, 0.204884756],
+    ),
     (lambda **o: lucid.bartlett_window(1, **o), [1.0]),
     (lambda **o: lucid.hann_window(0, **o), []),
 ]
@@ -39,7 +47,7 @@ def test_values_are_pytorchs(
 
 
 @pytest.mark.parametrize(
-    "name", ["hann_window", "hamming_window", "blackman_window", "bartlett_window"]
+    "name", ["hann_window", "hamming_window", "blackman_window", "bartlett_window", "kaiser_window"]
 )
 def test_options_are_those_of_other_new_tensors(name: str) -> None:
     make = getattr(lucid, name)

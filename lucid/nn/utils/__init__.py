@@ -13,6 +13,7 @@ from lucid.nn.utils.clip_grad import (
 )
 from lucid.nn.utils.clip_grad import clip_grad_norm_ as clip_grad_norm
 from lucid.nn.utils.convert_parameters import parameters_to_vector, vector_to_parameters
+from lucid.random import fork_rng
 
 explain_calls(sys.modules[__name__], dict(vars()), "lucid.nn.utils.")
 explain_calls(rnn, dict(vars(rnn)), "lucid.nn.utils.")
@@ -31,6 +32,7 @@ __all__ = [
     "remove_spectral_norm",
     "remove_weight_norm",
     "rnn",
+    "skip_init",
     "spectral_norm",
     "vector_to_parameters",
     "weight_norm",
@@ -39,6 +41,12 @@ __all__ = [
 _NORMS = ("weight_norm", "remove_weight_norm", "spectral_norm", "remove_spectral_norm")
 _FUSIONS = ("fuse_conv_bn_eval", "fuse_linear_bn_eval")
 _LATER = ("parametrizations", "parametrize")  # they need modules, which need this package
+
+
+def skip_init(module_cls: Any, *args: Any, **kwargs: Any) -> Any:
+    """Make a module without drawing from the default generator: its values are to be set."""
+    with fork_rng():
+        return module_cls(*args, **kwargs)
 
 
 def __getattr__(name: str) -> Any:
