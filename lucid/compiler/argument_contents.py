@@ -27,7 +27,7 @@ def present_contents(owners: Sequence[Any], given: Any) -> dict[int, dict[Any, A
 
     owners: those among the arguments of a call. given: its arguments, with copies of these.
     """
-    copies = _owners(given)
+    copies = owners_in(given)
     owners = owners[: len(copies)]  # after them come those in places
     numbers = {id(owner): number for number, owner in reversed([*enumerate(owners)])}
 
@@ -59,7 +59,7 @@ def holding(given: Any, present: Mapping[int, dict[Any, Any]]) -> Iterator[None]
     if not present:
         yield
         return
-    owners = _owners(given)
+    owners = owners_in(given)
     before = [(owners[number], entries_of(owners[number])) for number in present]
 
     try:
@@ -86,7 +86,8 @@ def _with_owners(value: Any, owners: Sequence[Any]) -> Any:
     return value
 
 
-def _owners(given: Any) -> list[Any]:
+def owners_in(given: Any) -> list[Any]:
+    """The containers and objects in arguments, and in those given by name."""
     args, kwargs = given
     values = (value for name, value in kwargs.items() if name != VALUES)
     named = [("", value) for value in (*args, *values)]

@@ -241,7 +241,9 @@ class Histories:
         }
         self.calls_users = False
         outer = {edge: self._leaf_key(tensor) for edge, tensor in recorder.outer.items()}
-        self._graph = RecordedGraph(outer, self._leaf_key, self._counter_number, self._argument)
+        self._graph = RecordedGraph(
+            outer, self._leaf_key, self._counter_number, self._argument, recorder.twins
+        )
 
     def layers(self, outputs: Sequence[tuple[int, TensorCore]]) -> list[Layer]:
         """Sort results that require grad, with their positions, by what they are computed from."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -39,6 +39,7 @@ class Recorded:
         sequence: of its recording; a walk comes to later ones first.
         function: the Function or op that it is the node of; name: its own.
         saves: whether it saved something, so that a walk frees it.
+        twin: what it is in the function's own history, where a backward has run that again.
         edges: nodes that its gradients go to, and which of their outputs; or leaves.
     """
 
@@ -48,6 +49,7 @@ class Recorded:
     line: tuple[str, int] | None
     saves: bool
     kept: tuple[Kept, ...]
+    twin: Recorded | None
     edges: list[tuple[Recorded | Leaf, int]] = field(default_factory=list)
 
     @property
@@ -83,6 +85,7 @@ class RecordedGraph:
         leaf_key: what tells a leaf from others; None for one that nobody has.
         counter: the number of the version counter of a tensor, if a call can find that again.
         argument: the position of an argument, by what stands for it; -1 for others.
+        twins: what nodes are in the history of a function that has run again.
     """
 
     def __init__(
@@ -91,11 +94,13 @@ class RecordedGraph:
         leaf_key: Callable[[TensorCore], object],
         counter: Callable[[TensorCore], int | None],
         argument: Callable[[TensorCore], int],
+        twins: Mapping[Node, Recorded],
     ) -> None:
         self._outer = outer
         self._leaf_key = leaf_key
         self._counter = counter
         self._argument = argument
+        self._twins = twins
         self._nodes: dict[Node, Recorded] = {}
 
     def at(self, root: Edge) -> Root:
@@ -135,6 +140,7 @@ class RecordedGraph:
                 node._line,
                 bool(getattr(node, "saved", None) or getattr(node, "_saved", None)),
                 tuple(entry for entry in kept if entry is not None),
+                self._twins.get(node),
             )
         return self._nodes[node]
 
@@ -191,3 +197,20 @@ def walked(
                 needed.add(node)
         nodes = [node for node in nodes if node in needed]
     return [node for node in reversed(nodes) if node.saves]
+
+
+def twins_of(pairs: Sequence[tuple[Root, Edge]]) -> dict[Node, Recorded]:
+    """What the nodes of a function that has run again were when it was recorded.
+
+    pairs: where walks from its results begin, then and now.
+    """
+    found: dict[Node, Recorded] = {}
+    stack = [(root[0], edge[0]) for root, edge in pairs]
+    while stack:
+        recorded, node = stack.pop()
+        if isinstance(recorded, Recorded) and node not in found:
+            found[node] = recorded
+            edges = [edge for edge in node._edges if edge is not None]
+            if len(edges) == len(recorded.edges):
+                stack += [(x[0], y[0]) for x, y in zip(recorded.edges, edges, strict=True)]
+    return found

@@ -45,6 +45,7 @@ from lucid.tensor.writing import READ_ONLY, replay, scatter, take_memory
 
 if TYPE_CHECKING:
     from lucid.autograd.engine import BackwardRun
+    from lucid.compiler.recorded import Recorded
     from lucid.compiler.versions import Versions
 
 
@@ -75,6 +76,7 @@ class Recorder(LiveNumbers):
         logs: what the step writes and doesn't look at.
         refusal: the error that the user's code was given, and may have caught.
         ctx_change: which attribute of its ctx a backward has changed, for messages.
+        twins: in a backward, what nodes of the function that runs again are in its history.
         outer: tensors from outside, by where their gradients go on in history from there.
         onward: what it does with gradients that go on into histories of arguments.
         is_pure: whether what the step leaves in tensors from outside is dropped.
@@ -113,6 +115,7 @@ class Recorder(LiveNumbers):
         self.refusal: TraceError | None = None
         self.ctx_change: str | None = None
         self.outer: dict[Edge, TensorCore] = {}
+        self.twins: dict[Node, Recorded] = {}
         self.onward = Onward()
         self.is_pure = is_pure
         self._array_tensors: dict[tuple[Any, ...], TensorCore] = {}
@@ -551,6 +554,7 @@ class Recorder(LiveNumbers):
         self.versions_read = None
         self.end_numbers()
         self.outer.clear()
+        self.twins.clear()
 
     def forget_arguments(self) -> None:
         """Let go of what stood for the arguments, and of the gradients that the trace found."""
@@ -559,6 +563,7 @@ class Recorder(LiveNumbers):
             if use.position >= 0:
                 use.leaf = None
         self.grad_leaf_of.clear()
+        self.twins.clear()
         self._array_tensors.clear()
 
 

@@ -37,7 +37,7 @@ from lucid.compiler.histories import (
 )
 from lucid.compiler.leading import lead_to
 from lucid.compiler.objects import visit_leaves
-from lucid.compiler.recorded import Recorded, walked
+from lucid.compiler.recorded import Recorded, Root, twins_of, walked
 from lucid.compiler.restoring import as_expected
 from lucid.compiler.tree import map_tree
 from lucid.compiler.watches import Guard, hooks_of, remove_hooks, remove_hooks_at
@@ -341,6 +341,8 @@ class Again:
                 if output.hooks:  # the walk that asks has called them
                     remove_hooks_at(edge_of(results[output.position]))
             outputs, seeds = [edge for edge, _ in sent], [g for _, g in sent]
+            if create_graph and context.recorder is not None:
+                context.recorder.twins.update(twins_of(self._roots(results)))
             if stand_ins:
                 lead_to(stand_ins, results, outputs)
             places = [layer.upstream[i] for i in cut]
@@ -387,6 +389,12 @@ class Again:
                 holding((given.args, given.kwargs), given.rest.present or {}),
             ):
                 return list(hooks.values())[place](gradient)
+
+    def _roots(self, results: Sequence[Any]) -> list[tuple[Root, Edge]]:
+        """Where walks from the results begin, in their history and in that of this run."""
+        outputs = [output for layer in self._layers for output in layer.outputs]
+        edges = [(output.root, edge_of(results[output.position])) for output in outputs]
+        return [(root, edge) for root, edge in edges if edge is not None]
 
     @contextmanager
     def _run(self, given: Given, layer: Layer) -> Iterator[tuple[list[Edge | None], list[Any]]]:

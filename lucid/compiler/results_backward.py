@@ -13,7 +13,7 @@ from lucid.autograd.host_replay import Differs
 from lucid.autograd.node import CustomNode, Edge, Gradients, Node, edge_of, origin_line
 from lucid.autograd.outputs import freed_behind
 from lucid.autograd.saved import FREED, modified, with_history
-from lucid.compiler.argument_contents import present_contents
+from lucid.compiler.argument_contents import owners_in, present_contents
 from lucid.compiler.histories import (
     Ended,
     GradientOf,
@@ -48,6 +48,7 @@ class History:
     Attributes:
         freed: those of the recorded nodes whose saved values a backward has released.
         line: the user's line that called the step.
+        behind: of a backward's results, that of the results which it differentiates.
         _counters, _versions: version counters, and what they were after the call.
         _copied: numbers of the arguments and gradients of which it has a copy.
     """
@@ -62,6 +63,7 @@ class History:
         "_given",
         "_passed",
         "_versions",
+        "behind",
         "freed",
         "line",
         "rule",
@@ -81,6 +83,7 @@ class History:
         self.rule = rule
         self.line = line
         self.freed: frozenset[Recorded] = _NONE
+        self.behind: History | None = None
         self._call: Call | None = call
         self._passed: frozenset[int] = _NO_NUMBERS
         self._edges: Sequence[list[Edge | None]] = rule.edges(arguments)
@@ -187,16 +190,27 @@ class History:
 
     def check(self, walked: Sequence[Recorded]) -> None:
         """Raise what the first node of a walk raises that finds what it saved freed or written."""
-        if not self.freed and not self._is_written():
+        if not self._has_freed() and not self._is_written():
             return
         counters, versions = self._counters, self._versions
         for node in walked:
-            if node in self.freed:
+            if self._is_freed(node):
                 raise LucidError(FREED + origin_line(node.function, node.line))
             if (kept := node.written(counters, versions)) is not None:
                 name = kept.name if kept.argument < 0 else self._name_of_argument(kept.argument)
                 found, expected = counters[kept.counter].value, versions[kept.counter]
                 raise LucidError(modified(kept.type, name, found, expected, node.origin))
+
+    def _has_freed(self) -> bool:
+        """Whether anything was freed, here or in a history behind it."""
+        return bool(self.freed) or (self.behind is not None and self.behind._has_freed())
+
+    def _is_freed(self, node: Recorded) -> bool:
+        """Whether a node was freed, here or where it is a node of a history behind this one."""
+        if node in self.freed:
+            return True
+        behind, twin = self.behind, node.twin
+        return behind is not None and twin is not None and behind._is_freed(twin)
 
     def _is_written(self) -> bool:
         """Whether something was written since the call."""
@@ -240,6 +254,10 @@ class History:
             self._counters, self._versions = [], []
             self._followed = ()
             remove_keeper(self)
+        if self.behind is not None:
+            twins = [node.twin for node in nodes if node.twin is not None]
+            if twins:
+                self.behind.free(twins)
 
     def gradients(
         self,
@@ -263,7 +281,16 @@ class History:
         found: Sequence[TensorCore | None] = self._run(node, self.rule.again.gradients, asked)
         if number not in self._passed:
             self._passed |= {number}
+        if context.grad_enabled:
+            self._go_before(found)
         return found
+
+    def _go_before(self, found: Sequence[TensorCore | None]) -> None:
+        """Let the history of gradients know this one: what the one frees, the other has not."""
+        for gradient in found:
+            node = None if gradient is None else gradient._grad_fn
+            if isinstance(node, CompiledBackward) and node._history is not self:
+                node._history.behind = self
 
     def hooked(
         self, reference: weakref.ref[CompiledBackward], number: int, index: int, hook: TracedHook
@@ -294,8 +321,18 @@ class History:
         assert given is not None and call is not None
         if not (self.rule.calls_users and call.has_containers):
             return given
-        present = present_contents(call.owners(), (given.args, given.kwargs))
+        present = present_contents(self._owners(call), (given.args, given.kwargs))
         return given.but(present=present) if present else given
+
+    def _owners(self, call: Call) -> list[Any]:
+        """The containers and objects that were given, not copies that a history behind has."""
+        owners, behind = call.owners(), self.behind
+        if behind is None or behind._given is None or behind._call is None:
+            return owners
+        copies = owners_in((behind._given.args, behind._given.kwargs))
+        originals = behind._owners(behind._call)
+        known = {id(x): original for x, original in zip(copies, originals, strict=False)}
+        return [known.get(id(owner), owner) for owner in owners]
 
     def _stand_ins(self, node: Node, number: int, *, is_all: bool = False) -> dict[int, TensorCore]:
         """What stands for results that gradients with a graph depend on, by their positions.

@@ -464,3 +464,34 @@ def test_a_backward_method_finds_in_an_argument_what_is_there_by_then(agree, kin
         return found
 
     agree(scenario)
+
+
+@pytest.mark.parametrize("kind", KINDS_OF_ARGUMENTS)
+def test_a_backward_method_that_runs_for_second_derivatives_finds_it_as_well(agree, kind):
+    make, read, change = KINDS_OF_ARGUMENTS[kind]
+
+    class Scaled(Function):
+        @staticmethod
+        def forward(ctx, x, options):
+            ctx.options = options
+            return x * read(options)
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * read(ctx.options), None
+
+    def scenario(compile):
+        w, found = nn.Parameter(lucid.tensor([0.5, 2.0])), []
+        step = compile(lambda x, options: (Scaled.apply(w * x, options) * w * x).sum())
+        for number in range(3):
+            options = make(2.0)
+            loss = step(lucid.ones(2), options)
+            if number == 2:
+                change(options, "times", 3.0)
+            (g,) = grad(loss, w, create_graph=True)
+            change(options, "times", 4.0 + number)
+            g.sum().backward()
+            found += [g, w.grad.clone(), read(options)]
+        return found
+
+    agree(scenario)

@@ -320,6 +320,33 @@ def test_a_shared_part_is_freed_by_the_first_backward(agree):
     agree(scenario, traces=1)
 
 
+def test_gradients_with_a_graph_share_what_is_freed_with_the_results_that_they_are_of(agree):
+    def said(call):
+        try:
+            return call()
+        except lucid.LucidError as error:
+            return str(error).partition("\n  in ")[0]
+
+    def scenario(compile):
+        v, w = nn.Parameter(numbers(0.5, 2.0)), nn.Parameter(numbers(3.0, 4.0))
+
+        @compile
+        def step(x):
+            return (w * w * x).exp().sum(), Square.apply(v * w).sum()
+
+        found = []
+        for first, second in ((0, 1), (1, 0), (0, 2), (2, 0), (1, 2), (2, 1)):
+            for result in step(numbers(0.01, 0.02)):
+                (g,) = grad(result, w, create_graph=True)
+                (h,) = grad(g.sum(), w, create_graph=True)
+                losses = [result, g.sum(), h.sum()]
+                found += [said(losses[first].backward), said(losses[second].backward)]
+                found.append(said(lambda g=g: grad(g.sum(), w)))
+        return [found, v, w]
+
+    agree(scenario)
+
+
 # ---------------------------------------------------------------------- messages
 
 
