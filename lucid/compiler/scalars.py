@@ -232,10 +232,10 @@ class LiveScalar:
         return self._combine("%", operator.mod, other, True)
 
     def __divmod__(self, other: Any) -> Any:
-        return self // other, self % other
+        return _divided(self, other)
 
     def __rdivmod__(self, other: Any) -> Any:
-        return other // self, other % self
+        return _divided(other, self)
 
     def __and__(self, other: Any) -> Any:
         return self._combine("&", operator.and_, other, False)
@@ -402,6 +402,14 @@ def _text(value: Any) -> str:
     if not is_live(value):
         return repr(value)
     return f"({value.text})" if " " in value.text else str(value.text)
+
+
+def _divided(number: Any, divisor: Any) -> Any:
+    """`divmod`, whose error has words of its own."""
+    try:
+        return number // divisor, number % divisor
+    except ZeroDivisionError:
+        return divmod(_now(number), _now(divisor))
 
 
 def _float_of(read: Callable[[], Any]) -> Callable[[], float]:

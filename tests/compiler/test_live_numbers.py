@@ -123,6 +123,7 @@ def test_a_float_becomes_an_int_as_python_has_it(agree):
     [
         (lambda x, a: x * (1 / a), (4.0, 0.0, 2.0)),
         (lambda x, a: x * (7 % a) + 7 // a, (4.0, 0.0, 2.0)),
+        (lambda x, a: x * divmod(7, a)[0], (4.0, 0.0, 2.0)),
         (lambda x, a: x * math.sqrt(a), (4.0, -4.0, 9.0)),
         (lambda x, a: x * math.log(a), (4.0, 0.0, -1.0, 9.0)),
         (lambda x, a: x * math.exp(a), (4.0, 1000.0, 2.0)),
