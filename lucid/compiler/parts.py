@@ -96,9 +96,9 @@ def _is_data(value: Any) -> bool:
         return False
     if kind.__module__.startswith(_OF_LIBRARY) or kind is types.SimpleNamespace:
         return True
-    if any(map(is_librarys, kind.__mro__)):
-        return False
-    return kind is not object and (is_users(kind) or is_record(value))
+    if is_record(value):  # as a sparse matrix is
+        return True
+    return kind is not object and is_users(kind) and not any(map(is_librarys, kind.__mro__))
 
 
 def _slots_of(value: Any) -> Iterator[tuple[str, Any]]:
