@@ -62,10 +62,12 @@ class BackwardRun:
         self.queued = 0
         self.needed: set[Node] | None = None
         self.roots: list[Node] = []
+        self.root_edges: list[Edge] = []
         self.spent: list[Node] = []
 
     def run(self, roots: Sequence[tuple[Edge, TensorCore]]) -> None:
         self.roots = [edge[0] for edge, _ in roots]
+        self.root_edges = [edge for edge, _ in roots]
         if self.wanted is not None:
             self.needed = self._needed_nodes(self.roots)
             if context.recorder is not None and not self.is_part:
@@ -100,7 +102,9 @@ class BackwardRun:
     def count_reachable(self, edges: Sequence[Edge | None]) -> int:
         """How many of the edges the walk can reach."""
         nodes = set(iterate_graph(self.roots))
-        return sum(edge is not None and edge[0] in nodes for edge in edges)
+        found = {edge for node in nodes for edge in node._edges}.union(self.root_edges)
+        reached = [edge for edge in edges if edge is not None and edge[0] in nodes]
+        return sum(edge in found or not edge[0]._has_separate_outputs for edge in reached)
 
     def send(self, edge: Edge, gradient: TensorCore | None) -> None:
         """Add a contribution to the gradient of one output of a node; None adds nothing to it."""

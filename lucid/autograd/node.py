@@ -68,9 +68,11 @@ class Node:
         _sequence: order of recording; the engine runs later nodes first.
         _output_types: what its incoming gradients look like.
         _takes_undefined: whether it runs when no gradient arrived at all.
+        _has_separate_outputs: whether a walk to one output has not come to the others.
     """
 
     _takes_undefined = False
+    _has_separate_outputs = False
 
     __slots__ = (
         "__dict__",

@@ -430,6 +430,7 @@ class CompiledBackward(CustomNode):
 
     __slots__ = ("_history", "_layer", "_number", "_walked")
     _takes_undefined = False
+    _has_separate_outputs = True
 
     def __init__(
         self,

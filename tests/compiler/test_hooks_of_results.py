@@ -6,6 +6,7 @@ import pytest
 
 import lucid
 from lucid.autograd import grad
+from lucid.autograd.graph import register_multi_grad_hook
 
 
 def numbers(*values: float) -> lucid.Tensor:
@@ -182,3 +183,18 @@ def test_a_hook_that_needs_what_was_written_since_is_refused() -> None:
         "  in CompiledBackward, recorded at test_hooks_of_results.py:"
     )
     assert x.grad is None
+
+
+def test_a_multi_grad_hook_waits_for_no_result_that_the_walk_does_not_begin_with(agree):
+    def scenario(compile):
+        step = compile(lambda x: (x * x, x.sin()))
+        seen = []
+        x = numbers(1.0, 3.0)
+        y, z = step(x)
+        register_multi_grad_hook((y, z), lambda gradients: seen.append(gradients))
+        (y.sum() + z.sum()).backward(retain_graph=True)
+        y.sum().backward(retain_graph=True)
+        z.sum().backward()
+        return [[[g is None for g in gradients] for gradients in seen], x]
+
+    agree(scenario, traces=1)
