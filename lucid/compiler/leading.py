@@ -8,14 +8,16 @@ asked for, so a gradient with a graph has to depend on them.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from lucid.autograd.node import AccumulateGrad, Edge, GradientEdge, Node, edge_of
-from lucid.autograd.saved import SavedTensor
 from lucid.compiler.histories import HistoryOutside
-from lucid.sparse.saved import SavedSparse
+from lucid.compiler.recorded import saved_by
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore
+from lucid.tensor.storage import VersionCounter
+
+Counters = dict[VersionCounter, VersionCounter]
 
 
 def lead_to(
@@ -29,19 +31,33 @@ def lead_to(
         inner, outer = edge_of(results[position]), edge_of(stand_in)
         if inner is not None and outer is not None:
             ends[inner] = outer
+    counters = _counters(stand_ins, results)
     tensors = [results[position] for position in stand_ins]
     if context.recorder is not None:  # also what hooks and backwards hold
         made = [reference() for reference in context.recorder.made]
         tensors += [tensor for tensor in made if tensor is not None]
     held = [tensor._grad_fn for tensor in tensors]
     nodes = [*(node for node, _ in roots), *(node for node in held if node is not None)]
-    _lead_nodes(dict.fromkeys(nodes), ends)
-    for tensor in tensors:
+    saved = _lead_nodes(dict.fromkeys(nodes), ends, counters)
+    for tensor in (*tensors, *saved):
         _lead_tensor(tensor, ends)
+        tensor._counter = counters.get(tensor._counter, tensor._counter)
 
 
-def _lead_nodes(roots: Iterable[Node], ends: Mapping[Edge, Edge]) -> None:
-    """Change the edges of nodes, and the histories of what they saved."""
+def _counters(stand_ins: Mapping[int, TensorCore], results: Sequence[TensorCore]) -> Counters:
+    """Those that count outside what is written to a result, by those of a trace."""
+    made = [(results[position], stand_in) for position, stand_in in stand_ins.items()]
+    return {x._counter: stand_in._counter for x, stand_in in made if x._array is None}
+
+
+def _lead_nodes(
+    roots: Iterable[Node], ends: Mapping[Edge, Edge], counters: Counters
+) -> list[TensorCore]:
+    """Change the edges of nodes, and the histories and versions of what they saved.
+
+    Returns the tensors that they saved, which are as they were.
+    """
+    tensors: list[TensorCore] = []
     stack = list(roots)
     seen = set(stack)
     while stack:
@@ -49,7 +65,7 @@ def _lead_nodes(roots: Iterable[Node], ends: Mapping[Edge, Edge]) -> None:
         found = [edge for edge in node._edges if edge is not None]
         if not ends.keys().isdisjoint(found):
             node._edges = tuple(None if e is None else ends.get(e, e) for e in node._edges)
-        for saved in _saved_by(node):
+        for saved in saved_by(node):
             own = (node, saved.output_nr)
             if own in ends:
                 saved.edge, saved.output_nr = ends[own], -1
@@ -59,20 +75,15 @@ def _lead_nodes(roots: Iterable[Node], ends: Mapping[Edge, Edge]) -> None:
                 found.append(saved.private_edge)
                 saved.private_edge = ends.get(saved.private_edge, saved.private_edge)
             if saved.tensor is not None:
-                _lead_tensor(saved.tensor, ends)
+                tensors.append(saved.tensor)
+                outside = counters.get(saved.tensor._counter)
+                if outside is not None and saved.version == saved.tensor._counter.value:
+                    saved.version = outside.value  # writes outside are to be found
         for edge in found:
             if edge not in ends and edge[0] not in seen:
                 seen.add(edge[0])
                 stack.append(edge[0])
-
-
-def _saved_by(node: Node) -> Iterator[SavedTensor]:
-    kept = getattr(node, "saved", None)
-    for entry in getattr(node, "_saved", None) or () if kept is None else kept.values():
-        if isinstance(entry, SavedTensor):
-            yield entry
-        elif isinstance(entry, SavedSparse):
-            yield from entry.parts
+    return tensors
 
 
 def _lead_tensor(tensor: TensorCore, ends: Mapping[Edge, Edge]) -> None:

@@ -348,11 +348,15 @@ class History:
         for index, output in enumerate(layer.outputs):
             if is_all or output.position in saved:
                 known[output.position] = node, index
-        return {
-            position: with_history(no_data(edge[0]._output_types[edge[1]]), edge)
-            for position, edge in known.items()
-            if position is not None and edge is not None
-        }
+        assert self._call is not None
+        first = len(self._call.tensors) + len(self.rule.before.gradients)
+        stand_ins: dict[int, TensorCore] = {}
+        for position, edge in known.items():
+            if position is not None and edge is not None:
+                made = with_history(no_data(edge[0]._output_types[edge[1]]), edge)
+                made._counter = self._counters[first + position]
+                stand_ins[position] = made
+        return stand_ins
 
     def _refuse_written(
         self, node: Node, used: Collection[Storage | int] | None, *, by_now: bool

@@ -248,3 +248,21 @@ def test_the_edge_of_a_once_differentiable_gradient_says_what_is_wrong_with_it(a
         return str(caught.value).partition("\n")[0]
 
     agree(scenario)
+
+
+def test_a_result_that_was_written_before_its_second_derivative_is_noticed(agree):
+    def scenario(compile):
+        step = compile(plain)
+        found = []
+        for _ in range(2):
+            x = numbers(1.0, 2.0, 3.0)
+            y, z = step(x)
+            (first,) = grad(z, y, create_graph=True)
+            second = grad(first.sum(), y, retain_graph=True)
+            y.detach().mul_(2)
+            with pytest.raises(lucid.LucidError) as caught:
+                grad(first.sum(), y)
+            found += [second, str(caught.value).partition("\n")[0]]
+        return found
+
+    agree(scenario, traces=1)
