@@ -41,6 +41,9 @@ FAMILIES: list[Callable[[], D.Distribution]] = [
     lambda: D.Binomial(lucid.tensor([3.0, 10.0]), probs=lucid.tensor([0.2, 0.6])),
     lambda: D.OneHotCategorical(lucid.tensor([1.0, 2.0, 5.0])),
     lambda: D.MultivariateNormal(lucid.tensor([1.0, -1.0]), scale_tril=TRIL),
+    lambda: D.Multinomial(5, lucid.tensor([[1.0, 2.0, 5.0], [1.0, 1.0, 0.0]])),
+    lambda: D.Kumaraswamy(lucid.tensor([0.5, 2.0]), lucid.tensor([1.5, 3.0])),
+    lambda: D.FisherSnedecor(lucid.tensor([3.0, 8.0]), 25.0),
     lambda: D.Independent(D.Normal(lucid.zeros(3), lucid.ones(3)), 1),
     lambda: D.MixtureSameFamily(
         D.Categorical(lucid.tensor([0.3, 0.7])), D.Normal(lucid.tensor([-1.0, 2.0]), 0.5)
@@ -264,3 +267,77 @@ def test_half_cauchy_draws_have_their_quantiles(run: Any) -> None:
     draws = run(lambda: family.sample((COUNT,)))
     assert (family.cdf(draws).mean(0) - 0.5).abs().max() < 0.02
     assert family.mean.isinf().all()
+
+
+def test_densities_and_moments_of_counts_and_tails_are_pytorchs(run: Any) -> None:
+    def step(x: lucid.Tensor, counts: lucid.Tensor) -> Any:
+        drawn = D.Multinomial(4, lucid.tensor([[0.2, 0.3, 0.5], [0.1, 0.1, 0.8]]))
+        part = D.Kumaraswamy(lucid.tensor([0.5, 2.0]), lucid.tensor([1.5, 3.0]))
+        ratio = D.FisherSnedecor(lucid.tensor([3.0, 5.0]), lucid.tensor([7.0, 9.0]))
+        return (
+            drawn.log_prob(counts), drawn.entropy(), drawn.variance,
+            part.log_prob(x), part.entropy(), part.mean, part.variance,
+            ratio.log_prob(x), ratio.mean, ratio.variance,
+        )  # fmt: skip
+
+    found = run(step, lucid.tensor([0.3, 0.8]), lucid.tensor([1.0, 0.0, 3.0]))
+    expected = [
+        [-2.30259, -1.58572], [2.34908, 1.60109], [0.64, 0.84, 1.0, 0.36, 0.36, 0.64],
+        [-0.08243, -0.47469], [-0.65936, -0.20843], [0.22857, 0.45714], [0.05858, 0.04102],
+        [-0.37983, -0.53742], [1.4, 1.28571], [3.48444, 1.58694],
+    ]  # fmt: skip
+    for one, values in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one.flatten().numpy(), values, atol=2e-5)
+
+
+def test_a_category_that_never_comes_costs_nothing_where_it_has_not_come() -> None:
+    drawn = D.Multinomial(2, logits=lucid.tensor([0.0, 0.0, -float("inf")]))
+    assert drawn.log_prob(lucid.tensor([1.0, 1.0, 0.0])).item() == pytest.approx(np.log(0.5))
+    with pytest.raises(ValueError, match="Multinomial: value must be counts that sum up to 2"):
+        drawn.log_prob(lucid.tensor([1.0, 0.0, 0.0]))
+    with pytest.raises(ValueError, match="total_count must be at least 0, not -1"):
+        D.Multinomial(-1, lucid.ones(2))
+
+
+TRANSFORMED: list[tuple[D.Transform, list[float], list[float]]] = [
+    (D.SoftplusTransform(), [0.97408, 0.31326, 2.12693], [-0.47408, -1.31326, -0.12693]),
+    (D.StickBreakingTransform(), [0.35466, 0.10026, 0.4801, 0.06497], [-6.80408]),
+    (D.IndependentTransform(D.ExpTransform(), 1), [1.64872, 0.36788, 7.38906], [1.5]),
+]
+
+
+@pytest.mark.parametrize(("transform", "values", "slopes"), TRANSFORMED)
+def test_transforms_and_their_slopes_are_pytorchs(
+    transform: D.Transform, values: list[float], slopes: list[float], run: Any
+) -> None:
+    def step(x: lucid.Tensor) -> Any:
+        y = transform(x)
+        return y, transform.inv(y), transform.log_abs_det_jacobian(x, y)
+
+    x = lucid.tensor([[0.5, -1.0, 2.0]])
+    y, back, slope = run(step, x)
+    np.testing.assert_allclose(y.flatten().numpy(), values, atol=2e-5)
+    np.testing.assert_allclose(back.numpy(), x.numpy(), atol=1e-5)
+    np.testing.assert_allclose(slope.flatten().numpy(), slopes, atol=2e-5)
+    assert transform.codomain.check(y).all()
+    assert transform.forward_shape(x.shape) == y.shape
+    assert transform.inverse_shape(y.shape) == x.shape
+
+
+def test_a_distribution_over_a_simplex_by_breaking_sticks() -> None:
+    base = D.Normal(lucid.zeros(3), lucid.ones(3))
+    simplex = D.TransformedDistribution(base, [D.StickBreakingTransform()])
+    assert (simplex.batch_shape, simplex.event_shape) == ((), (4,))
+    density = simplex.log_prob(lucid.tensor([0.1, 0.2, 0.3, 0.4]))
+    assert density.item() == pytest.approx(2.47403, abs=2e-5)
+    assert simplex.rsample((5,)).sum(-1).tolist() == pytest.approx([1.0] * 5)
+    assert simplex.expand((2,)).log_prob(lucid.tensor([0.1, 0.2, 0.3, 0.4])).shape == (2,)
+
+
+def test_transforms_without_a_density_have_an_inverse() -> None:
+    y = D.SoftmaxTransform()(lucid.tensor([1.0, 2.0]))
+    assert lucid.allclose(D.SoftmaxTransform()(D.SoftmaxTransform().inv(y)), y)
+    assert D.AbsTransform()(lucid.tensor([-1.0])).item() == 1
+    assert not D.ComposeTransform([D.ExpTransform(), D.AbsTransform()]).bijective
+    with pytest.raises(NotImplementedError, match="SoftmaxTransform must define log_abs_det"):
+        D.SoftmaxTransform().log_abs_det_jacobian(y, y)

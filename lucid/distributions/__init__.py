@@ -10,6 +10,7 @@ from lucid.distributions.composed import (
     MultivariateNormal,
     TransformedDistribution,
 )
+from lucid.distributions.counts import Multinomial
 from lucid.distributions.discrete import (
     Bernoulli,
     Binomial,
@@ -33,19 +34,39 @@ from lucid.distributions.location import (
 )
 from lucid.distributions.positive import Beta, Chi2, Dirichlet, Exponential, Gamma, StudentT
 from lucid.distributions.relaxed import RelaxedBernoulli, RelaxedOneHotCategorical
-from lucid.distributions.tails import HalfCauchy, InverseGamma, Pareto, Weibull
+from lucid.distributions.tails import (
+    FisherSnedecor,
+    HalfCauchy,
+    InverseGamma,
+    Kumaraswamy,
+    Pareto,
+    Weibull,
+)
 from lucid.distributions.transforms import (
+    AbsTransform,
     AffineTransform,
     ComposeTransform,
     ExpTransform,
+    IndependentTransform,
     PowerTransform,
     SigmoidTransform,
+    SoftmaxTransform,
+    SoftplusTransform,
+    StickBreakingTransform,
     TanhTransform,
     Transform,
 )
 from lucid.functions.border import constructors_at_border
 
 __all__ = [
+    "FisherSnedecor",
+    "Kumaraswamy",
+    "Multinomial",
+    "StickBreakingTransform",
+    "SoftplusTransform",
+    "SoftmaxTransform",
+    "IndependentTransform",
+    "AbsTransform",
     "AffineTransform",
     "Bernoulli",
     "Beta",

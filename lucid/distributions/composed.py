@@ -230,8 +230,9 @@ class TransformedDistribution(Distribution):
         more = max(whole.event_dim - len(event), 0)
         kept = len(batch) - more
         self._base_event = len(event)
-        self._more = more
-        super().__init__(batch[:kept], (*batch[kept:], *event), validate_args)
+        self._moved = tuple(batch[kept:])
+        shape = whole.forward_shape((*batch, *event))
+        super().__init__(batch[:kept], shape[kept:], validate_args)
 
     @property
     def has_rsample(self) -> bool:  # type: ignore[override]
@@ -247,7 +248,7 @@ class TransformedDistribution(Distribution):
 
     def expand(self, batch_shape: Shape) -> TransformedDistribution:
         """Return the distribution with its parameters expanded to `batch_shape`."""
-        base = self.base_dist.expand((*batch_shape, *self._event_shape[: self._more]))
+        base = self.base_dist.expand((*batch_shape, *self._moved))
         return TransformedDistribution(base, self.transforms, self._validate_args)
 
     def sample(self, sample_shape: Shape = ()) -> Tensor:

@@ -191,3 +191,94 @@ class InverseGamma(Distribution):
     def entropy(self) -> Tensor:
         a = self.concentration
         return a + self.rate.log() + lucid.lgamma(a) - (1 + a) * lucid.digamma(a)
+
+
+class Kumaraswamy(Distribution):
+    """Proportions whose distribution function is 1 - (1 - x^a)^b."""
+
+    _shown = ("concentration1", "concentration0")
+    arg_constraints: ClassVar = {
+        "concentration1": constraints.positive,
+        "concentration0": constraints.positive,
+    }
+    support = constraints.unit_interval
+    has_rsample = True
+
+    def __init__(self, concentration1: Any, concentration0: Any, validate_args: Any = None) -> None:
+        self.concentration1, self.concentration0 = parameters_of(concentration1, concentration0)
+        super().__init__(self.concentration1.shape, (), validate_args)
+
+    def rsample(self, sample_shape: Shape = ()) -> Tensor:
+        u = uniform_like(self._extended_shape(sample_shape), self.concentration1)
+        found: Tensor = (1 - u ** (1 / self.concentration0)) ** (1 / self.concentration1)
+        return found
+
+    def _moment(self, order: int) -> Tensor:
+        a, b = self.concentration1, self.concentration0
+        first = 1 + order / a
+        logs = lucid.lgamma(first) + lucid.lgamma(b) - lucid.lgamma(first + b)
+        return b * logs.exp()
+
+    @property
+    def mean(self) -> Tensor:
+        return self._moment(1)
+
+    @property
+    def variance(self) -> Tensor:
+        return self._moment(2) - self._moment(1) ** 2
+
+    def log_prob(self, value: Any) -> Tensor:
+        self._check_value(value)
+        a, b = self.concentration1, self.concentration0
+        found: Tensor = a.log() + b.log() + (a - 1) * value.log() + (b - 1) * (-(value**a)).log1p()
+        return found
+
+    def cdf(self, value: Any) -> Tensor:
+        self._check_value(value)
+        found: Tensor = 1 - (1 - value**self.concentration1) ** self.concentration0
+        return found
+
+    def entropy(self) -> Tensor:
+        a, b = self.concentration1, self.concentration0
+        harmonic = lucid.digamma(b + 1) + _EULER
+        return 1 - 1 / b + (1 - 1 / a) * harmonic - a.log() - b.log()
+
+
+class FisherSnedecor(Distribution):
+    """The quotient of two independent mean squares of `df1` and `df2` normal numbers."""
+
+    _shown = ("df1", "df2")
+    arg_constraints: ClassVar = {"df1": constraints.positive, "df2": constraints.positive}
+    support = constraints.positive
+    has_rsample = True
+
+    def __init__(self, df1: Any, df2: Any, validate_args: Any = None) -> None:
+        self.df1, self.df2 = parameters_of(df1, df2)
+        super().__init__(self.df1.shape, (), validate_args)
+
+    def rsample(self, sample_shape: Shape = ()) -> Tensor:
+        shape = self._extended_shape(sample_shape)
+        over = standard_gamma((self.df1 / 2).expand(*shape)) / self.df1
+        tiny = float(lucid.finfo(over.dtype).tiny)
+        under = (standard_gamma((self.df2 / 2).expand(*shape)) / self.df2).clamp(min=tiny)
+        return (over / under).clamp(min=tiny)
+
+    @property
+    def mean(self) -> Tensor:
+        found: Tensor = lucid.where(self.df2 > 2, self.df2 / (self.df2 - 2), math.nan)
+        return found
+
+    @property
+    def variance(self) -> Tensor:
+        one, two = self.df1, self.df2
+        known = 2 * two**2 * (one + two - 2) / (one * (two - 2) ** 2 * (two - 4))
+        found: Tensor = lucid.where(two > 4, known, math.nan)
+        return found
+
+    def log_prob(self, value: Any) -> Tensor:
+        self._check_value(value)
+        one, two, ratio = self.df1 / 2, self.df2 / 2, self.df1 / self.df2
+        norm = lucid.lgamma(one + two) - lucid.lgamma(one) - lucid.lgamma(two)
+        body = one * ratio.log() + (one - 1) * value.log()
+        found: Tensor = norm + body - (one + two) * lucid.log1p(ratio * value)
+        return found

@@ -38,6 +38,14 @@ class Transform:
         """The inverse function."""
         return _Inverse(self)
 
+    def forward_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """The shape that values of this shape are transformed to."""
+        return tuple(shape)
+
+    def inverse_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """The shape of what is transformed to values of this one."""
+        return tuple(shape)
+
     def _call(self, x: Tensor) -> Tensor:
         raise MissingRuleError(f"{type(self).__name__} must define _call()")
 
@@ -54,6 +62,13 @@ class _Inverse(Transform):
         self._transform = transform
         self.event_dim = transform.event_dim
         self.domain, self.codomain = transform.codomain, transform.domain
+        self.bijective = transform.bijective
+
+    def forward_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        return self._transform.inverse_shape(shape)
+
+    def inverse_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        return self._transform.forward_shape(shape)
 
     @property
     def inv(self) -> Transform:
@@ -77,6 +92,17 @@ class ComposeTransform(Transform):
         self.event_dim = max((part.event_dim for part in self.parts), default=0)
         if self.parts:
             self.domain, self.codomain = self.parts[0].domain, self.parts[-1].codomain
+        self.bijective = all(part.bijective for part in self.parts)
+
+    def forward_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        for part in self.parts:
+            shape = part.forward_shape(shape)
+        return tuple(shape)
+
+    def inverse_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        for part in reversed(self.parts):
+            shape = part.inverse_shape(shape)
+        return tuple(shape)
 
     def _call(self, x: Tensor) -> Tensor:
         for part in self.parts:
@@ -198,3 +224,121 @@ class PowerTransform(Transform):
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         found: Tensor = (self.exponent * y / x).abs().log()
         return found
+
+
+class SoftplusTransform(Transform):
+    """log(1 + exp(x))."""
+
+    domain = constraints.real
+    codomain = constraints.positive
+
+    def _call(self, x: Tensor) -> Tensor:
+        return F.softplus(x)
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        return (-(-y).expm1()).log() + y
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        return -F.softplus(-x)
+
+
+class AbsTransform(Transform):
+    """|x|: two numbers have each value, so it has an inverse but no density."""
+
+    domain = constraints.real
+    codomain = constraints.positive
+    bijective = False
+
+    def _call(self, x: Tensor) -> Tensor:
+        return x.abs()
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        return y
+
+
+class SoftmaxTransform(Transform):
+    """The softmax over the last axis: it has an inverse, up to a constant, but no density."""
+
+    event_dim = 1
+    domain = constraints.real_vector
+    codomain = constraints.simplex
+    bijective = False
+
+    def _call(self, x: Tensor) -> Tensor:
+        return F.softmax(x, -1)
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        return y.log()
+
+
+class StickBreakingTransform(Transform):
+    """n numbers to n + 1 parts of a stick: each number breaks a part off the rest.
+
+    Zeros make equal parts.
+    """
+
+    event_dim = 1
+    domain = constraints.real_vector
+    codomain = constraints.simplex
+
+    def forward_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        return (*shape[:-1], shape[-1] + 1)
+
+    def inverse_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        return (*shape[:-1], shape[-1] - 1)
+
+    @staticmethod
+    def _moved(x: Tensor) -> Tensor:
+        """The numbers in such a way that zero breaks off its share of what is left."""
+        return x - lucid.arange(x.shape[-1], 0, -1, dtype=x.dtype).log()
+
+    def _call(self, x: Tensor) -> Tensor:
+        info = lucid.finfo(x.dtype)
+        part = self._moved(x).sigmoid().clamp(float(info.tiny), 1 - float(info.eps))
+        rest = (1 - part).cumprod(-1)
+        found: Tensor = F.pad(part, (0, 1), value=1.0) * F.pad(rest, (1, 0), value=1.0)
+        return found
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        broken = y[..., :-1]
+        rest = (1 - broken.cumsum(-1)).clamp(min=float(lucid.finfo(y.dtype).tiny))
+        left = lucid.arange(broken.shape[-1], 0, -1, dtype=y.dtype)
+        found: Tensor = broken.log() - rest.log() + left.log()
+        return found
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        moved = self._moved(x)
+        return (-moved + F.logsigmoid(moved) + y[..., :-1].log()).sum(-1)
+
+
+class IndependentTransform(Transform):
+    """A transform whose last `reinterpreted_batch_ndims` axes are transformed together."""
+
+    def __init__(
+        self, base_transform: Transform, reinterpreted_batch_ndims: int, cache_size: int = 0
+    ) -> None:
+        self.base_transform = base_transform
+        self.reinterpreted_batch_ndims = reinterpreted_batch_ndims
+        self.event_dim = base_transform.event_dim + reinterpreted_batch_ndims
+        self.bijective = base_transform.bijective
+        if base_transform.codomain is not None:
+            self.codomain = constraints.independent(
+                base_transform.codomain, reinterpreted_batch_ndims
+            )
+
+    def forward_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        return self.base_transform.forward_shape(shape)
+
+    def inverse_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        return self.base_transform.inverse_shape(shape)
+
+    def _call(self, x: Tensor) -> Tensor:
+        return self.base_transform(x)
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        return self.base_transform.inv(y)
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        slope = self.base_transform.log_abs_det_jacobian(x, y)
+        axes = tuple(range(-self.reinterpreted_batch_ndims, 0))
+        return slope.sum(axes) if axes else slope

@@ -286,7 +286,7 @@ class LPPool2d(_LPPoolNd):
         return lp_pool2d(input, self.norm_type, self.kernel_size, self.stride, self.ceil_mode)
 
 
-class LPPool3d(LPPool1d):
+class LPPool3d(_LPPoolNd):
     """The norm of order `norm_type` of each window over the last three axes."""
 
     def forward(self, input: Tensor) -> Tensor:

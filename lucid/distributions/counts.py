@@ -1,0 +1,76 @@
+"""The multinomial distribution: how often each of several categories comes."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import lucid
+from lucid.distributions import constraints
+from lucid.distributions.discrete import Binomial, Categorical
+from lucid.distributions.distribution import Distribution, Shape
+from lucid.functions.arguments import integer
+from lucid.ir.errors import OptionError
+from lucid.nn import functional as F
+from lucid.tensor.tensor import Tensor
+
+
+class Multinomial(Distribution):
+    """How often each of k categories comes among `total_count` draws."""
+
+    _shown = ("total_count",)
+    arg_constraints: ClassVar = Categorical.arg_constraints
+
+    def __init__(
+        self,
+        total_count: int = 1,
+        probs: Any = None,
+        logits: Any = None,
+        validate_args: Any = None,
+    ) -> None:
+        self.total_count = integer(total_count, "Multinomial", "total_count")
+        if self.total_count < 0:
+            raise OptionError(f"Multinomial: total_count must be at least 0, not {total_count}")
+        self._categorical = Categorical(probs, logits, validate_args)
+        shape = self._categorical.param_shape
+        super().__init__(shape[:-1], shape[-1:], validate_args)
+
+    @property
+    def probs(self) -> Tensor:
+        """The categories' probabilities."""
+        return self._categorical.probs
+
+    @property
+    def logits(self) -> Tensor:
+        """The logarithms of the probabilities."""
+        return self._categorical.logits
+
+    @property
+    def support(self) -> Any:
+        return constraints.multinomial(self.total_count)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.probs * self.total_count
+
+    @property
+    def variance(self) -> Tensor:
+        return self.total_count * self.probs * (1 - self.probs)
+
+    def sample(self, sample_shape: Shape = ()) -> Tensor:
+        drawn = self._categorical.sample((self.total_count, *sample_shape))
+        return F.one_hot(drawn, self._event_shape[0]).to(self.probs.dtype).sum(0)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        self._check_value(value)
+        ways = lucid.lgamma(value.sum(-1) + 1) - lucid.lgamma(value + 1).sum(-1)
+        logits = lucid.where(value == 0, 0.0, self.logits)  # 0 * -inf counts as 0
+        found: Tensor = ways + (logits * value).sum(-1)
+        return found
+
+    def entropy(self) -> Tensor:
+        count = lucid.tensor(float(self.total_count), dtype=self.probs.dtype)
+        support = lucid.arange(1, self.total_count + 1, dtype=count.dtype)
+        column = support.reshape(-1, *(1,) * self.probs.ndim)
+        chances = Binomial(self.total_count, self.probs, validate_args=False).log_prob(column).exp()
+        spread = (chances * lucid.lgamma(column + 1)).sum((0, -1))
+        return count * self._categorical.entropy() - lucid.lgamma(count + 1) + spread
