@@ -10,7 +10,9 @@ import numpy as np
 
 from lucid.autograd.host_replay import Differs, Made, MadeFinding, note, replayed
 from lucid.autograd.host_world import place_text
+from lucid.ir.errors import LucidError, completed
 from lucid.ir.hosts import Frame
+from lucid.ir.location import Location, at_line
 from lucid.ir.types import TensorType, type_of_array
 
 
@@ -49,7 +51,11 @@ class Finding:
 
     def evaluate(self, operands: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
         """Find it. Raises what the function raises."""
-        return self.find(*operands, *self.options)
+        try:
+            return self.find(*operands, *self.options)
+        except LucidError as error:
+            place = None if self.line is None else Location(*self.line)
+            raise at_line(completed(error), place) from None
 
     def fits(self, made: Made) -> bool:
         """Whether this call is traced for what a call of another program found."""

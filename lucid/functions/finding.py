@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 
 from lucid.functions.tensors import Tensor
-from lucid.ir.errors import OptionError
+from lucid.ir.errors import LucidError, OptionError, completed
+from lucid.ir.location import at_line, here
+from lucid.ir.types import type_of_array
 from lucid.tensor.context import context
 from lucid.tensor.core import from_array
 
@@ -33,7 +35,10 @@ def found(
     if array is None:
         assert context.recorder is not None
         return context.recorder.hosts.find(name, find, x, options)
-    return tuple(map(from_array, find(array, *options)))
+    try:
+        return tuple(map(from_array, find(array, *options)))
+    except LucidError as error:
+        raise at_line(completed(error), here()) from None
 
 
 def nonzero_indices(array: np.ndarray) -> Sequence[np.ndarray]:
@@ -79,7 +84,8 @@ def repeated(counts: np.ndarray, size: int) -> Sequence[np.ndarray]:
     """Each of `size` positions as often as its count says."""
     if (counts < 0).any():
         raise OptionError(
-            f"repeat_interleave: repeats can not be negative, not {counts[counts < 0][0]}"
+            f"repeat_interleave: repeats can not be negative, not {counts[counts < 0][0]}\n"
+            f"  repeats: {type_of_array(counts)}"
         )
     return [np.repeat(np.arange(size), counts)]
 
@@ -87,7 +93,10 @@ def repeated(counts: np.ndarray, size: int) -> Sequence[np.ndarray]:
 def count_bins(array: np.ndarray) -> Sequence[np.ndarray]:
     """As `extent`, of what can be counted."""
     if array.size and array.min() < 0:
-        raise OptionError(f"bincount: only supports non-negative integers, not {array.min()}")
+        raise OptionError(
+            f"bincount: only supports non-negative integers, not {array.min()}\n"
+            f"  input: {type_of_array(array)}"
+        )
     return extent(array)
 
 

@@ -15,7 +15,7 @@ from lucid.autograd.function import Function
 from lucid.functions.arguments import describe, tensor_of
 from lucid.functions.from_data import from_numpy
 from lucid.functions.tensors import Tensor
-from lucid.ir.errors import DTypeError, LucidError, ShapeError
+from lucid.ir.errors import DTypeError, LucidError, ShapeError, completed
 
 
 class LinAlgError(LucidError):
@@ -59,7 +59,7 @@ def call(name: str, function: Callable[..., Any], *tensors: Tensor) -> Any:
         found = function(*(tensor.detach().numpy() for tensor in tensors))
     except np.linalg.LinAlgError as error:
         kinds = ", ".join(str(tensor._type) for tensor in tensors)
-        raise LinAlgError(f"linalg.{name}: {error} (of {kinds})") from None
+        raise completed(LinAlgError(f"linalg.{name}: {error} (of {kinds})")) from None
     if isinstance(found, tuple):
         return tuple(_tensor(array) for array in found)
     return _tensor(found)

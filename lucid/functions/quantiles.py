@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from lucid import return_types
-from lucid.functions.arguments import axis_of, describe, integer, tensor_of
+from lucid.functions.arguments import axis_of, describe, integer, tensor_of, typed
+from lucid.functions.checks import require
 from lucid.functions.conversion import cast
 from lucid.functions.elementwise import ceil, choose, clone, floor, round
 from lucid.functions.naming import numpy_names
@@ -132,6 +133,11 @@ def _quantile(
         x = reshaped(x, (1,)) if not ndim else movedim(x, axis, -1)
     if not x._type.shape[-1]:
         raise OptionError(f"{op}: no elements{describe(x)}")
+    if isinstance(q, Tensor):
+        require(
+            (ranks >= 0) & (ranks <= 1),
+            lambda: f"{op}: q must be in the range [0, 1]{typed(input=input, q=q)}",
+        )
     values = _interpolated(x, reshaped(ranks, (ranks._type.size,)), interpolation, op)
     result = movedim(values, -1, 0)  # the quantiles first
     if keepdim:

@@ -9,9 +9,8 @@ import sys
 import warnings
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import TypeVar
 
-ErrorType = TypeVar("ErrorType", bound=Exception)
+from lucid.ir.errors import ErrorType
 
 LIBRARY = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep  # its folder
 _NOT_THE_USERS = (LIBRARY, contextlib.__file__)

@@ -226,6 +226,24 @@ VALUES = {
         lucid.OptionError,
         "normal: expects all elements of std >= 0.0\n  std: f32[2]",
     ),
+    "a rank": (
+        lambda x, y: x.quantile(y[1] - 1),
+        [2.0, -1.0],
+        lucid.OptionError,
+        "quantile: q must be in the range [0, 1]\n  input: f32[2]\n  q:     f32[]",
+    ),
+    "a number to count": (
+        lambda x, y: y.long().bincount(),
+        [2.0, -1.0],
+        lucid.OptionError,
+        "bincount: only supports non-negative integers, not -1\n  input: i64[2]",
+    ),
+    "a number of repeats": (
+        lambda x, y: x.repeat_interleave(y.long()),
+        [2.0, -1.0],
+        lucid.OptionError,
+        "repeat_interleave: repeats can not be negative, not -1\n  repeats: i64[2]",
+    ),
     "a variance": (
         lambda x, y: F.gaussian_nll_loss(x, x, y),
         [2.0, -1.0],
@@ -263,3 +281,13 @@ def test_a_division_by_a_number_that_is_not_0_is_not_checked():
     assert "= check" not in step.dump_ir()
     with pytest.raises(ZeroDivisionError, match="floor_divide: an integer can't be divided by 0"):
         lucid.compile(lambda x: x // 0)(lucid.tensor([7]))
+
+
+def test_a_matrix_that_has_no_solution(prepared):
+    step = prepared(lambda a: lucid.cholesky_solve(lucid.ones(2, 1), a))
+    right = lucid.eye(2)
+    assert step(right).tolist() == [[1.0], [1.0]]
+    with pytest.raises(lucid.linalg.LinAlgError) as caught:
+        step(lucid.zeros(2, 2))
+    assert str(caught.value) == ("linalg.solve_triangular: Singular matrix (of f32[2,2], f32[2,1])")
+    assert step(right).tolist() == [[1.0], [1.0]]

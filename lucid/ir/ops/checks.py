@@ -6,7 +6,13 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from lucid.ir.errors import DivisionByZeroError, IndexOutOfRangeError, LucidError, OptionError
+from lucid.ir.errors import (
+    DivisionByZeroError,
+    IndexOutOfRangeError,
+    LucidError,
+    OptionError,
+    completed,
+)
 from lucid.ir.op import Op, Sample, declare
 from lucid.ir.ops import batching
 from lucid.ir.ops.rules import require_count, require_index
@@ -23,9 +29,7 @@ ERRORS: Mapping[str, type[LucidError]] = {
 
 def out_of_range(value: int, message: str, error: str) -> LucidError:
     """The error of a check that found `value`, which stands where the message has `{}`."""
-    made = ERRORS[error](message.replace("{}", str(value)))
-    made.__dict__["_is_complete"] = True  # the same in each call: nothing that one call only knows
-    return made
+    return completed(ERRORS[error](message.replace("{}", str(value))))
 
 
 def _infer(x: TensorType, low: int, high: int, message: object, error: str) -> TensorType:
