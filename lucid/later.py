@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import Any
 
 _MODULES = frozenset((
-    "amp", "backends", "compiler", "cuda", "distributions", "func", "nn", "optim", "sparse",
+    "amp", "backends", "compiler", "cuda", "distributions", "func", "jit", "nn", "optim", "sparse",
     "special", "testing", "utils",
 ))  # fmt: skip
 _MEMBERS = {

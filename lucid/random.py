@@ -30,6 +30,7 @@ from lucid.ir import ops
 from lucid.ir.errors import DTypeError, OptionError, ShapeError
 from lucid.ir.op import Op
 from lucid.ir.types import DType, Shape, f64, i64
+from lucid.layouts import check_memory_format
 from lucid.tensor.context import context
 from lucid.tensor.core import constant, emit, of_array
 from lucid.tensor.writing import write_
@@ -202,8 +203,10 @@ def rand_like(
     dtype: DType | None = None,
     device: Any = None,
     requires_grad: bool = False,
+    memory_format: object = None,
 ) -> Tensor:
     """Return uniform numbers from [0, 1) in the shape and dtype of `input`."""
+    check_memory_format(memory_format, "rand_like")
     size, wanted = (input._type.shape,), dtype or input.dtype
     return _drawn(ops.random_uniform, size, wanted, device, requires_grad, generator, "rand_like")
 
@@ -215,8 +218,10 @@ def randn_like(
     dtype: DType | None = None,
     device: Any = None,
     requires_grad: bool = False,
+    memory_format: object = None,
 ) -> Tensor:
     """Return standard normal numbers in the shape and dtype of `input`."""
+    check_memory_format(memory_format, "randn_like")
     size, wanted = (input._type.shape,), dtype or input.dtype
     return _drawn(ops.random_normal, size, wanted, device, requires_grad, generator, "randn_like")
 

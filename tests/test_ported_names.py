@@ -112,10 +112,51 @@ def test_a_checkpoint_computes_what_its_function_does() -> None:
         ("lucid.nn.init", "_calculate_fan_in_and_fan_out"),
         ("lucid.nn.utils", "clip_grad_norm"),
         ("lucid.nn", "DataParallel"),
+        ("lucid.autograd.grad_mode", "set_grad_enabled"),
+        ("lucid.autograd.anomaly_mode", "detect_anomaly"),
+        ("lucid.utils.data.dataset", "TensorDataset"),
+        ("lucid.utils.data.dataloader", "default_collate"),
+        ("lucid.utils.data.sampler", "SubsetRandomSampler"),
     ],
 )
 def test_a_name_is_where_programs_import_it_from(module: str, name: str) -> None:
     assert hasattr(importlib.import_module(module), name)
+
+
+def test_functions_that_are_marked_for_torchscript_stay_what_they_are(
+    prepared: Callable[..., Any],
+) -> None:
+    @lucid.jit.script
+    def swish(x: Any) -> Any:
+        return x * x.sigmoid()
+
+    class Gate(nn.Module):
+        @lucid.jit.ignore
+        def kept(self, x: Any) -> Any:
+            return x if lucid.jit.is_scripting() else swish(x)
+
+        @lucid.jit.ignore(drop=True)
+        def forward(self, x: Any) -> Any:
+            return self.kept(x)
+
+    gate = lucid.jit.script(Gate())
+    assert prepared(lambda x: gate(x))(lucid.zeros(2)).tolist() == [0.0, 0.0]
+
+
+def test_a_step_knows_whether_it_is_compiled() -> None:
+    def step(x: Any) -> Any:
+        return x + 1 if lucid.compiler.is_compiling() else x
+
+    assert step(lucid.zeros(1)).item() == 0.0
+    assert lucid.compile(step)(lucid.zeros(1)).item() == 1.0
+
+
+def test_memory_formats_change_nothing() -> None:
+    x = lucid.empty(2, 3, memory_format=lucid.contiguous_format)
+    assert lucid.rand_like(x, memory_format=lucid.preserve_format).shape == (2, 3)
+    assert lucid.randn_like(x, memory_format=lucid.channels_last).shape == (2, 3)
+    with pytest.raises(TypeError, match="empty: memory_format must be a lucid"):
+        lucid.empty(2, memory_format="contiguous")
 
 
 def test_defaults_are_set_as_older_programs_do() -> None:

@@ -1,6 +1,10 @@
 """Automatic differentiation: the engine's entry points, custom Functions, grad modes."""
 
+import sys
+
+from lucid.autograd import anomaly as anomaly_mode
 from lucid.autograd import forward_ad, function, functional, graph
+from lucid.autograd import modes as grad_mode
 from lucid.autograd.anomaly import (
     detect_anomaly,
     is_anomaly_check_nan_enabled,
@@ -19,6 +23,9 @@ from lucid.autograd.modes import (
 )
 from lucid.autograd.variable import Variable
 from lucid.ir.errors import GradcheckError
+
+for _name, _module in (("anomaly_mode", anomaly_mode), ("grad_mode", grad_mode)):
+    sys.modules[f"{__name__}.{_name}"] = _module  # where PyTorch has them
 
 __all__ = [
     "Function",

@@ -18,6 +18,7 @@ from lucid.functions.tensors import Tensor
 from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, OptionError
 from lucid.ir.types import DType, Shape, f64, i64
+from lucid.layouts import check_memory_format
 from lucid.tensor.context import context
 from lucid.tensor.core import constant, emit, from_array
 
@@ -95,8 +96,10 @@ def empty(
     dtype: DType | None = None,
     device: Any = None,
     requires_grad: bool = False,
+    memory_format: object = None,
 ) -> Tensor:
     """Return a tensor to be written to; it holds zeros, so that eager and compiled agree."""
+    check_memory_format(memory_format, "empty")
     return _filled(one_way(sizes, size, "size", "empty"), 0, dtype, device, requires_grad, "empty")
 
 

@@ -21,6 +21,7 @@ from lucid.optim.optimizer import Optimizer
 from lucid.tensor.tensor import Tensor
 
 Average = Callable[[Tensor, Tensor, Tensor], Tensor]
+MultiAverage = Callable[[list[Tensor], list[Tensor], Tensor], None]
 
 
 def get_swa_avg_fn() -> Average:
@@ -43,10 +44,29 @@ def get_ema_avg_fn(decay: float = 0.999) -> Average:
     return mean
 
 
+def get_ema_multi_avg_fn(decay: float = 0.999) -> MultiAverage:
+    """The exponential mean of all tensors of two lists, written into the first."""
+    return _each(get_ema_avg_fn(decay))
+
+
+def get_swa_multi_avg_fn() -> MultiAverage:
+    """The running mean of all tensors of two lists, written into the first."""
+    return _each(get_swa_avg_fn())
+
+
+def _each(mean: Average) -> MultiAverage:
+    def update(averages: list[Tensor], models: list[Tensor], count: Tensor) -> None:
+        for average, model in zip(averages, models, strict=True):
+            average.copy_(mean(average, model, count))
+
+    return update
+
+
 class AveragedModel(Module):
     """A copy of a model with the average of its weights; calls go to the copy.
 
     avg_fn: `(average, model's, count) -> new average` of a parameter; the running mean by default.
+    multi_avg_fn: `(averages, model's, count)`, which writes all of them.
     use_buffers: average the buffers too (integers without their fractions), else copy them.
 
     Attributes:
@@ -60,15 +80,16 @@ class AveragedModel(Module):
         model: Module,
         device: object = None,
         avg_fn: Average | None = None,
-        multi_avg_fn: None = None,
+        multi_avg_fn: MultiAverage | None = None,
         use_buffers: bool = False,
     ) -> None:
         super().__init__()
-        if multi_avg_fn is not None:
-            raise OptionError("AveragedModel: multi_avg_fn doesn't exist here\nhint: give avg_fn")
+        if avg_fn is not None and multi_avg_fn is not None:
+            raise OptionError("AveragedModel: only one of avg_fn and multi_avg_fn can be given")
         self.module = copy.deepcopy(model).to(device)
         self.register_buffer("n_averaged", lucid.tensor(0, dtype=lucid.int64))
-        self.avg_fn = get_swa_avg_fn() if avg_fn is None else avg_fn
+        self.avg_fn = avg_fn
+        self.multi_avg_fn = multi_avg_fn
         self.use_buffers = use_buffers
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -83,9 +104,13 @@ class AveragedModel(Module):
         if self.use_buffers:
             pairs += buffers
         first = self.n_averaged == 0
-        for average, tensor in pairs:
-            mean = self.avg_fn(average.detach(), tensor.detach(), self.n_averaged)
-            average.copy_(lucid.where(first, tensor.detach(), mean))
+        averages, tensors = (
+            [tensor.detach() for tensor in half] for half in zip(*pairs, strict=True)
+        )
+        update = self.multi_avg_fn or _each(self.avg_fn or get_swa_avg_fn())
+        update(averages, tensors, self.n_averaged)
+        for average, tensor in zip(averages, tensors, strict=True):
+            average.copy_(lucid.where(first, tensor, average))
         if not self.use_buffers:
             for kept, buffer in buffers:
                 kept.copy_(buffer)

@@ -6,6 +6,7 @@ The order of a shuffled loader comes from lucid's generator, so `manual_seed` fi
 from __future__ import annotations
 
 import bisect
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, islice
 from typing import Any
@@ -376,3 +377,7 @@ class DataLoader:
         if self.batch_size is None:
             return size
         return size // self.batch_size if self.drop_last else -(-size // self.batch_size)
+
+
+for _name in ("dataloader", "dataset", "sampler"):  # where PyTorch has parts of this module
+    sys.modules[f"{__name__}.{_name}"] = globals()[_name] = sys.modules[__name__]

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 import lucid
-from lucid import optim
+from lucid import nn, optim
 from lucid.optim import lr_scheduler as schedules
+from lucid.optim import swa_utils
 
 BASE = 0.5
 Make = Callable[[optim.Optimizer], schedules.LRScheduler]
@@ -220,3 +221,34 @@ def test_what_makes_no_sense_is_refused(make: Any, error: type[Exception], messa
         make(optimizer())
     assert message in str(caught.value)
     assert isinstance(caught.value, lucid.LucidError)
+
+
+@pytest.mark.parametrize("average", ["ema", "swa"])
+def test_averages_of_all_weights_at_once_are_those_of_each(
+    average: str, prepared: Callable[..., Any]
+) -> None:
+    model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
+    fns: Any = {
+        "ema": (swa_utils.get_ema_avg_fn(0.9), swa_utils.get_ema_multi_avg_fn(0.9)),
+        "swa": (swa_utils.get_swa_avg_fn(), swa_utils.get_swa_multi_avg_fn()),
+    }[average]
+    one = swa_utils.AveragedModel(model, avg_fn=fns[0], use_buffers=True)
+    all_at_once = swa_utils.AveragedModel(model, multi_avg_fn=fns[1], use_buffers=True)
+    optimizer = optim.SGD(model.parameters(), 0.1)
+
+    def body(x: lucid.Tensor) -> None:
+        optimizer.zero_grad()
+        model(x).square().sum().backward()
+        optimizer.step()
+        one.update_parameters(model)
+        all_at_once.update_parameters(model)
+
+    step = prepared(body)
+    for i in range(3):
+        step(lucid.arange(8.0).reshape(4, 2) * (i + 1))
+    for (name, a), b in zip(
+        one.state_dict().items(), all_at_once.state_dict().values(), strict=True
+    ):
+        assert a.tolist() == b.tolist(), name
+    with pytest.raises(ValueError, match="only one of avg_fn and multi_avg_fn can be given"):
+        swa_utils.AveragedModel(model, avg_fn=fns[0], multi_avg_fn=fns[1])
