@@ -377,10 +377,13 @@ class Finisher:
                     for owner, key in recorder.entries.values()
                     if not isinstance(dict.get(owner, key), TensorCore)
                 ],
+                arrays=[x for x in recorder.arrays.copied if x not in written],
                 read=[
                     (c.storage, histories.counters.number_of_state(c.counter))
                     for c in state
-                    if c.counter is not None and not c.is_written
+                    if c.counter is not None
+                    and not c.is_written
+                    and c.storage not in recorder.arrays.copied
                 ],
             ),
             len(tensors),

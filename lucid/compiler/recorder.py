@@ -25,8 +25,8 @@ from lucid.compiler.known import known_array
 from lucid.compiler.live_numbers import LiveNumbers
 from lucid.compiler.logs import Log
 from lucid.compiler.onward import Onward
-from lucid.compiler.reach import owner_of
 from lucid.compiler.scalars import is_live
+from lucid.compiler.users_arrays import UsersArrays
 from lucid.compiler.views import base_of
 from lucid.ir import ops
 from lucid.ir.errors import EagerOnlyError, LucidError, TraceError
@@ -35,7 +35,6 @@ from lucid.ir.graph import Node as GraphNode
 from lucid.ir.location import Location, here
 from lucid.ir.op import Attributes, Op
 from lucid.ir.types import DType
-from lucid.runtime.addresses import address_of
 from lucid.tensor.batched import Batched
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, of_value, traced_view
@@ -68,7 +67,7 @@ class Recorder(LiveNumbers):
         given: numbers of the arguments that are objects of plain data, by identity.
         containers: if the step changes such, what stands for those that are arguments, by identity.
         argument_storages: the memory of arguments, which must not be met as state.
-        live_arrays: identities of those who own the memory of NumPy arrays that the program reads.
+        arrays: NumPy arrays of the user's that the program reads.
         aliases: identities of tensors made in the trace on the memory of concrete ones.
         own: identities of other tensors made in the trace that have data.
         bound: entries of an optimizer's dicts that the step has set.
@@ -107,7 +106,7 @@ class Recorder(LiveNumbers):
         self.given: dict[int, int] = {}
         self.containers: dict[int, int] = {}
         self.argument_storages: set[Storage] = set()
-        self.live_arrays: set[int] = set()
+        self.arrays = UsersArrays(self)
         self.aliases: set[int] = set()
         self.own: set[int] = set()
         self.bound: set[tuple[int, object]] = set()
@@ -118,7 +117,6 @@ class Recorder(LiveNumbers):
         self.twins: dict[Node, Recorded] = {}
         self.onward = Onward()
         self.is_pure = is_pure
-        self._array_tensors: dict[tuple[Any, ...], TensorCore] = {}
         self.made: list[weakref.ref[TensorCore]] = []
         self.scopes: list[str] = []
         self.environment: Environment | None = None
@@ -226,7 +224,7 @@ class Recorder(LiveNumbers):
         array = tensor._array
         assert array is not None
         if self.environment is not None and self.environment.holds_memory_of(array):
-            self.adopt_array(tensor)
+            self.arrays.adopt(tensor)
             return
         storage = tensor._storage
         if array.size and (array == array.reshape(-1)[0]).all():
@@ -241,20 +239,6 @@ class Recorder(LiveNumbers):
         storage.array = array.copy()
         tensor._array = storage.array
         self.add_cell(storage, "constant")
-
-    def adopt_array(self, tensor: TensorCore) -> None:
-        """Read the user's NumPy array at each call; one that the trace didn't make is state."""
-        self.own.add(id(tensor))
-        array = tensor._array
-        assert array is not None
-        place = (address_of(array), array.shape, array.strides, array.dtype)
-        known = self._array_tensors.setdefault(place, tensor)
-        tensor._storage, tensor._counter = known._storage, known._counter
-        self.live_arrays.add(id(owner_of(array)))
-        if known is tensor:
-            outer = self.environment is None or self.environment.holds_memory_of(array)
-            cell = self.add_cell(tensor._storage, "state" if outer else "constant")
-            cell.counter = tensor._counter
 
     def write(self, target: TensorCore, value: TensorCore) -> None:
         """Write `value` through `target`'s view chain into its storage."""
@@ -564,7 +548,7 @@ class Recorder(LiveNumbers):
                 use.leaf = None
         self.grad_leaf_of.clear()
         self.twins.clear()
-        self._array_tensors.clear()
+        self.arrays.forget()
 
 
 def undo_all(callbacks: list[Callable[[], object]]) -> None:

@@ -63,6 +63,7 @@ class Before:
         flags: what the call found in `requires_grad` where the function changes it.
         sets_gradients: whether it leaves something in a `.grad`.
         entries: of dicts of the library's: hyper-parameters that the function reads.
+        arrays: the memory of NumPy arrays that eager mode copies.
         followed: tensors from outside whose histories a backward in the step may have followed.
         read: buffers that it only reads, with the numbers of their version counters.
     """
@@ -74,6 +75,7 @@ class Before:
     gradients: list[tuple[GradientOf, bool]]
     sets_gradients: bool
     entries: list[tuple[dict[str, Any], str]]
+    arrays: list[Storage]
     followed: list[TensorCore]
     read: list[tuple[Storage, int]]
 
@@ -123,6 +125,7 @@ class Rest(NamedTuple):
         state: contents of the buffers that it writes.
         histories: tensors with those of `Before.rewritten`.
         numbers: hyper-parameters of the call, those of `Before.entries`.
+        arrays: contents of `Before.arrays`.
         kept: contents of buffers in `Before.read` that were written since, by their place in it.
         present: what containers and objects among the arguments hold by now, as backward methods
             of the user's find them, by number; only where that has changed.
@@ -133,6 +136,7 @@ class Rest(NamedTuple):
     state: Sequence[TensorCore] = ()
     histories: Sequence[TensorCore] = ()
     numbers: Sequence[Any] = ()
+    arrays: Sequence[TensorCore] = ()
     kept: dict[int, TensorCore] | None = None
     present: dict[int, Any] | None = None
 
@@ -202,7 +206,7 @@ class Differentiable:
         ]
         self.always_saved = set.intersection(*kept)
         self.saving = [output.saving for layer in layers for output in layer.outputs]
-        lists = (before.gradients, before.written, before.rewritten, before.entries)
+        lists = (before.gradients, before.written, before.rewritten, before.entries, before.arrays)
         self.needs_more = any(lists)
         self.memory = {storage for storage, _ in before.read}
         self._leaves: list[list[tuple[Any, bool]]] = [
@@ -422,6 +426,8 @@ class Again:
             recorder.replace_cell(storage, content)
             if counter is not None:
                 counter.value = content._counter.value
+        for storage, content in zip(before.arrays, given.rest.arrays, strict=True):
+            recorder.arrays.replace(storage, content)
         for number, content in (given.rest.kept or {}).items():
             recorder.replace_cell(before.read[number][0], content)
         for (use, _), gradient in zip(before.gradients, given.rest.gradients, strict=True):
@@ -436,6 +442,9 @@ class Again:
         """What the function returns, and after that what else requires grad."""
         with _unnoticed(), self._as_called(), self._given(given.rest.numbers):
             found: list[Any] = flat_tensors(self._function(*given.args, **given.kwargs))
+        if context.recorder is not None:
+            for storage in self._before.arrays:
+                context.recorder.arrays.release(storage)
         found += [None] * (self._count - len(found))  # properties that arguments would get
         return found + [tensor_of(known, arguments, ()) for known in self._further]
 

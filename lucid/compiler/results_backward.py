@@ -98,7 +98,12 @@ class History:
         more: Rest | None = None
         if bases or rule.needs_more:
             more = Rest(
-                bases, gradients, before.state(), before.histories(), before.numbers(), None, None
+                bases,
+                gradients,
+                before.state(),
+                before.histories(),
+                before.numbers(),
+                [of_array(np.array(storage.array)) for storage in before.arrays],
             )
         self._given: Given | None = Given(
             args, dict(sorted(kwargs.items())) if kwargs else None, more

@@ -304,7 +304,7 @@ def _run(
         with recording(recorder):
             of_arguments = stand_ins.changes()
             finals = rebinding.leave(environment, recorder, of_arguments)
-        environment.keep_read(ran.codes, recorder.live_arrays)
+        environment.keep_read(ran.codes, recorder.arrays.live)
         rebinding.take_up_logs(environment.watches, recorder.hosts.written)
         recorder.guard_histories()
         stand_ins.put_back()

@@ -44,7 +44,7 @@ def tensor(
     elif type(data) is not data.__class__:  # a live scalar: its class is only what it says
         result = constant(data, wanted or scalar_dtype(data, "tensor"))
     elif _is_read_live(data):
-        shared = of_users_array(data)
+        shared = of_users_array(data, is_copied=True)
         result = clone(cast(shared, wanted or shared._type.dtype)).detach()
     else:
         result = from_array(_array(data, wanted))

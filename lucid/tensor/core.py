@@ -436,13 +436,13 @@ def from_array(array: np.ndarray, requires_grad: bool = False) -> Tensor:
     return tensor
 
 
-def of_users_array(array: np.ndarray | HostArray) -> Tensor:
-    """A tensor on the memory of an array that the user has; a trace reads it at each call."""
+def of_users_array(array: np.ndarray | HostArray, *, is_copied: bool = False) -> Tensor:
+    """A tensor on the memory of the user's array, of which eager mode may compute with a copy."""
     if isinstance(array, HostArray):
         return array.as_tensor()
     tensor = of_array(array)
     if context.recorder is not None:
-        context.recorder.adopt_array(tensor)
+        context.recorder.arrays.adopt(tensor, is_copied)
     tensor._line = user_line()
     return tensor
 

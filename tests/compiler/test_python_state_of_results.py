@@ -9,6 +9,7 @@ import dataclasses
 import types
 from contextlib import nullcontext
 
+import numpy as np
 import pytest
 
 import lucid
@@ -147,7 +148,35 @@ def schedule():
     return lambda y: y * scheduler.get_last_lr()[0], flip
 
 
+def array():
+    factors = np.array([2.0, 3.0], np.float32)
+
+    def flip():
+        factors[:] = factors + 1
+
+    return lambda y: y * lucid.tensor(factors), flip
+
+
+def array_of_a_function():
+    factors = np.array([2.0, 3.0], np.float32)
+
+    class Scaled(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * lucid.tensor(factors)
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * lucid.tensor(factors)
+
+    def flip():
+        factors[:] = factors + 1
+
+    return lambda y: Scaled.apply(y).sin(), flip
+
+
 KINDS = [
+    array, array_of_a_function,
     training, attribute, attribute_of_a_function, length, entry, variable, members, tensor,
     submodule, dropout, slope, rate, rates, schedule,
 ]  # fmt: skip
