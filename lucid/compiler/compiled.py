@@ -133,6 +133,8 @@ class Compiled:
                     return result
             except Differs as found:
                 differs = found.with_traceback(None)
+            except EagerOnlyError as reason:
+                return self._op_by_op(reason, args, kwargs)
         if self._mode == "eager" or context.recorder is not None or _eager_is_needed():
             return call_with_tensors(self.__wrapped__, args, kwargs)
         if context.forward is not None and not context.grad_enabled:
@@ -147,6 +149,8 @@ class Compiled:
                     return result
             except Differs as found:
                 differs = found.with_traceback(None)
+            except EagerOnlyError as reason:
+                return self._op_by_op(reason, args, kwargs)
         return self._call(args, kwargs, differs)
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any], differs: Differs | None) -> Any:
@@ -159,8 +163,13 @@ class Compiled:
                 self._untraceable.refuse(self._signature(args, kwargs).key)
             return self._call_natively(args, kwargs, differs)
         except EagerOnlyError as reason:
-            self.note_eager(str(reason))
-            return call_with_tensors(self.__wrapped__, args, kwargs)
+            return self._op_by_op(reason, args, kwargs)
+
+    def _op_by_op(
+        self, reason: EagerOnlyError, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        self.note_eager(str(reason))
+        return call_with_tensors(self.__wrapped__, args, kwargs)
 
     def _call_natively(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], differs: Differs | None

@@ -43,7 +43,7 @@ from lucid.compiler.scalars import is_live
 from lucid.compiler.signature import Call
 from lucid.compiler.views import base_of
 from lucid.compiler.watches import SCALARS
-from lucid.ir.errors import TraceError
+from lucid.ir.errors import EagerOnlyError, TraceError
 from lucid.ir.graph import Value
 from lucid.tensor.core import TensorCore
 from lucid.tensor.storage import Storage, VersionCounter
@@ -315,7 +315,7 @@ class Finisher:
                 yield number, handle
 
     def _refuse_shared(self, written: TensorCore) -> None:
-        """Raise where another argument would get another history as well.
+        """Raise `EagerOnlyError` where another argument would get another history as well.
 
         What stands for it knows nothing of that, unless the call is exact; one that is state stands
         for itself.
@@ -329,11 +329,9 @@ class Finisher:
             if not self._is_exact and not is_state:
                 raise ArgumentsOverlap
             how = "is read from elsewhere as well" if is_state else "shares its memory"
-            raise TraceError(
-                f"{_writer(written)}: a tensor gets a history by being written, and an argument "
-                f"that is this tensor or a view of it {how}, which can't be compiled\n"
-                f"  written: {written._describe()}\n  argument {i}: {other._describe()}\n"
-                "hint: pass the tensor once, and take views of it inside of the compiled function"
+            raise EagerOnlyError(
+                f"{_writer(written)}: a tensor gets a history by being written, and argument {i}, "
+                f"which is this tensor or a view of it, {how}"
             )
 
     def _find_differentiable(

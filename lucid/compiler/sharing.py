@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from lucid.ir.errors import LucidError
+from lucid.ir.errors import EagerOnlyError, LucidError
 from lucid.ir.graph import Input, Value
 from lucid.tensor.writing import READ_ONLY
 
@@ -19,7 +19,8 @@ class Sharing:
     """Finds shared memory, cheaply where an array owns its memory and so do those of the state.
 
     Shared storages of tensors are one input; what is left is memory that NumPy or another library
-    shares behind our back. Raises `LucidError` when the state itself overlaps.
+    shares behind our back. Raises `EagerOnlyError` when the state itself overlaps: in eager mode
+    each op sees what those before it have written.
 
     Attributes:
         writes_arguments: whether an input is written that is not bound once.
@@ -52,7 +53,8 @@ class Sharing:
     def check(self, given: Sequence[tuple[int, np.ndarray]]) -> None:
         """Look at the arrays of one call; `given` are inputs by number, without those of state.
 
-        Raises: `LucidError` for shared memory, and for read-only memory that is written.
+        Raises: `EagerOnlyError` for shared memory, `LucidError` for read-only memory that is
+        written.
         """
         if not self._written:
             return
@@ -86,7 +88,7 @@ class Sharing:
                     self._refuse(other, number)
 
     def _refuse(self, first: int, second: int) -> NoReturn:
-        raise LucidError(
+        raise EagerOnlyError(
             "two inputs of the step share memory, and one is written: "
             f"{self._names[first]} and {self._names[second]}\nhint: clone() one of them"
         )
