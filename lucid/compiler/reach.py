@@ -278,8 +278,8 @@ class Reach:
                     item = item_at(owner, name)
                     place = f"{path}.{name}"
                     self._watch(place, owner, name, item, in_module, name, holder=value)
+        self._lookups.add_object(path, value, in_module)
         if not isinstance(value, _NAMESPACES):
-            self._lookups.add_object(path, value, in_module)
             self._visit_class(kind)
 
     def _visit_attributes(

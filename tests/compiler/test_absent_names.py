@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
+import types
+
 import pytest
 
 import lucid
@@ -120,6 +123,18 @@ def test_an_attribute_that_hides_an_optimizers_method(agree):
 )
 def test_code_that_asks_whether_an_attribute_is_there(agree, step):
     agrees(agree, Base, step, lambda t: setattr(t, "extra", 5.0))
+
+
+@pytest.mark.parametrize("make", [types.SimpleNamespace, argparse.Namespace])
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda t, x: x * getattr(t, "extra", 3.0),
+        lambda t, x: x * 2 if hasattr(t, "extra") else x,
+    ],
+)
+def test_so_does_code_that_asks_a_namespace(agree, make, step):
+    agrees(agree, make, step, lambda t: setattr(t, "extra", 5.0))
 
 
 def test_a_slot_that_was_empty(agree):
