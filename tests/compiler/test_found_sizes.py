@@ -9,6 +9,7 @@ import lucid
 import lucid.nn.functional as F
 from lucid import nn
 from lucid.autograd import Function
+from lucid.nn.utils import rnn
 
 ROWS = [
     [1.0, -2.0, 3.0, 0.0],
@@ -277,3 +278,24 @@ def test_the_profile_names_what_python_finds():
     profile = step.profile(lucid.tensor(ROWS[0]), calls=2)
     assert "nonzero" in profile.host_seconds
     assert step.check(lucid.tensor(ROWS[0])).agrees
+
+
+@pytest.mark.parametrize("order", [[4, 2, 1], [2, 4, 4], [1, 3, 2]])
+def test_packed_sequences_whose_lengths_are_an_argument(agree, order):
+    def scenario(compile):
+        net = nn.GRU(3, 2, batch_first=True)
+
+        @compile
+        def step(x, lengths):
+            packed = rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+            out, last = net(packed)
+            padded, counts = rnn.pad_packed_sequence(out, batch_first=True)
+            rows = rnn.unpad_sequence(padded, counts, batch_first=True)
+            loss = padded.square().sum() + last.sum() + packed.data.sum() + packed.batch_sizes.sum()
+            loss.backward()
+            return padded.detach(), counts, [row.detach() for row in rows]
+
+        given = [order, order, [4, 4, 4], order[::-1], order]
+        return [[step(lucid.ones(3, 4, 3), lucid.tensor(x)) for x in given], net]
+
+    agree(scenario)

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 import lucid
+from lucid.functions.finding import found
 from lucid.ir.errors import ArgumentError, OptionError
 from lucid.ir.types import i64
 from lucid.tensor.tensor import Tensor
@@ -41,8 +44,27 @@ def unpad_sequence(
     return [row[:length] for row, length in zip(rows, _listed(lengths), strict=True)]
 
 
-def _listed(lengths: Any) -> list[int]:
-    return lengths.tolist() if isinstance(lengths, Tensor) else [int(n) for n in lengths]
+def _listed(lengths: Any, longest_only: bool = False) -> list[int]:
+    """The lengths as numbers; a compiled step is traced anew where they are others."""
+    if not isinstance(lengths, Tensor):
+        return [int(n) for n in lengths]
+    if lengths._known("the lengths of sequences") is not None:
+        numbers: list[int] = lengths.tolist()
+        return numbers
+    if longest_only:
+        parts = found("longest_length", _longest, lengths)
+    else:
+        parts = found("sequence_lengths", _parts, lengths)
+    return [part.shape[0] for part in parts]
+
+
+def _parts(lengths: np.ndarray) -> list[np.ndarray]:
+    """For each length an array that is so long."""
+    return [np.zeros(max(int(length), 0), np.bool_) for length in lengths]
+
+
+def _longest(lengths: np.ndarray) -> list[np.ndarray]:
+    return _parts(lengths.max(initial=0, keepdims=True))
 
 
 class PackedSequence:
@@ -76,7 +98,9 @@ class PackedSequence:
     def data(self) -> Tensor:
         """The elements without padding, step by step, longer sequences first. Needs the values."""
         ordered = self.padded[:, self.sorted_indices]
-        return lucid.cat([ordered[t, :n] for t, n in enumerate(self.batch_sizes.tolist())])
+        lengths = _listed(self.lengths)
+        sizes = [sum(n > t for n in lengths) for t in range(max(lengths, default=0))]
+        return lucid.cat([ordered[t, :n] for t, n in enumerate(sizes)])
 
 
 def pack_padded_sequence(
@@ -103,17 +127,19 @@ def pad_packed_sequence(
 ) -> tuple[Tensor, Tensor]:
     """Return the padded tensor, as long as its longest sequence (or `total_length`), and lengths.
 
-    Without `total_length` the lengths' values are needed, which a trace doesn't have.
+    Without `total_length` a compiled step is traced for each greatest length that it meets.
     """
-    size = max(_listed(sequence.lengths), default=0) if total_length is None else total_length
+    size = total_length
+    if size is None:
+        size = max(_listed(sequence.lengths, longest_only=True), default=0)
     padded = sequence.padded[:size]
     if size > padded.shape[0]:
         width = [0, 0] * (padded.ndim - 1) + [0, size - padded.shape[0]]
         padded = lucid.nn.functional.pad(padded, width)
     step = lucid.arange(size).reshape(-1, 1, *(1,) * (padded.ndim - 2))
     reached = step < sequence.lengths.reshape(1, -1, *(1,) * (padded.ndim - 2))
-    found: Tensor = lucid.where(reached, padded, padding_value)
-    return (found.transpose(0, 1) if batch_first else found), sequence.lengths
+    masked: Tensor = lucid.where(reached, padded, padding_value)
+    return (masked.transpose(0, 1) if batch_first else masked), sequence.lengths
 
 
 def pack_sequence(sequences: Sequence[Tensor], enforce_sorted: bool = True) -> PackedSequence:
