@@ -160,6 +160,7 @@ class Reach:
             self.watches.append(watch)
             self._queue += [("", hook, False) for hook in watch.hooks.values()]
             self._visit_attributes(path, value, vars(value), False)
+            self._lookups.add_object(path, value, False)
         elif (
             is_librarys(type(value))
             and not isinstance(value, type)  # custom Functions are types

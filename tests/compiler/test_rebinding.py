@@ -110,6 +110,22 @@ def test_attributes_of_parameters_that_change_outside(agree):
     ]
 
 
+def test_attributes_of_parameters_that_a_step_makes_where_there_are_none(agree):
+    def scenario(compile):
+        weights = [nn.Parameter(lucid.ones(3)), nn.Parameter(lucid.full((3,), 2.0))]
+
+        def step(x):
+            for p in weights:
+                if not hasattr(p, "velocity"):
+                    p.velocity = lucid.zeros_like(p)
+                p.velocity.mul_(0.5).add_(x)
+            return weights[0].velocity.sum()
+
+        return [run(compile, step)[0], [p.velocity for p in weights]]
+
+    agree(scenario, traces=2)
+
+
 def test_variables_of_functions_and_of_the_module(agree):
     def scenario(compile):
         global COUNT, LATEST
