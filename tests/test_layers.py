@@ -105,3 +105,44 @@ def test_relative_imports_of_a_package_start_in_the_package() -> None:
     assert wrong_arrows("from .types import DType", "lucid.ir", is_package=True) == []
     (message,) = wrong_arrows("from ..nn import Module", "lucid.ir", is_package=True)
     assert "ir imports lucid.nn.Module" in message
+
+
+# ---------------------------------------------------------------------- inside of the compiler
+
+COMPILER = ("inputs", "surroundings", "results", "hosts", "recording", "programs", "reports")
+
+
+def folder_of(module: str) -> str | None:
+    """The folder of a module of the compiler; None for one that is in none of them."""
+    parts = [*module.split("."), "", "", ""]
+    return parts[2] if parts[:2] == ["lucid", "compiler"] and parts[2] in COMPILER else None
+
+
+def compiler_imports(source: str) -> Iterator[tuple[int, str]]:
+    """Which folders of the compiler a module needs before it can be imported, with the lines."""
+    needed = [node for node in ast.parse(source).body if isinstance(node, ast.ImportFrom)]
+    for line, name in imports(ast.Module(needed, []), "", False):
+        folder = folder_of(name)
+        if folder is not None:
+            yield line, folder
+
+
+def test_every_folder_of_the_compiler_has_its_place_in_the_order() -> None:
+    folders = {path.parent.name for path in (ROOT / "lucid" / "compiler").glob("*/__init__.py")}
+    assert folders == set(COMPILER)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path in FILES if path.parent.name in COMPILER],
+    ids=lambda p: str(p.relative_to(ROOT)),
+)
+def test_imports_inside_of_the_compiler_go_one_way(path: Path) -> None:
+    mine = COMPILER.index(path.parent.name)
+    found = compiler_imports(path.read_text(encoding="utf-8"))
+    assert [line for line, folder in found if COMPILER.index(folder) > mine] == []
+
+
+def test_a_folder_of_the_compiler_is_found_in_what_is_imported() -> None:
+    source = "from lucid.compiler.hosts import state\nfrom lucid.compiler import hooks\n"
+    assert [*compiler_imports(source)] == [(1, "hosts")]

@@ -76,7 +76,7 @@ class Captured:
             return operands[tree.number]
         if not self.has_slots:
             return tree
-        from lucid.compiler.tree import map_tree
+        from lucid.compiler.inputs.tree import map_tree
 
         def filled(leaf: Any, _: str) -> Any:
             return operands[leaf.number] if isinstance(leaf, Slot) else leaf

@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lucid.autograd.host_replay import Differs, Replay, replaying
-from lucid.compiler.argument_places import (
+from lucid.compiler.collector import collector_paused
+from lucid.compiler.inputs.objects import ChangesArgument
+from lucid.compiler.inputs.signature import Call, MovingInts, changes, describe
+from lucid.compiler.programs.plain import LONG_WAY
+from lucid.compiler.stance import eager_is_forced
+from lucid.compiler.surroundings.argument_places import (
     CountsInArgument,
     call_with_tensors,
 )
-from lucid.compiler.collector import collector_paused
-from lucid.compiler.objects import ChangesArgument
-from lucid.compiler.plain import LONG_WAY
-from lucid.compiler.signature import Call, MovingInts, changes, describe
-from lucid.compiler.stance import eager_is_forced
 from lucid.compiler.untraceable import Untraceable
 from lucid.ir.errors import ArgumentError, EagerOnlyError, LucidError, OptionError, TraceError
 from lucid.tensor.claims import TRACING, Claim
@@ -33,11 +33,11 @@ from lucid.tensor.context import context
 if TYPE_CHECKING:
     import networkx
 
-    from lucid.compiler.checking import Check
-    from lucid.compiler.places import Identity, Place
-    from lucid.compiler.profiling import Profile
-    from lucid.compiler.program import Program
-    from lucid.compiler.trace import Trace
+    from lucid.compiler.programs.program import Program
+    from lucid.compiler.recording.trace import Trace
+    from lucid.compiler.reports.checking import Check
+    from lucid.compiler.reports.profiling import Profile
+    from lucid.compiler.surroundings.places import Identity, Place
 
 logger = logging.getLogger("lucid.retrace")
 MODES = ("native", "eager")
@@ -138,7 +138,7 @@ class Compiled:
         if self._mode == "eager" or context.recorder is not None or _eager_is_needed():
             return call_with_tensors(self.__wrapped__, args, kwargs)
         if context.forward is not None and not context.grad_enabled:
-            from lucid.compiler.within_forward import call_in_forward
+            from lucid.compiler.results.within_forward import call_in_forward
 
             return call_in_forward(self, self.__wrapped__, args, kwargs)
         if latest is not None and not kwargs and differs is None and latest.accepts(args):
@@ -370,7 +370,7 @@ class Compiled:
         reason: str | None,
         claim: Claim,
     ) -> Program:
-        from lucid.compiler.program import Program
+        from lucid.compiler.programs.program import Program
 
         description = describe(self.__wrapped__, *self._ints.marked(args, kwargs))
         earlier = [program.description for found in self._programs.values() for program in found]
@@ -407,8 +407,8 @@ class Compiled:
 
         Where it can't be traced with stand-ins for that, it is what it is now.
         """
-        from lucid.compiler.places import live_places
-        from lucid.compiler.trace import trace
+        from lucid.compiler.recording.trace import trace
+        from lucid.compiler.surroundings.places import live_places
 
         record = functools.partial(
             trace, self.__wrapped__, call, args, kwargs, is_pure=self._is_pure
@@ -456,7 +456,7 @@ class Compiled:
 
         Raises: what a call raises, and `LucidError` where nothing runs natively.
         """
-        from lucid.compiler.profiling import profile
+        from lucid.compiler.reports.profiling import profile
 
         self._refuse_eager("profile")
         return profile(
@@ -475,7 +475,7 @@ class Compiled:
 
         Raises: what a call raises, and `LucidError` where nothing runs natively.
         """
-        from lucid.compiler.checking import check
+        from lucid.compiler.reports.checking import check
 
         self._refuse_eager("check")
         return check(lambda: self(*args, **kwargs), self._latest_program)
@@ -491,7 +491,7 @@ class Compiled:
         A node is a call of a kernel, with `label`, `name`, `kind`, `ops`, `lines`, `text`, `bytes`
         and `flops`; an edge has its `dependence` ("flow", "anti", "output") and `buffers`.
         """
-        from lucid.compiler.kernel_graph import kernel_graph
+        from lucid.compiler.reports.kernel_graph import kernel_graph
 
         return kernel_graph(self._latest_program().executable.steps)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from lucid.tensor.context import context
 
 if TYPE_CHECKING:
-    from lucid.compiler.recorder import Recorder
+    from lucid.compiler.recording.recorder import Recorder
 
 
 def is_tracing() -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from weakref import WeakKeyDictionary
 
-from lucid.compiler.recorder import Recorder
+from lucid.compiler.recording.recorder import Recorder
 from lucid.ir.location import user_frame
 from lucid.tensor.context import context
 

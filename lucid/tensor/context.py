@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from lucid.autograd.host_world import Changes
     from lucid.autograd.private import CustomForward
     from lucid.autograd.saved import MutationGuard
-    from lucid.compiler.recorder import Recorder
+    from lucid.compiler.recording.recorder import Recorder
     from lucid.tensor.core import TensorCore
     from lucid.tensor.levels import Level
 

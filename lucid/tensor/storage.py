@@ -11,7 +11,7 @@ from lucid.ir.types import TensorType, type_of_array
 from lucid.tensor.context import context
 
 if TYPE_CHECKING:
-    from lucid.compiler.recorder import Recorder
+    from lucid.compiler.recording.recorder import Recorder
     from lucid.ir.graph import Value
 
 

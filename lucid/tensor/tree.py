@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from lucid.compiler.tree import map_tree
+from lucid.compiler.inputs.tree import map_tree
 
 Rebuild = Callable[[list[Any]], Any]
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import lucid
-from lucid.compiler import native
+from lucid.compiler.programs import native
 
 Compile = Callable[..., Any]
 Scenario = Callable[[Compile], Any]

@@ -10,7 +10,7 @@ import lucid
 import lucid.nn.functional as F
 from lucid import nn
 from lucid.autograd import Function
-from lucid.compiler.names import assigned_name
+from lucid.compiler.recording.names import assigned_name
 from lucid.ir import parse
 from lucid.ir.location import Location
 

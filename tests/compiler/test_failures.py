@@ -250,7 +250,7 @@ def test_a_compiler_that_fails_leaves_no_state_behind(monkeypatch):
         raise lucid.MissingRuleError("no lowering")
 
     with monkeypatch.context() as patch, pytest.raises(lucid.MissingRuleError):
-        patch.setattr("lucid.compiler.program.compile_graph", fail)
+        patch.setattr("lucid.compiler.programs.program.compile_graph", fail)
         step(lucid.ones(1, 2))
     assert opt.state_dict()["state"] == {} and model.weight.grad is None
     step(lucid.ones(1, 2))

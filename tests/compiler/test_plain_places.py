@@ -13,8 +13,8 @@ import pytest
 
 import lucid
 from lucid import nn
-from lucid.compiler import native
-from lucid.compiler.plain import LONG_WAY
+from lucid.compiler.programs import native
+from lucid.compiler.programs.plain import LONG_WAY
 
 pytestmark = pytest.mark.usefixtures("entry")
 

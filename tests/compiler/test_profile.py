@@ -15,7 +15,7 @@ from lucid import nn
 from lucid.autograd import Function
 from lucid.codegen.emit import emit_program
 from lucid.codegen.target import host_target
-from lucid.compiler import profiling
+from lucid.compiler.reports import profiling
 
 
 class Cube(Function):

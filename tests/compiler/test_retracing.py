@@ -13,7 +13,7 @@ import pytest
 import lucid
 from lucid import nn
 from lucid.compiler import compiled
-from lucid.compiler.program import Program
+from lucid.compiler.programs.program import Program
 
 SCALE = 2.0
 CONFIG = {"scale": 2.0, "flags": [True, "a"]}

@@ -20,7 +20,7 @@ from expressions import (
 )
 
 import lucid
-from lucid.compiler.recorder import Recorder, recording
+from lucid.compiler.recording.recorder import Recorder, recording
 from lucid.ir.interpret import interpret
 
 RECORDED = load(RESULTS)

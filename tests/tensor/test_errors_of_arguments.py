@@ -109,7 +109,7 @@ def test_operands_are_named_with_the_line_that_made_them() -> None:
 
 
 def test_python_values_of_traced_tensors_are_refused() -> None:
-    from lucid.compiler.recorder import Recorder, recording
+    from lucid.compiler.recording.recorder import Recorder, recording
 
     recorder = Recorder("step")
     with recording(recorder):

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lucid
-from lucid.compiler.recorder import Recorder, recording
+from lucid.compiler.recording.recorder import Recorder, recording
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import lucid
-from lucid.compiler.recorder import Recorder, recording
+from lucid.compiler.recording.recorder import Recorder, recording
 
 x = lucid.ones(3)
 z = lucid.arange(3)

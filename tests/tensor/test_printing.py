@@ -7,7 +7,7 @@ import math
 import pytest
 
 import lucid
-from lucid.compiler.recorder import Recorder, recording
+from lucid.compiler.recording.recorder import Recorder, recording
 
 
 @pytest.mark.parametrize(

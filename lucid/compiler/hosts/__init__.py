@@ -1,0 +1,1 @@
+"""Calls of Python in a step: custom Functions whose methods leave lucid."""

@@ -1,0 +1,499 @@
+"""Host calls in a trace: custom Functions whose forward or backward leaves lucid.
+
+A method that asks for the data of a traced tensor ends the trace. The next trace knows it, and
+doesn't run it on traced tensors: it is evaluated once on the present values, which types its
+results, and recorded as a `host` node. What the evaluation changes in Python is put back.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lucid.autograd.function import BackwardCFunction, Function, backward_of
+from lucid.autograd.host_calls import HostBackward, HostForward
+from lucid.autograd.host_finding import Finding
+from lucid.autograd.host_reading import Evaluated
+from lucid.autograd.host_replay import Made, MadeBackward, MadeFinding, MadeForward
+from lucid.autograd.host_rules import HostJvp, HostVmap
+from lucid.autograd.host_world import Captured, Slot
+from lucid.autograd.outputs import (
+    TwiceDifferentiated,
+    calling_line,
+    refuse_second_derivative,
+)
+from lucid.compiler.hosts.attributes import Attributes, attributes_of, sort_attributes
+from lucid.compiler.hosts.plans import Traced, tensors_of
+from lucid.compiler.hosts.state import PythonChanges, Surroundings, state_of
+from lucid.compiler.inputs.present import PresentValues
+from lucid.compiler.inputs.scalars import is_live
+from lucid.compiler.inputs.tree import map_tree
+from lucid.compiler.surroundings.logs import conflict, real
+from lucid.ir.errors import LucidError
+from lucid.ir.hosts import Frame, HostFunction
+from lucid.ir.location import Location, here
+from lucid.ir.types import TensorType, type_of_array
+from lucid.tensor.batched import Batched
+from lucid.tensor.context import context
+from lucid.tensor.core import TensorCore
+
+if TYPE_CHECKING:
+    from lucid.compiler.recording.recorder import Recorder
+    from lucid.ir.graph import Node, Value
+
+Method = Callable[..., Any]
+
+
+class LeavesTrace(BaseException):
+    """A method of a custom Function asked for data: the trace starts again, with it on the host.
+
+    No `Exception`, so that a program that is being traced doesn't catch it.
+    """
+
+    def __init__(self, codes: set[object]) -> None:
+        self.codes = codes
+
+
+def code_of(method: Method) -> object:
+    """What stays the same when a class is defined anew by each trace."""
+    function = inspect.unwrap(method)
+    return getattr(function, "__code__", function)
+
+
+class HostRecording:
+    """The host calls of one trace.
+
+    Attributes:
+        left: the signal that the user's code was given, and may have caught.
+        undo: what the evaluations left in Python objects, in their order.
+        written: lists, deques and sets that they wrote, by identity.
+    """
+
+    def __init__(self, recorder: Recorder, known: frozenset[object]) -> None:
+        self._recorder = recorder
+        self._known = known
+        self._beside: set[object] = set()  # backwards of host forwards: to run Python, if they do
+        self._attempts: list[tuple[Method, ...]] = []
+        self._present = PresentValues(recorder)
+        self._frame: Frame = {}
+        self._findings: dict[Any, Node] = {}
+        self._made: list[Made] = [] if context.replay is None else [*context.replay.calls]
+        self.left: LeavesTrace | None = None
+        self.undo: list[PythonChanges] = []
+        self.written: dict[int, Any] = {}
+
+    # ---------------------------------------------------------------- which methods
+
+    @contextmanager
+    def attempt(self, *methods: Method) -> Iterator[None]:
+        """Trace methods of the user's; if they leave the trace, they are to be a host call."""
+        if not methods or (methods[0].__module__ or "").startswith("lucid."):
+            yield
+            return
+        is_beside = code_of(methods[0]) in self._beside
+        before = self._changed_python() if is_beside else set()
+        self._attempts.append(methods)
+        try:
+            yield
+            if is_beside and self._changed_python() - before:
+                self.leave()
+        finally:
+            self._attempts.pop()
+
+    def _changed_python(self) -> set[tuple[int, ...]]:
+        """The Python values from outside that have changed by now, with what they are."""
+        environment = self._recorder.environment
+        watches = [] if environment is None else environment.watches
+        changed = {
+            (number, *map(id, state_of(watch)))
+            for number, watch in enumerate(watches)
+            if not watch.holds()
+        }
+        return changed | {(id(log), log.count) for log in self._recorder.logs}
+
+    def put_back(self, failed: bool = False) -> None:
+        """Undo what evaluations changed in Python.
+
+        Raises `TraceError` for what traced code has changed since, unless the trace has failed.
+        """
+        changed = None
+        logs = self._recorder.logs
+        for log in logs:
+            log.settle()
+        known = {id(log.owner) for log in logs}
+        while self.undo:
+            changed = self.undo.pop().put_back(known) or changed
+        if changed is not None and not failed:
+            raise conflict(*changed)
+
+    def leave(self) -> None:
+        """Start again with the innermost method that is being traced on the host, if one is."""
+        if self._attempts:
+            self.left = LeavesTrace(set(map(code_of, self._attempts[-1])))
+            raise self.left
+
+    def withheld(self, ctx: BackwardCFunction, name: str) -> None:
+        """A method reads what only a host call can give it: it is one, then."""
+        self.leave()
+        self._recorder.refuse(
+            f"ctx.{name}, which {ctx._forward_cls.__name__}.forward, a host call, computes anew at "
+            "each call, read outside of backward",
+            "return it as a tensor, or save it with ctx.save_for_backward",
+        )
+
+    def takes_forward(self, function: type[Function]) -> bool:
+        return function.is_host or (bool(self._known) and code_of(function.forward) in self._known)
+
+    def takes_backward(self, ctx: BackwardCFunction) -> bool:
+        if ctx._host_forward is not None:
+            return True
+        return bool(self._known) and code_of(backward_of(ctx._forward_cls)) in self._known
+
+    # ---------------------------------------------------------------- forward
+
+    def forward(
+        self,
+        ctx: BackwardCFunction,
+        inputs: tuple[Any, ...],
+        keywords: dict[str, Any],
+        is_differentiable: bool,
+    ) -> Any:
+        """What `forward` returns, as tensors of the trace; ctx gets what it saved and marked."""
+        function = ctx._forward_cls
+        operands = Operands(self._recorder, f"{function.__name__}.forward", inputs)
+        host = HostForward(
+            function,
+            operands.captured,
+            {name: operands.capture(value) for name, value in keywords.items()},
+            tuple(operands.slots),
+            ctx._line,
+            ctx.needs_input_grad,
+            ctx._input_types,
+            tuple(flag for x, flag in _flags(ctx) if x is not None),
+        )
+        methods = (function.forward, function.setup_context)
+        around = self._around(host, operands, methods, (*inputs, *keywords.values()))
+        host.saves = is_differentiable or bool(context.levels)
+        found = self._evaluated(host, operands, around, is_differentiable)
+        attributes = Attributes()
+        if is_differentiable and self._leaves_backward(function, found.ctx):
+            host.saves, host.keeps_ctx = False, True
+            ctx._host_forward = host
+        elif host.saves:
+            self._beside.add(code_of(backward_of(function)))
+            attributes = sort_attributes(found, inputs, keywords)
+            host.constants, host.shown = attributes.constants, tuple(attributes.shown)
+        if context.levels and self.takes(function.jvp):
+            host.keeps_ctx = True
+            ctx._jvp_host = host
+        vars(ctx).update(attributes.known)
+        ctx._withheld = frozenset(attributes.withheld)
+        return self._entered(function.__name__, host, operands, around, found).finish(ctx)
+
+    def _around(
+        self,
+        host: HostForward,
+        operands: Operands,
+        methods: Sequence[Method],
+        objects: Sequence[Any],
+    ) -> Surroundings:
+        """What the call can reach."""
+        around = Surroundings(self._recorder, host.name, methods, objects)
+        host.states = around.states(len(operands.values))
+        return around
+
+    def _evaluated(
+        self, host: HostForward, operands: Operands, around: Surroundings, with_history: bool
+    ) -> Evaluated:
+        """Run the call once, on the values of now; unless the run that goes on here did."""
+        lent = self._present.of([*operands.values, *around.values])
+        made = self._made_before(code_of(host.method))
+        if isinstance(made, MadeForward):
+            host.computed = made.host.computed
+            return made.again(lent, host.states)
+        with around.untouched():
+            return host.evaluate(self._frame, lent, with_history)
+
+    def _entered(
+        self,
+        name: str,
+        host: HostForward,
+        operands: Operands,
+        around: Surroundings,
+        found: Evaluated,
+    ) -> Traced:
+        """Append the call, which did what was found."""
+        changed = around.settle(found.changes, found.lent)
+        host.read(found)
+        host.plan = found.plan
+        if host.keeps_ctx:
+            host.saved_hooks = tuple(context.saved_hooks)
+            host.keep(self._frame, found)
+        results = [np.array(array, order="C") for array in found.arrays]
+        values = [*operands.values, *around.values]
+        node = self._record(name, host, values, results)
+        note_changes = functools.partial(around.note_changes, node, changed, found.changes)
+        return Traced(self._recorder, node, found, operands, host.name, note_changes)
+
+    def _leaves_backward(self, function: type[Function], ctx: BackwardCFunction) -> bool:
+        """Whether backward is known to leave as well, or needs what only the host has."""
+        if any(getattr(x, "is_sparse", False) for x in ctx.to_save or ()):
+            return True
+        return code_of(backward_of(function)) in self._known
+
+    # ---------------------------------------------------------------- rules of transformations
+
+    def takes(self, method: Method) -> bool:
+        """Whether a method is known to leave the trace."""
+        return bool(self._known) and code_of(method) in self._known
+
+    def jvp(self, ctx: BackwardCFunction, tangents: Sequence[Any]) -> Any:
+        """What `jvp` returns."""
+        function, keeper = ctx._forward_cls, ctx._jvp_host
+        on_ctx: tuple[Any, ...] = ({}, ())
+        if keeper is None:
+            on_ctx = attributes_of(ctx), tuple(ctx.saved_for_forward or ())
+        inputs = (*on_ctx, *tangents)
+        operands = Operands(self._recorder, f"{function.__name__}.jvp", inputs)
+        host = HostJvp(
+            function,
+            operands.captured,
+            {},
+            tuple(operands.slots),
+            ctx._line,
+            ctx.needs_input_grad,
+            ctx._input_types,
+            tuple(edge is not None for edge in ctx._edges),
+            grad_enabled=context.grad_enabled,
+            of=keeper,
+        )
+        reached = inputs if keeper is None else tuple(attributes_of(self._frame[keeper]).values())
+        around = self._around(host, operands, (function.jvp,), reached)
+        found = self._evaluated(host, operands, around, False)
+        traced = self._entered(host.name, host, operands, around, found)
+        return traced.finish(function._backward_cls())
+
+    def vmap(
+        self,
+        function: type[Function],
+        info: Any,
+        in_dims: tuple[Any, ...],
+        inputs: Sequence[Any],
+        keywords: dict[str, Any],
+    ) -> tuple[Any, Any]:
+        """What the `vmap` staticmethod returns: the output, and where its examples are."""
+        operands = Operands(self._recorder, f"{function.__name__}.vmap", inputs)
+        host = HostVmap(
+            function,
+            operands.captured,
+            {name: operands.capture(value) for name, value in keywords.items()},
+            tuple(operands.slots),
+            calling_line(),
+            (),
+            (),
+            (),
+            grad_enabled=context.grad_enabled,
+            info=info,
+            in_dims=in_dims,
+        )
+        around = self._around(host, operands, (function.vmap,), (*inputs, *keywords.values()))
+        found = self._evaluated(host, operands, around, False)
+        dims = found.ctx.out_dims
+        host.constants = {"out_dims": dims}
+        traced = self._entered(host.name, host, operands, around, found)
+        return traced.finish(function._backward_cls()), dims
+
+    # ---------------------------------------------------------------- backward
+
+    def backward(self, ctx: BackwardCFunction, gradients: Sequence[Any]) -> tuple[Any, ...]:
+        """One gradient per tensor argument, or None: what `backward` returns, checked."""
+        function, name = ctx._forward_cls, f"{ctx._forward_cls.__name__}.backward"
+        operands = Operands(self._recorder, name)
+        given = tuple(operands.number(gradient) for gradient in gradients)
+        saved = ctx.saved_tensors  # raises for what was written since, as in eager mode
+        is_recorded = ctx._host_forward is None
+        attributes = attributes_of(ctx) if is_recorded else {}
+        host = HostBackward(
+            function,
+            ctx._host_forward,
+            {key: operands.capture(value) for key, value in attributes.items()},
+            tuple(map(operands.number, saved)) if is_recorded else (),
+            given,
+            tuple(operands.slots),
+            ctx._line,
+            ctx.needs_input_grad,
+            ctx._input_types,
+            tuple(edge is not None for edge in ctx._edges),
+            context.grad_enabled,
+        )
+        methods = (backward_of(function),)
+        on_ctx = attributes if is_recorded else attributes_of(self._frame[ctx._host_forward])
+        around = Surroundings(self._recorder, name, methods, tuple(on_ctx.values()))
+        host.states = around.states(len(operands.values))
+        values = [*operands.values, *around.values]
+        lent = self._present.of(values)
+        made = self._made_before(code_of(backward_of(function)))
+        if isinstance(made, MadeBackward):
+            parts, changes = made.parts, made.written.changes(host.states)
+            host.is_once = made.host.is_once
+        else:
+            with around.untouched():
+                parts, changes = host.evaluate(self._frame, lent)
+        host.present = tuple(part is not None for part in parts)
+        changed = around.settle(changes, lent)
+        results = [np.array(array, order="C") for array in host.arrays(parts, changes)]
+        node = self._record(name, host, values, results)
+        around.note_changes(node, changed, changes)
+        tensors = iter(tensors_of(self._recorder, node.results))
+        found = tuple(next(tensors) if present else None for present in host.present)
+        return _without_derivative(ctx, [*gradients, *saved], found, host.is_once)
+
+    # ---------------------------------------------------------------- what NumPy finds
+
+    def find(
+        self, name: str, find: Callable[..., Any], tensor: TensorCore, options: tuple[Any, ...]
+    ) -> tuple[Any, ...]:
+        """What `find(array, *options)` finds at each call; once for the same value."""
+        values = [self._recorder.value_of(tensor)]
+        key = (name, options, values[0])
+        node = self._findings.get(key)
+        if node is None:
+            place = here()
+            line = None if place is None else (place.file, place.line)
+            host = Finding(name, find, options, line)
+            lent = self._present.of(values)
+            made = self._made_before(name)
+            arrays = made.arrays if isinstance(made, MadeFinding) else host.evaluate(lent)
+            host.types = tuple(map(type_of_array, arrays))
+            node = self._findings[key] = self._record(name, host, values, arrays)
+        return tuple(tensors_of(self._recorder, node.results))
+
+    # ---------------------------------------------------------------- recording
+
+    def _made_before(self, what: object) -> Made | None:
+        """What the next host call did in the run that this trace takes over, if it is the same."""
+        if self._made:
+            made = self._made.pop(0)
+            if _identity(made) == what:
+                return made
+            self._made.clear()
+        return None
+
+    def _record(
+        self,
+        name: str,
+        function: HostFunction,
+        values: Sequence[Value],
+        results: Sequence[np.ndarray],
+    ) -> Node:
+        """Append the call, with the results of its first evaluation."""
+        graph = self._recorder.graph
+        unique, count = name, 0
+        while unique in graph.hosts:
+            count += 1
+            unique = f"{name}_{count}"
+        graph.hosts[unique] = function
+        types: list[TensorType] = [type_of_array(array) for array in results]
+        node = graph.append_host(unique, values, types)
+        line = getattr(function, "line", None)
+        self._recorder._annotate(node, None if line is None else Location(*line))
+        for value in node.results if name.endswith(".backward") else ():
+            value.name = "grad"
+        self._present.note(node, results)
+        return node
+
+
+def _identity(made: Made) -> object:
+    """What tells host calls apart."""
+    host = made.host
+    return host.name if isinstance(host, Finding) else code_of(host.method)
+
+
+class Operands:
+    """What a host call gets from the graph: each tensor once, and floats that are live.
+
+    Attributes:
+        inputs: the arguments of the user's method; `captured`: with slots for the operands.
+    """
+
+    def __init__(self, recorder: Recorder, name: str, inputs: Sequence[Any] = ()) -> None:
+        self._recorder = recorder
+        self._name = name
+        self.inputs = inputs
+        self._numbers: dict[int, Slot] = {}
+        self.values: list[Value] = []
+        self.tensors: list[Any] = []
+        self.slots: list[Slot] = []
+        self.captured = tuple(map(self.capture, inputs))
+
+    def number(self, tensor: TensorCore | None) -> int | None:
+        return None if tensor is None else self._slot(tensor).number
+
+    def capture(self, value: Any) -> Captured:
+        """A Python value with slots for the tensors and live floats in it."""
+        found: list[Slot] = []
+        logs: list[Any] = []
+
+        def captured(leaf: Any, _: str) -> Any:
+            if isinstance(leaf, TensorCore) or is_live(leaf):
+                found.append(self._slot(leaf))
+                return found[-1]
+            known = real(leaf)
+            if known is not leaf:
+                logs.append(known)
+            return known
+
+        tree = map_tree(captured, value)
+        return Captured(tree if found or logs else value, bool(found))
+
+    def _slot(self, leaf: Any) -> Slot:
+        if isinstance(leaf, Batched):
+            self._recorder.refuse(
+                f"vmap over {self._name}, a host call,",
+                "give the Function a vmap staticmethod, or loop over the examples",
+            )
+        slot = self._numbers.get(id(leaf))
+        if slot is None:
+            number = len(self.values)
+            if is_live(leaf):
+                slot, value = Slot(number, True, False), leaf.value
+            else:
+                slot = Slot(number, False, leaf.requires_grad)
+                value = self._recorder.value_of(leaf)
+            self._numbers[id(leaf)] = slot
+            self.values.append(value)
+            self.tensors.append(leaf)
+            self.slots.append(slot)
+        return slot
+
+
+def _flags(ctx: BackwardCFunction) -> Iterator[tuple[TensorType | None, bool]]:
+    return zip(ctx._input_types, ctx.needs_input_grad, strict=True)
+
+
+class _OnHost(TwiceDifferentiated):
+    """Stands behind the gradients that a host call returned."""
+
+    def apply(self, gradients: Any) -> Any:
+        raise LucidError(
+            f"trying to differentiate twice a function whose backward is a host call"
+            f"\n  in the backward of {self.of}{self._place()}\n"
+            "hint: a backward that leaves lucid has no derivative; write it with tensor operations"
+        )
+
+
+def _without_derivative(
+    ctx: BackwardCFunction, sources: Sequence[Any], found: tuple[Any, ...], is_once: bool
+) -> tuple[Any, ...]:
+    """The gradients, with a history that raises when it is differentiated."""
+    tensors = [x for x in sources if isinstance(x, TensorCore)]
+    if not context.grad_enabled or not any(x.requires_grad for x in tensors):
+        return found
+    kind = TwiceDifferentiated if is_once else _OnHost
+    guarded: tuple[Any, ...] = refuse_second_derivative(ctx, tensors, found, kind)
+    return guarded

@@ -1,0 +1,1 @@
+"""What a step gets: the arguments of a call, live numbers, watched values, state cells."""

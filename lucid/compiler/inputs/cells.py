@@ -1,0 +1,158 @@
+"""What a trace notes down: buffers, gradients and Python values that the step depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lucid.compiler.inputs.scalars import Formula, Number
+from lucid.compiler.inputs.views import frozen_chain
+from lucid.ir.graph import Value
+from lucid.tensor.core import TensorCore
+from lucid.tensor.storage import Storage, VersionCounter
+
+
+@dataclass(slots=True, eq=False)
+class Cell:
+    """A buffer that the step reads, and perhaps writes.
+
+    Attributes:
+        kind: "arg", "state" (found while tracing), "grad" (some leaf's `.grad`), "constant" (made
+            from data inside the trace) or "replaced" (holds another value from the start on).
+        position: of an "arg", its number among the tensor arguments; of a "grad" of an argument,
+            that one's.
+        leaf: of a "grad", the leaf; None for an argument's.
+        counter: of "state", the version counter of the tensor that was met.
+        is_whole: of an "arg", whether the input is all of its storage; else what it shows.
+    """
+
+    storage: Storage
+    value: Value
+    kind: str
+    position: int = -1
+    leaf: TensorCore | None = None
+    is_whole: bool = False
+    counter: VersionCounter | None = None
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether what is written to it stays inside of the step."""
+        return self.kind in ("constant", "replaced")
+
+    @property
+    def is_written(self) -> bool:
+        return not self.is_inside and self.storage.value is not self.value
+
+
+def look_of(grad: TensorCore | None) -> Any:
+    """What a step depends on of a gradient that it finds; None for none."""
+    if grad is None:
+        return None
+    look = grad._type, grad.requires_grad, grad.element_strides()
+    if not grad._chain:
+        return look
+    whole = grad._storage
+    return *look, frozen_chain(grad._chain), whole.root_type, whole.strides
+
+
+@dataclass(slots=True, eq=False)
+class GradUse:
+    """How the trace used `.grad` of a concrete leaf (or of an argument).
+
+    Attributes:
+        leaf: None for an argument, once the trace is over.
+        position: an argument's number among the tensor arguments; -1 for other leaves.
+        original: what it was before the trace; None once that is over.
+        found: what it looked like before the trace.
+        now: what it is in the trace by now; None once that is over.
+        was_read: whether it was read before it was set: then the step depends on what it finds.
+        was_set: whether it was set.
+        name: the user's expression for the leaf; empty when unknown.
+        storage: the memory of what was there, if it is state of the step as well.
+        goes_on: of an argument with a history: whether the gradient goes on into that.
+    """
+
+    leaf: TensorCore | None
+    position: int
+    original: TensorCore | None
+    found: Any
+    now: TensorCore | None
+    was_read: bool = False
+    was_set: bool = False
+    name: str = ""
+    storage: Storage | None = None
+    goes_on: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ValueGuard:
+    """The step was specialized on a Python value: `read()` must still give `expected`.
+
+    Attributes:
+        gated: the value changes only together with the epoch.
+    """
+
+    text: str
+    read: Callable[[], Any]
+    expected: Any
+    gated: bool
+
+    def failure(self) -> str | None:
+        found = self.read()
+        if found is self.expected:
+            return None
+        if type(found) is type(self.expected) and found == self.expected:
+            return None
+        return f"{self.text}: {self.expected!r} -> {found!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class FormulaGuard:
+    """The step was specialized on what a formula of live numbers gave.
+
+    Attributes:
+        is_entered: the short ways need not ask: they find out when they enter the number.
+    """
+
+    text: str
+    formula: Formula
+    expected: Any
+    is_entered: bool = False
+
+    def failure(self, numbers: Sequence[Number]) -> str | None:
+        """What it gives for the numbers of a call, if that is something else."""
+        try:
+            found = self.formula(numbers)
+        except Exception as error:  # the trace to come is to meet it
+            found = error
+        expected = self.expected
+        if type(found) is type(expected):
+            both_nan = found != found and expected != expected
+            if both_nan or (found == expected and _is_negative(found) == _is_negative(expected)):
+                return None
+        return f"{self.text} (a branch looked at it): {expected!r} -> {found!r}"
+
+
+def _is_negative(number: Any) -> bool:
+    """Whether a float has a sign, that of zero included."""
+    return isinstance(number, (float, np.floating)) and bool(np.signbit(number))
+
+
+class ArgumentsOverlap(BaseException):
+    """The step writes memory of which its arguments show several parts; the trace starts again.
+
+    No `Exception`, so that a program that is being traced doesn't catch it.
+    """
+
+
+class ArgumentIsState(BaseException):
+    """An argument turned out to be state of the step as well; the trace starts again.
+
+    No `Exception`, so that a program that is being traced doesn't catch it.
+    """
+
+    def __init__(self, storage: Storage) -> None:
+        self.storage = storage

@@ -1,0 +1,455 @@
+"""Python numbers that stay inputs of a step: a learning rate, a float argument, a count."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lucid.ir import ops
+from lucid.ir.graph import Value
+from lucid.ir.op import Op
+from lucid.ir.types import DType, f64, i64
+
+if TYPE_CHECKING:
+    from lucid.compiler.recording.live_numbers import LiveNumbers
+
+Number = int | float
+Formula = Callable[[Sequence[Number]], Any]  # of the numbers among a call's arguments
+_OPS: dict[object, Op] = {
+    operator.add: ops.add,
+    operator.sub: ops.sub,
+    operator.mul: ops.mul,
+    operator.truediv: ops.div,
+    operator.pow: ops.pow,
+    operator.neg: ops.neg,
+    abs: ops.abs,
+    np.add: ops.add,
+    np.subtract: ops.sub,
+    np.multiply: ops.mul,
+    np.true_divide: ops.div,
+    np.power: ops.pow,
+    np.negative: ops.neg,
+    np.absolute: ops.abs,
+    **{
+        getattr(module, op.name): op
+        for module in (math, np)
+        for op in (ops.sqrt, ops.exp, ops.log, ops.sin, ops.cos, ops.tanh)
+    },
+}
+_DIVISIONS = (operator.truediv, operator.floordiv, operator.mod)
+_TOTAL = (
+    operator.add,
+    operator.sub,
+    operator.mul,
+    operator.and_,
+    operator.or_,
+    operator.xor,
+    operator.invert,
+    operator.neg,
+    abs,
+)
+_RECORDED = (int, float, bool, np.float64)  # numbers whose arithmetic the graph can do in f64
+
+
+class LiveScalar:
+    """A number whose value is read at each call; arithmetic on floats is recorded in f64.
+
+    It passes for a float or an int in `isinstance`. It is a formula, in Python, of what the call
+    finds, so what is stored of it has Python's own value. Arithmetic on ints, which have no size
+    in Python, and an operation that no op stands for give an input of the step, computed before
+    it runs. Whoever looks at its value gets the one of now, and the step is guarded by what was
+    seen: by the answer, where a branch asked `t % 10 == 0`; by the type of the result, or the
+    error, where that depends on the numbers.
+
+    Attributes:
+        read: gives the number without looking at the call's arguments; None: only `formula` does.
+    """
+
+    __slots__ = ("_value", "_whole", "formula", "now", "read", "recorder", "text")
+
+    def __init__(
+        self,
+        now: Number,
+        formula: Formula,
+        text: str,
+        recorder: LiveNumbers,
+        read: Callable[[], Any] | None = None,
+    ) -> None:
+        self._value: Value | None = None
+        self._whole: Value | None = None
+        self.now = now
+        self.formula = formula
+        self.text = text
+        self.recorder = recorder
+        self.read = read
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return type(self.now)
+
+    @property
+    def value(self) -> Value:
+        """The number as an f64 of the graph, as Python converts it."""
+        if self._value is None:
+            of, read = self.formula, self.read
+            if type(self.now) is float:
+                self._value = self._input(f64, of, read)
+            else:
+                as_float = None if read is None else _float_of(read)
+                self._value = self._input(f64, lambda call: float(of(call)), as_float)
+        return self._value
+
+    @property
+    def whole(self) -> Value:
+        """An int that `fits` as an i64 of the graph."""
+        if self._whole is None:
+            self._whole = self._input(i64, self.formula, self.read)
+        return self._whole
+
+    def _input(self, dtype: DType, formula: Formula, read: Callable[[], Any] | None) -> Value:
+        return self.recorder.live_input(LiveSource(self.text, self.now, formula, read), dtype)
+
+    def truncated(self) -> LiveScalar:
+        """The number as an int. Raises what `int` raises."""
+        if isinstance(self.now, int):
+            return self
+        whole: LiveScalar = self.apply("int", int)
+        return whole
+
+    def fits(self, dtype: DType) -> bool:
+        """Whether an int is within the range of a dtype."""
+        info = np.iinfo(dtype.numpy.str)
+        low, high = int(info.min), int(info.max)
+        text = f"{low} <= {_text(self)} <= {high}"
+        return bool(self._ask(text, lambda number: low <= number <= high, dtype is i64))
+
+    # ------------------------------------------------------------------ arithmetic
+
+    def apply(self, name: str, meaning: Callable[..., Any], args: Sequence[Any] = ()) -> Any:
+        """A function of numbers; this one alone, or `args`, one of which it is."""
+        args = args or (self,)
+        return self._applied(f"{name}({', '.join(map(_inner_text, args))})", meaning, args)
+
+    def _combine(
+        self, symbol: str, meaning: Callable[..., Any], other: Any, reflected: bool
+    ) -> Any:
+        if isinstance(other, np.ndarray):
+            now = self._look()
+            return meaning(other, now) if reflected else meaning(now, other)
+        if not isinstance(other, (int, float, np.generic)):
+            return NotImplemented
+        sides = (other, self) if reflected else (self, other)
+        return self._applied(f"{_text(sides[0])} {symbol} {_text(sides[1])}", meaning, sides)
+
+    def _applied(self, text: str, meaning: Callable[..., Any], args: Sequence[Any]) -> Any:
+        """What a function gives, as a number that follows from the arguments.
+
+        Raises what the function raises.
+        """
+        formulas = [*map(_formula, args)]
+
+        def formula(call: Sequence[Number]) -> Any:
+            return meaning(*[of(call) for of in formulas])
+
+        if not _is_total(meaning, args):
+            kind = _kind(meaning, [*map(_now, args)])
+            self.recorder.guard_formula(
+                f"type({text})", lambda call: _kind(meaning, [of(call) for of in formulas]), kind
+            )
+        now = meaning(*map(_now, args))
+        if type(now) not in (int, float) and not isinstance(now, np.floating):
+            self.recorder.guard_formula(text, formula, now)
+            return now
+        result = LiveScalar(now, formula, text, self.recorder)
+        result._value = self._computed(meaning, args, now)
+        return result
+
+    def _computed(self, meaning: Callable[..., Any], args: Sequence[Any], now: Any) -> Value | None:
+        """The number by an op of the graph, where one computes what Python does."""
+        op = _OPS.get(meaning)
+        kinds = {type(_now(arg)) for arg in args}
+        is_float = type(now) in (float, np.float64) and not kinds.isdisjoint((float, np.float64))
+        if op is None or not is_float or not kinds.issubset(_RECORDED):
+            return None
+        try:
+            constants = [None if is_live(arg) else float(arg) for arg in args]
+        except OverflowError:
+            return None
+        with self.recorder.annotated():
+            graph = self.recorder.graph
+            pairs = zip(args, constants, strict=True)
+            operands = [arg.value if c is None else graph.constant(c, f64) for arg, c in pairs]
+            found: Value = op(*operands)
+        return found
+
+    def __add__(self, other: Any) -> Any:
+        return self._combine("+", operator.add, other, False)
+
+    def __radd__(self, other: Any) -> Any:
+        return self._combine("+", operator.add, other, True)
+
+    def __sub__(self, other: Any) -> Any:
+        return self._combine("-", operator.sub, other, False)
+
+    def __rsub__(self, other: Any) -> Any:
+        return self._combine("-", operator.sub, other, True)
+
+    def __mul__(self, other: Any) -> Any:
+        return self._combine("*", operator.mul, other, False)
+
+    def __rmul__(self, other: Any) -> Any:
+        return self._combine("*", operator.mul, other, True)
+
+    def __truediv__(self, other: Any) -> Any:
+        return self._combine("/", operator.truediv, other, False)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return self._combine("/", operator.truediv, other, True)
+
+    def __pow__(self, other: Any) -> Any:
+        return self._combine("**", operator.pow, other, False)
+
+    def __rpow__(self, other: Any) -> Any:
+        return self._combine("**", operator.pow, other, True)
+
+    def __floordiv__(self, other: Any) -> Any:
+        return self._combine("//", operator.floordiv, other, False)
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return self._combine("//", operator.floordiv, other, True)
+
+    def __mod__(self, other: Any) -> Any:
+        return self._combine("%", operator.mod, other, False)
+
+    def __rmod__(self, other: Any) -> Any:
+        if isinstance(other, str):
+            return other % self._look()
+        return self._combine("%", operator.mod, other, True)
+
+    def __divmod__(self, other: Any) -> Any:
+        return _divided(self, other)
+
+    def __rdivmod__(self, other: Any) -> Any:
+        return _divided(other, self)
+
+    def __and__(self, other: Any) -> Any:
+        return self._combine("&", operator.and_, other, False)
+
+    def __rand__(self, other: Any) -> Any:
+        return self._combine("&", operator.and_, other, True)
+
+    def __or__(self, other: Any) -> Any:
+        return self._combine("|", operator.or_, other, False)
+
+    def __ror__(self, other: Any) -> Any:
+        return self._combine("|", operator.or_, other, True)
+
+    def __xor__(self, other: Any) -> Any:
+        return self._combine("^", operator.xor, other, False)
+
+    def __rxor__(self, other: Any) -> Any:
+        return self._combine("^", operator.xor, other, True)
+
+    def __lshift__(self, other: Any) -> Any:
+        return self._combine("<<", operator.lshift, other, False)
+
+    def __rlshift__(self, other: Any) -> Any:
+        return self._combine("<<", operator.lshift, other, True)
+
+    def __rshift__(self, other: Any) -> Any:
+        return self._combine(">>", operator.rshift, other, False)
+
+    def __rrshift__(self, other: Any) -> Any:
+        return self._combine(">>", operator.rshift, other, True)
+
+    def __invert__(self) -> Any:
+        return self.apply("~", operator.invert)
+
+    def __neg__(self) -> Any:
+        return self.apply("-", operator.neg)
+
+    def __abs__(self) -> Any:
+        return self.apply("abs", abs)
+
+    def __pos__(self) -> LiveScalar:
+        return self
+
+    def __round__(self, digits: int | None = None) -> Any:
+        return self.apply("round", round, (self,) if digits is None else (self, digits))
+
+    def __floor__(self) -> Any:
+        return self.apply("floor", math.floor)
+
+    def __ceil__(self) -> Any:
+        return self.apply("ceil", math.ceil)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        """NumPy's functions of numbers stay live; with an array in it, they look."""
+        if method != "__call__" or kwargs or any(isinstance(x, np.ndarray) for x in inputs):
+            return getattr(ufunc, method)(*map(_seen, inputs), **kwargs)
+        return self.apply(f"np.{ufunc.__name__}", ufunc, inputs)
+
+    # ------------------------------------------------------------------ looking at the value
+
+    def _look(self) -> Any:
+        return self._ask(self.text, lambda number: number)
+
+    def _ask(self, text: str, question: Callable[[Number], Any], is_entered: bool = False) -> Any:
+        """The answer of now, which the step is specialized on."""
+        of, answer = self.formula, question(self.now)
+        self.recorder.guard_formula(text, lambda call: question(of(call)), answer, is_entered)
+        return answer
+
+    def _compare(self, symbol: str, meaning: Callable[..., Any], other: Any) -> Any:
+        if isinstance(other, np.ndarray):
+            return meaning(self._look(), other)
+        if not isinstance(other, (int, float, np.generic)):
+            return NotImplemented
+        left, right = self.formula, _formula(other)
+        answer = bool(meaning(self.now, _now(other)))
+        self.recorder.guard_formula(
+            f"{self.text} {symbol} {_text(other)}",
+            lambda call: bool(meaning(left(call), right(call))),
+            answer,
+        )
+        return answer
+
+    def __eq__(self, other: object) -> Any:
+        return self._compare("==", operator.eq, other)
+
+    def __ne__(self, other: object) -> Any:
+        return self._compare("!=", operator.ne, other)
+
+    def __lt__(self, other: Any) -> Any:
+        return self._compare("<", operator.lt, other)
+
+    def __le__(self, other: Any) -> Any:
+        return self._compare("<=", operator.le, other)
+
+    def __gt__(self, other: Any) -> Any:
+        return self._compare(">", operator.gt, other)
+
+    def __ge__(self, other: Any) -> Any:
+        return self._compare(">=", operator.ge, other)
+
+    def __bool__(self) -> bool:
+        return bool(self._ask(f"bool({self.text})", bool))
+
+    def __float__(self) -> float:
+        return float(self._look())
+
+    def __int__(self) -> int:
+        return int(self._ask(f"int({self.text})", int))
+
+    def __trunc__(self) -> int:
+        return int(self)
+
+    def __index__(self) -> int:
+        return operator.index(self._look())
+
+    def __hash__(self) -> int:
+        return hash(self._look())
+
+    def __repr__(self) -> str:
+        return repr(self._look())
+
+    def __format__(self, specification: str) -> str:
+        return format(self._look(), specification)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self._look(), name)
+
+    def __copy__(self) -> LiveScalar:
+        return self
+
+    def __deepcopy__(self, memo: object) -> LiveScalar:
+        return self
+
+
+def is_live(value: object) -> bool:
+    """Whether `value` is a live scalar; `isinstance` can't tell, for it passes for a number."""
+    return type(value) is LiveScalar
+
+
+def _seen(value: Any) -> Any:
+    return value._look() if is_live(value) else value
+
+
+def _now(value: Any) -> Any:
+    return value.now if is_live(value) else value
+
+
+def _formula(value: Any) -> Formula:
+    if is_live(value):
+        formula: Formula = value.formula
+        return formula
+    return lambda call: value
+
+
+def _inner_text(value: Any) -> str:
+    return str(value.text) if is_live(value) else repr(value)
+
+
+def _text(value: Any) -> str:
+    """A side of an expression, for messages."""
+    if not is_live(value):
+        return repr(value)
+    return f"({value.text})" if " " in value.text else str(value.text)
+
+
+def _divided(number: Any, divisor: Any) -> Any:
+    """`divmod`, whose error has words of its own."""
+    try:
+        return number // divisor, number % divisor
+    except ZeroDivisionError:
+        return divmod(_now(number), _now(divisor))
+
+
+def _float_of(read: Callable[[], Any]) -> Callable[[], float]:
+    return lambda: float(read())
+
+
+def _is_total(meaning: Callable[..., Any], args: Sequence[Any]) -> bool:
+    """Whether the type of the result follows from those of the arguments, and is no error."""
+    kinds = [type(_now(arg)) for arg in args]
+    if isinstance(meaning, np.ufunc) or meaning in _TOTAL:
+        return True
+    if meaning in _DIVISIONS:
+        return not is_live(args[1])
+    if meaning is operator.pow:
+        return kinds == [int, int] and not is_live(args[1])
+    if meaning in (operator.lshift, operator.rshift):
+        return not is_live(args[1])
+    return meaning in (round, math.floor, math.ceil, math.trunc) and kinds[0] is int
+
+
+def _kind(meaning: Callable[..., Any], args: Sequence[Any]) -> type:
+    """The type of what a function gives, or of what it raises."""
+    try:
+        return type(meaning(*args))
+    except Exception as error:
+        return type(error)
+
+
+@dataclass(frozen=True, slots=True)
+class LiveSource:
+    """Where a live number comes from.
+
+    Attributes:
+        text: how the user gets at it, such as `opt.param_groups[0]['lr']`.
+        now: the number while tracing.
+        formula: the number of a call.
+        read: returns the number of now; None if it needs the call's arguments.
+    """
+
+    text: str
+    now: Number
+    formula: Formula
+    read: Callable[[], Any] | None = None

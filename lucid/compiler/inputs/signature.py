@@ -1,0 +1,529 @@
+"""What of a call decides which program runs: structure of the arguments, tensor types, values."""
+
+from __future__ import annotations
+
+import inspect
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from lucid.compiler.inputs.objects import BY_VALUE, data_of, visit_leaves
+from lucid.compiler.inputs.owners import owners_of
+from lucid.compiler.inputs.tree import fields_of, is_record, items_of, map_tree
+from lucid.compiler.inputs.views import frozen_chain, kinship, same_view, shared_bases
+from lucid.compiler.inputs.watches import hooks_of
+from lucid.dtypes import get_default_dtype
+from lucid.ir.strides import is_contiguous
+from lucid.ir.types import Shape, TensorType
+from lucid.tensor.context import context
+from lucid.tensor.core import TensorCore, of_array
+from lucid.tensor.storage import Storage
+from lucid.tensor.tensor import Tensor
+from lucid.tensor.writing import made_without_grad, refusal_of_writes
+
+Description = dict[str, str]
+MOVES = 4  # programs that differ only in ints: one more is made for all of their values
+_OFTEN = frozenset((bool, str, type(None)))  # of those that are known by their values
+_NOTHING: list[Any] = []
+_NO_NUMBERS: set[int] = set()
+
+
+class LiveInt:
+    """An int that a step reads at each call, as it does floats."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: int) -> None:
+        self.value = value
+
+
+class MovingInts:
+    """The int arguments of a function that are read at each call, since they keep changing.
+
+    Others are part of the signature: shapes and branches may depend on them.
+
+    Attributes:
+        names: of those that are read; fixed: of those that Python needs to know.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        self.names: set[str] = set()
+        self.fixed: set[str] = set()
+
+    def marked(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments with a `LiveInt` for each of these ints."""
+        if not self.names:
+            return args, kwargs
+        pairs = zip(argument_names(self._function, args), args, strict=True)
+        known: dict[int, Any] = {}
+        return (
+            tuple(map_tree(self._mark, x, name, known=known) for name, x in pairs),
+            {name: map_tree(self._mark, x, name, known=known) for name, x in kwargs.items()},
+        )
+
+    def _mark(self, leaf: Any, path: str) -> Any:
+        return LiveInt(leaf) if type(leaf) is int and path in self.names else leaf
+
+    def add(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        now: Description,
+        earlier: Iterable[Description],
+    ) -> bool:
+        """Take up the ints that many earlier calls differ in, and in nothing else."""
+        ints: set[str] = set()
+
+        def note(leaf: Any, path: str) -> None:
+            if type(leaf) is int:
+                ints.add(path)
+
+        for name, value in zip(argument_names(self._function, args), args, strict=True):
+            map_tree(note, value, name)
+        for name, value in kwargs.items():
+            map_tree(note, value, name)
+        ints -= self.names | self.fixed
+        found = [set(differences(now, before)) for before in earlier] if ints else []
+        moved = [names for names in found if names and names <= ints]
+        if len(moved) < MOVES:
+            return False
+        self.names.update(*moved)
+        return True
+
+    def fix(self) -> set[str]:
+        """Let the ints that are read be part of the signature from now on; which they are."""
+        found, self.names = self.names, set()
+        self.fixed |= found
+        return found
+
+
+class Call:
+    """The arguments of one call, flattened, and after them what the step's places hold.
+
+    Attributes:
+        tensors: tensor arguments; NumPy arrays are among them, as tensors on their memory.
+        floats: float arguments, and live ints.
+        objects: arguments of other classes; the key holds their identity.
+        data: objects of plain data; the key holds what is in them.
+        values: what the places hold; keys: for each of them, as `key`.
+        overlapping: numbers of the tensor arguments on memory of which they show several parts.
+        is_shared: whether different tensor arguments share memory.
+        is_exact: whether the key says which parts they show; only a step that writes one needs to
+            know.
+        bases: tensors that several arguments are views of, and that are no arguments; the last of
+            `tensors`. Only an exact call has them, or one whose gradients meet there.
+        shares_places: whether a place holds a tensor on the memory of one of those.
+        given: the arguments as they are.
+        fixed: ints in them that Python needs to know.
+        has_containers: whether there are lists, dicts or objects of plain data among them.
+    """
+
+    __slots__ = (
+        "_arrays",
+        "_containers",
+        "_given",
+        "_in_places",
+        "_knows_bases",
+        "_overlaps",
+        "_owners",
+        "_parts",
+        "_storages",
+        "_tensors",
+        "bases",
+        "data",
+        "fixed",
+        "floats",
+        "given",
+        "has_containers",
+        "is_exact",
+        "is_shared",
+        "keys",
+        "objects",
+        "overlapping",
+        "shares_places",
+        "tensors",
+        "values",
+    )
+
+    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._parts: list[Any] = [context.grad_enabled, get_default_dtype()]
+        self._tensors: list[TensorCore] = []
+        self.tensors: Sequence[TensorCore] = self._tensors
+        self.floats: list[float] = []
+        self.objects: list[Any] = []
+        self.data: list[Any] = []
+        self._storages: dict[Storage, int] = {}
+        self._arrays: dict[int, TensorCore] = {}
+        self._overlaps: list[Any] = []
+        self._given: tuple[int, ...] = ()
+        self.overlapping: set[int] = set()
+        self.is_exact = self.is_shared = self.shares_places = self._knows_bases = False
+        self.bases: list[TensorCore] = []
+        self.given = args, kwargs
+        self.fixed: Collection[str] = ()
+        self._owners: list[Any] | None = None
+        self._containers: dict[int, int] = {}
+        self._in_places = False
+        for value in args:
+            self._add(value)
+        for name in sorted(kwargs):
+            self._parts.append(name)
+            self._add(kwargs[name])
+        if self._overlaps:
+            self._settle_overlaps()
+        self.has_containers = bool(self._containers or self.data)
+        given = (self._parts, self._tensors, self.floats, self.objects, self.data)
+        self._given = (*map(len, given), len(self._containers))
+        self._in_places = True
+        if self._knows_bases:
+            self.be_exact(False)
+        self.values: Sequence[Any] = ()
+        self.keys: list[tuple[Any, ...]] = []
+
+    def _settle_overlaps(self) -> None:
+        """Enter those into the key without which it isn't known whether gradients meet."""
+        if any(number is None for number, _ in self._overlaps):
+            self._parts += self._overlaps
+            self.overlapping, self._overlaps = set(), []
+        shared = {self.tensors[number]._storage for number in self.overlapping}
+        self.overlapping = {i for i, x in enumerate(self.tensors) if x._storage in shared}
+
+    def take(self, values: Sequence[Any]) -> None:
+        """Let these be what the places of the step hold."""
+        parts, tensors, floats, objects, data, containers = self._given
+        is_exact, self.bases = self.is_exact, []
+        del self._tensors[tensors:], self.floats[floats:], self.objects[objects:], self.data[data:]
+        self._storages = {s: first for s, first in self._storages.items() if first < tensors}
+        self._containers = {x: n for x, n in self._containers.items() if n < containers}
+        self._owners = None
+        self.values = values
+        self.keys = []
+        self.shares_places = False
+        for value in values:
+            self._add(value)
+            self.keys.append(tuple(self._parts[parts:]))
+            del self._parts[parts:]
+        self.be_exact(is_exact)
+
+    def be_exact(self, is_exact: bool) -> None:
+        """Let the key say, or not, which parts of memory the arguments show."""
+        self.is_exact = is_exact
+        del self._tensors[len(self._tensors) - len(self.bases) :]
+        self.bases = []
+        if is_exact or self._knows_bases:
+            self.bases = shared_bases(self._tensors[: self._given[1]])
+            self._tensors += self.bases
+
+    def views(self) -> list[tuple[int, int]]:
+        """The numbers of the tensor arguments that are views, and those of what they are of."""
+        count, all = self._given[1], len(self.tensors)
+        numbers = [*range(count), *range(all - len(self.bases), all)]
+        pairs = kinship([self.tensors[number] for number in numbers])
+        return [(numbers[view], numbers[base]) for view, base in pairs]
+
+    @staticmethod
+    def of_tensors(tensors: Sequence[TensorCore]) -> Call:
+        """The call of a program that is known to fit: its key is not needed."""
+        call = object.__new__(Call)
+        call.tensors = tensors
+        call._given = (0, len(tensors), 0, 0)
+        call._owners = _NOTHING
+        call.floats = call.objects = call.data = _NOTHING
+        call.values = ()
+        call.overlapping = _NO_NUMBERS
+        call.is_exact = call.is_shared = call.has_containers = False
+        call.bases = _NOTHING
+        call._given = 0, len(tensors), 0, 0
+        return call
+
+    def plain_types(self, args: tuple[Any, ...]) -> list[tuple[TensorType, Shape]] | None:
+        """Type and strides in bytes of each tensor; None if some is no plain one.
+
+        Of the arguments, which are all tensors then, and of those in the step's places.
+        """
+        given, floats = self._given[1:3]
+        if len(args) != given or floats or len(self._storages) != len(self.tensors):
+            return None
+        if any(value is not tensor for value, tensor in zip(args, self.tensors, strict=False)):
+            return None
+        found = []
+        for tensor in self.tensors:
+            if type(tensor) is not Tensor or tensor.requires_grad or tensor._array is None:
+                return None
+            found.append((tensor._type, tensor._array.strides))
+        return found
+
+    def quick_types(self, args: tuple[Any, ...]) -> list[tuple[TensorType, Shape, bool]] | None:
+        """The same for arguments that may be leaves which require grad, with whether they do."""
+        if len(args) != len(self.tensors) or len(self._storages) != len(args):
+            return None
+        if any(value is not tensor for value, tensor in zip(args, self.tensors, strict=True)):
+            return None
+        kinds = [(x._type, x._array.strides, x._requires_grad) for x in args if is_quick(x)]
+        return kinds if len(kinds) == len(args) else None
+
+    def owners(self) -> list[Any]:
+        """The containers and objects in arguments and places, in order; as the call found them."""
+        if self._owners is None:
+            args, kwargs = self.given
+            values = (*args, *(kwargs[name] for name in sorted(kwargs)), *self.values)
+            found = owners_of([("", value) for value in values])
+            self._owners = [owner for _, owner in found]
+        return self._owners
+
+    @property
+    def given_count(self) -> int:
+        """How many of the tensors are arguments, and not in places."""
+        return self._given[1]
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Equal for calls that the same program may serve."""
+        parts = (tuple(self._parts), *(self._overlaps if self.is_exact else ()))
+        if not self.is_exact and not self._knows_bases:
+            return parts
+        given = [*self._tensors[: self._given[1]], *self.bases]
+        views = [(i, k, frozen_chain(given[i]._view_chain)) for i, k in kinship(given)]
+        bases = [(x._type, x.element_strides(), _history_of(x), *hooks_of(x)) for x in self.bases]
+        return (*parts, *views, *bases)
+
+    def _add(self, value: Any) -> None:
+        kind = type(value)
+        if kind in _OFTEN or (kind is int and not self._in_places):
+            self._parts += (kind, value)
+        elif kind is tuple:
+            self._parts += (kind, len(value))
+            for item in value:
+                self._add(item)
+        elif kind is Tensor or isinstance(value, TensorCore):
+            self._add_tensor(value)
+        elif kind is float or isinstance(value, np.floating):
+            self._parts.append(kind)
+            self.floats.append(value)
+        elif kind is LiveInt:
+            self._parts.append(LiveInt)
+            self.floats.append(value.value)
+        elif kind is int and self._in_places:
+            self._parts.append(LiveInt)
+            self.floats.append(value)
+        elif isinstance(value, BY_VALUE):
+            self._parts += (kind, value)
+        elif isinstance(value, tuple) and hasattr(value, "_fields"):
+            self._parts += (kind, len(value))
+            for item in value:
+                self._add(item)
+        elif kind is list or kind is deque:
+            self._parts += (kind, len(value), getattr(value, "maxlen", None))
+            if self._is_new(value):
+                for item in value:
+                    self._add(item)
+        elif isinstance(value, dict):
+            entries = items_of(value)
+            self._parts += (kind, tuple(value))
+            if self._is_new(value):
+                for _, item in entries:
+                    self._add(item)
+        elif isinstance(value, np.ndarray):
+            self._parts.append(np.ndarray)
+            tensor = self._arrays.get(id(value))
+            if tensor is None:
+                tensor = self._arrays[id(value)] = of_array(value)
+            self._add_tensor(tensor)
+        elif isinstance(value, slice):
+            self._parts.append((slice, value.start, value.stop, value.step))
+        elif is_record(value):
+            fields = fields_of(value)
+            self._parts += (kind, tuple(fields))
+            if self._is_new(value):
+                for item in fields.values():
+                    self._add(item)
+        elif (attributes := data_of(value)) is not None:
+            self._add_data(value, attributes)
+        else:
+            self._parts += (kind, id(value))
+            self.objects.append(value)
+
+    def _is_new(self, value: Any) -> bool:
+        """Whether a container is met for the first time; else which one it is goes into the key."""
+        number = len(self._containers)
+        first = self._containers.setdefault(id(value), number)
+        if first != number:
+            self._parts.append(("again", first))
+        return first == number
+
+    def _add_data(self, value: Any, attributes: dict[str, Any]) -> None:
+        known = next((i for i, other in enumerate(self.data) if other is value), None)
+        if known is not None:
+            self._parts += (type(value), known)
+            return
+        self.data.append(value)
+        self._parts += (type(value), tuple(attributes))
+        for item in attributes.values():
+            self._add(item)
+
+    def _add_tensor(self, tensor: TensorCore) -> None:
+        number = len(self.tensors)
+        strides = tensor.element_strides()
+        self._parts += (
+            tensor._type,
+            None if is_contiguous(tensor._type.shape, strides) else strides,
+            _history_of(tensor),
+        )
+        if tensor._base is not None and made_without_grad(tensor):
+            self._knows_bases = True
+        if tensor._requires_grad and (hooks := hooks_of(tensor)):
+            self._parts.append(("hooks", *hooks))
+        first = self._storages.setdefault(tensor._storage, number)
+        if first != number:
+            self._note_sharing(tensor, number, first)
+        self._tensors.append(tensor)
+
+    def _note_sharing(self, tensor: TensorCore, number: int, first: int) -> None:
+        """Enter how a tensor shares memory, apart from the rest where it rarely matters."""
+        other, is_place = self.tensors[first], bool(self._given)
+        how = self._sharing(tensor, other)
+        if how[1] < 0 and not is_place:
+            self.is_shared = True
+            if tensor.requires_grad or other.requires_grad:
+                self._knows_bases = True
+        if is_place:
+            self.shares_places = self.shares_places or first in self.overlapping
+        if is_place or how[1] >= 0 or same_view(tensor, other):
+            self._parts.append(how)
+        elif tensor.requires_grad or other.requires_grad:
+            self._overlaps.append((None, how))
+        else:
+            self.overlapping |= {first, number}
+            self._overlaps.append((number, how))
+
+    def _sharing(self, tensor: TensorCore, first: TensorCore) -> tuple[Any, ...]:
+        """How a tensor lies in the memory of an earlier one, and which is the same object.
+
+        And which earlier one counts its versions with it, as one that was detached does.
+        """
+        same = next((i for i, other in enumerate(self.tensors) if other is tensor), -1)
+        counter = tensor._counter
+        counts = next((i for i, x in enumerate(self.tensors) if x._counter is counter), -1)
+        if same_view(tensor, first):
+            return self._storages[tensor._storage], same, counts
+        root = tensor._storage
+        views = frozen_chain(first._chain), frozen_chain(tensor._chain)
+        return self._storages[root], same, counts, *views, root.root_type, root.strides
+
+
+def is_quick(tensor: TensorCore) -> bool:
+    """Whether its type, its strides and its flag say all of a tensor that a program depends on."""
+    if tensor.__class__ is not Tensor or tensor._array is None:
+        return False
+    base = tensor._base
+    if tensor._requires_grad:
+        return tensor._grad_fn is None and base is None and not hooks_of(tensor)
+    return base is None or not (tensor.requires_grad or base.requires_grad)
+
+
+def _history_of(tensor: TensorCore) -> bool | str:
+    """Whether it requires grad; of one that is no leaf, what a write of it would raise."""
+    if not tensor.requires_grad or tensor._grad_fn is None:
+        return tensor._requires_grad
+    return refusal_of_writes(tensor) or ""
+
+
+# ---------------------------------------------------------------------- in the user's words
+
+
+def argument_names(function: Callable[..., Any], args: tuple[Any, ...]) -> list[str]:
+    """What the function calls its positional arguments."""
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        parameters = []
+    names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    variadic = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), "arg")
+    extra = len(args) - len(names)
+    return names[: len(args)] + [f"{variadic}_{i}" for i in range(max(extra, 0))]
+
+
+def objects_by_name(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The leaves of the arguments that are no tensors or arrays, and the hooks of tensors."""
+    found: dict[str, Any] = {}
+
+    def note(leaf: Any, path: str) -> None:
+        if isinstance(leaf, TensorCore):
+            found.update({f"hook {n} of {path}": hook for n, hook in hooks_of(leaf).items()})
+        if not isinstance(leaf, (TensorCore, np.ndarray, float, LiveInt, *BY_VALUE)):
+            found[path] = leaf
+
+    for name, value in zip(argument_names(function, args), args, strict=True):
+        visit_leaves(note, value, name)
+    for name, value in kwargs.items():
+        visit_leaves(note, value, name)
+    return found
+
+
+def describe(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Description:
+    """What a call's key says, by the user's name for each part."""
+    found: Description = {
+        "grad mode": "on" if context.grad_enabled else "off",
+        "default dtype": repr(get_default_dtype()),
+    }
+    seen: dict[int, str] = {}
+
+    def note(leaf: Any, path: str) -> None:
+        found[path] = _described(leaf, path, seen)
+
+    for name, value in zip(argument_names(function, args), args, strict=True):
+        visit_leaves(note, value, name)
+    for name in sorted(kwargs):
+        visit_leaves(note, kwargs[name], name)
+    return found
+
+
+def _described(leaf: Any, path: str, seen: dict[int, str]) -> str:
+    if isinstance(leaf, np.ndarray):
+        return f"an array {leaf.dtype}{list(leaf.shape)} of strides {leaf.strides}"
+    if isinstance(leaf, TensorCore):
+        strides = leaf.element_strides()
+        text = str(leaf._type)
+        if not is_contiguous(leaf._type.shape, strides):
+            text += f" of strides {strides}"
+        if leaf.requires_grad:
+            text += " that requires grad" + " and is no leaf" * (leaf._grad_fn is not None)
+            hooks = len(hooks_of(leaf))
+            if hooks:
+                text += f" and has {hooks} hook{'s'[: hooks - 1]}"
+        first = seen.setdefault(id(leaf._storage), path)
+        return text if first == path else f"{text} on the memory of {first}"
+    if type(leaf) is float or isinstance(leaf, np.floating):
+        return f"a {type(leaf).__name__}"
+    if type(leaf) is LiveInt:
+        return "an int"
+    if isinstance(leaf, (*BY_VALUE, slice)):
+        return f"{type(leaf).__name__} {leaf!r}" if leaf is not None else "None"
+    return f"the {type(leaf).__name__} at {id(leaf):#x}"
+
+
+def differences(now: Description, before: Description) -> list[str]:
+    """The names of what differs between two calls."""
+    return [path for path in {**before, **now} if before.get(path) != now.get(path)]
+
+
+def changes(now: Description, earlier: Iterable[Description]) -> str:
+    """What differs from the most similar earlier call, old -> new."""
+    fewest: list[str] | None = None
+    for before in earlier:
+        found = [
+            f"{path}: {before.get(path, 'absent')} -> {now.get(path, 'absent')}"
+            for path in differences(now, before)
+        ]
+        if fewest is None or len(found) <= len(fewest):
+            fewest = found
+    return "; ".join(fewest or ["a new structure of the arguments"])

@@ -1,0 +1,126 @@
+"""What must hold for a program to serve a call of its signature."""
+
+from __future__ import annotations
+
+from lucid.compiler.inputs.signature import Call
+from lucid.compiler.inputs.watches import AnyWatch, brief
+from lucid.compiler.recording.trace import Trace
+from lucid.compiler.results.gradients import grad_failure, shared_gradients
+from lucid.tensor.context import epoch
+from lucid.tensor.storage import Storage
+
+
+class Guards:
+    """The guards of one program.
+
+    Attributes:
+        watched: the Python values that the trace could have read.
+        values: other values that the step is specialized on.
+        formulas: what it asked live numbers.
+        versions: those that it reads of arguments and of gradients that a call finds.
+        addresses: which places in memory it found to be the same; None: it didn't look.
+        grads_read: the gradients that it reads.
+        pinned: the tensor arguments that are its state, by position.
+        state: the memory of its state, which no other argument may be on.
+        epoch: the count at which those that move it were last known to hold.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        self.watched = trace.guard
+        self.values = [guard for guard in trace.values if not guard.gated]
+        self._gated_values = [guard for guard in trace.values if guard.gated]
+        self.formulas = trace.formulas
+        self.addresses = trace.addresses
+        self.versions = trace.versions
+        self.grads_read = trace.grads_read
+        self._grads_shared = trace.grads_shared
+        self.pinned = trace.pinned
+        self.state: set[Storage] = {c.storage for c, _ in trace.cells if c.kind == "state"}
+        self.epoch = epoch.count
+        self._keys = trace.keys
+        self._rebinding = trace.rebinding
+        self._is_own = trace.rebinding is not None and trace.rebinding.keeps_guards
+
+    @property
+    def watches(self) -> list[AnyWatch]:
+        """Python values that the program is specialized on."""
+        return [*self.watched.watches, *self.watched.gated]
+
+    def failure(self, call: Call) -> str | None:
+        """Why they don't hold any more for a call; None if they do."""
+        return (
+            self._failure_of_places(call)
+            or self._failure_of_values(call)
+            or self._failure_of_state(call)
+            or self.gated_failure()
+        )
+
+    def _failure_of_places(self, call: Call) -> str | None:
+        if self._rebinding is not None:
+            call.take(self._rebinding.values())
+            for place, value, key, expected in zip(
+                self._rebinding.read, call.values, call.keys, self._keys, strict=True
+            ):
+                if key != expected:
+                    return f"{place.path}: another kind of value, {brief(value)}"
+        return None
+
+    def _failure_of_values(self, call: Call) -> str | None:
+        failure = self.watched.failure()
+        if failure is not None:
+            return failure
+        for guard in self.values:
+            failure = guard.failure()
+            if failure is not None:
+                return failure
+        if self.versions:
+            self.versions.enter(call)
+        for question in self.formulas:
+            failure = question.failure(call.floats)
+            if failure is not None:
+                return failure
+        for use in self.grads_read:
+            failure = grad_failure(use, call, self.state)
+            if failure is not None:
+                return failure
+        if self.grads_read and shared_gradients(self.grads_read, call) != self._grads_shared:
+            return "gradients: others share memory, with one another or with arguments"
+        return None if self.addresses is None else self.addresses.failure(call)
+
+    def _failure_of_state(self, call: Call) -> str | None:
+        """Whether the arguments that are state of the step are still the same ones."""
+        pinned, given = self.pinned, call.given_count
+        for position, tensor in enumerate(call.tensors):
+            expected = pinned.get(position)
+            if expected is None:
+                if tensor._storage in self.state:
+                    return f"argument {position}: it is state of the step now"
+            elif tensor is not expected and (
+                tensor._storage is not expected._storage
+                or (position < given and tensor._counter is not expected._counter)
+                or tensor._chain != expected._chain
+                or tensor.requires_grad
+            ):
+                return f"argument {position}: another tensor than the step's state"
+        return None
+
+    def gated_failure(self) -> str | None:
+        """The same for those that move the epoch, which are looked at when it has moved."""
+        now = epoch.count
+        if now == self.epoch:
+            return None
+        failure = self.watched.gated_failure()
+        if failure is not None:
+            return failure
+        for guard in self._gated_values:
+            failure = guard.failure()
+            if failure is not None:
+                return failure
+        self.epoch = now
+        return None
+
+    def follow_epoch(self, before: int) -> bool:
+        """Take note that binding places has moved the epoch; whether the guards hold still."""
+        if self.epoch == before and self._is_own:
+            self.epoch = epoch.count
+        return self.epoch == epoch.count

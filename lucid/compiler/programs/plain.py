@@ -1,0 +1,203 @@
+"""The short way through a call whose arguments are plain tensors of the types that were traced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lucid.compiler.inputs.scalars import Formula, Number
+from lucid.compiler.inputs.sharing import Sharing
+from lucid.compiler.inputs.signature import Call
+from lucid.compiler.inputs.watches import Guard
+from lucid.compiler.programs.native import NativeCalls, native_calls
+from lucid.compiler.programs.plain_places import PlainPlaces
+from lucid.compiler.results.gradients import Gradients
+from lucid.compiler.results.outcomes import FromProgram, Outcome, Run
+from lucid.ir.errors import LucidError
+from lucid.ir.types import DType, Shape, TensorType
+from lucid.runtime.context import Context
+from lucid.runtime.executable import Executable
+from lucid.tensor.claims import Keys, Unlocked, held, lock, wait_for
+from lucid.tensor.core import TensorCore
+from lucid.tensor.storage import Storage, VersionCounter
+from lucid.tensor.tensor import Tensor
+
+if TYPE_CHECKING:
+    from lucid.compiler.inputs.cells import FormulaGuard, ValueGuard
+
+LONG_WAY = object()  # what a call gives that can't go the short way
+
+
+@dataclass(slots=True, eq=False)
+class PlainCalls:
+    """Runs a program for arguments that are plain tensors, with as little Python as possible.
+
+    It does what `Program.failed_guard` and `Program.run_plain` do, for programs that need none of
+    their rarer parts. Arrays that the context of an earlier call still holds are not looked at
+    again.
+
+    Attributes:
+        arguments: of each one type, strides in bytes, and the number of the step's input that it
+            is; None for one that isn't used.
+        state: memory that no argument may be on.
+        readers: live numbers, by the number of their input.
+        counters: version counters, and how far they move.
+        claims: the state that the step writes.
+        numbers: those that follow from what the places hold, by the number of their input.
+        formulas: what the step asked live numbers, and is specialized on.
+        places: what it reads and binds; None: nothing.
+        in_grad_mode, default_dtype: what was in force while tracing.
+        counted: a counter of the calls that native code runs.
+        native: the native form of all this, once a call has bound the state, and the function to
+            call; None: there is none.
+    """
+
+    executable: Executable
+    guard: Guard
+    values: list[ValueGuard]
+    arguments: list[tuple[TensorType, Shape, int | None]]
+    state: set[Storage]
+    readers: list[tuple[int, Callable[[], Any]]]
+    sharing: Sharing
+    gradients: Gradients
+    counters: list[tuple[VersionCounter, int]]
+    result: Outcome
+    output_count: int
+    claims: Keys
+    numbers: list[tuple[int, Formula]]
+    formulas: list[FormulaGuard]
+    places: PlainPlaces | None
+    in_grad_mode: bool
+    default_dtype: DType
+    counted: np.ndarray
+    long_way: object = LONG_WAY
+    native: NativeCalls | None = None
+    enter: Callable[..., Any] | None = None
+    _is_prepared: bool = False
+
+    def call(self, args: Sequence[Any]) -> Any:
+        """The result, or `LONG_WAY`: then nothing has happened yet."""
+        if not self.claims:
+            return self._call(args)
+        with lock:
+            if held:
+                wait_for(self.claims)
+            return self._call(args)
+
+    def _call(self, args: Sequence[Any]) -> Any:
+        held: Sequence[Number] = ()
+        if self.places is not None:
+            found = self.places.found()
+            if found is None:
+                return LONG_WAY
+            args, held = (*args, *found[0]), found[1]
+        storages = {tensor._storage for tensor in args if tensor.__class__ is Tensor}
+        if len(args) != len(self.arguments) or len(storages) != len(args):
+            return LONG_WAY
+        if self.guard.failure() is not None or not storages.isdisjoint(self.state):
+            return LONG_WAY
+        for guard in self.values:
+            if guard.failure() is not None:
+                return LONG_WAY
+        for question in self.formulas:
+            if question.failure(held) is not None:
+                return LONG_WAY
+        if self.places is not None and self.places.early:
+            self.places.begin(held, self.output_count)
+        buffers = self.executable.ready()
+        if buffers is None:
+            return LONG_WAY
+        changed = self._changed(buffers.bound, args)
+        try:
+            is_fit = changed is not None and self._read(buffers, held)
+        except BaseException:
+            self.executable.put_back(buffers)
+            raise
+        if changed is None or not is_fit:
+            self.executable.put_back(buffers)
+            return LONG_WAY
+        if changed:
+            try:
+                self.sharing.check(changed)
+            except LucidError:
+                self.executable.put_back(buffers)
+                raise
+            for place, array in changed:
+                buffers.replace(place, array)
+        self._prepare(buffers)
+        return self._run(buffers, args)
+
+    def _prepare(self, buffers: Context) -> None:
+        """Let native code run the calls from now on, where it can."""
+        if self.native is not None:
+            self.native.rearm()
+        elif not self._is_prepared:
+            self._is_prepared = True
+            self.native = native_calls(self, buffers)
+            self.enter = None if self.native is None else self.native.function
+
+    def _read(self, buffers: Context, held: Sequence[Number]) -> bool:
+        """Enter the live numbers; whether all are of the types that were traced, and fit."""
+        return all(
+            buffers.enter_number(place, formula(held)) for place, formula in self.numbers
+        ) and all(buffers.enter_number(place, read()) for place, read in self.readers)
+
+    def _changed(
+        self, bound: Sequence[object], args: Sequence[Tensor]
+    ) -> list[tuple[int, np.ndarray]] | None:
+        """The arguments that are not bound yet; None if one is not what was traced."""
+        changed = []
+        for tensor, (type, strides, place) in zip(args, self.arguments, strict=True):
+            found = tensor._type
+            if (found is not type and found != type) or tensor._requires_grad:
+                return None
+            if tensor._base is not None and tensor.requires_grad:
+                return None
+            array = tensor._array
+            if place is None or array is not bound[place]:
+                if array is None or array.strides != strides:
+                    return None
+                if place is not None:
+                    changed.append((place, array))
+        return changed
+
+    def _run(self, buffers: Context, args: Sequence[TensorCore]) -> Any:
+        gradients = self.gradients
+        batch = gradients.begin() if gradients.are_promised else None
+        memory = None if batch is None else batch.outputs
+        try:
+            if self.claims and not self.executable.is_short:
+                with Unlocked(self.claims):
+                    outputs = self.executable.run(buffers, memory)
+            else:
+                outputs = self.executable.run(buffers, memory)
+        except BaseException:
+            if batch is not None:
+                gradients.retire(batch)
+            raise
+        if batch is not None:
+            gradients.leave(batch)
+        for counter, delta in self.counters:
+            counter.now += delta
+        if type(self.result) is FromProgram and not gradients.others and self.places is None:
+            return self.result.with_history(self.result.on(outputs[self.result.slot]))
+        return self.outcomes(outputs, args)
+
+    def outcomes(self, outputs: list[np.ndarray], args: Sequence[TensorCore]) -> Any:
+        """What the call returns; gradients that can't be promised are set."""
+        if self.places is None:
+            run = Run(Call.of_tensors(args), self.output_count)
+        else:
+            run = self.places.run(self.output_count, args)
+        run.outputs = outputs
+        for leaf, outcome in self.gradients.others:
+            leaf._grad = None if outcome is None else outcome.of(run)
+        result = self.result.of(run)
+        if self.places is not None:
+            is_fit = self.places.deliver(run)
+            if is_fit and self.native is not None:
+                self.native.rearm()
+        return result

@@ -1,0 +1,499 @@
+"""A compiled step: guards, the native executable, and the Python border around its call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from lucid.autograd.host_calls import HostForward
+from lucid.autograd.host_finding import Finding
+from lucid.autograd.host_replay import Made
+from lucid.autograd.node import GradientEdge
+from lucid.compiler.inputs.cells import Cell, GradUse
+from lucid.compiler.inputs.scalars import Formula, LiveSource
+from lucid.compiler.inputs.sharing import Sharing
+from lucid.compiler.inputs.signature import Call, Description, is_quick
+from lucid.compiler.programs.guards import Guards
+from lucid.compiler.programs.plain import LONG_WAY, PlainCalls
+from lucid.compiler.programs.plain_places import PlainPlaces, plain_reads
+from lucid.compiler.recording.names import name_values
+from lucid.compiler.recording.trace import Trace
+from lucid.compiler.results.backward import History, end_history
+from lucid.compiler.results.gradients import Gradients, LeafGrad
+from lucid.compiler.results.outcomes import (
+    FromNumbers,
+    GivenObject,
+    Outcome,
+    Run,
+    counter_of,
+    is_early,
+    leaf_of,
+    storage_of,
+    with_copies,
+)
+from lucid.compiler.results.rebinding import VALUES, as_arguments
+from lucid.compiler.stance import eager_is_forced
+from lucid.compiler.surroundings.reach import owner_of
+from lucid.dtypes import get_default_dtype
+from lucid.ir.clone import copy_graph
+from lucid.ir.graph import Graph
+from lucid.ir.location import user_frame
+from lucid.ir.passes.pipeline import optimize
+from lucid.ir.passes.regions import inline_calls, outline_regions
+from lucid.ir.types import Shape, TensorType
+from lucid.runtime.executable import Executable, compile_graph
+from lucid.runtime.stages import Stages
+from lucid.tensor.claims import Keys, Unlocked, held, lock, wait_for
+from lucid.tensor.context import context, epoch
+from lucid.tensor.storage import Storage, VersionCounter
+
+
+class Program:
+    """One recorded step, compiled for one signature.
+
+    Attributes:
+        description: the call that it was traced for, in the user's words.
+        stages: text of each stage of the compiler, by name, in order: first the graph as recorded,
+            with custom Functions as regions of their own.
+        graphs: the ones that can be interpreted, by the name of their stage.
+        executable: the native program.
+        compile_seconds: tracing and compiling together.
+        hosts: the host calls, in order.
+        is_claiming: whether it writes something that threads may share.
+        guards: what must hold for a call.
+        used_inputs: state, and numbers of arguments, that the step computes with.
+        calls: the short way for calls with plain tensors; None: there is none.
+    """
+
+    def __init__(
+        self, trace: Trace, description: Description, objects: list[Any], is_pure: bool
+    ) -> None:
+        self._objects = objects  # kept alive: the signature holds their identities
+        if is_pure:
+            for effect in (trace.graph.writes, trace.grads, trace.counters, trace.effects):
+                effect.clear()
+        self.description = description
+        self.executable = self._compile(trace)
+        self.compile_seconds = trace.seconds + self.executable.compile_seconds
+        self.calls: PlainCalls | None = None
+        self._quick: list[tuple[TensorType, Shape, bool]] | None = None
+        self._in_grad_mode = context.grad_enabled
+        self._default_dtype = get_default_dtype()
+        self.guards = Guards(trace)
+        self._rebinding = trace.rebinding
+        self._take_inputs(trace)
+        self._take_outcomes(trace, is_pure)
+        self._take_claims(trace)
+        self._note_used(trace)
+
+    def _compile(self, trace: Trace) -> Executable:
+        graph = trace.graph
+        by_value = {cell.value: strides for cell, strides in trace.cells}
+        strides = [by_value.get(entry.value) for entry in graph.inputs]
+        graph.drop_dead_nodes()
+        outline_regions(graph)
+        name_values(graph)
+        recorded = copy_graph(graph)
+        inline_calls(graph)
+        optimize(graph)
+        self._take_hosts(graph)
+        executable = compile_graph(graph, strides=strides)
+        self.graphs = {"trace": recorded, "optimize": graph}
+        texts = {
+            "trace": lambda: str(recorded),
+            "inline": lambda: _inlined_text(recorded),
+            "optimize": lambda: str(graph),
+        }
+        self.stages = Stages(texts).then(executable.stages)
+        return executable
+
+    def _take_hosts(self, graph: Graph) -> None:
+        """Find the host calls; one that differs needs what those before it did."""
+        names = [n.attributes["function"] for n in graph.nodes if n.op.kind == "host"]
+        self.hosts: list[Any] = [graph.hosts[name] for name in names]
+        kinds = (HostForward, Finding)
+        forwards = [i for i, host in enumerate(self.hosts) if isinstance(host, kinds)]
+        for host in self.hosts[: forwards[-1] if forwards else 0]:
+            host.is_followed = True
+
+    def fits(self, made: Sequence[Made]) -> bool:
+        """Whether its first host calls were traced for what those of another program did."""
+        if len(made) > len(self.hosts):
+            return False
+        return all(host.fits(call) for host, call in zip(self.hosts, made, strict=False))
+
+    def _take_inputs(self, trace: Trace) -> None:
+        """Arrays of state are bound once; arguments, gradients and floats are read at each call."""
+        cells = {cell.value: cell for cell, _ in trace.cells}
+        live = dict(trace.live)
+        self._inputs: list[Any] = []
+        self._arguments: list[tuple[int, int]] = []
+        self._found: list[tuple[int, Cell]] = []
+        self._numbers: list[tuple[int, Formula]] = []
+        self._readers: list[tuple[int, Callable[[], Any]]] = []
+        for number, entry in enumerate(trace.graph.inputs):
+            self._inputs.append(None)
+            if entry.value in live:
+                self._add_live(number, live[entry.value])
+            else:
+                self._add_cell(number, cells[entry.value])
+        written = {cell for cell, _ in trace.graph.writes}
+        self._sharing = Sharing(trace.graph.inputs, self._inputs, written)
+
+    def _add_live(self, number: int, source: LiveSource) -> None:
+        if source.read is None:
+            self._numbers.append((number, source.formula))
+        else:
+            self._readers.append((number, source.read))
+
+    def _add_cell(self, number: int, cell: Cell) -> None:
+        if cell.kind == "arg" and not cell.is_whole:
+            self._arguments.append((number, cell.position))
+        elif cell.kind in ("arg", "grad"):
+            self._found.append((number, cell))
+        else:
+            self._inputs[number] = cell.storage.array
+
+    def _note_used(self, trace: Trace) -> None:
+        used = {operand for node in trace.graph.nodes for operand in node.operands}
+        used |= set(trace.graph.outputs)
+        cells = [cell for cell, _ in trace.cells if cell.value in used]
+        self.used_inputs: set[Storage | int] = {
+            cell.position if cell.kind == "arg" else cell.storage for cell in cells
+        }
+
+    def _take_claims(self, trace: Trace) -> None:
+        """Note what other threads' steps may not work with meanwhile."""
+        written = {value for value, _ in trace.graph.writes}
+        cells = [cell for cell, _ in trace.cells if cell.value in written]
+        uses = [*self.guards.grads_read, *(use for use, _ in self._grads)]
+        owners = [_owner(cell.storage) for cell in cells if cell.kind == "state"]
+        leaves = [use.leaf for use in uses if use.leaf is not None]
+        self._claims: Keys = frozenset(map(id, (*owners, *leaves)))
+        if trace.rebinding is not None:
+            self._claims |= trace.rebinding.claims
+        self._written = cells
+        self._claimed_memory = [cell.position for cell in cells if cell.kind == "arg"]
+        self._claimed_leaves = [use.position for use in uses if use.leaf is None]
+        self.is_claiming = bool(self._claims or self._claimed_memory or self._claimed_leaves)
+
+    def _claims_of(self, call: Call) -> Keys:
+        """What no other thread's step may work with during this call."""
+        tensors = call.tensors
+        owners = [_owner(tensors[position]._storage) for position in self._claimed_memory]
+        leaves = [tensors[position] for position in self._claimed_leaves]
+        return self._claims.union(map(id, (*owners, *leaves)))
+
+    def _take_outcomes(self, trace: Trace, is_pure: bool) -> None:
+        self._counters = trace.counters
+        self._onward = None if is_pure or trace.onward.is_empty else trace.onward
+        self._grads = [(entry.use, entry.outcome) for entry in trace.grads]
+        leaf_grads: list[LeafGrad] = []
+        self._outer_grads: list[tuple[GradUse, Outcome | None]] = []
+        self._open_grads = [g.outcome for g in trace.grads if g.is_open and g.outcome is not None]
+        for entry in trace.grads:
+            leaf = entry.use.leaf
+            if leaf is not None and leaf._grad_fn is None and not entry.is_open:
+                leaf_grads.append((leaf, entry.outcome))
+            else:
+                self._outer_grads.append((entry.use, entry.outcome))
+        self._effects = [effect for effect, _ in trace.effects]
+        self._training = trace.training
+        self._left_hooks = trace.left_hooks
+        self._grad_enabled = trace.grad_enabled
+        self._differentiable = trace.differentiable
+        if trace.differentiable is not None:
+            trace.differentiable.again.guard = trace.guard
+        self._ended = trace.ended
+        self._has_effects = bool(trace.effects or trace.training or trace.grad_enabled is not None)
+        self._result, self._finals, self._tensors = trace.result, trace.finals, trace.tensors
+        self._output_count = len(trace.graph.outputs)
+        self._early = [leaf for leaf in trace.leaves if is_early(leaf)]
+        self._has_given = any(isinstance(leaf, GivenObject) for leaf in trace.leaves)
+        outcomes = (*trace.leaves, *(outcome for _, outcome in self._grads if outcome is not None))
+        self._gradients = Gradients(self.executable, leaf_grads, outcomes)
+
+    @property
+    def leaves_histories(self) -> bool:
+        """Whether tensors from outside get a history, or lose theirs."""
+        rule = self._differentiable
+        return bool(self._ended or (rule is not None and rule.further))
+
+    @property
+    def changes_arguments(self) -> bool:
+        """Whether containers or objects that are arguments are changed."""
+        return self._rebinding is not None and bool(self._rebinding.of_arguments)
+
+    # ------------------------------------------------------------------ guards
+
+    def take_plain(self, call: Call, args: tuple[Any, ...], counted: np.ndarray) -> None:
+        """Note that calls with plain tensors of the same types are calls of this program.
+
+        Native code counts those that it runs in `counted`.
+        """
+        if self._rebinding is None:
+            self._quick = call.quick_types(args)
+        if self._differentiable is None:
+            plain = call.plain_types(args)
+            if plain is not None and self._is_simple():
+                self.calls = self._plain_calls(plain, call, counted)
+
+    def _is_simple(self) -> bool:
+        """Whether a call has nothing to do with gradients or effects but to leave gradients."""
+        in_places = self._rebinding is not None  # all numbers are
+        rare = (
+            self.guards.pinned,
+            self._found,
+            self.guards.grads_read,
+            self.guards.addresses,
+            self.guards.versions,
+            not all(in_places and type(early) is FromNumbers for early in self._early),
+            self._outer_grads,
+            self._ended,
+            self._has_given,
+            self._left_hooks,
+            self._has_effects,
+            self._sharing.writes_arguments,
+        )
+        plain = [isinstance(target, VersionCounter) for target, _ in self._counters]
+        return not any(rare) and all(plain)
+
+    def _plain_calls(
+        self, types: list[tuple[TensorType, Shape]], call: Call, counted: np.ndarray
+    ) -> PlainCalls | None:
+        numbers = {position: number for number, position in self._arguments}
+        places = None
+        if self._rebinding is not None:
+            reads = plain_reads(self._rebinding, call.values)
+            if reads is None:
+                return None
+            follow_epoch = self.guards.follow_epoch
+            places = PlainPlaces(self._rebinding, reads, self._finals, self._early, follow_epoch)
+        return PlainCalls(
+            executable=self.executable,
+            guard=self.guards.watched,
+            values=self.guards.values,
+            arguments=[(*type, numbers.get(position)) for position, type in enumerate(types)],
+            state=self.guards.state,
+            readers=self._readers,
+            sharing=self._sharing,
+            gradients=self._gradients,
+            counters=[(c, n) for c, n in self._counters if isinstance(c, VersionCounter)],
+            result=self._result,
+            output_count=self._output_count,
+            claims=self._claims,
+            numbers=self._numbers,
+            formulas=[asked for asked in self.guards.formulas if not asked.is_entered],
+            places=places,
+            in_grad_mode=self._in_grad_mode,
+            default_dtype=self._default_dtype,
+            counted=counted,
+        )
+
+    def call_plain(self, args: tuple[Any, ...]) -> Any:
+        """The result of a call, or `LONG_WAY` for one that isn't plain."""
+        here = vars(context)  # of this thread; one look instead of four
+        if (
+            self.calls is None
+            or here["grad_enabled"] is not self._in_grad_mode
+            or here["recorder"] is not None
+            or here["levels"]
+            or here["anomaly"] is not None
+            or here["forward"] is not None
+            or here["saving"] is not None
+            or here["lent"] is not None
+            or get_default_dtype() is not self._default_dtype
+            or eager_is_forced()
+            or self.guards.gated_failure() is not None
+        ):
+            return LONG_WAY
+        return self.calls.call(args)
+
+    def accepts(self, args: tuple[Any, ...]) -> bool:
+        """Whether the arguments are plain tensors that this program was made for: a quick look."""
+        quick = self._quick
+        if quick is None or len(args) != len(quick) or context.grad_enabled != self._in_grad_mode:
+            return False
+        if get_default_dtype() is not self._default_dtype:
+            return False
+        for tensor, (type, strides, requires_grad) in zip(args, quick, strict=True):
+            if not is_quick(tensor) or tensor._requires_grad is not requires_grad:
+                return False
+            if tensor._type != type or tensor._array.strides != strides:
+                return False
+        if len(args) == 2:
+            return args[0]._storage is not args[1]._storage
+        return len({tensor._storage for tensor in args}) == len(args)
+
+    def failed_guard(self, call: Call) -> str | None:
+        """Why this program doesn't hold any more for a call of its signature; None if it does."""
+        if not call.is_exact and not call.overlapping.isdisjoint(self._claimed_memory):
+            return "arguments: one that is written shares its memory with another"
+        return self.guards.failure(call)
+
+    # ------------------------------------------------------------------ calling
+
+    def attempt(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result of a call, or `LONG_WAY` if a guard fails: then nothing has happened yet.
+
+        Steps of several threads that write the same state run one after another.
+        """
+        if self.is_claiming:
+            return self._run_claiming(call, args, kwargs, is_fit=False)
+        is_fit = self.failed_guard(call) is None
+        return self.run(call, args, kwargs) if is_fit else LONG_WAY
+
+    def run(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result of a call for which the guards are known to hold."""
+        if self.is_claiming:
+            return self._run_claiming(call, args, kwargs, is_fit=True)
+        return self._leave_hooks(self._run(Run(call, self._output_count), args, kwargs), call)
+
+    def _leave_hooks(self, result: Any, call: Call) -> Any:
+        """Register what the step leaves on its arguments: it has seen the step's gradients."""
+        for left in self._left_hooks:
+            left.repeat(call)
+        return result
+
+    def _run_claiming(
+        self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], *, is_fit: bool
+    ) -> Any:
+        with lock:
+            if held:
+                wait_for(self._claims_of(call))
+            if not is_fit and self.failed_guard(call) is not None:
+                return LONG_WAY
+            run = Run(call, self._output_count)
+            result = self._run(run, args, kwargs)
+        if self._onward is not None:  # may run the user's code: others needn't wait for it
+            self._onward.go_on(run.outer)
+        return self._leave_hooks(result, call)
+
+    def _run(self, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call the native step, then leave `.grad`, versions and results as eager would."""
+        rule = self._differentiable
+        if rule is None:
+            return self._run_plain(run)
+        if self._rebinding is not None:
+            kwargs = {**kwargs, VALUES: as_arguments(run.call.values)}
+        bases = run.call.bases
+        in_arguments = [] if self._rebinding is None else self._rebinding.of_arguments
+        if rule.before.written_args or run.call.has_containers or in_arguments:
+            if rule.calls_users and run.call.has_containers:
+                run.call.owners()  # while they have what they were given with
+            written = rule.before.written_args
+            args, kwargs, bases = with_copies(args, kwargs, bases, run.call, written)
+        frame = user_frame()
+        line = None if frame is None else (frame.f_code.co_filename, frame.f_lineno)
+        history = History(rule, run.call, args, kwargs, bases, line)
+        result, finals = self._run_native(run)
+        gradients = [outcome.of(run) for outcome in self._open_grads]
+        history.attach([outcome.of(run) for outcome in self._tensors], gradients, run.call)
+        return self._deliver(result, finals, run.call)
+
+    def _run_plain(self, run: Run) -> Any:
+        """The same for a program whose results have no history."""
+        result, finals = self._run_native(run)
+        return self._deliver(result, finals, run.call)
+
+    def _deliver(self, result: Any, finals: Sequence[Any], call: Call) -> Any:
+        """Bind the step's places, end histories, and give what it returns."""
+        for ended in self._ended:
+            end_history(ended, call.tensors)
+        if self._rebinding is None:
+            return result
+        before = epoch.count
+        self._rebinding.deliver(finals, call)
+        self.guards.follow_epoch(before)
+        return result
+
+    def _run_native(self, run: Run) -> tuple[Any, list[Any]]:
+        """What it returns, and what it leaves in its places."""
+        call = run.call
+        for early in self._early:
+            early.of(run)
+        if self._onward is not None:
+            self._onward.check(call, {storage_of(cell, call) for cell in self._written})
+        gradients = self._gradients
+        batch = gradients.begin() if gradients.are_promised else None
+        memory = None if batch is None else batch.outputs
+        try:
+            arrays = self._arrays(call)
+            if context.lent is not None:  # a host call, of another step, goes on
+                for cell in self._written:
+                    context.lent.before_write(storage_of(cell, call))
+            if self.is_claiming and not self.executable.is_short:
+                with Unlocked(self._claims_of(call)):
+                    run.outputs = self.executable.call(arrays, memory)
+            else:
+                run.outputs = self.executable.call(arrays, memory)
+        except BaseException:
+            if batch is not None:
+                gradients.retire(batch)
+            raise
+        for target, delta in self._counters:
+            counter_of(target, call).now += delta
+        if batch is not None:
+            gradients.leave(batch)
+        for leaf, outcome in gradients.others:
+            leaf._grad = None if outcome is None else outcome.of(run)
+        if self._outer_grads:
+            self._set_gradients(run)
+        result = self._result.of(run)
+        finals = [final.of(run) for final in self._finals]
+        if self._has_effects:
+            self._repeat_effects()
+        return result, finals
+
+    def _arrays(self, call: Call) -> list[Any]:
+        """The inputs of the native step. Raises when they share memory that is written."""
+        arrays = self._inputs.copy()
+        tensors = call.tensors
+        given: list[tuple[int, np.ndarray]] = []
+        for number, position in self._arguments:
+            array: Any = tensors[position]._array
+            arrays[number] = array
+            given.append((number, array))
+        for number, cell in self._found:
+            array = storage_of(cell, call).array
+            arrays[number] = array
+            given.append((number, array))
+        for number, formula in self._numbers:
+            arrays[number] = formula(call.floats)
+        for number, read in self._readers:
+            arrays[number] = read()
+        self._sharing.check(given)
+        return arrays
+
+    def _set_gradients(self, run: Run) -> None:
+        for use, outcome in self._outer_grads:
+            leaf = leaf_of(use, run.call)
+            grad = None if outcome is None else outcome.of(run)
+            if leaf._grad_fn is None or grad is None or not use.goes_on:
+                leaf._grad = grad
+            else:
+                edge = GradientEdge(leaf._grad_fn, leaf._output_nr)
+                run.outer.append((edge, grad))
+
+    def _repeat_effects(self) -> None:
+        for effect in self._effects:
+            effect()
+        for attributes, value in self._training:
+            attributes["training"] = value
+        if self._training:
+            epoch.count += 1
+        if self._grad_enabled is not None:
+            context.grad_enabled = self._grad_enabled
+
+
+def _owner(storage: Storage) -> Any:
+    assert storage.array is not None
+    return owner_of(storage.array)
+
+
+def _inlined_text(recorded: Graph) -> str:
+    graph = copy_graph(recorded)
+    inline_calls(graph)
+    return str(graph)

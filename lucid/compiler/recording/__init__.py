@@ -1,0 +1,1 @@
+"""A trace: from the arguments of a call to a graph."""

@@ -1,0 +1,231 @@
+"""What stands for a call's arguments while it is traced: handles on inputs, live scalars."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from lucid.autograd.hooks import take_hooks
+from lucid.compiler.inputs.objects import ChangesArgument, data_of
+from lucid.compiler.inputs.owners import entries_of, owners_of
+from lucid.compiler.inputs.signature import Call, LiveInt, argument_names
+from lucid.compiler.inputs.tree import map_tree
+from lucid.compiler.inputs.views import same_view
+from lucid.compiler.recording.names import identifier
+from lucid.compiler.recording.recorder import Recorder
+from lucid.compiler.results.histories import HistoryOutside
+from lucid.compiler.results.versions import Versions
+from lucid.compiler.surroundings.argument_places import CountsInArgument, changed_entries
+from lucid.compiler.surroundings.places import CONTENTS, Place
+from lucid.ir.errors import TraceError
+from lucid.tensor.core import TensorCore, _new
+from lucid.tensor.storage import Storage, VersionCounter, ViewGuard
+from lucid.tensor.writing import refusal_of_writes
+
+
+class StandIns:
+    """The arguments with a traced handle for each tensor and a live scalar for each float.
+
+    Tensors on one memory stand on one input, so that writes through one show in the others; those
+    that show different parts of it do so only in a call that is exact. One that is state of the
+    step as well stands for itself.
+
+    Attributes:
+        args, kwargs: what the function is called with.
+        values: what the step's places hold for it.
+        handles: one per tensor argument.
+        pinned: tensor arguments that are state, by position.
+    """
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        call: Call,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        state: set[Storage],
+        places: Sequence[str],
+    ) -> None:
+        self._recorder = recorder
+        self._is_place = False
+        self._call = call
+        self.handles: list[TensorCore] = []
+        self.pinned: dict[int, TensorCore] = {}
+        self._apart = set[int]() if call.is_exact else call.overlapping
+        self._shared = self._storages_with_several_views()
+        self._storages: dict[tuple[Storage, int], Storage] = {}
+        self._counters: dict[VersionCounter, VersionCounter] = {}
+        self._names: list[str] = []
+        self._data: list[tuple[Any, dict[str, Any]]] = []
+        self._filled: list[tuple[Any, dict[str, Any]]] = []
+        recorder.arguments = call.tensors
+        self._versions = recorder.versions_read = Versions(call)
+        self._tensors, self._floats = iter(call.tensors), iter(range(len(call.floats)))
+        self._state = state
+        self._known: dict[int, Any] = {}
+        names = argument_names(function, args)
+        self.args = tuple(self._given(a, name) for a, name in zip(args, names, strict=True))
+        self.kwargs = {name: self._given(kwargs[name], name) for name in sorted(kwargs)}
+        self._is_place = True
+        read = zip(call.values, places, strict=True)
+        self.values = [self._given(value, path) for value, path in read]
+        for base in call.bases:
+            self._handle(base, "base", state)
+        self._link_views()
+        self._named = [*zip(names, self.args, strict=True), *self.kwargs.items()]
+        self._named += zip(places, self.values, strict=True)
+        self._held: list[tuple[str, Any, dict[Any, Any]]] = []
+        self._owners = call.owners()  # while objects have what they were given with
+
+    def _given(self, value: Any, path: str) -> Any:
+        """What stands for a value; for a container that is there twice it is one."""
+        return map_tree(self._stand_in, value, path, known=self._known)
+
+    def _stand_in(self, leaf: Any, path: str) -> Any:
+        recorder = self._recorder
+        if isinstance(leaf, (TensorCore, np.ndarray)):
+            return self._handle(next(self._tensors), path, self._state)
+        is_number = type(leaf) in (float, LiveInt) or isinstance(leaf, np.floating)
+        if is_number or (self._is_place and type(leaf) is int):
+            i = next(self._floats)
+            now = self._call.floats[i]
+            return recorder.live_scalar(recorder.unused_text(path), now, operator.itemgetter(i))
+        attributes = data_of(leaf)
+        if attributes is not None and id(leaf) not in recorder.given:
+            recorder.given[id(leaf)] = len(self._data)
+            self._data.append((leaf, dict(attributes)))
+            given = {k: self._given(v, f"{path}.{k}") for k, v in attributes.items()}
+            self._filled.append((leaf, given))
+        return leaf
+
+    def fill(self) -> None:
+        """Put what stands for their contents into objects of plain data."""
+        for value, given in self._filled:
+            vars(value).update(given)
+        owners = owners_of(self._named)
+        self._held = [(path, owner, entries_of(owner)) for path, owner in owners]
+        self._recorder.containers = {id(owner): i for i, (_, owner, _) in enumerate(self._held)}
+
+    def put_back(self) -> None:
+        """Give them their contents again."""
+        for value, attributes in self._data:
+            vars(value).clear()
+            vars(value).update(attributes)
+
+    def _link_views(self) -> None:
+        """Let handles be views of one another as the arguments are; those of state are already."""
+        for number, of in self._call.views():
+            view, base = self.handles[number], self.handles[of]
+            if number not in self.pinned:
+                view._base, view._epoch = base, base._epoch
+                view._view_chain = self._call.tensors[number]._view_chain
+
+    def cut(self) -> None:
+        """Free the handles of their histories: theirs is that of the arguments no more."""
+        for position, handle in enumerate(self.handles):
+            if position not in self.pinned:
+                handle._grad_fn = None
+
+    def changes(self) -> list[tuple[Place, Any]]:
+        """What the function changed in containers and objects that it was given, and to what.
+
+        Raises: `CountsInArgument`, `ChangesArgument`, where that is to be known from the start.
+        """
+        found: list[tuple[Place, Any]] = []
+        counts: set[str] = set()
+        changed: list[int] = []
+        has_grown = False
+        for number, (path, owner, before) in enumerate(self._held):
+            entries = list(changed_entries(path, owner, before, number))
+            if entries:
+                changed.append(number)
+            for place, was, now in entries:
+                is_count = type(was) is int and isinstance(now, int) and type(now) is not bool
+                if is_count and place.path not in self._call.fixed:
+                    counts.add(place.path)
+                has_grown = has_grown or (place.key == CONTENTS and not isinstance(owner, dict))
+                found.append((place, now))
+        if self._filled and (counts or has_grown):
+            raise ChangesArgument(*(type(value) for value, _ in self._filled))
+        if counts:
+            raise CountsInArgument(frozenset(counts))
+        if changed:
+            self._refuse_shared(changed)
+        return found
+
+    def _refuse_shared(self, changed: Sequence[int]) -> None:
+        """Raise where something that was changed is known otherwise: another stood for it."""
+        owners, environment = self._owners, self._recorder.environment
+        assert environment is not None
+        for number in changed:
+            path, owner = self._held[number][0], owners[number]
+            if environment.knows(owner):
+                raise TraceError(
+                    f"the {type(owner).__name__} {path} is an argument and was changed while the "
+                    f"step was traced, and it is {environment.name_of(owner) or 'known'} to the "
+                    "function as well\nhint: use it by one of its names"
+                )
+
+    def _storages_with_several_views(self) -> set[Storage]:
+        first: dict[Storage, TensorCore] = {}
+        return {
+            tensor._storage
+            for tensor in self._call.tensors
+            if not same_view(tensor, first.setdefault(tensor._storage, tensor))
+        } - {self._call.tensors[number]._storage for number in self._apart}
+
+    def _handle(self, tensor: TensorCore, path: str, state: set[Storage]) -> TensorCore:
+        """A leaf that stands for an argument."""
+        position = len(self.handles)
+        earlier = self._call.tensors[:position]
+        same = next((i for i, other in enumerate(earlier) if other is tensor), None)
+        if same is not None:
+            handle = self.handles[same]
+            if same in self.pinned:
+                self.pinned[position] = tensor
+        elif tensor._array is None:
+            raise TraceError(f"argument {path} belongs to a trace that has ended")
+        elif tensor._storage in state:
+            handle = self.pinned[position] = tensor
+        else:
+            handle = self._new_handle(tensor, tensor._array, position, path)
+        self.handles.append(handle)
+        self._recorder.positions.setdefault(id(handle), position)
+        return handle
+
+    def _new_handle(
+        self, tensor: TensorCore, array: np.ndarray, position: int, path: str
+    ) -> TensorCore:
+        outer = tensor._storage
+        is_whole = outer in self._shared
+        part = (outer, position if position in self._apart else -1)
+        storage = self._storages.get(part)
+        if storage is None:
+            assert outer.array is not None
+            storage = self._storages[part] = Storage.of_array(outer.array if is_whole else array)
+            cell = self._recorder.add_cell(storage, "arg", position)
+            cell.is_whole = is_whole
+            if self._is_place:
+                entry = self._recorder.graph.inputs[-1]
+                entry.kind, entry.source = "state", path
+                cell.value.name = identifier(path)
+            else:
+                cell.value.name = path.replace("[", "_").replace("]", "").replace("'", "")
+            self._recorder.argument_storages.add(outer)
+        handle = _new(storage, tensor._type, array, tensor._chain if is_whole else ())
+        handle._line = tensor._line
+        handle._counter.now = tensor._counter.now
+        handle._counter = self._counters.setdefault(tensor._counter, handle._counter)
+        self._versions.given.setdefault(handle._counter, position)
+        handle._requires_grad = tensor.requires_grad
+        if tensor._requires_grad and tensor._grad_fn is not None:
+            handle._grad_fn = HistoryOutside(handle, tensor)
+            refusal = refusal_of_writes(tensor)
+            handle._guard = None if refusal is None else ViewGuard(refusal, None, 0)
+        handle._grad = tensor._grad
+        take_hooks(handle, tensor)
+        return handle

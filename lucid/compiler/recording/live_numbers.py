@@ -1,0 +1,86 @@
+"""What a trace knows of Python numbers that its step reads at each call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+from lucid.compiler.inputs.cells import FormulaGuard
+from lucid.compiler.inputs.scalars import Formula, LiveScalar, LiveSource, Number
+from lucid.ir.graph import Graph, Value
+from lucid.ir.types import DType, TensorType
+
+
+class LiveNumbers:
+    """Live scalars of a trace, the inputs of the graph that they are, and what was asked of them.
+
+    Attributes:
+        graph: of the trace.
+        live: live scalars that are read where they stand, by source text.
+        entries: of dicts of the library's, which are read so or guarded; `given_entries`: those
+            that hold what a call has found in them.
+        changed_later: entries that an effect after the call sets, and what that is.
+        live_inputs: those that are inputs of the graph, and such that follow from others, by text.
+        formulas: what the trace asked live scalars, by the question's text.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.live: dict[str, LiveScalar] = {}
+        self.live_inputs: dict[tuple[str, DType], tuple[Value, LiveSource]] = {}
+        self.formulas: dict[str, FormulaGuard] = {}
+        self.entries: dict[tuple[int, str], tuple[dict[str, Any], str]] = {}
+        self.given_entries: set[tuple[int, str]] = set()
+        self.changed_later: dict[tuple[int, str], str] = {}
+
+    def annotated(self) -> AbstractContextManager[None]:
+        """Give nodes that are appended to the graph directly their location and scope."""
+        raise NotImplementedError
+
+    def live_scalar(
+        self, text: str, now: Number, formula: Formula, read: Callable[[], Any] | None = None
+    ) -> LiveScalar:
+        """The live scalar of a source; the same one for the same text."""
+        found = self.live.get(text)
+        if found is None:
+            found = self.live[text] = LiveScalar(now, formula, text, self, read)
+            if type(now) is float:
+                _ = found.value  # inputs are in the order of the arguments
+        return found
+
+    def live_input(self, source: LiveSource, dtype: DType) -> Value:
+        """The input of the graph for a source; the same one for the same text."""
+        found = self.live_inputs.get((source.text, dtype))
+        if found is None:
+            value = self.graph.add_input(TensorType(dtype, ()), "live", "", source.text)
+            found = self.live_inputs[source.text, dtype] = (value, source)
+        return found[0]
+
+    def unused_text(self, path: str) -> str:
+        """A text for another live scalar: several variables may have one name."""
+        text, count = path, 1
+        while text in self.live:
+            count += 1
+            text = f"{path}#{count}"
+        return text
+
+    def live_value(self, number: LiveScalar, dtype: DType) -> Value:
+        """An f64; for integers an i64, since Python's ints are exact. Raises what NumPy raises."""
+        if dtype.kind != "int":
+            return number.value
+        whole = number.truncated()
+        if not whole.fits(dtype):
+            raise OverflowError(f"Python integer {whole} out of bounds for {dtype!r}")
+        return whole.whole
+
+    def guard_formula(
+        self, text: str, formula: Formula, expected: Any, is_entered: bool = False
+    ) -> None:
+        """Specialize the step on what a live scalar answered."""
+        self.formulas.setdefault(text, FormulaGuard(text, formula, expected, is_entered))
+
+    def end_numbers(self) -> None:
+        """Let go of live scalars, which refer to the trace."""
+        self.live.clear()
+        self.live_inputs.clear()

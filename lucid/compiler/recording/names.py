@@ -1,0 +1,144 @@
+"""Names in dumps: inputs by the user's expressions for them, values by the user's variables."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+
+from lucid.compiler.recording.recorder import Recorder
+from lucid.compiler.surroundings.environment import Environment
+from lucid.ir.graph import Graph, Node
+from lucid.ir.location import Location
+from lucid.tensor.core import TensorCore
+from lucid.tensor.storage import Storage
+
+
+def name_inputs(recorder: Recorder, environment: Environment) -> None:
+    """Give inputs of the graph the user's expressions for them."""
+    names = _storage_names(environment)
+    inputs = {entry.value: entry for entry in recorder.graph.inputs}
+    for use in recorder.grads.values():
+        if use.leaf is not None:
+            use.name = names.get(use.leaf._storage, "")
+    for live in inputs.values():
+        if live.kind == "live":
+            live.value.name = identifier(live.source)
+    for storage, cell in recorder.cells.items():
+        if cell.kind in ("arg", "replaced") or cell.value not in inputs:
+            continue
+        entry = inputs[cell.value]
+        if cell.kind == "constant":
+            entry.source = "a constant made inside of the step"
+            continue
+        entry.source = names.get(storage, "")
+        if cell.leaf is not None:
+            entry.source = names.get(cell.leaf._storage, "") + ".grad"
+        entry.value.name = identifier(entry.source)
+
+
+def _storage_names(environment: Environment) -> dict[Storage, str]:
+    """The user's expressions for the storages within reach; Modules name theirs first."""
+    found: dict[Storage, str] = {}
+    for path, tensor in environment.tensors():
+        found.setdefault(tensor._storage, path)
+    for path, value in environment.library_objects:
+        parameters = _parameter_names(value, found)
+        for name, tensor in _named_tensors(path, value, parameters):
+            found.setdefault(tensor._storage, name)
+    return found
+
+
+def identifier(source: str) -> str:
+    """A short name for a value from the user's expression: `opt.param_groups[0]['lr']` is `lr`."""
+    words: list[str] = re.findall(r"[A-Za-z_]\w*|\d+", source)
+    for holder, skipped in (("param_groups", 2), ("state", 1)):
+        if holder in words[:-skipped]:
+            words = words[words.index(holder) + skipped :]
+    return "_".join(words[-5:]).strip("_")
+
+
+def _parameter_names(value: Any, names: dict[Storage, str]) -> dict[int, str]:
+    """What to call the parameters that key an optimizer's state."""
+    state = getattr(value, "state", None)
+    if not isinstance(state, dict):
+        return {}
+    keys = [key for key in state if isinstance(key, TensorCore)]
+    return {id(key): names.get(key._storage, str(i)) for i, key in enumerate(keys)}
+
+
+def _named_tensors(
+    path: str, value: Any, parameters: dict[int, str]
+) -> Iterator[tuple[str, TensorCore]]:
+    """Tensors that a library object holds, each with the user's way to it."""
+    stack: list[tuple[str, Any, int]] = [(path, value, 0)]
+    seen: set[int] = set()
+    while stack:
+        name, item, depth = stack.pop()
+        if id(item) in seen or depth > 5:
+            continue
+        seen.add(id(item))
+        if isinstance(item, TensorCore):
+            yield name, item
+        elif isinstance(item, dict):
+            stack += [
+                (f"{name}[{parameters.get(id(key), repr(key))}]", entry, depth + 1)
+                for key, entry in item.items()
+                if isinstance(key, (str, int)) or id(key) in parameters
+            ]
+        elif isinstance(item, (list, tuple)):
+            stack += [(f"{name}[{i}]", entry, depth + 1) for i, entry in enumerate(item)]
+        elif depth == 0 and hasattr(item, "__dict__"):
+            stack += [(f"{name}.{key}", entry, 1) for key, entry in vars(item).items()]
+
+
+# ---------------------------------------------------------------------- intermediate values
+
+
+def name_values(graph: Graph) -> None:
+    """Name what the user assigned: `h = F.relu(z)` gives the line's last value the name h.
+
+    Of a call of a custom Function that is the last result. Nodes of the backward have no names of
+    this kind, since their lines are those of the forward.
+    """
+    last: dict[tuple[str, int], Node] = {}
+    for node in graph.nodes:
+        if node.location is not None and node.gradient_of is None:
+            last[node.location.file, node.location.line] = node
+    for node in last.values():
+        if node.location is None or not node.results:
+            continue
+        result = node.results[
+            0 if node.op.kind == "host" else -1
+        ]  # a host call's saved ones follow
+        if not result.name:
+            result.name = assigned_name(node.location)
+    for function in graph.functions.values():
+        name_values(function)
+
+
+def assigned_name(location: Location) -> str:
+    """The single variable that a line assigns; empty when it does something else."""
+    return _assigned(location.text)
+
+
+@lru_cache(maxsize=4096)
+def _assigned(text: str) -> str:
+    if "=" not in text:
+        return ""
+    try:
+        body = ast.parse(text).body
+    except SyntaxError:  # the first line of a longer statement, or a block's head
+        found = re.match(r"([A-Za-z_]\w*)\s*(?::[^=]*)?=[^=]", text)
+        return found.group(1) if found else ""
+    statement = body[0] if len(body) == 1 else None
+    target: Any = None
+    if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+        target = statement.targets[0]
+    elif isinstance(statement, (ast.AnnAssign, ast.AugAssign)):
+        target = statement.target
+    if isinstance(target, ast.Attribute):
+        return target.attr
+    return target.id if isinstance(target, ast.Name) else ""

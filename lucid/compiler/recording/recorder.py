@@ -1,0 +1,581 @@
+"""The trace that is being recorded: graph, state cells, and all that must be put back after it."""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from lucid.autograd.node import AccumulateGrad, Edge, Node, edge_of, sequence_numbers
+from lucid.compiler.hosts.recording import HostRecording
+from lucid.compiler.inputs.cells import (
+    ArgumentIsState,
+    Cell,
+    GradUse,
+    ValueGuard,
+    look_of,
+)
+from lucid.compiler.inputs.known import known_array
+from lucid.compiler.inputs.scalars import is_live
+from lucid.compiler.inputs.views import base_of
+from lucid.compiler.recording.live_numbers import LiveNumbers
+from lucid.compiler.recording.users_arrays import UsersArrays
+from lucid.compiler.results.data_pointers import DataPointer, Source
+from lucid.compiler.results.onward import Onward
+from lucid.compiler.surroundings.environment import Environment
+from lucid.compiler.surroundings.logs import Log
+from lucid.ir import ops
+from lucid.ir.errors import EagerOnlyError, LucidError, TraceError
+from lucid.ir.graph import Graph, Region, Value
+from lucid.ir.graph import Node as GraphNode
+from lucid.ir.location import Location, here
+from lucid.ir.op import Attributes, Op
+from lucid.ir.types import DType
+from lucid.tensor.batched import Batched
+from lucid.tensor.context import context
+from lucid.tensor.core import TensorCore, of_value, traced_view
+from lucid.tensor.storage import Storage, VersionCounter
+from lucid.tensor.tensor import Tensor
+from lucid.tensor.writing import READ_ONLY, replay, scatter, take_memory
+
+if TYPE_CHECKING:
+    from lucid.autograd.engine import BackwardRun
+    from lucid.compiler.results.recorded import Recorded
+    from lucid.compiler.results.versions import Versions
+
+
+class Recorder(LiveNumbers):
+    """Everything that one trace touches.
+
+    Attributes:
+        graph: the nodes so far.
+        hosts: the calls of custom Functions that run in Python.
+        cells: buffers met, by storage.
+        guards: Python values that the trace looked at.
+        effects: Python effects to repeat after each call.
+        positions: arguments' numbers, by the identity of what stands for them.
+        arguments: the tensors themselves.
+        counters: those of tensors from outside that were written, with what they were before.
+        versions_read: of what the step finds; None before there are arguments.
+        own_counters: those of the step's own that count for memory which may be from outside.
+        versions: what counters were when they were first looked at, and what they have come to.
+        addresses: places in memory that were compared, and where each call finds them.
+        given: numbers of the arguments that are objects of plain data, by identity.
+        containers: if the step changes such, what stands for those that are arguments, by identity.
+        argument_storages: the memory of arguments, which must not be met as state.
+        arrays: NumPy arrays of the user's that the program reads.
+        aliases: identities of tensors made in the trace on the memory of concrete ones.
+        own: identities of other tensors made in the trace that have data.
+        bound: entries of an optimizer's dicts that the step has set.
+        memories: what tensors from outside showed before the step assigned their `data`.
+        logs: what the step writes and doesn't look at.
+        refusal: the error that the user's code was given, and may have caught.
+        ctx_change: which attribute of its ctx a backward has changed, for messages.
+        twins: in a backward, what nodes of the function that runs again are in its history.
+        outer: tensors from outside, by where their gradients go on in history from there.
+        onward: what it does with gradients that go on into histories of arguments.
+        is_pure: whether what the step leaves in tensors from outside is dropped.
+        follows_outer: whether a backward in the step has followed history from outside.
+    """
+
+    def __init__(
+        self, name: str, leaving: frozenset[object] = frozenset(), is_pure: bool = False
+    ) -> None:
+        super().__init__(Graph(name))
+        self.hosts = HostRecording(self, leaving)
+        self.cells: dict[Storage, Cell] = {}
+        self.guards: dict[str, ValueGuard] = {}
+        self.effects: list[tuple[Callable[[], object], str]] = []
+        self.undo: list[Callable[[], object]] = []
+        self.grads: dict[int, GradUse] = {}
+        self.grad_leaf_of: dict[Storage, TensorCore] = {}
+        self.addresses: dict[tuple[Storage, int], Source] = {}
+        self.counters: dict[VersionCounter, int] = {}
+        self.versions_read: Versions | None = None
+        self.own_counters: set[VersionCounter] = set()
+        self.versions: dict[VersionCounter, int] = {}
+        self.flags: dict[int, tuple[TensorCore, bool]] = {}
+        self.memories: dict[int, tuple[TensorCore, TensorCore]] = {}
+        self.histories: dict[int, tuple[TensorCore, tuple[Any, ...]]] = {}
+        self.positions: dict[int, int] = {}
+        self.arguments: Sequence[TensorCore] = ()
+        self.given: dict[int, int] = {}
+        self.containers: dict[int, int] = {}
+        self.argument_storages: set[Storage] = set()
+        self.arrays = UsersArrays(self)
+        self.aliases: set[int] = set()
+        self.own: set[int] = set()
+        self.bound: set[tuple[int, object]] = set()
+        self.logs: list[Log] = []
+        self.refusal: TraceError | None = None
+        self.ctx_change: str | None = None
+        self.outer: dict[Edge, TensorCore] = {}
+        self.twins: dict[Node, Recorded] = {}
+        self.onward = Onward()
+        self.is_pure = is_pure
+        self.made: list[weakref.ref[TensorCore]] = []
+        self.scopes: list[str] = []
+        self.environment: Environment | None = None
+        self._first_sequence = next(sequence_numbers)
+        self._region: Region | None = None
+        self._deriving: Node | None = None
+        self.follows_outer = False
+
+    # ------------------------------------------------------------------ recording ops
+
+    def record(self, op: Op, operands: Sequence[TensorCore], attributes: Attributes) -> Tensor:
+        """Append an op on tensors; views stay views of their storage."""
+        values = [self.value_of(operand, op.name) for operand in operands]
+        node = self.graph.append(op, values, attributes)
+        self._annotate(node)
+        value = node.result
+        if op.kind == "view":
+            result = traced_view(op, operands[0], attributes, value)
+        else:
+            result = of_value(value)
+        self.made.append(weakref.ref(result))
+        if node.location is not None:
+            result._line = (node.location.file, node.location.line)
+        return result
+
+    def constant(self, value: Any, dtype: DType) -> Tensor:
+        """A 0-d constant, or the value of a live scalar."""
+        with self.annotated():
+            if is_live(value):
+                recorded = self.live_value(value, dtype)
+                if dtype is not recorded.dtype:
+                    recorded = ops.cast(recorded, dtype=dtype)
+            else:
+                number = np.array(value, dtype.numpy)[()]
+                recorded = self.graph.append(
+                    ops.constant, (), {"value": number, "dtype": dtype}
+                ).result
+        result = of_value(recorded)  # without a line, as eager mode's
+        self.made.append(weakref.ref(result))
+        return result
+
+    def value_of(self, tensor: TensorCore, what: str = "an operation") -> Value:
+        """The value that the tensor has by now in this trace; `what` needs it, for messages."""
+        storage = tensor._storage
+        if storage.recorder is not self:
+            self._lift(tensor, what)
+        if tensor._array is not None and context.grad_enabled:  # else a lost history may stay
+            self.note_outer(tensor)
+        cached = tensor._value
+        if cached is not None and cached[0] == storage.generation:
+            value: Value = cached[1]
+            if value.graph is self.graph:
+                return value
+        assert storage.value is not None
+        value = storage.value
+        if tensor._chain:
+            with self.annotated():
+                value = replay(value, tensor._chain)
+        tensor._value = (storage.generation, value)
+        return value
+
+    def _lift(self, tensor: TensorCore, what: str) -> None:
+        """Make a concrete buffer an input of the step."""
+        storage = tensor._storage
+        if storage in self.argument_storages:
+            raise ArgumentIsState(storage)
+        if storage.array is None:
+            if isinstance(tensor, Batched):
+                tensor._concrete(what)
+            raise TraceError(
+                "this tensor belongs to another trace and holds no data\n"
+                f"  {tensor._describe()}\n"
+                "hint: return it from the function that made it"
+            )
+        leaf = self.grad_leaf_of.get(storage)
+        if leaf is None:
+            self.add_cell(storage, "state").counter = tensor._counter
+        else:
+            position = self.positions.get(id(leaf), -1)
+            self.add_cell(storage, "grad", position, leaf if position < 0 else None)
+
+    def add_cell(
+        self, storage: Storage, kind: str, position: int = -1, leaf: TensorCore | None = None
+    ) -> Cell:
+        """Enter a buffer as an input of the graph."""
+        ir_kind = "arg" if kind == "arg" else "state"
+        value = self.graph.add_input(storage.root_type, ir_kind)
+        cell = Cell(storage, value, kind, position, leaf)
+        storage.value = value
+        storage.recorder = self
+        storage.generation += 1
+        self.cells[storage] = cell
+        return cell
+
+    def replace_cell(self, storage: Storage, content: TensorCore) -> None:
+        """Let a buffer that was not met yet hold `content`; what is written to it stays inside."""
+        value = self.value_of(content)
+        storage.value, storage.recorder = value, self
+        storage.generation += 1
+        self.cells[storage] = Cell(storage, value, "replaced")
+
+    def adopt_constant(self, tensor: TensorCore) -> None:
+        """Take data that was made inside of the trace as a constant of the program."""
+        self.own.add(id(tensor))
+        array = tensor._array
+        assert array is not None
+        if self.environment is not None and self.environment.holds_memory_of(array):
+            self.arrays.adopt(tensor)
+            return
+        storage = tensor._storage
+        if array.size and (array == array.reshape(-1)[0]).all():
+            with self.annotated():
+                value = self.graph.constant(array.reshape(-1)[0], tensor.dtype)
+                if array.ndim:
+                    value = ops.broadcast(value, shape=tensor._type.shape)
+            storage.value, storage.recorder = value, self
+            storage.generation += 1
+            self.cells[storage] = Cell(storage, value, "constant")
+            return
+        storage.array = array.copy()
+        tensor._array = storage.array
+        self.add_cell(storage, "constant")
+
+    def write(self, target: TensorCore, value: TensorCore) -> None:
+        """Write `value` through `target`'s view chain into its storage."""
+        new = self.value_of(value)
+        self.value_of(target)
+        storage = target._storage
+        assert storage.value is not None
+        if storage.array is not None:
+            if not (storage.array.flags.writeable or self.cells[storage].is_inside):
+                raise LucidError(READ_ONLY)
+            self.note_counter(target._counter)
+        elif self.is_outside(base_of(target)) or id(base_of(target)) in self.positions:
+            self.note_counter(target._counter)  # of one whose memory the step has assigned
+        if target._chain:
+            with self.annotated():
+                new = scatter(storage.value, target._chain, new)
+        storage.value = new
+        storage.generation += 1
+
+    # ------------------------------------------------------------------ where nodes come from
+
+    def _annotate(self, node: GraphNode, location: Location | None = None) -> None:
+        node.location = location or self._location()
+        node.scope = self.scope
+        node.region = self._region
+        if self._deriving is not None and self._deriving._origin is not None:
+            node.gradient_of = self._deriving._origin
+            producer = self._deriving._origin.producer
+            if producer is not None:
+                node.scope = producer.scope
+
+    def _location(self) -> Location | None:
+        deriving = self._deriving
+        if deriving is not None and deriving._origin is not None and deriving._line is not None:
+            return Location(*deriving._line)
+        return here()
+
+    @property
+    def scope(self) -> str:
+        return ".".join(filter(None, self.scopes))
+
+    @contextmanager
+    def annotated(self) -> Iterator[None]:
+        """Give nodes that are appended to the graph directly their location and scope."""
+        start = len(self.graph.nodes)
+        yield
+        nodes = self.graph.nodes[start:]
+        if nodes:
+            location = self._location()
+            for node in nodes:
+                if node.location is None:
+                    self._annotate(node, location)
+
+    @contextmanager
+    def region(self, name: str) -> Iterator[None]:
+        """Tag the nodes of a custom Function's forward or backward."""
+        before = self._region
+        deriving = self._deriving
+        self._region = Region(name, here(), before)
+        self._deriving = None
+        try:
+            yield
+        finally:
+            self._region = before
+            self._deriving = deriving
+
+    @contextmanager
+    def deriving(self, node: Node) -> Iterator[None]:
+        """Mark nodes as computing the gradient of what `node` recorded."""
+        before = self._deriving
+        self._deriving = None if isinstance(node, AccumulateGrad) else node
+        self.follows_outer = self.follows_outer or self.is_outer(node)
+        try:
+            yield
+        finally:
+            self._deriving = before
+
+    def origin_of(self, result: TensorCore) -> Value | None:
+        return result._value[1] if result._value is not None else result._storage.value
+
+    # ------------------------------------------------------------------ what Python looks at
+
+    def refuse_concrete(self, tensor: TensorCore, what: str) -> np.ndarray:
+        """The data of a constant; for all others an error that names the line.
+
+        Memory that is given to NumPy can't be written: no trace would see it. A custom Function
+        that asks for memory, which it may write, or for what no constant is, runs on the host.
+        """
+        gives_memory = what in ("numpy()", "__dlpack__()")
+        if gives_memory:
+            self.hosts.leave()
+        found = self.known(tensor)
+        if found is not None:
+            return found
+        self.hosts.leave()
+        function = "look at it in the forward or backward of an autograd.Function, which may leave "
+        self.refuse(
+            f"{what} of a traced tensor, {tensor._describe()}",
+            "the value is known only when the compiled step runs: use lucid.where or arithmetic "
+            "instead of a Python branch, return the tensor and look at it outside, "
+            f"{'' if context.levels else function + 'lucid, '}or run with "
+            'lucid.compiler.set_stance("force_eager") for debugging',
+        )
+
+    def known(self, tensor: TensorCore) -> np.ndarray | None:
+        """The data of what constants alone decide."""
+        cell = self.cells.get(tensor._storage)
+        untouched = cell is not None and cell.value is tensor._storage.value
+        is_constant = untouched and cell is not None and cell.kind == "constant"
+        if is_constant and tensor._array is not None:
+            return _read_only(tensor._array)
+        if tensor._storage.recorder is not self:
+            return None
+        found = known_array(self.value_of(tensor), self._constants())
+        return None if found is None else _read_only(found)
+
+    def version_of(self, tensor: TensorCore) -> int:
+        """How often the memory was written, which each call finds for what is from outside."""
+        known = self.versions_read
+        return tensor._counter.value if known is None else known.of(tensor, self)
+
+    def data_pointer(self, tensor: TensorCore) -> DataPointer:
+        """What `data_ptr()` gives; a custom Function that asks for an address runs on the host."""
+        self.hosts.leave()
+        return DataPointer(tensor)
+
+    def _constants(self) -> dict[Value, np.ndarray]:
+        """The arrays that are constants of the program."""
+        return {
+            cell.value: cell.storage.array
+            for cell in self.cells.values()
+            if cell.kind == "constant" and cell.storage.array is not None
+        }
+
+    def refuse(self, what: str, remedy: str) -> NoReturn:
+        place = here()
+        line = "" if place is None else f"\n  at {place}   {place.text}"
+        error = TraceError(f"{what} can't be compiled{line}\nhint: {remedy}")
+        if self.refusal is None:
+            self.refusal = error
+        raise error
+
+    def raise_caught(self) -> None:
+        """Raise what the user's code was given while tracing, and may have caught."""
+        if self.hosts.left is not None:
+            raise self.hosts.left
+        if self.refusal is not None:
+            raise self.refusal
+
+    def run_op_by_op(self, reason: str) -> NoReturn:
+        """Give the trace up, since the call makes sense op by op only."""
+        with self._refusing():
+            raise EagerOnlyError(reason)
+
+    def refuse_release(self, node: Node) -> None:
+        """Give up when a backward in the trace frees history from outside: it can run only once."""
+        if self.is_outer(node) and (getattr(node, "saved", None) or getattr(node, "_saved", None)):
+            self.run_op_by_op(
+                "a backward() in it frees history from outside, "
+                f"{node._name()}{node._place()}, so that a program would run only once"
+            )
+
+    def note_paths_outside(self, run: BackwardRun) -> None:
+        """Note which gradients are asked for that may go through the histories of arguments.
+
+        Raises: `EagerOnlyError` where they do.
+        """
+        with self._refusing():
+            self.onward.ask(self, run)
+
+    @contextmanager
+    def _refusing(self) -> Iterator[None]:
+        """Remember a refusal that is raised in the block."""
+        try:
+            yield
+        except EagerOnlyError as error:
+            self.refusal = self.refusal or error
+            raise
+
+    def guard_value(
+        self, text: str, read: Callable[[], Any], expected: Any, gated: bool = False
+    ) -> None:
+        self.guards.setdefault(text, ValueGuard(text, read, expected, gated))
+
+    def is_outside(self, tensor: TensorCore) -> bool:
+        """Whether a tensor was there before the trace, and no argument."""
+        cell = self.cells.get(tensor._storage)
+        is_inside = cell is not None and cell.kind in ("constant", "arg")
+        return tensor._array is not None and not self._is_own(tensor) and not is_inside
+
+    # ------------------------------------------------------------------ what must be put back
+
+    def note_counter(self, counter: VersionCounter) -> None:
+        self.counters.setdefault(counter, counter.value)
+
+    def note_flag(self, tensor: TensorCore) -> None:
+        if tensor._array is not None and not self._is_own(tensor):
+            self.flags.setdefault(id(tensor), (tensor, tensor._requires_grad))
+
+    def note_memory(self, tensor: TensorCore) -> None:
+        """Remember the memory of a tensor that is about to be given another."""
+        if tensor._array is None:
+            self.own.add(id(tensor))
+        elif not self._is_own(tensor):
+            self.memories.setdefault(id(tensor), (tensor, tensor.data))
+
+    def _is_own(self, tensor: TensorCore) -> bool:
+        """Whether the trace made the tensor, though it has data."""
+        return id(tensor) in self.own or id(tensor) in self.aliases
+
+    def restore_properties(self) -> None:
+        """Give tensors from outside the flags and the memory that they had."""
+        for tensor, flag in self.flags.values():
+            tensor._requires_grad = flag
+        for tensor, memory in self.memories.values():
+            take_memory(tensor, memory)
+        self.flags.clear()
+        self.memories.clear()
+
+    def note_history(self, tensor: TensorCore) -> None:
+        """Remember the history of a concrete tensor that is about to get another."""
+        if tensor._array is not None and not self._is_own(tensor):
+            if tensor._base is None:  # a view's is about to be derived
+                self.note_outer(tensor)
+            history = (tensor._grad_fn, tensor._output_nr, tensor._requires_grad, tensor._epoch)
+            self.histories.setdefault(id(tensor), (tensor, history))
+
+    def note_outer(self, *tensors: TensorCore) -> None:
+        """Remember whose history from outside the step goes on from."""
+        for tensor in tensors:
+            is_concrete = tensor._array is not None and not self._is_own(tensor)
+            edge = edge_of(tensor) if is_concrete else None
+            if edge is not None and self.is_outer(edge[0]):
+                self.outer.setdefault(edge, tensor)
+
+    def is_outer(self, node: Node) -> bool:
+        """Whether a node was recorded before the trace."""
+        return 0 <= node._sequence < self._first_sequence
+
+    def guard_histories(self) -> None:
+        """Specialize the step on the histories from outside, if a backward in it followed one."""
+        if self.follows_outer:
+            for (node, number), tensor in self.outer.items():
+                text = f"the history of {tensor._describe()}"
+                read = functools.partial(_history_of, tensor)
+                self.guard_value(text, read, (weakref.ref(node), number))
+
+    def _grad_use(self, leaf: TensorCore) -> GradUse | None:
+        if leaf._array is None or id(leaf) in self.aliases:
+            return None
+        use = self.grads.get(id(leaf))
+        if use is None:
+            position = self.positions.get(id(leaf), -1)
+            grad = leaf._grad
+            use = GradUse(leaf, position, grad, look_of(grad), grad)
+            self.grads[id(leaf)] = use
+        return use
+
+    def note_grad_read(self, leaf: TensorCore) -> None:
+        use = self._grad_use(leaf)
+        if use is not None:
+            with self._refusing():
+                self.onward.use(use, context.backward_run, self.arguments)
+        if use is not None and not use.was_set and not use.was_read:
+            use.was_read = True
+            if use.original is not None:
+                self.grad_leaf_of.setdefault(use.original._storage, leaf)
+
+    def note_grad_write(self, leaf: TensorCore) -> None:
+        use = self._grad_use(leaf)
+        if use is not None:
+            with self._refusing():
+                self.onward.use(use, context.backward_run, self.arguments)
+            use.was_set = True
+
+    def restore(self, failed: bool) -> None:
+        """Put every concrete tensor back to what it was before the trace."""
+        for storage in self.cells:
+            storage.value = None
+            storage.recorder = None
+            storage.generation += 1
+        for use in self.grads.values():
+            use.now = None
+        self.versions.clear()
+        for tensor, history in self.histories.values():
+            tensor._grad_fn, tensor._output_nr, tensor._requires_grad, tensor._epoch = history
+        self.restore_properties()
+        if failed:
+            undo_all(self.undo)
+        self.histories.clear()
+
+    def end(self) -> None:
+        """Let go of those who refer to it: what the trace met must not wait for the collector."""
+        self.refusal = self.hosts.left = None  # their tracebacks do
+        del self.hosts
+        self.arguments = ()
+        self.versions_read = None
+        self.end_numbers()
+        self.outer.clear()
+        self.twins.clear()
+
+    def forget_arguments(self) -> None:
+        """Let go of what stood for the arguments, and of the gradients that the trace found."""
+        for use in self.grads.values():
+            use.original = None
+            if use.position >= 0:
+                use.leaf = None
+        self.grad_leaf_of.clear()
+        self.twins.clear()
+        self.arrays.forget()
+
+
+def undo_all(callbacks: list[Callable[[], object]]) -> None:
+    """Take back Python state that was created for a step."""
+    for callback in reversed(callbacks):
+        callback()
+    callbacks.clear()
+
+
+def _history_of(tensor: TensorCore) -> object:
+    """What tells histories apart, without keeping them."""
+    edge = edge_of(tensor)
+    return None if edge is None else (weakref.ref(edge[0]), edge[1])
+
+
+def _read_only(array: np.ndarray) -> np.ndarray:
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+@contextmanager
+def recording(recorder: Recorder) -> Iterator[None]:
+    """Record this thread's ops into `recorder`."""
+    before = context.recorder
+    context.recorder = recorder
+    try:
+        yield
+    finally:
+        context.recorder = before

@@ -1,0 +1,1 @@
+"""What users can look at: profiles, checks, the graph of kernels."""

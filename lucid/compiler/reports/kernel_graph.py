@@ -1,0 +1,70 @@
+"""The native step as a networkx graph: its kernels, and what has to run before what."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from lucid.codegen.regions import Buffer
+from lucid.codegen.schedule import Step
+from lucid.codegen.work import work_of
+from lucid.compiler.reports.kernels import describe, in_short
+
+if TYPE_CHECKING:
+    import networkx
+
+
+def kernel_graph(steps: Sequence[Step]) -> networkx.DiGraph[int]:
+    """A node for each call of a kernel, by its number in the step, and its dependences as edges.
+
+    An edge says why: "flow", the later one reads what the earlier one wrote; "anti", it
+    overwrites what the earlier one reads; "output", both write; or several of them. Temps are
+    told apart by what is in them, not by their place in the arena. All attributes are strings
+    and numbers, so that every writer of networkx takes them.
+
+    Reference: Kuck et al., "Dependence graphs and compiler optimizations", 1981.
+    """
+    import networkx  # takes 0.2 s, so only who asks waits for it
+
+    graph: networkx.DiGraph[int] = networkx.DiGraph()
+    writers: dict[Buffer, list[int]] = {}
+    readers: dict[Buffer, list[int]] = {}
+    for number, (step, described) in enumerate(zip(steps, describe(steps), strict=True)):
+        work = work_of(step.kernel, step.args)
+        graph.add_node(
+            number,
+            label=f"{described.name} {described.kind}: {', '.join(described.ops)}",
+            name=described.name,
+            kind=described.kind,
+            ops=", ".join(described.ops),
+            lines=in_short(described.lines, described.gradient_lines),
+            text=step.text,
+            bytes=work.bytes,
+            flops=work.flops,
+        )
+        reads = dict.fromkeys(step.args[arg] for arg in work.reads)
+        writes = dict.fromkeys(step.args[arg] for arg in work.writes)
+        for buffer in reads:
+            _connect(graph, writers.get(buffer, ()), number, "flow", buffer)
+        for buffer in writes:
+            _connect(graph, readers.get(buffer, ()), number, "anti", buffer)
+            _connect(graph, writers.get(buffer, ()), number, "output", buffer)
+        for buffer in writes:
+            # Parts of a buffer may be written one after the other: all of them count.
+            writers.setdefault(buffer, []).append(number)
+            readers.pop(buffer, None)
+        for buffer in reads:
+            readers.setdefault(buffer, []).append(number)
+    return graph
+
+
+def _connect(
+    graph: networkx.DiGraph[int], earlier: Sequence[int], later: int, why: str, buffer: Buffer
+) -> None:
+    """Enter edges; what two kernels have between them is listed."""
+    for number in earlier:
+        if number != later:
+            graph.add_edge(number, later)
+            for key, value in (("dependence", why), ("buffers", str(buffer))):
+                known = graph.edges[number, later].get(key, "").split()
+                graph.edges[number, later][key] = " ".join(dict.fromkeys([*known, value]))

@@ -1,0 +1,1 @@
+"""What a step leaves behind, and the history by which others differentiate it."""

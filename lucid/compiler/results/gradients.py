@@ -1,0 +1,170 @@
+"""The gradients that a step leaves on leaves: promises, in memory that calls take turns with."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+
+import numpy as np
+
+from lucid.compiler.inputs.cells import GradUse, look_of
+from lucid.compiler.inputs.signature import Call
+from lucid.compiler.results.outcomes import (
+    FromProgram,
+    NewLeaf,
+    Outcome,
+    PartOfProgram,
+    View,
+    leaf_of,
+)
+from lucid.runtime.executable import Executable
+from lucid.tensor.claims import lock
+from lucid.tensor.core import TensorCore
+from lucid.tensor.promises import Batch, Promise
+from lucid.tensor.storage import Storage
+
+LeafGrad = tuple[TensorCore, Outcome | None]
+UseGrad = tuple[GradUse, Outcome | None]
+KEPT_BYTES = 1 << 22  # more than this isn't kept for a later call: others can have the memory
+
+
+class Gradients:
+    """Puts gradients on leaves after each call.
+
+    A call writes into memory of its own; it is the spare one when nobody has read the gradients
+    that were in it. What the latest call left stays as it is until all leaves have newer ones, so
+    that a failing step, or another thread that reads `.grad`, finds it unharmed.
+
+    Attributes:
+        are_promised: whether there are gradients to promise.
+        others: leaves whose gradient is no array of its own: a view, None, a result as well.
+        spares: batches whose memory may be written; `latest`: the one on the leaves, in a list.
+    """
+
+    def __init__(
+        self, executable: Executable, grads: Sequence[LeafGrad], outcomes: Iterable[Outcome]
+    ) -> None:
+        used = Counter(slot for outcome in outcomes for slot in _slots(outcome))
+        self._promised: list[tuple[TensorCore, FromProgram]] = []
+        self.others: list[LeafGrad] = []
+        for leaf, outcome in grads:
+            if type(outcome) is FromProgram and outcome.past is None and used[outcome.slot] == 1:
+                self._promised.append((leaf, outcome))
+            else:
+                self.others.append((leaf, outcome))
+        self.are_promised = bool(self._promised)
+        self._executable = executable
+        self._slots = {outcome.slot for _, outcome in self._promised}
+        size = sum(outcome.type.nbytes for _, outcome in self._promised)
+        self._is_kept = size <= KEPT_BYTES
+        self._place: int | None = None
+        self.spares: list[Batch] = []
+        self.latest: list[Batch | None] = [None]
+
+    def __del__(self) -> None:
+        """Don't let leaves, their promises and the batches of these keep one another alive."""
+        for batch in (*self.spares, *self.latest):
+            if batch is not None:
+                batch.promises.clear()
+
+    def kept_results(self, count: int) -> list[int]:
+        """The numbers of the program's `count` outputs that are no promised gradients."""
+        return [number for number in range(count) if number not in self._slots]
+
+    def share(self, place: int) -> None:
+        """Let native code leave gradients too; `place` is where a leaf has its own, in bytes."""
+        self._place = place
+        for batch in (*self.spares, *self.latest):
+            if batch is not None and self._is_kept:
+                batch.words = self._words(batch)
+
+    def begin(self) -> Batch:
+        """Memory for the gradients of a call."""
+        try:
+            return self.spares.pop()
+        except IndexError:
+            pass
+        outputs = self._executable.reusable(self._slots)
+        batch = Batch(outputs)
+        for leaf, outcome in self._promised:
+            array = outputs.arrays[outcome.slot]
+            assert array is not None
+            batch.promises.append((leaf, Promise(batch, array, outcome.on)))
+        if self._is_kept and self._place is not None:
+            batch.words = self._words(batch)
+        return batch
+
+    def _words(self, batch: Batch) -> np.ndarray:
+        assert self._place is not None
+        addresses = dict(batch.outputs.addresses)
+        words = [len(self._promised)]
+        for (leaf, promise), (_, outcome) in zip(batch.promises, self._promised, strict=True):
+            slot = outcome.slot
+            words += (slot, addresses[slot], id(leaf) + self._place, id(promise))
+        return np.array(words, np.int64)
+
+    def leave(self, batch: Batch) -> None:
+        """Promise the gradients to the leaves; the memory of those before is spare now."""
+        with lock:
+            for leaf, promise in batch.promises:
+                leaf._gradient = promise
+            ended: Batch | None = batch
+            if self._is_kept:
+                ended, self.latest[0] = self.latest[0], batch
+            if ended is not None:
+                self.retire(ended)
+
+    def retire(self, batch: Batch) -> None:
+        """Keep memory that no leaf needs any more, or that a failed call wrote; or let it go."""
+        if self._is_kept and not batch.was_seen and not self.spares:
+            self.spares.append(batch)
+        else:
+            batch.promises.clear()  # they refer to the batch: memory must not wait for gc
+
+
+def _slots(outcome: Outcome | None) -> Iterator[int]:
+    """The program's outputs that an outcome is made of."""
+    if isinstance(outcome, PartOfProgram):
+        yield from _slots(outcome.owner)
+        yield outcome.slot
+    elif isinstance(outcome, NewLeaf):
+        yield from (*_slots(outcome.tensor), *_slots(outcome.grad))
+    elif isinstance(outcome, View):
+        yield from _slots(outcome.base)
+    elif outcome is not None and hasattr(outcome, "slot"):
+        yield outcome.slot
+
+
+def grad_failure(use: GradUse, call: Call, state: Collection[Storage]) -> str | None:
+    """Why the gradient that a call finds is another one than the step was traced for, if it is.
+
+    state: the memory of the step's state.
+    """
+    leaf = leaf_of(use, call)
+    found = look_of(leaf._grad)
+    grad = leaf._grad
+    is_other = False
+    if grad is not None and grad._storage is not use.storage:
+        is_other = use.storage is not None or grad._storage in state
+    if found == use.found and not is_other:
+        return None
+    before, now = (
+        "None" if look is None else str(look[0]) + (" that requires grad" if look[1] else "")
+        for look in (use.found, found)
+    )
+    name = f"{use.name}.grad" if use.name else f".grad of argument {use.position}"
+    if is_other:
+        return f"{name}: another tensor than the step's state"
+    return f"{name}: other memory" if before == now else f"{name}: {before} -> {now}"
+
+
+def shared_gradients(uses: Sequence[GradUse], call: Call) -> list[int]:
+    """For each gradient that a call finds the first of arguments and gradients on its memory."""
+    first: dict[Storage, int] = {}
+    for number, tensor in enumerate(call.tensors):
+        first.setdefault(tensor._storage, number)
+    found = []
+    for number, use in enumerate(uses, len(call.tensors)):
+        grad = leaf_of(use, call)._grad
+        found.append(number if grad is None else first.setdefault(grad._storage, number))
+    return found

@@ -1,0 +1,477 @@
+"""What a step leaves behind, as a program can make it again at each call: results and gradients."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+
+from lucid.autograd.node import GradientEdge, Node
+from lucid.autograd.saved import with_history_of
+from lucid.compiler.inputs.cells import Cell, GradUse
+from lucid.compiler.inputs.objects import data_of
+from lucid.compiler.inputs.scalars import Formula
+from lucid.compiler.inputs.signature import Call
+from lucid.compiler.inputs.tree import map_tree
+from lucid.ir.types import TensorType
+from lucid.tensor.context import context
+from lucid.tensor.core import TensorCore, ViewChain, _new, alias, of_array
+from lucid.tensor.storage import Storage, VersionCounter, ViewGuard
+from lucid.tensor.tensor import Tensor
+from lucid.tensor.writing import replay
+
+
+class Run:
+    """One call of a program.
+
+    Attributes:
+        outputs: what the native step returned.
+        roots: the tensors that own the outputs, once there are any.
+        done: outcomes that are made, by identity: what was one object while tracing stays one.
+        counters: version counters of results, by those that they had while tracing.
+        outer: histories of arguments, and the gradients that are to go on there.
+    """
+
+    __slots__ = ("call", "counters", "done", "outer", "outputs", "roots")
+
+    def __init__(self, call: Call, count: int) -> None:
+        self.call = call
+        self.outputs: Sequence[np.ndarray] = ()
+        self.roots: list[Tensor | None] = [None] * count
+        self.done: dict[Outcome, Any] = {}
+        self.counters: dict[VersionCounter, VersionCounter] = {}
+        self.outer: list[tuple[GradientEdge, TensorCore]] = []
+
+
+class Outcome:
+    """Makes one value after each call."""
+
+    __slots__ = ()
+
+    def make(self, run: Run) -> Any:
+        """The value for this call."""
+        raise NotImplementedError
+
+    def of(self, run: Run) -> Any:
+        """The value for this call, made once."""
+        if self in run.done:
+            return run.done[self]
+        made = run.done[self] = self.make(run)
+        return made
+
+
+class Same(Outcome):
+    """What doesn't depend on the call."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def make(self, run: Run) -> Any:
+        return self.value
+
+
+class Copied(Outcome):
+    """A NumPy array that the step made; two calls don't share it."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: np.ndarray) -> None:
+        self.value = value
+
+    def make(self, run: Run) -> Any:
+        return self.value.copy()
+
+
+class Past(NamedTuple):
+    """What is special about the history of a result.
+
+    Attributes:
+        lost: if its graph was freed or lost in the step: the node that says so.
+        guard: against writes, for a view that a custom Function returned.
+    """
+
+    lost: Node | None
+    guard: ViewGuard | None
+
+    def leave_on(self, result: TensorCore) -> None:
+        """Give a result of this call what it had in the trace."""
+        if self.lost is not None:
+            result._grad_fn, result._output_nr, result._requires_grad = self.lost, 0, True
+        if self.guard is not None:
+            result._guard = self.guard._replace(version=result._counter.value)
+
+
+class FromProgram(Outcome):
+    """One of the program's outputs, as the tensor that owns it."""
+
+    __slots__ = ("past", "slot", "type", "version")
+
+    def __init__(self, slot: int, type: TensorType, version: int, past: Past | None) -> None:
+        self.slot = slot
+        self.type = type
+        self.version = version
+        self.past = past
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it requires grad and yet can't be differentiated."""
+        return self.past is not None and self.past.lost is not None
+
+    def of(self, run: Run) -> Tensor:
+        result = run.roots[self.slot]
+        if result is None:
+            result = self.with_history(self.root(run))
+        return result
+
+    def with_history(self, result: Tensor) -> Tensor:
+        """The result with what is special about its history."""
+        if self.past is not None:
+            self.past.leave_on(result)
+        return result
+
+    def root(self, run: Run) -> Tensor:
+        root = run.roots[self.slot] = self.on(run.outputs[self.slot])
+        return root
+
+    def on(self, array: np.ndarray) -> Tensor:
+        """The tensor that owns the output's array."""
+        storage = Storage(self.type)
+        storage.array = array
+        root = _new(storage, self.type, array, ())
+        if self.version:
+            root._counter.now = self.version
+        return root
+
+
+class PartOfProgram(FromProgram):
+    """An alias or a view of one of the program's outputs.
+
+    Attributes:
+        counter: the version counter that it had while tracing; None: that of its owner.
+    """
+
+    __slots__ = ("chain", "counter", "owner")
+
+    def __init__(
+        self,
+        owner: FromProgram,
+        chain: ViewChain,
+        past: Past | None,
+        version: int,
+        counter: VersionCounter | None,
+    ) -> None:
+        super().__init__(owner.slot, owner.type, version, past)
+        self.owner = owner
+        self.chain = chain
+        self.counter = counter
+
+    def of(self, run: Run) -> Tensor:
+        return cast(Tensor, Outcome.of(self, run))
+
+    def make(self, run: Run) -> Tensor:
+        root = self.owner.of(run)
+        result = replayed(root, self.chain, False) if self.chain else alias(root)
+        if self.counter is not None:
+            result._counter = run.counters.setdefault(self.counter, VersionCounter())
+            result._counter.now = self.version
+        return self.with_history(result)
+
+
+class NewLeaf(Outcome):
+    """A leaf that the step made, with what a backward in the step left in its `.grad`."""
+
+    __slots__ = ("grad", "tensor")
+
+    def __init__(self, tensor: Outcome, grad: Outcome | None) -> None:
+        self.tensor = tensor
+        self.grad = grad
+
+    def make(self, run: Run) -> Tensor:
+        leaf: Tensor = self.tensor.of(run)
+        leaf._requires_grad = True
+        leaf._grad = None if self.grad is None else self.grad.of(run)
+        return leaf
+
+
+class Retaining(NewLeaf):
+    """A result with a history that keeps its gradient."""
+
+    __slots__ = ()
+
+    def make(self, run: Run) -> Tensor:
+        result = super().make(run)
+        result._retains_grad = True
+        return result
+
+
+class FromNumbers(Outcome):
+    """A Python number that follows from those that the call finds; taken before the step runs."""
+
+    __slots__ = ("formula",)
+
+    def __init__(self, formula: Formula) -> None:
+        self.formula = formula
+
+    def make(self, run: Run) -> Any:
+        return self.formula(run.call.floats)
+
+
+class FromArgument(Outcome):
+    """An argument itself."""
+
+    __slots__ = ("position",)
+
+    def __init__(self, position: int) -> None:
+        self.position = position
+
+    def make(self, run: Run) -> TensorCore:
+        return run.call.tensors[self.position]
+
+
+class GivenObject(Outcome):
+    """An argument that is an object of plain data."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def make(self, run: Run) -> Any:
+        return run.call.data[self.number]
+
+
+class GivenContainer(GivenObject):
+    """A container or an object in an argument or a place: the one of this call."""
+
+    __slots__ = ()
+
+    def make(self, run: Run) -> Any:
+        return run.call.owners()[self.number]
+
+
+class GradBefore(Outcome):
+    """The gradient that the call found; it is taken before the step sets a new one."""
+
+    __slots__ = ("use",)
+
+    def __init__(self, use: GradUse) -> None:
+        self.use = use
+
+    def make(self, run: Run) -> TensorCore | None:
+        return leaf_of(self.use, run.call)._grad
+
+
+class Address(Outcome):
+    """The address of a tensor's memory in this call."""
+
+    __slots__ = ("tensor",)
+
+    def __init__(self, tensor: Outcome) -> None:
+        self.tensor = tensor
+
+    def make(self, run: Run) -> int:
+        tensor: TensorCore = self.tensor.of(run)
+        return tensor.data_ptr()
+
+
+class View(Outcome):
+    """A view of a tensor from outside; a history it gets as results of the program do."""
+
+    __slots__ = ("base", "chain")
+
+    def __init__(self, base: Outcome, chain: ViewChain) -> None:
+        self.base = base
+        self.chain = chain
+
+    def make(self, run: Run) -> Tensor:
+        result: Tensor = replayed(self.base.of(run), self.chain, False)
+        return result
+
+
+class NewCounter(NamedTuple):
+    """A version counter of a call's own, which its results share.
+
+    Attributes:
+        traced: the one in the trace; version: what it had come to.
+    """
+
+    traced: VersionCounter
+    version: int
+
+    def of(self, run: Run) -> VersionCounter:
+        counter = run.counters.setdefault(self.traced, VersionCounter())
+        counter.now = self.version
+        return counter
+
+
+class Alias(Outcome):
+    """A tensor without history on the memory of an argument, of state or of a gradient."""
+
+    __slots__ = ("cell", "chain", "counter")
+
+    def __init__(
+        self, cell: Cell, chain: ViewChain, counter: VersionCounter | NewCounter | None
+    ) -> None:
+        self.cell = cell
+        self.chain = chain
+        self.counter = counter  # None: the argument's
+
+    def make(self, run: Run) -> Tensor:
+        cell = self.cell
+        base: Tensor
+        if cell.kind == "arg" and not cell.is_whole:
+            base = alias(run.call.tensors[cell.position])
+        else:
+            storage = storage_of(cell, run.call)
+            base = _new(storage, storage.root_type, storage.array, ())
+            if cell.kind == "arg":
+                base._counter = run.call.tensors[cell.position]._counter
+        if isinstance(self.counter, NewCounter):
+            base._counter = self.counter.of(run)
+        elif self.counter is not None:
+            base._counter = self.counter
+        if self.chain:
+            base = replayed(base, self.chain, False)
+        return base
+
+
+class Shown(Alias):
+    """A result on memory from outside with a history of the step's own.
+
+    It is what a custom Function makes of an input that it returns, or that it returns a view of.
+    """
+
+    __slots__ = ("past",)
+
+    def __init__(
+        self,
+        cell: Cell,
+        chain: ViewChain,
+        counter: VersionCounter | NewCounter | None,
+        past: Past | None,
+    ) -> None:
+        super().__init__(cell, chain, counter)
+        self.past = past
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it can't be differentiated."""
+        return self.past is not None and self.past.lost is not None
+
+    def make(self, run: Run) -> Tensor:
+        result = super().make(run)
+        if self.past is not None:
+            self.past.leave_on(result)
+        return result
+
+
+def is_early(outcome: Outcome) -> bool:
+    """Whether a result is of what the call finds: a number, a gradient, or a view of one."""
+    if isinstance(outcome, View):
+        return is_early(outcome.base)
+    if isinstance(outcome, Alias):
+        return outcome.cell.kind == "grad"
+    return isinstance(outcome, (GradBefore, FromNumbers))
+
+
+def leaf_of(use: GradUse, call: Call) -> TensorCore:
+    """The leaf whose gradient is meant, in this call."""
+    if use.position >= 0:
+        return call.tensors[use.position]
+    assert use.leaf is not None
+    return use.leaf
+
+
+def counter_of(target: int | GradUse | VersionCounter, call: Call) -> VersionCounter:
+    """The version counter of an argument or of the gradient that the call found, or itself."""
+    if isinstance(target, VersionCounter):
+        return target
+    tensor = call.tensors[target] if isinstance(target, int) else leaf_of(target, call)._grad
+    assert tensor is not None
+    return tensor._counter
+
+
+def storage_of(cell: Cell, call: Call) -> Storage:
+    """The memory behind an input of the program, in this call."""
+    if cell.kind == "arg":
+        return call.tensors[cell.position]._storage
+    if cell.kind != "grad":
+        return cell.storage
+    leaf = call.tensors[cell.position] if cell.leaf is None else cell.leaf
+    assert leaf._grad is not None
+    return leaf._grad._storage
+
+
+def replayed(tensor: TensorCore, chain: Any, grad_enabled: bool) -> Any:
+    """A view of `tensor`; `grad_enabled` says whether it gets a history."""
+    before = context.grad_enabled
+    context.grad_enabled = grad_enabled
+    try:
+        return replay(tensor, chain)
+    finally:
+        context.grad_enabled = before
+
+
+class _Copies:
+    """Copies of tensors that are about to be written; what shared memory shares it again."""
+
+    def __init__(self, call: Call, positions: Sequence[int]) -> None:
+        tensors = call.tensors
+        self.written = {tensors[position]._storage for position in positions}
+        self._made: dict[TensorCore, TensorCore] = {}
+        self._wholes: dict[Storage, TensorCore] = {}
+        self._users = Counter(tensor._storage for tensor in dict.fromkeys(tensors))
+        self._tensors = iter(tensors)
+        self._views = {id(tensors[view]): tensors[base] for view, base in call.views()}
+        self._twins: dict[int, Any] = {}
+        self._known: dict[int, Any] = {}
+
+    def of_tree(self, tree: Any) -> Any:
+        """The same structure, with copies in it."""
+        return map_tree(self.of_leaf, tree, known=self._known)
+
+    def of_leaf(self, leaf: Any, _: str) -> Any:
+        """A leaf of the arguments, which are asked for in order."""
+        if isinstance(leaf, (TensorCore, np.ndarray)):
+            tensor = next(self._tensors)
+            return self.of(tensor) if tensor._storage in self.written else leaf
+        attributes = data_of(leaf)
+        if attributes is None:
+            return leaf
+        if id(leaf) not in self._twins:
+            self._twins[id(leaf)] = twin = copy.copy(leaf)
+            vars(twin).update({name: self.of_tree(x) for name, x in attributes.items()})
+        return self._twins[id(leaf)]
+
+    def of(self, tensor: TensorCore) -> TensorCore:
+        if tensor not in self._made:
+            self._made[tensor] = made = with_history_of(tensor, self._copy(tensor))
+            made._counter.now = tensor._counter.value
+            made._base, made._view_chain = None, ()
+            if id(tensor) in self._views:
+                base = made._base = self.of(self._views[id(tensor)])
+                made._view_chain, made._epoch = tensor._view_chain, base._epoch
+        return self._made[tensor]
+
+    def _copy(self, tensor: TensorCore) -> TensorCore:
+        storage = tensor._storage
+        if self._users[storage] == 1:
+            return of_array(np.array(tensor._array))
+        if storage not in self._wholes:
+            self._wholes[storage] = of_array(np.array(storage.array))
+        whole = self._wholes[storage]
+        return replayed(whole, tensor._chain, False) if tensor._chain else alias(whole)
+
+
+def with_copies(args: Any, kwargs: Any, bases: Any, call: Call, positions: Sequence[int]) -> Any:
+    """Arguments and bases, with copies of all that lies in the memory of those at `positions`.
+
+    Objects of plain data are copies that hold what they hold now.
+    """
+    copies = _Copies(call, positions)
+    return copies.of_tree((args, dict(sorted(kwargs.items())), bases))

@@ -1,0 +1,175 @@
+"""Lists, dicts and objects among the arguments that a step changes: each call changes its own.
+
+While a step is traced, others stand for them. What was changed in those is bound in the caller's.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from lucid.compiler.inputs.objects import data_of
+from lucid.compiler.inputs.owners import entries_of, owners_of, path_of
+from lucid.compiler.inputs.signature import Call, LiveInt
+from lucid.compiler.inputs.tree import map_tree
+from lucid.compiler.inputs.watches import ABSENT
+from lucid.compiler.surroundings.places import CONTENTS, Place
+from lucid.tensor.core import TensorCore, of_array
+
+
+class CountsInArgument(BaseException):
+    """A step binds ints in its arguments: from now on it reads them at each call.
+
+    No `Exception`, so that a program that is being traced doesn't catch it.
+
+    Attributes:
+        paths: the user's expressions for them.
+    """
+
+    def __init__(self, paths: frozenset[str]) -> None:
+        self.paths = paths
+
+
+class OfArgument(Place):
+    """An entry of a container that is an argument, an attribute of an object; or all entries.
+
+    Attributes:
+        number: which of the arguments' containers and objects it is, as `owners_of` finds them.
+    """
+
+    __slots__ = ("number",)
+
+    def __init__(self, path: str, key: Any, number: int) -> None:
+        super().__init__(path, None, key)
+        self.number = number
+
+    def found_in(self, owners: Sequence[Any]) -> Any:
+        """What is there in the arguments of a call."""
+        owner = owners[self.number]
+        if self.key == CONTENTS:
+            return owner.copy()
+        return entries_of(owner).get(self.key, ABSENT)
+
+    def bind(self, value: Any, call: Call) -> None:
+        _bind(call.owners()[self.number], self.key, value)
+
+
+def _bind(owner: Any, key: Any, value: Any) -> None:
+    if key == CONTENTS:
+        owner.clear()
+        owner.update(value) if isinstance(owner, dict) else owner.extend(value)
+    elif not isinstance(owner, (list, deque, dict)):
+        if value is ABSENT:
+            object.__delattr__(owner, key)
+        else:
+            object.__setattr__(owner, key, value)
+    elif value is ABSENT:
+        del owner[key]
+    else:
+        owner[key] = value
+
+
+def changed_entries(
+    path: str, owner: Any, before: Mapping[Any, Any], number: int
+) -> Iterator[tuple[OfArgument, Any, Any]]:
+    """What of a container or an object is something else now: place, what was there, what is."""
+    now = entries_of(owner)
+    kept = [key for key in before if key in now]
+    has_moved = isinstance(owner, (list, deque)) and len(now) != len(before)
+    if has_moved or (isinstance(owner, dict) and [*now][: len(kept)] != kept):
+        yield OfArgument(path, CONTENTS, number), None, owner.copy()
+        return
+    for key in [key for key in before if key not in now]:
+        yield OfArgument(path_of(path, owner, key), key, number), before[key], ABSENT
+    for key, value in now.items():
+        was = before.get(key, ABSENT)
+        if value is not was:
+            yield OfArgument(path_of(path, owner, key), key, number), was, value
+
+
+def as_found(leaf: Any, _: str) -> Any:
+    """What stands for a live number outside of a trace: the number."""
+    return leaf.value if type(leaf) is LiveInt else leaf
+
+
+class GivenAgain:
+    """The arguments of a function that runs again: where it changes some, it has copies of these.
+
+    Attributes:
+        args, kwargs: what it is called with; values: what its places hold.
+    """
+
+    def __init__(
+        self,
+        places: Sequence[OfArgument],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        values: Sequence[Any] = (),
+    ) -> None:
+        given: Any = args, kwargs
+        known: dict[int, Any] = {}
+        self.args, self.kwargs = map_tree(as_found, given, known=known) if places else given
+        self.values = map_tree(as_found, [*values], known=known)
+        self._places = places
+        given = (*self.args, *(self.kwargs[name] for name in sorted(self.kwargs)), *self.values)
+        self._owners = [owner for _, owner in owners_of([("", value) for value in given])]
+        objects = [vars(owner) for owner in self._owners if data_of(owner) is not None]
+        self._objects = [(attributes, dict(attributes)) for attributes in objects if places]
+
+    @property
+    def identities(self) -> frozenset[int]:
+        """Of the containers and objects that it finds, which are no results."""
+        return frozenset(map(id, self._owners))
+
+    def found(self) -> list[Any]:
+        """What the function has left in the places."""
+        return [place.found_in(self._owners) for place in self._places]
+
+    def put_back(self) -> None:
+        """Give objects, of which there are no copies, their attributes again."""
+        for attributes, before in self._objects:
+            attributes.clear()
+            attributes.update(before)
+
+
+def call_with_tensors(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Call it op by op, with tensors on the memory of NumPy arrays, as in a compiled call.
+
+    What it changes in containers is changed in the caller's.
+    """
+    if not _has_arrays((args, kwargs)):
+        return function(*args, **kwargs)
+    as_tensor = partial(_as_tensor, {})
+    given = [("", value) for value in (*args, *kwargs.values())]
+    known: dict[int, Any] = {}
+    values = [map_tree(as_tensor, value, known=known) for _, value in given]
+    theirs, ours = owners_of(given), owners_of([("", value) for value in values])
+    before = [entries_of(owner) for _, owner in ours]
+    result = function(*values[: len(args)], **dict(zip(kwargs, values[len(args) :], strict=True)))
+    originals = {id(ours[i][1]): theirs[i][1] for i in range(len(ours))}
+
+    def original(leaf: Any, _: str) -> Any:
+        return originals.get(id(leaf), leaf)
+
+    for number, (_, owner) in enumerate(ours):
+        for place, _, value in list(changed_entries("", owner, before[number], number)):
+            new = map_tree(original, value, leaves=originals)
+            if owner is not theirs[number][1]:  # an object of plain data has changed by itself
+                _bind(theirs[number][1], place.key, new)
+    return map_tree(original, result, leaves=originals)
+
+
+def _has_arrays(tree: Any) -> bool:
+    found: list[bool] = []
+    map_tree(lambda leaf, _: found.append(isinstance(leaf, np.ndarray)), tree)
+    return any(found)
+
+
+def _as_tensor(known: dict[int, TensorCore], leaf: Any, _: str) -> Any:
+    return known.setdefault(id(leaf), of_array(leaf)) if isinstance(leaf, np.ndarray) else leaf

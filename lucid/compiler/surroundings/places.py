@@ -1,0 +1,293 @@
+"""Places that Python binds: entries, attributes, variables, and the properties of a tensor."""
+
+from __future__ import annotations
+
+import functools
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from lucid.compiler.inputs.scalars import LiveScalar
+from lucid.compiler.inputs.signature import Call
+from lucid.compiler.inputs.tree import map_tree
+from lucid.compiler.inputs.watches import (
+    ABSENT,
+    SCALARS,
+    AnyWatch,
+    Attributes,
+    FlagWatch,
+    Watch,
+    is_number,
+    item_at,
+)
+from lucid.tensor.context import epoch
+from lucid.tensor.core import TensorCore
+from lucid.tensor.tensor import Tensor
+from lucid.tensor.writing import take_memory
+
+if TYPE_CHECKING:
+    from lucid.compiler.recording.recorder import Recorder
+
+CONTENTS = "all entries"
+Identity = tuple[int, object]
+bound: set[Identity] = set()  # by any step; where an owner is gone this says nothing
+
+
+class Place:
+    """An entry of a container, or an attribute: `owner[key]`.
+
+    Attributes:
+        path: how the user gets at it.
+        in_module: whether changing it moves the epoch.
+    """
+
+    __slots__ = ("in_module", "key", "owner", "path")
+
+    def __init__(self, path: str, owner: Any, key: Any, in_module: bool = False) -> None:
+        self.path = path
+        self.owner = owner
+        self.key = key
+        self.in_module = in_module
+
+    @property
+    def identity(self) -> Identity:
+        return identity_of(self.owner, self.key)
+
+    def found(self) -> Any:
+        """What is there now; ABSENT: nothing."""
+        return item_at(self.owner, self.key)
+
+    def put(self, value: Any) -> None:
+        """Bind the place, unnoticed by other programs."""
+        if value is not ABSENT:
+            self.owner[self.key] = value
+        elif self.found() is not ABSENT:
+            del self.owner[self.key]
+
+    def bind(self, value: Any, call: Call) -> None:
+        """Bind the place at the end of a call."""
+        self.put(value)
+        if self.in_module:
+            epoch.count += 1
+
+    def holds(self, value: Any) -> bool:
+        """Whether it is still bound to what was put there."""
+        return self.found() is value
+
+
+class Variable(Place):
+    """A variable of an enclosing function."""
+
+    __slots__ = ()
+
+    def found(self) -> Any:
+        try:
+            return self.owner.cell_contents
+        except ValueError:
+            return ABSENT
+
+    def put(self, value: Any) -> None:
+        if value is not ABSENT:
+            self.owner.cell_contents = value
+        elif self.found() is not ABSENT:
+            del self.owner.cell_contents
+
+
+class Contents(Place):
+    """All entries of a list or a deque whose length changes.
+
+    Attributes:
+        is_looked_at: whether the step is known to look at what is in it.
+    """
+
+    __slots__ = ("is_looked_at",)
+
+    def __init__(
+        self, path: str, owner: Any, key: Any, in_module: bool = False, is_looked_at: bool = False
+    ) -> None:
+        super().__init__(path, owner, key, in_module)
+        self.is_looked_at = is_looked_at
+
+    def found(self) -> Any:
+        return list(self.owner)
+
+    def put(self, value: Any) -> None:
+        self.owner.clear()
+        self.owner.extend(value)
+
+    def holds(self, value: Any) -> bool:
+        now = self.found()
+        return len(now) == len(value) and all(a is b for a, b in zip(now, value, strict=True))
+
+
+class Members(Place):
+    """All members of a set."""
+
+    __slots__ = ()
+
+    def found(self) -> Any:
+        return frozenset(self.owner)
+
+    def put(self, value: Any) -> None:
+        self.owner.clear()
+        self.owner |= value
+
+    def holds(self, value: Any) -> bool:
+        return bool(self.owner == value)
+
+
+class OfTensor(Place):
+    """A property of a tensor.
+
+    Attributes:
+        position: of an argument, its number; else -1.
+    """
+
+    __slots__ = ("position",)
+
+    def __init__(self, path: str, tensor: TensorCore, position: int = -1) -> None:
+        super().__init__(path, tensor, type(self).__name__)
+        self.position = position
+
+    def put(self, value: Any) -> None:
+        self.give(self.owner, value)
+
+    def bind(self, value: Any, call: Call) -> None:
+        self.give(self.owner if self.position < 0 else call.tensors[self.position], value)
+        epoch.count += 1
+
+    def give(self, tensor: TensorCore, value: Any) -> None:
+        """Set the property."""
+        raise NotImplementedError
+
+
+class Memory(OfTensor):
+    """The memory of a tensor, which `tensor.data = value` assigns."""
+
+    __slots__ = ()
+
+    def found(self) -> Any:
+        return self.owner.data
+
+    def give(self, tensor: TensorCore, value: TensorCore) -> None:
+        take_memory(tensor, value)
+
+    def holds(self, value: TensorCore) -> bool:
+        tensor = self.owner
+        return tensor._storage is value._storage and bool(tensor._chain == value._chain)
+
+
+class Flag(OfTensor):
+    """Whether a leaf requires grad."""
+
+    __slots__ = ()
+
+    def found(self) -> bool:
+        return bool(self.owner._requires_grad)
+
+    def give(self, tensor: TensorCore, value: bool) -> None:
+        tensor._requires_grad = value
+
+
+class MovingNumber(Place):
+    """A number that the step only reads, and that has changed between calls.
+
+    While the step is traced, a live scalar stands there. `place_of` gives the place as one that
+    the step binds.
+    """
+
+    __slots__ = ("_before", "_stand_in", "place")
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place.path, place.owner, place.key, place.in_module)
+        self.place = place
+        self._before: Any = ABSENT
+        self._stand_in: LiveScalar | None = None
+
+    def found(self) -> Any:
+        return self.place.found()
+
+    def put(self, value: Any) -> None:
+        self.place.put(value)
+
+    def enter(self, recorder: Recorder) -> None:
+        """Put the live scalar there."""
+        before, place = self.found(), self.place
+        kind = type(before)
+        text = recorder.unused_text(self.path)
+        recorder.guard_value(f"type({text})", lambda: type(place.found()), kind)
+        read: Callable[[], Any] = place.found
+        if type(self.owner) is dict:  # without Python, where calls are native
+            read = functools.partial(dict.__getitem__, self.owner, self.key)
+        scalar = recorder.live_scalar(text, before, lambda call: place.found(), read)
+        self._before, self._stand_in = before, scalar
+        self.put(scalar)
+
+    def leave(self) -> bool:
+        """Put the number back; whether its stand-in was still there."""
+        stand_in, self._stand_in = self._stand_in, None
+        if stand_in is None:
+            return True
+        is_there = self.found() is stand_in
+        self.put(self._before)
+        return is_there
+
+
+def place_of(seen: Watch | MovingNumber) -> Place:
+    """The place that a watch looks at, or that holds a number."""
+    kind = Variable if seen.key is None else Place
+    return kind(seen.path, seen.owner, seen.key, seen.in_module)
+
+
+def live_places(guards: Sequence[Iterable[AnyWatch]]) -> Iterator[Place]:
+    """The places that programs of one function are specialized on, and that will change again.
+
+    A tensor that was bound anew will be so again, and so will a number that some step binds, or
+    that has changed twice: the function is better off reading it at each call than being traced.
+
+    guards: what each of the programs has watched.
+    """
+    before: defaultdict[Identity, set[str]] = defaultdict(set)
+    for watches in guards:
+        for watch in watches:
+            place = _moved(watch)
+            if place is None:
+                continue
+            if place.identity in bound or not is_number(watch.expected):
+                yield place
+                continue
+            before[place.identity].add(repr(watch.expected))
+            if len(before[place.identity]) > 1:
+                yield MovingNumber(place)
+
+
+def _moved(watch: AnyWatch) -> Place | None:
+    """What a watch looks at, if it holds something else of the same kind by now."""
+    if isinstance(watch, FlagWatch):
+        is_moved = watch.storage is not None and watch.tensor._storage is not watch.storage
+        return Memory(f"{watch.path}.data", watch.tensor) if is_moved else None
+    if not isinstance(watch, Watch) or watch.holds() or not _is_data(watch.expected):
+        return None
+    if _kind(watch.expected) != _kind(watch.found()):
+        return None
+    return place_of(watch)
+
+
+def _is_data(value: Any) -> bool:
+    """Whether a value is a tensor, a number, or made of such."""
+    found: list[bool] = []
+    map_tree(lambda leaf, _: found.append(type(leaf) is Tensor or is_number(leaf)), value)
+    return bool(found) and all(found)
+
+
+def _kind(value: Any) -> list[Any]:
+    """What two values have in common that one program can serve."""
+    parts: list[Any] = [type(value)]
+    map_tree(lambda leaf, path: parts.append((type(leaf), path)), value)
+    return parts
+
+
+def identity_of(owner: Any, key: Any) -> Identity:
+    """What tells places apart."""
+    of = owner.of if isinstance(owner, Attributes) else owner
+    return id(of), key if isinstance(key, SCALARS) else id(key)
