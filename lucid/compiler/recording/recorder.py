@@ -533,7 +533,7 @@ class Recorder(LiveNumbers):
     def end(self) -> None:
         """Let go of those who refer to it: what the trace met must not wait for the collector."""
         self.refusal = self.hosts.left = None  # their tracebacks do
-        del self.hosts
+        del self.hosts, self.arrays
         self.arguments = ()
         self.versions_read = None
         self.end_numbers()
