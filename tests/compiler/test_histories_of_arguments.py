@@ -245,6 +245,27 @@ def test_one_walk_that_frees_and_one_that_does_not(agree):
     agree(scenario)
 
 
+@pytest.mark.parametrize("has_graph", [(False, True), (True, False)])
+def test_only_one_of_several_walks_makes_a_graph(agree, has_graph):
+    def scenario(compile):
+        w = numbers(1.0, 2.0)
+
+        @compile
+        def step(x, y):
+            (x * y).sum().backward(retain_graph=True, create_graph=has_graph[0])
+            (x**3).sum().backward(retain_graph=True, create_graph=has_graph[1])
+
+        found = []
+        for _ in range(3):
+            w.grad = None
+            step(w * 2, w**2)
+            found += [w.grad, grad(w.grad.sum(), w)]
+        return found
+
+    reason = "several backward() in it go on into the history of an argument"
+    assert set(reasons(agree(scenario))) == {reason}
+
+
 # ---------------------------------------------------------------------- what would come too late
 
 

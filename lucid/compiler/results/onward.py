@@ -135,7 +135,12 @@ class Onward:
                 )
 
     def _check_order(self, behind: Sequence[set[Node]]) -> None:
-        """Refuse walks that would meet what earlier ones have freed, or be seen one by one."""
+        """Refuse walks that would meet what earlier ones have freed, or can't be one walk."""
+        if len({walk.create_graph for walk in self.walks}) > 1:
+            raise EagerOnlyError(
+                "several backward() in it go on into the history of an argument, and not all with "
+                "create_graph"
+            )
         freed: set[Node] = set()
         seen: set[Node] = set()
         for walk, nodes in zip(self.walks, behind, strict=True):
