@@ -107,6 +107,8 @@ def retain_grad(tensor: TensorCore) -> None:
     node = tensor.grad_fn
     if node is None:
         return
+    if context.recorder is not None:
+        context.recorder.refuse_retaining(tensor)
     node._retain(tensor._output_nr, tensor)
     tensor._retains_grad = True
 

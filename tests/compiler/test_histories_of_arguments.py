@@ -339,6 +339,70 @@ def test_a_step_looks_at_a_gradient_that_is_retained_outside(agree):
     agree(scenario)
 
 
+def is_kept_by_the_step(x, h):
+    h.copy_(x * 2)
+    h.retain_grad()
+
+
+def is_written(x, h):
+    h.mul_(x)
+
+
+def is_kept_with_its_history(x, h):
+    h.retain_grad()
+
+
+@pytest.mark.parametrize("is_state", [False, True])
+@pytest.mark.parametrize("is_inside", [False, True])
+@pytest.mark.parametrize("act", [is_kept_by_the_step, is_written, is_kept_with_its_history])
+def test_a_tensor_from_outside_keeps_its_gradient(agree, act, is_inside, is_state):
+    def scenario(compile):
+        x, w, found = numbers(1.0, 2.0), numbers(3.0, 4.0), []
+
+        @compile
+        def step(given):
+            h = state if is_state else given
+            act(x, h)
+            loss = (x * h).sum()
+            if is_inside:
+                loss.backward(retain_graph=True)
+            return loss
+
+        for _ in range(3):
+            state = w * 3 if act is is_kept_with_its_history else lucid.zeros(2)
+            if act is is_written:
+                state = w * 3
+                state.retain_grad()
+            loss = step(None if is_state else state)
+            if not is_inside:
+                loss.backward()
+            found += [state.grad, state.retains_grad, x.grad.clone()]
+        return found
+
+    agree(scenario)
+
+
+def test_whether_a_written_argument_keeps_its_gradient_depends_on_the_call(agree):
+    def scenario(compile):
+        x, w, found = numbers(1.0, 2.0), numbers(3.0, 4.0), []
+
+        @compile
+        def step(h):
+            h.mul_(x)
+            (h * x).sum().backward()
+
+        for keeps in (False, True, False):
+            h = w * 3
+            if keeps:
+                h.retain_grad()
+            step(h)
+            found += [h.grad if keeps else None, h.retains_grad]
+        return [found, w.grad]
+
+    (step,) = agree(scenario)
+    assert len(step.stats.eager_reasons) == 1
+
+
 @pytest.mark.parametrize("is_compiled", [False, True])
 def test_a_step_writes_what_the_history_of_an_argument_has_saved(agree, is_compiled):
     def scenario(compile):

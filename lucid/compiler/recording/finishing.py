@@ -113,6 +113,8 @@ class Finisher:
         self.finals = [self._tree(final) for final in finals]
         rebinding.found = frozenset(self._found)
         further = [] if recorder.is_pure else [*self._gradients(), *self._written()]
+        written = [known for known, _ in further if not isinstance(known, GradientOf)]
+        recorder.onward.rewritten = [*written, *(entry.tensor for entry in self.ended)]
         self._find_differentiable(further, rebinding)
         for storage, cell in recorder.cells.items():
             if cell.is_written:

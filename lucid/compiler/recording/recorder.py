@@ -25,7 +25,7 @@ from lucid.compiler.inputs.views import base_of
 from lucid.compiler.recording.live_numbers import LiveNumbers
 from lucid.compiler.recording.users_arrays import UsersArrays
 from lucid.compiler.results.data_pointers import DataPointer, Source
-from lucid.compiler.results.onward import Onward
+from lucid.compiler.results.onward import KEEPS_GRADIENT, Onward
 from lucid.compiler.surroundings.environment import Environment
 from lucid.compiler.surroundings.logs import Log
 from lucid.ir import ops
@@ -401,6 +401,13 @@ class Recorder(LiveNumbers):
                 f"{node._name()}{node._place()}, so that a program would run only once"
             )
 
+    def refuse_retaining(self, tensor: TensorCore) -> None:
+        """Give up when a tensor from outside is to keep its gradient: its history may be there."""
+        if tensor._array is not None and not self._is_own(tensor) and not self.is_pure:
+            self.run_op_by_op(
+                "it lets an argument, or a tensor from outside, keep its gradient, by retain_grad()"
+            )
+
     def note_paths_outside(self, run: BackwardRun) -> None:
         """Note which gradients are asked for that may go through the histories of arguments.
 
@@ -463,6 +470,8 @@ class Recorder(LiveNumbers):
         if tensor._array is not None and not self._is_own(tensor):
             if tensor._base is None:  # a view's is about to be derived
                 self.note_outer(tensor)
+            if tensor._retains_grad and id(tensor) not in self.histories and not self.is_pure:
+                self.run_op_by_op(KEEPS_GRADIENT)
             history = (tensor._grad_fn, tensor._output_nr, tensor._requires_grad, tensor._epoch)
             self.histories.setdefault(id(tensor), (tensor, history))
 

@@ -22,7 +22,7 @@ from lucid.autograd.node import (
     iterate_graph,
 )
 from lucid.autograd.outputs import freed_behind
-from lucid.compiler.results.histories import HistoryOutside, memory_saved_by
+from lucid.compiler.results.histories import Given, HistoryOutside, given, memory_saved_by
 from lucid.compiler.results.outcomes import leaf_of
 from lucid.ir.errors import EagerOnlyError, LucidError
 
@@ -35,6 +35,10 @@ if TYPE_CHECKING:
     from lucid.tensor.storage import Storage
 
 Target = Union[int, "TensorCore", "weakref.ref[Node]"]
+KEEPS_GRADIENT = (
+    "it gives a tensor another history, by writing it, that keeps its gradient by retain_grad()"
+)
+
 Arrived = tuple[GradientEdge, "TensorCore"]
 
 
@@ -61,12 +65,14 @@ class Onward:
             what: another argument, a tensor from outside, or what computed one.
         late: uses of gradients after a walk that has to go on: it would have changed them.
         added: other uses that set a gradient.
+        rewritten: tensors that get another history.
     """
 
     walks: list[Walk] = field(default_factory=list)
     asked: list[tuple[list[int], list[Target]]] = field(default_factory=list)
     late: list[GradUse] = field(default_factory=list)
     added: list[GradUse] = field(default_factory=list)
+    rewritten: list[Given] = field(default_factory=list)
     _running: BackwardRun | None = None
 
     def arrive(self, run: BackwardRun, position: int) -> None:
@@ -109,7 +115,7 @@ class Onward:
 
     @property
     def is_empty(self) -> bool:
-        return not self.walks and not self.asked
+        return not self.walks and not self.asked and not self.rewritten
 
     def check(self, call: Call, written: Collection[Storage]) -> None:
         """Raise where a call can't go on into the histories that it finds.
@@ -119,6 +125,8 @@ class Onward:
         """
         for positions, targets in self.asked:
             _refuse_paths(positions, targets, call.tensors)
+        if any(given(tensor, call.tensors)._retains_grad for tensor in self.rewritten):
+            raise EagerOnlyError(KEEPS_GRADIENT)
         if not self.walks:
             return
         behind = [_behind(walk, call.tensors) for walk in self.walks]
