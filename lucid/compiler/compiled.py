@@ -224,8 +224,9 @@ class Compiled:
 
     def note_eager(self, reason: str) -> None:
         """Count a call that runs op by op, and say why, unless the call before it said so."""
-        is_new = self.stats.eager_reasons[-1:] != [reason]
-        self.stats.eager_reasons.append(reason)
+        reasons = self.stats.eager_reasons
+        is_new = reasons[-1:] != [reason]
+        reasons.append(reason if is_new else reasons[-1])  # one text, however many calls
         if is_new:
             logger.warning("%s: this call runs op by op: %s", _name_of(self.__wrapped__), reason)
 
