@@ -47,6 +47,7 @@ from lucid.runtime.executable import Executable, compile_graph
 from lucid.runtime.stages import Stages
 from lucid.tensor.claims import Keys, Unlocked, held, lock, wait_for
 from lucid.tensor.context import context, epoch
+from lucid.tensor.keepers import keepers, tell_keepers
 from lucid.tensor.storage import Storage, VersionCounter
 
 
@@ -304,6 +305,7 @@ class Program:
             or here["forward"] is not None
             or here["saving"] is not None
             or here["lent"] is not None
+            or (keepers and self._written)
             or get_default_dtype() is not self._default_dtype
             or eager_is_forced()
             or self.guards.gated_failure() is not None
@@ -421,6 +423,9 @@ class Program:
         memory = None if batch is None else batch.outputs
         try:
             arrays = self._arrays(call)
+            if keepers:
+                for cell in self._written:
+                    tell_keepers(storage_of(cell, call))
             if context.lent is not None:  # a host call, of another step, goes on
                 for cell in self._written:
                     context.lent.before_write(storage_of(cell, call))

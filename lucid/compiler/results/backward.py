@@ -162,15 +162,18 @@ class History:
         is_argument = any(tensor._storage is storage for tensor in call.tensors)
         if storage not in self.rule.memory and not is_argument and not before.gradients:
             return
+        saved = self._saved_by_all()
+        if saved is None:
+            return
         for i, (read, number) in enumerate(before.read):
             kept = given.rest.kept or {}
-            if read is storage and i not in kept and self._needs(number):
+            if read is storage and i not in kept and self._needs(number, saved):
                 content = of_array(np.array(storage.array))
                 self._given = given = given.but(kept={**kept, i: content})
         written = [
             i
             for i, tensor in enumerate(call.tensors)
-            if tensor._storage is storage and i not in self._copied and self._needs(i)
+            if tensor._storage is storage and i not in self._copied and self._needs(i, saved)
         ]
         if written:
             was = given.args, given.kwargs, given.rest.bases
@@ -182,16 +185,28 @@ class History:
         gradients, count = [*given.rest.gradients], len(call.tensors)
         for i, gradient in enumerate(gradients):
             is_there = gradient is not None and gradient._storage is storage
-            if is_there and count + i not in self._copied and self._needs(count + i):
+            if is_there and count + i not in self._copied and self._needs(count + i, saved):
                 gradients[i] = copied(gradient)
                 self._copied.add(count + i)
         if gradients:
             self._given = given.but(gradients=gradients)
 
-    def _needs(self, number: int) -> bool:
+    def _saved_by_all(self) -> set[int] | None:
+        """What each backward that can still come has saved, by the numbers of the counters.
+
+        None: whichever comes, it computes with nothing.
+        """
+        rule, freed = self.rule, self.freed
+        kept = [
+            numbers
+            for numbers, nodes in zip(rule.kept, rule.saving, strict=True)
+            if (nodes and not freed.issuperset(nodes)) or (rule.calls_users and not nodes)
+        ]
+        return set.intersection(*kept) if kept else None
+
+    def _needs(self, number: int, saved: Collection[int]) -> bool:
         """Whether what a counter counts is as at the call, and may be written before a backward."""
-        is_same = self._counters[number].now == self._versions[number]
-        return is_same and number not in self.rule.always_saved
+        return self._counters[number].now == self._versions[number] and number not in saved
 
     def check(self, walked: Sequence[Recorded]) -> None:
         """Raise what the first node of a walk raises that finds what it saved freed or written."""

@@ -179,7 +179,7 @@ class Differentiable:
         needs_more: whether a backward needs more than the arguments.
         calls_users: whether a walk runs code of the user's.
         saving: per result the nodes behind it that saved something.
-        always_saved: numbers of those whose tensors the nodes behind each result have saved.
+        kept: numbers of those whose tensors they saved.
         again: the functions that compute gradients and call hooks.
     """
 
@@ -199,13 +199,8 @@ class Differentiable:
         self.further = further
         self.counters = counters
         self.calls_users = calls_users
-        kept = [
-            {kept.counter for node in output.saving for kept in node.kept}
-            for layer in layers
-            for output in layer.outputs
-        ]
-        self.always_saved = set.intersection(*kept)
         self.saving = [output.saving for layer in layers for output in layer.outputs]
+        self.kept = [{x.counter for node in nodes for x in node.kept} for nodes in self.saving]
         lists = (before.gradients, before.written, before.rewritten, before.entries, before.arrays)
         self.needs_more = any(lists)
         self.memory = {storage for storage, _ in before.read}
