@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from lucid.tensor.storage import Storage
+
+if TYPE_CHECKING:
+    from lucid.tensor.core import TensorCore
 
 
 class Keeper(Protocol):
@@ -14,6 +17,9 @@ class Keeper(Protocol):
 
     def before_write(self, storage: Storage) -> None:
         """Copy what is needed of it; only the first write to some memory is told."""
+
+    def before_assignment(self, tensor: TensorCore) -> None:
+        """Copy what is needed of a tensor that is about to show other memory."""
 
 
 keepers: dict[weakref.ref[Keeper], int] = {}
@@ -53,3 +59,11 @@ def tell_keepers(storage: Storage) -> None:
         keeper.before_write(storage)
     if latest > known:
         _told[storage] = latest
+
+
+def tell_of_assignment(tensor: TensorCore) -> None:
+    """Let them copy what they need of a tensor that is about to show other memory."""
+    for reference in list(keepers):
+        keeper = reference()
+        if keeper is not None:
+            keeper.before_assignment(tensor)

@@ -14,7 +14,7 @@ from lucid.ir.op import Attributes, Op
 from lucid.tensor import claims
 from lucid.tensor.context import context, epoch
 from lucid.tensor.core import TensorCore, ViewChain
-from lucid.tensor.keepers import keepers, tell_keepers
+from lucid.tensor.keepers import keepers, tell_keepers, tell_of_assignment
 from lucid.tensor.levels import acting_level
 
 if TYPE_CHECKING:
@@ -235,8 +235,17 @@ def set_data(target: TensorCore, value: TensorCore) -> None:
         raise LucidError("data set to a tensor that requires gradients must be floating point")
     if context.recorder is not None:
         context.recorder.note_memory(target)
-    take_memory(target, value)
+        take_memory(target, value)
+    else:
+        assign_memory(target, value)
     epoch.count += 1
+
+
+def assign_memory(target: TensorCore, value: TensorCore) -> None:
+    """Give `target` the memory that `value` shows, where calls go on from now."""
+    if keepers:
+        tell_of_assignment(target)
+    take_memory(target, value)
 
 
 def take_memory(target: TensorCore, value: TensorCore) -> None:

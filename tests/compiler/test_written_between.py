@@ -220,12 +220,14 @@ def test_another_compiled_step_may_write_what_no_node_saved(agree, passed, way):
             (written.data if way == "data" else written).add_(1)
 
         found = []
+        x = state if passed else numbers(7.0, 8.0)
         for is_between in (False, True, True, False, True):  # with nobody to tell it is native
-            loss = step(state)
+            loss = step(x)
             if is_between:
-                other(state)
+                other(x)
             found.append(outcome(loss.backward))
-            other(state)
+            other(x)
+            other(x)
         return [found, w, state]
 
     agree(scenario)
@@ -296,3 +298,46 @@ def test_parameters_are_not_copied_for_a_result_that_needs_no_copy(other):
         v.grad = None
         kept.backward()
         assert v.grad.tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("what", "how"),
+    [
+        ("leaf", "data"),
+        ("leaf", "compiled"),
+        ("buffer", "set_"),
+        ("argument", "compiled"),
+        ("part of an argument", "data"),
+    ],
+)
+def test_gradients_are_those_of_the_memory_that_a_tensor_had_at_the_call(agree, what, how):
+    """Nothing that a node saved is another one where the tensor is given other memory."""
+
+    def scenario(compile):
+        w, state = nn.Parameter(numbers(1.0, -2.0)), numbers(0.5, 1.0)
+        x = numbers(3.0, 4.0)
+        assigned = {"leaf": w, "buffer": state}.get(what, x)
+        step = compile(lambda x: (w * w * (state + x[..., :2]).tanh() * state).sum())
+
+        def assign(tensor, value):
+            if how == "set_":
+                tensor.set_(value)
+            else:
+                tensor.data = value
+
+        if how == "compiled":
+            assign = compile(assign)
+        given = (lambda: x[...]) if what[0] == "p" else (lambda: x)
+        found = []
+        for number in range(2):
+            passed = given()
+            loss = step(passed)
+            before = assigned.detach()
+            assign(passed if what[0] == "p" else assigned, numbers(7.0 + number, -8.0))
+            if number == 1:
+                found.append(step(x).detach())
+            loss.backward()
+            assign(assigned, before)
+        return [found, w, state, x]
+
+    agree(scenario)

@@ -254,6 +254,7 @@ class FlagWatch:
 
     Attributes:
         expected: whether it requires grad; is_leaf: whether without a history.
+        memory: what shows the memory, of one whose memory matters.
     """
 
     path: str
@@ -263,8 +264,11 @@ class FlagWatch:
     storage: object  # None: it doesn't matter
     hooks: dict[int, Any]
     in_module: bool = True
+    memory: TensorCore | None = None
 
     def __post_init__(self) -> None:
+        if self.storage is not None:
+            self.memory = self.tensor._same_memory()
         base = self.tensor._base  # a write to it changes a view
         for tensor in (self.tensor, self.tensor if base is None else base):
             epoch.watched[id(tensor)] = tensor
@@ -274,9 +278,12 @@ class FlagWatch:
         return (
             tensor.requires_grad == self.expected
             and (tensor._grad_fn is None) == self.is_leaf
-            and (self.storage is None or tensor._storage is self.storage)
+            and not self.has_other_memory()
             and self.has_its_hooks()
         )
+
+    def has_other_memory(self) -> bool:
+        return self.storage is not None and self.tensor._storage is not self.storage
 
     def has_its_hooks(self) -> bool:
         return hooks_of(self.tensor).keys() == self.hooks.keys()
@@ -286,7 +293,7 @@ class FlagWatch:
         if now.keys() != self.hooks.keys():
             added, removed = now.keys() - self.hooks.keys(), self.hooks.keys() - now.keys()
             return f"hooks of {self.path}: {len(added)} added, {len(removed)} removed"
-        if self.storage is not None and self.tensor._storage is not self.storage:
+        if self.has_other_memory():
             return f"{self.path}.data: assigned anew"
         if self.tensor.requires_grad != self.expected:
             return f"{self.path}.requires_grad: {self.expected} -> {not self.expected}"

@@ -43,8 +43,8 @@ from lucid.runtime.entry import (
 from lucid.runtime.threads import pool
 from lucid.tensor.claims import Keys, Unlocked, held, lock
 from lucid.tensor.context import context, epoch
-from lucid.tensor.keepers import keepers
 from lucid.tensor.core import _new
+from lucid.tensor.keepers import keepers
 from lucid.tensor.promises import Batch
 from lucid.tensor.storage import Storage, VersionCounter
 from lucid.tensor.tensor import Tensor

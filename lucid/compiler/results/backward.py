@@ -176,12 +176,7 @@ class History:
             if tensor._storage is storage and i not in self._copied and self._needs(i, saved)
         ]
         if written:
-            was = given.args, given.kwargs, given.rest.bases
-            args, kwargs, bases = with_copies(*was, call, written)
-            self._given = given = Given(args, kwargs or None, given.more)
-            if bases:
-                self._given = given = given.but(bases=bases)
-            self._copied.update(written)
+            given = self._copy(given, call, written)
         gradients, count = [*given.rest.gradients], len(call.tensors)
         for i, gradient in enumerate(gradients):
             is_there = gradient is not None and gradient._storage is storage
@@ -190,6 +185,25 @@ class History:
                 self._copied.add(count + i)
         if gradients:
             self._given = given.but(gradients=gradients)
+
+    def before_assignment(self, tensor: TensorCore) -> None:
+        """Copy an argument that gets other memory: gradients are those of what it had."""
+        given, call = self._given, self._call
+        if given is None or call is None or all(x is not tensor for x in call.tensors):
+            return
+        shown = [i for i, x in enumerate(call.tensors) if x._storage is tensor._storage]
+        missing = [i for i in shown if i not in self._copied and self._needs(i, ())]
+        if missing:
+            self._copy(given, call, missing)
+
+    def _copy(self, given: Given, call: Call, positions: Sequence[int]) -> Given:
+        """Let the backward run from copies of arguments, from now on."""
+        was = given.args, given.kwargs, given.rest.bases
+        args, kwargs, bases = with_copies(*was, call, positions)
+        found = Given(args, kwargs or None, given.more)
+        self._given = found = found.but(bases=bases) if bases else found
+        self._copied.update(positions)
+        return found
 
     def _saved_by_all(self) -> set[int] | None:
         """What each backward that can still come has saved, by the numbers of the counters.

@@ -23,7 +23,7 @@ from lucid.compiler.inputs.watches import (
 from lucid.tensor.context import epoch
 from lucid.tensor.core import TensorCore
 from lucid.tensor.tensor import Tensor
-from lucid.tensor.writing import take_memory
+from lucid.tensor.writing import assign_memory
 
 if TYPE_CHECKING:
     from lucid.compiler.recording.recorder import Recorder
@@ -170,7 +170,7 @@ class Memory(OfTensor):
         return self.owner.data
 
     def give(self, tensor: TensorCore, value: TensorCore) -> None:
-        take_memory(tensor, value)
+        assign_memory(tensor, value)
 
     def holds(self, value: TensorCore) -> bool:
         tensor = self.owner
@@ -264,8 +264,7 @@ def live_places(guards: Sequence[Iterable[AnyWatch]]) -> Iterator[Place]:
 def _moved(watch: AnyWatch) -> Place | None:
     """What a watch looks at, if it holds something else of the same kind by now."""
     if isinstance(watch, FlagWatch):
-        is_moved = watch.storage is not None and watch.tensor._storage is not watch.storage
-        return Memory(f"{watch.path}.data", watch.tensor) if is_moved else None
+        return Memory(f"{watch.path}.data", watch.tensor) if watch.has_other_memory() else None
     if not isinstance(watch, Watch) or watch.holds() or not _is_data(watch.expected):
         return None
     if _kind(watch.expected) != _kind(watch.found()):

@@ -10,21 +10,27 @@ from dataclasses import replace
 from lucid.compiler.inputs.watches import AnyWatch, ArrayWatch, FlagWatch, LengthWatch, SetWatch
 from lucid.ir.errors import LucidError
 from lucid.tensor.context import epoch
+from lucid.tensor.writing import take_memory
 
 
 @contextmanager
 def as_expected(watches: Sequence[AnyWatch]) -> Iterator[None]:
     """Let watched values be in the block what they were when the function was traced.
 
-    The flags of tensors aside, which the backward is told. Raises `LucidError` for what can't be
-    put back.
+    Of tensors only the memory: the backward is told their flags. Raises `LucidError` for what
+    can't be put back.
     """
     changed: list[AnyWatch] = [w for w in watches if not isinstance(w, FlagWatch) and not w.holds()]
-    if not changed:
+    moved = [w for w in watches if isinstance(w, FlagWatch) and w.has_other_memory()]
+    if not changed and not moved:
         yield
         return
     try:
         with ExitStack() as afterwards:
+            for assigned in moved:
+                assert assigned.memory is not None
+                afterwards.callback(take_memory, assigned.tensor, assigned.tensor._same_memory())
+                take_memory(assigned.tensor, assigned.memory)
             for watch in changed:
                 as_it_is = _as_it_is(watch)
                 _put_back(watch, as_it_is)
