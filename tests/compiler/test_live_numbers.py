@@ -240,3 +240,69 @@ def test_roundings_of_one_number_are_told_apart(agree):
         return [step(lucid.ones(2).double(), a) for a in (1.234, 5.678, 2.345)]
 
     agree(scenario, traces=1)
+
+
+def test_arrays_that_numpy_makes_of_numbers_hold_those_of_the_call(agree):
+    def scenario(compile):
+        @compile
+        def step(x, a):
+            made = np.array([a, 1]), np.full(2, a), np.asarray(a), np.stack([a, a]), np.zeros(2) + a
+            return (
+                made,
+                np.round(a, 1),
+                np.clip(a, 0, 1),
+                np.linspace(0, a, 3),
+                np.where(a > 1, a, 0),
+            )
+
+        calls = [(integers(), a) for a in (0.25, 1.75, math.nan, 3, 4, 5, 6, 7, 8)]
+        return outcomes(step, calls)
+
+    agree(scenario)
+
+
+@pytest.mark.parametrize("values", [(0.5, 2.5, 7.25, 9.5), (2, 3, 4, 5, 6, 7, 8)])
+def test_logarithms_to_a_base_are_those_of_python(agree, values):
+    def scenario(compile):
+        step = compile(lambda x, a: (math.log(a, 10), x * math.log(a, 2.0), math.log(7, a)))
+        return outcomes(step, [(lucid.ones(2).double(), a) for a in values])
+
+    agree(scenario, traces=1 if type(values[0]) is float else None)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, a: (a * 1j, 1j * a, a + (1 - 2j), (2 + 1j) / a, 1j**a),
+        lambda x, a: pow(a, 2, 5),
+        lambda x, a: pow(7, a, 5) if isinstance(a, int) else a,
+    ],
+)
+def test_numbers_with_complex_ones_and_powers_to_a_modulus_are_those_of_python(agree, function):
+    def scenario(compile):
+        step = compile(function)
+        return outcomes(step, [(integers(), a) for a in (0.5, 1.5, 1, 2, 3, 4, 5, 6, 7)])
+
+    agree(scenario)
+
+
+def test_numbers_that_are_keys_are_the_numbers_of_the_call(agree):
+    def scenario(compile):
+        class Counting:
+            n = 0
+
+        table, given, counting = {}, {"n": 0}, Counting()
+
+        @compile
+        def step(x, given):
+            counting.n += 1
+            table[counting.n] = counting.n * 2
+            table["at", counting.n] = x * counting.n
+            given["n"] += 1
+            given[given["n"]] = x
+
+        for _ in range(6):
+            step(integers(), given)
+        return [(*map(repr, items), *items.items()) for items in (table, given)]
+
+    agree(scenario)

@@ -742,3 +742,58 @@ def test_a_default_dict_is_asked_for_nothing_that_is_not_there(agree):
         return [results, dict(table)]
 
     agree(scenario)
+
+
+def test_attributes_of_functions_are_read_and_bound_at_every_call(agree, entry):
+    def scenario(compile):
+        def scaled(x):
+            scaled.calls += 1
+            scaled.last = x * scaled.factor
+            return scaled.last * scaled.calls
+
+        scaled.calls, scaled.factor = 0, 2.0
+
+        @compile
+        def step(x):
+            scaled.times = getattr(scaled, "times", 0) + 1
+            return scaled(x)
+
+        results = []
+        for i in range(7):
+            scaled.factor = 2.0 if i < 4 else 3.0
+            results += [step(lucid.tensor(X)), scaled.calls, scaled.times, scaled.last]
+        return results
+
+    agree(scenario, traces=3)
+
+
+def test_attributes_that_functions_may_get_are_looked_for_at_every_call(agree, entry):
+    def scenario(compile):
+        def scaled(x):
+            return x * getattr(scaled, "factor", 2.0)
+
+        step = compile(lambda x: scaled(x))
+        results = [step(lucid.tensor(X)) for _ in range(2)]
+        for factor in (3.0, 4.0):
+            scaled.factor = factor
+            results.append(step(lucid.tensor(X)))
+        del scaled.factor
+        return [*results, step(lucid.tensor(X))]
+
+    agree(scenario)
+
+
+def test_a_variable_that_is_bound_after_the_first_call_is_noticed(agree, entry):
+    def scenario(compile):
+        @compile
+        def step(x):
+            try:
+                return x * factor
+            except NameError:
+                return x
+
+        results = [step(lucid.tensor(X)) for _ in range(2)]
+        factor = 3.0
+        return [*results, *(step(lucid.tensor(X)) for _ in range(2))]
+
+    agree(scenario, traces=2)

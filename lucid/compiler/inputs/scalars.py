@@ -138,7 +138,7 @@ class LiveScalar:
     def _combine(
         self, symbol: str, meaning: Callable[..., Any], other: Any, reflected: bool
     ) -> Any:
-        if isinstance(other, np.ndarray):
+        if isinstance(other, (np.ndarray, complex)):
             now = self._look()
             return meaning(other, now) if reflected else meaning(now, other)
         if not isinstance(other, (int, float, np.generic)):
@@ -174,6 +174,8 @@ class LiveScalar:
         op = _OPS.get(meaning)
         kinds = {type(_now(arg)) for arg in args}
         is_float = type(now) in (float, np.float64) and not kinds.isdisjoint((float, np.float64))
+        if op is ops.log and len(args) > 1:  # the logarithm to a base
+            return None
         if op is None or not is_float or not kinds.issubset(_RECORDED):
             return None
         try:
@@ -211,7 +213,9 @@ class LiveScalar:
     def __rtruediv__(self, other: Any) -> Any:
         return self._combine("/", operator.truediv, other, True)
 
-    def __pow__(self, other: Any) -> Any:
+    def __pow__(self, other: Any, modulus: Any = None) -> Any:
+        if modulus is not None:
+            return pow(self._look(), _seen(other), _seen(modulus))
         return self._combine("**", operator.pow, other, False)
 
     def __rpow__(self, other: Any) -> Any:
@@ -293,6 +297,10 @@ class LiveScalar:
         if method != "__call__" or kwargs or any(isinstance(x, np.ndarray) for x in inputs):
             return getattr(ufunc, method)(*map(_seen, inputs), **kwargs)
         return self.apply(f"np.{ufunc.__name__}", ufunc, inputs)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        """What NumPy makes of it: an array holds the number of now."""
+        return np.array(self._look(), dtype)
 
     # ------------------------------------------------------------------ looking at the value
 
@@ -376,6 +384,13 @@ class LiveScalar:
 def is_live(value: object) -> bool:
     """Whether `value` is a live scalar; `isinstance` can't tell, for it passes for a number."""
     return type(value) is LiveScalar
+
+
+def key_of(key: Any) -> Any:
+    """A key as each call has it: a number in it, whose hash was asked for, is the one of now."""
+    if type(key) is tuple:
+        return tuple(map(key_of, key))
+    return _now(key)
 
 
 def _seen(value: Any) -> Any:

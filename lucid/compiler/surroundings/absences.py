@@ -19,6 +19,7 @@ class Lookups:
 
     def __init__(self) -> None:
         self._objects: list[tuple[str, Any, dict[str, Any], bool]] = []
+        self._functions: list[types.FunctionType] = []
         self._classes: dict[int, type] = {}
         self._globals: dict[int, tuple[dict[str, Any], dict[str, set[types.CodeType]]]] = {}
 
@@ -27,6 +28,10 @@ class Lookups:
         attributes = getattr(value, "__dict__", None)
         if type(attributes) is dict:
             self._objects.append((path, value, attributes, in_module))
+
+    def add_function(self, function: types.FunctionType) -> None:
+        """A function, which may have attributes: counts of its calls, say."""
+        self._functions.append(function)
 
     def add_class(self, kind: type) -> None:
         """A class of the user's, some of whose attributes are its bases'."""
@@ -43,6 +48,10 @@ class Lookups:
             names = _read(reads, type(value).__mro__) - attributes.keys()
             if names:
                 yield AbsenceWatch(path, attributes, names, in_module)
+        for function in self._functions if reads.asked else ():
+            names = reads.asked - vars(function).keys()
+            if names:
+                yield AbsenceWatch(function.__name__, vars(function), names, False)
         for kind in self._classes.values():
             names = _read(reads, kind.__mro__[1:]) - vars(kind).keys()
             if names:

@@ -14,6 +14,7 @@ import numpy as np
 
 from lucid.compiler.inputs.objects import data_of
 from lucid.compiler.inputs.owners import entries_of, owners_of, path_of
+from lucid.compiler.inputs.scalars import key_of
 from lucid.compiler.inputs.signature import Call, LiveInt
 from lucid.compiler.inputs.tree import map_tree
 from lucid.compiler.inputs.watches import ABSENT
@@ -88,7 +89,7 @@ def changed_entries(
     for key, value in now.items():
         was = before.get(key, ABSENT)
         if value is not was:
-            yield OfArgument(path_of(path, owner, key), key, number), was, value
+            yield OfArgument(path_of(path, owner, key), key_of(key), number), was, value
 
 
 def as_found(leaf: Any, _: str) -> Any:

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from lucid.compiler.collector import Newborns
+from lucid.compiler.inputs.scalars import key_of
 from lucid.compiler.inputs.watches import (
     ABSENT,
     AnyWatch,
@@ -166,7 +167,7 @@ class Environment(Reach):
             if isinstance(watch, LengthWatch) and isinstance(watch.copy, dict):
                 for key in [key for key in watch.owner if key not in watch.copy]:
                     path = f"{watch.path}[{self._key_text(key, len(watch.copy))}]"
-                    yield Place(path, watch.owner, key, watch.in_module)
+                    yield Place(path, watch.owner, key_of(key), watch.in_module)
 
     def name_of(self, thing: object) -> str:
         """The user's expression for a Module or an object of the library; empty when unknown."""

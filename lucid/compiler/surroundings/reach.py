@@ -344,9 +344,12 @@ class Reach:
             return
         for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=False):
             try:
-                self._watch(name, cell, None, cell.cell_contents, False, None, code)
+                content = cell.cell_contents
             except ValueError:
-                continue
+                content = ABSENT
+            self._watch(name, cell, None, content, False, None, code)
+        self._visit_attributes(function.__name__, function, vars(function), False)
+        self._lookups.add_function(function)
         if function.__defaults__:
             self._queue.append(("", function.__defaults__, False))
         if function.__kwdefaults__:

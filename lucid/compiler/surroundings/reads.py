@@ -20,6 +20,7 @@ Way = tuple[Watch | None, object]
 
 DIRECT: Way = (None, None)
 _FLAGS = {"generate_vmap_rule", "clear_saved_tensors_on_access", "boxed_grads_call"}
+_ASK = {"getattr", "hasattr"}
 _DATA = (*CONTAINERS, int, float, str, bytes, tuple, type(None))
 
 
@@ -30,6 +31,7 @@ class Reads:
         names: of globals and attributes.
         by_user: those that the user's own code names, also in a `getattr`.
         loaded: those of attributes that it reads, or may: not what it only binds.
+        asked: those that code which asks for attributes may ask for by a text of its own.
         any_attribute: whether the user's code looks at all attributes of something.
     """
 
@@ -43,6 +45,13 @@ class Reads:
         self.by_user |= {x for code in users for x in code.co_consts if isinstance(x, str)}
         self.names |= self.by_user
         self.loaded = frozenset[str]().union(*map(loaded_attributes, users))
+        asking = [code for code in users if not _ASK.isdisjoint(code.co_names)]
+        self.asked = frozenset(
+            x
+            for code in asking
+            for x in code.co_consts
+            if isinstance(x, str) and x.isidentifier() and not x.startswith("__")
+        )
         self.any_attribute = not self.by_user.isdisjoint({"vars", "__dict__"})
 
     def reads(self, watch: AnyWatch) -> bool:
