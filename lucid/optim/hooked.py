@@ -59,6 +59,11 @@ class Hooked:
         """Which hooks `step` runs: what a compiled step is specialized on."""
         return tuple(tuple(vars(self)[register]) for register in REGISTERS[:2])
 
+    def _users_parts(self) -> list[Any]:
+        """What a compiled step that has the optimizer runs of the user's code."""
+        registers = (vars(self).get(register, {}) for register in REGISTERS[:2])
+        return [hook for register in registers for hook in register.values()]
+
     def register_step_pre_hook(self, hook: Hook) -> HookHandle:
         """Call `hook(optimizer, args, kwargs)` before each step.
 

@@ -212,3 +212,34 @@ def test_muon_takes_matrices_only() -> None:
         optim.Muon([nn.Parameter(lucid.ones(3))])
     with pytest.raises(ValueError, match="Adjust learning rate function best is not supported"):
         optim.Muon([nn.Parameter(lucid.ones(3, 3))], adjust_lr_fn="best")
+
+
+class OfAProgram(optim.SGD):
+    """A class of the user's own."""
+
+
+@pytest.mark.parametrize("kind", [optim.SGD, OfAProgram])
+def test_what_hooks_write_down_they_write_at_each_step(
+    prepared: Callable[..., Any], kind: Any
+) -> None:
+    weight = nn.Parameter(lucid.ones(2))
+    optimizer, seen, state = kind([weight], lr=0.5), [], {"count": 0, "total": lucid.zeros(2)}
+
+    def count(optimizer: Any, args: Any, kwargs: Any) -> None:
+        state["count"] += 1
+        state["total"] = state["total"] + weight.detach()
+
+    optimizer.register_step_pre_hook(lambda *_: seen.append("before"))
+    optimizer.register_step_post_hook(count)
+
+    @prepared
+    def step() -> None:
+        optimizer.zero_grad()
+        weight.sum().backward()
+        optimizer.step()
+
+    for _ in range(4):
+        step()
+    assert seen == ["before"] * 4
+    assert state["count"] == 4
+    assert state["total"].tolist() == [-1.0, -1.0]  # 0.5 + 0.0 - 0.5 - 1.0

@@ -257,14 +257,21 @@ class Reach:
             self._queue += [(path, value.func, False), (f"{path}.args", value.args, False)]
             self._queue.append((f"{path}.keywords", value.keywords, False))
         elif is_librarys(kind):
-            self.library_objects.append((path, value))
+            self._visit_library_object(path, value)
             self._lookups.add_object(path, value, in_module)
             if hasattr(value, "__wrapped__"):
                 self._queue.append((path, value.__wrapped__, in_module))
         elif isinstance(value, _NAMESPACES) or is_users(kind):
             if any(map(is_librarys, kind.__mro__)):
-                self.library_objects.append((path, value))
+                self._visit_library_object(path, value)
             self._visit_users_object(path, value, in_module)
+
+    def _visit_library_object(self, path: str, value: Any) -> None:
+        """An optimizer, a distribution, a random generator; and what it runs of the user's code."""
+        self.library_objects.append((path, value))
+        parts = getattr(type(value), "_users_parts", None)
+        if parts is not None:
+            self._queue += [(path, part, False) for part in parts(value)]
 
     def _visit_users_object(self, path: str, value: Any, in_module: bool) -> None:
         kind = type(value)
