@@ -315,8 +315,8 @@ def bernoulli(
 
 
 def _is_number(value: Any) -> bool:
-    """Whether it is a number, and not one that only a compiled step's calls know."""
-    return type(value) in (int, float)
+    """Whether it is a number, or one that a compiled step reads at each call."""
+    return isinstance(value, (int, float))
 
 
 def _check_std(std: Any, name: str) -> None:
@@ -399,7 +399,7 @@ def uniform_(
     input: Tensor, from_: float = 0.0, to: float = 1.0, *, generator: Generator | None = None
 ) -> Tensor:
     """Overwrite the tensor with uniform numbers from [from_, to)."""
-    if _is_number(to) and _is_number(from_) and from_ > to:
+    if _is_number(from_) and _is_number(to) and from_ > to:
         raise OptionError(
             f"uniform_: expects to return a [from, to) range, but found from={from_} > to={to}"
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from lucid.device import CPU, check_device, device
 from lucid.dtypes import of_tensor_class, set_default_dtype
 from lucid.ir.errors import OptionError
@@ -27,39 +29,42 @@ def set_num_threads(num: int) -> None:
     threads.set_num_threads(num)
 
 
-class _Chosen:
-    """What was set, though nothing depends on it: programs ask."""
+# What was set, though nothing of the library's depends on it: programs ask.
+_chosen: dict[str, Any] = {"deterministic": False, "warn_only": False, "precision": "highest"}
 
-    is_deterministic = False
-    only_warns = False
-    precision = "highest"
+
+def _asked(key: str) -> Any:
+    """What was set; a compiled step that asks is traced again when it is set anew."""
+    from lucid.compiler import hooks
+
+    return hooks.live(_chosen, key, f"lucid.settings[{key!r}]")
 
 
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
     """Do nothing but to keep what was asked for: results are always the same."""
-    _Chosen.is_deterministic, _Chosen.only_warns = bool(mode), bool(warn_only)
+    _chosen.update(deterministic=bool(mode), warn_only=bool(warn_only))
 
 
 def are_deterministic_algorithms_enabled() -> bool:
     """Whether `use_deterministic_algorithms` has asked for them."""
-    return _Chosen.is_deterministic
+    return bool(_asked("deterministic"))
 
 
 def is_deterministic_algorithms_warn_only_enabled() -> bool:
     """Whether `use_deterministic_algorithms` has asked for no more than warnings."""
-    return _Chosen.only_warns
+    return bool(_asked("warn_only"))
 
 
 def set_float32_matmul_precision(precision: str) -> None:
     """Do nothing but to keep it: products of float32 are always computed in float32."""
     if precision not in ("highest", "high", "medium"):
         raise OptionError(f"set_float32_matmul_precision: {precision!r} is not a precision")
-    _Chosen.precision = precision
+    _chosen["precision"] = precision
 
 
 def get_float32_matmul_precision() -> str:
     """What `set_float32_matmul_precision` was told."""
-    return _Chosen.precision
+    return str(_asked("precision"))
 
 
 def get_num_interop_threads() -> int:

@@ -244,6 +244,27 @@ def test_programs_are_told_what_they_have_set() -> None:
     assert lucid.GradScaler is lucid.amp.GradScaler
 
 
+def test_a_step_that_asks_for_settings_is_told_those_of_now(prepared: Any) -> None:
+    @prepared
+    def step() -> tuple[Any, ...]:
+        return (
+            lucid.are_deterministic_algorithms_enabled(),
+            lucid.is_deterministic_algorithms_warn_only_enabled(),
+            lucid.get_float32_matmul_precision(),
+        )
+
+    try:
+        assert step() == (False, False, "highest")
+        lucid.use_deterministic_algorithms(True, warn_only=True)
+        assert step() == (True, True, "highest")
+        lucid.set_float32_matmul_precision("high")
+        assert step() == (True, True, "high")
+    finally:
+        lucid.use_deterministic_algorithms(False)
+        lucid.set_float32_matmul_precision("highest")
+    assert step() == (False, False, "highest")
+
+
 def test_a_forked_generator_is_put_back() -> None:
     lucid.manual_seed(3)
     expected = lucid.rand(2)

@@ -341,3 +341,66 @@ def test_transforms_without_a_density_have_an_inverse() -> None:
     assert not D.ComposeTransform([D.ExpTransform(), D.AbsTransform()]).bijective
     with pytest.raises(NotImplementedError, match="SoftmaxTransform must define log_abs_det"):
         D.SoftmaxTransform().log_abs_det_jacobian(y, y)
+
+
+def test_a_bound_may_be_learned(run: Any) -> None:
+    low = lucid.nn.Parameter(lucid.tensor(0.0))
+    found = run(lambda x: D.Uniform(low, 4.0).log_prob(x), lucid.tensor([1.0, 2.0]))
+    assert found.tolist() == pytest.approx([-np.log(4)] * 2)
+    with pytest.raises(ValueError, match="Uniform: value must be between"):
+        run(lambda x: D.Uniform(low, 4.0).log_prob(x), lucid.tensor([5.0]))
+
+
+def test_whether_to_check_is_asked_at_each_call(prepared: Any) -> None:
+    step = prepared(lambda x: D.Normal(0.0, x).log_prob(x))
+    wrong = lucid.tensor([-1.0])
+    try:
+        step(lucid.ones(1))
+        D.Distribution.set_default_validate_args(False)
+        assert step(wrong).isnan().all()
+    finally:
+        D.Distribution.set_default_validate_args(True)
+    with pytest.raises(ValueError, match="Normal: scale must be greater than 0"):
+        step(wrong)
+
+
+class Stretch(D.Transform):
+    """A user's transform, with a number that changes and a count of its calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.factor, self.calls = 2.0, 0
+
+    def _call(self, x: lucid.Tensor) -> lucid.Tensor:
+        return x * self.factor
+
+    def _inverse(self, y: lucid.Tensor) -> lucid.Tensor:
+        return y / self.factor
+
+    def log_abs_det_jacobian(self, x: lucid.Tensor, y: lucid.Tensor) -> lucid.Tensor:
+        self.calls += 1
+        return lucid.zeros_like(x)
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_transform_of_the_users_is_what_it_is_at_each_call(prepared: Any, nested: bool) -> None:
+    own = Stretch()
+    transforms = [D.ComposeTransform([own])] if nested else [own]
+    family = D.TransformedDistribution(D.Laplace(0.0, 1.0), transforms)
+    step = prepared(lambda y: family.log_prob(y))
+    found = []
+    for factor in (2.0, 2.0, 4.0, 8.0):
+        own.factor = factor
+        found.append(step(lucid.tensor(8.0)).item() + np.log(2))
+    assert found == pytest.approx([-4, -4, -2, -1])
+    assert own.calls == 4
+
+
+def test_the_temperature_of_relaxed_categories_is_not_expanded(run: Any) -> None:
+    def body(temperature: lucid.Tensor) -> lucid.Tensor:
+        family = D.RelaxedOneHotCategorical(temperature, lucid.tensor([0.3, 0.7]))
+        return family.expand((3,)).log_prob(lucid.tensor([0.1, 0.9]))
+
+    found = run(body, lucid.tensor(0.5))
+    assert found.tolist() == pytest.approx([found[0].item()] * 3)
+    assert found.shape == (3,)

@@ -7,6 +7,7 @@ from typing import Any
 
 import lucid
 from lucid.ir.errors import MissingRuleError
+from lucid.tensor.context import context
 from lucid.tensor.tensor import Tensor
 
 
@@ -98,7 +99,9 @@ def _text(bound: Any) -> str:
     if isinstance(bound, Tensor) and bound.numel() != 1:
         return f"a bound of shape {tuple(bound.shape)}"
     if isinstance(bound, Tensor):
-        return "a bound" if bound.is_traced else f"{bound.item():g}"
+        is_unknown = bound.is_traced and context.recorder is None
+        known = None if is_unknown else bound._known("a bound")
+        return "a bound" if known is None else f"{known.item():g}"
     return f"{bound:g}"
 
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import lucid
 from lucid.autograd.modes import no_grad
+from lucid.compiler import hooks
 from lucid.distributions.constraints import Constraint, dependent
 from lucid.dtypes import get_default_dtype
 from lucid.functions.arguments import typed
@@ -17,6 +18,7 @@ from lucid.tensor.size import Size
 from lucid.tensor.tensor import Tensor
 
 Shape = Sequence[int]
+_defaults: dict[str, Any] = {"validate_args": __debug__}
 
 
 class Distribution:
@@ -33,7 +35,7 @@ class Distribution:
     has_rsample = False
     has_enumerate_support = False
     arg_constraints: ClassVar[dict[str, Constraint]] = {}
-    _validate_args = __debug__
+    _validates: bool | None = None  # where it was said
     _shown: ClassVar[tuple[str, ...]] = ()  # parameters that repr lists
 
     def __init__(
@@ -51,7 +53,18 @@ class Distribution:
         """Say whether distributions that don't say it themselves check parameters and values."""
         if value not in (True, False):
             raise OptionError(f"set_default_validate_args: a bool is needed, not {value!r}")
-        Distribution._validate_args = bool(value)
+        _defaults["validate_args"] = bool(value)
+
+    @property
+    def _validate_args(self) -> bool:
+        """Whether parameters and values are checked; a step is traced again where that changes."""
+        if self._validates is not None:
+            return self._validates
+        return bool(hooks.live(_defaults, "validate_args", "set_default_validate_args"))
+
+    @_validate_args.setter
+    def _validate_args(self, value: bool) -> None:
+        self._validates = value
 
     def _check_parameters(self) -> None:
         """Raise `OptionError` for parameters that no such distribution has."""
@@ -99,6 +112,10 @@ class Distribution:
             vars(made)[name] = value
         made._batch_shape = Size(batch_shape)
         return made
+
+    def _users_parts(self) -> list[Any]:
+        """What a compiled step that has the distribution may run of the user's code."""
+        return [part for part in vars(self).values() if not isinstance(part, Tensor)]
 
     @property
     def support(self) -> Any:

@@ -66,6 +66,12 @@ class RelaxedOneHotCategorical(Distribution):
     def _check_parameters(self) -> None:
         """The categories have done it, of what was given."""
 
+    def expand(self, batch_shape: Shape) -> RelaxedOneHotCategorical:
+        """Return the distribution with its logits expanded to `batch_shape`."""
+        made: RelaxedOneHotCategorical = super().expand(batch_shape)
+        made.temperature = self.temperature  # which has no axis for the categories
+        return made
+
     @property
     def probs(self) -> Tensor:
         """The probabilities of the categories."""

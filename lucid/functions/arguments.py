@@ -93,7 +93,7 @@ def tensor_of(value: Any, op: str, name: str = "input") -> Tensor:
 
 def kind_of(value: Any) -> str:
     """The name of a value's type, with the library's for another library's tensor."""
-    kind = type(value)
+    kind = value.__class__  # of a live number, what it stands for
     library = kind.__module__.partition(".")[0]
     return f"{library}.{kind.__name__}" if kind.__name__ == "Tensor" else kind.__name__
 

@@ -16,7 +16,7 @@ from lucid.ir.errors import LucidError
 from lucid.ir.location import at_line, here
 from lucid.ir.op import Op
 from lucid.ir.ops.checks import examine
-from lucid.ir.types import i64
+from lucid.ir.types import i32, i64
 from lucid.tensor.context import context
 from lucid.tensor.core import emit, with_origins
 
@@ -87,4 +87,6 @@ def _check(values: Tensor, low: int, high: int, message: Callable[[], str], erro
             raise at_line(wrong, here()) from None
     else:
         said = message()
+        if values._type.dtype not in (i32, i64):
+            values = emit(ops.cast, (values,), dtype=i64)
         emit(ops.check, (values,), low=low, high=high, message=said, error=error)

@@ -149,6 +149,11 @@ def test_what_python_refuses_of_a_number_is_refused_at_each_call(agree, entry, f
         (lambda x, a: lucid.addmm(x / 0, x, x, beta=a), (0.5, 0.25, 0.0, 2.0)),
         (lambda x, a: x.long() ** int(a) + x.long() ** round(a), (2.0, 3.0, -1.0, 4.0)),
         (lambda x, a: nn.functional.dropout(x, a, training=False), (0.5, 0.25, 1.5, 0.75)),
+        (lambda x, a: x.clone().normal_(0.0, a) * 0, (0.5, 0.25, -1.0, 0.0)),
+        (lambda x, a: lucid.normal(x, a) * 0, (0.5, 0.25, -1.0, 0.0)),
+        (lambda x, a: x.clone().uniform_(-a, a) * 0, (0.5, 0.25, -1.0, 0.0)),
+        (lambda x, a: x.clone().exponential_(a) * 0, (0.5, 0.25, 0.0, -1.0, 2.0)),
+        (lambda x, a: nn.functional.pairwise_distance(x, x + 1, p=a), (2.0, 1.0, 0.0, 3.0)),
     ],
 )
 def test_what_functions_check_of_numbers_they_check_at_each_call(agree, entry, function, values):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -130,6 +131,20 @@ def test_lists_arrays_ranges_and_bools() -> None:
     assert x[[slice(0, 1), slice(1, 2)]].equal(x[0:1, 1:2])
     assert x[lucid.tensor(1)].equal(x[1])
     assert x[np.int64(1)].equal(x[1])
+
+
+@pytest.mark.parametrize("dtype", [lucid.int8, lucid.int16, lucid.int32])
+def test_an_index_may_be_of_any_signed_integers(run: Callable[..., Any], dtype: Any) -> None:
+    def body(x: lucid.Tensor, i: lucid.Tensor) -> tuple[lucid.Tensor, ...]:
+        y = x.clone()
+        y[i] = 0
+        return x[i], x[i, i], y
+
+    x, i = lucid.arange(6).reshape(2, 3), lucid.tensor([-1, 0], dtype=dtype)
+    found = [tensor.tolist() for tensor in run(body, x, i)]
+    assert found == [[[3, 4, 5], [0, 1, 2]], [5, 0], [[0, 0, 0], [0, 0, 0]]]
+    with pytest.raises(IndexError, match=r"x\[i\] = value: index -3 is out of bounds"):
+        run(body, x, lucid.tensor([-3, 0], dtype=dtype))
 
 
 def test_a_mask_is_written_through_where() -> None:

@@ -33,9 +33,6 @@ USES: dict[str, Callable[[Any], Any]] = {
     "tensor": lambda lr: lucid.tensor(lr),
     "fill_": lambda lr: lucid.zeros(2).fill_(lr),
     "setitem": lambda lr: (x * 1).__setitem__(0, lr),
-    "uniform_": lambda lr: lucid.zeros(3).uniform_(-lr, lr),
-    "normal_": lambda lr: lucid.zeros(3).normal_(lr, lr),
-    "normal": lambda lr: lucid.normal(lr, lr, (2,)),
     "softplus": lambda lr: x.softplus(lr),
 }
 
