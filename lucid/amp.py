@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-import warnings
 from collections.abc import Callable
 from typing import Any, Self
 
 from lucid.ir.errors import OptionError
+from lucid.ir.location import warn
 
 Function = Callable[..., Any]
 
@@ -28,11 +28,7 @@ class autocast:  # noqa: N801 - PyTorch's name
         cache_enabled: bool | None = None,
     ) -> None:
         if enabled and str(device_type).partition(":")[0] != "cpu":
-            warnings.warn(
-                f"autocast: device_type of {device_type!r} is not available. Disabling",
-                UserWarning,
-                stacklevel=2,
-            )
+            warn(f"autocast: device_type of {device_type!r} is not available. Disabling")
         elif enabled:
             raise OptionError(
                 "autocast: there are no shorter floats than float32\nhint: pass enabled=False"

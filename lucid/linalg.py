@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from lucid.functions.arguments import describe
+from lucid.functions.arguments import describe, typed
 from lucid.functions.creation import arange
 from lucid.functions.factorizations import (
     Cholesky,
@@ -41,6 +41,7 @@ from lucid.functions.solving import (
 )
 from lucid.functions.tensors import Tensor
 from lucid.ir.errors import DTypeError, OptionError, ShapeError
+from lucid.ir.types import i32
 from lucid.return_types import (
     linalg_cholesky_ex,
     linalg_eigh,
@@ -317,6 +318,19 @@ def _check_pivot(name: str, pivot: bool) -> None:
         raise OptionError(f"{name}: LU without pivoting is not implemented on the CPU")
 
 
+def _check_pivots(pivots: Tensor, packed: Tensor) -> None:
+    if pivots.dtype is not i32:
+        raise DTypeError(
+            "linalg.lu_solve: pivots should be a Tensor of scalar type lucid.int32"
+            f"{typed(LU=packed, pivots=pivots)}"
+        )
+    if pivots.shape[-1:] != packed.shape[-1:]:
+        raise ShapeError(
+            "linalg.lu_solve: Number of pivots per batch should be same as the dimension of the "
+            f"matrix{typed(LU=packed, pivots=pivots)}"
+        )
+
+
 def lu_factor(A: Tensor, *, pivot: bool = True) -> linalg_lu_factor:
     """Return L and U in one matrix, and LAPACK's pivots. Raises `LinAlgError` for singular ones."""
     _check_pivot("linalg.lu_factor", pivot)
@@ -349,6 +363,7 @@ def lu_solve(
     size = packed._type.shape[-1]
     _check_pair(packed, b, "linalg.lu_solve", size)
     packed, b = _same_batch(packed, b)
+    _check_pivots(pivots, packed)
     lower, upper = unpacked(packed)
     order: Tensor = Order.apply(pivots, size)
     order = broadcast(order, (*packed._type.shape[:-2], size))

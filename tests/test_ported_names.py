@@ -45,8 +45,9 @@ def test_mixed_precision_is_where_older_programs_import_it_from() -> None:
             (x,) = ctx.saved_tensors
             return grad * x.clamp(-15, 15).exp()
 
-    with pytest.warns(UserWarning, match="'cuda' is not available"):
+    with pytest.warns(UserWarning, match="'cuda' is not available") as caught:
         context = autocast()
+    assert caught[0].filename == __file__
     x = lucid.zeros(2, requires_grad=True)
     with context, autocast(enabled=False):
         assert not lucid.is_autocast_enabled()

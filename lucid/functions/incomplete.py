@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from lucid.autograd.function import Function
+from lucid.functions.arguments import common_shape
 from lucid.functions.elementwise import choose, exp, log
 from lucid.functions.gamma import lgamma
 from lucid.functions.lapack import Lapack, call
@@ -97,7 +98,7 @@ def _incomplete(input: Tensor, other: Tensor, upper: bool) -> Tensor:
     name = "igammac" if upper else "igamma"
     a, x = promoted(input, other, name)
     a, x = floating(a, name), floating(x, name)
-    shape = np.broadcast_shapes(a._type.shape, x._type.shape)
+    shape = common_shape(name, input=a, other=x)
     found: Tensor = _IncompleteGamma.apply(a.expand(*shape), x.expand(*shape), upper)
     return found
 
@@ -135,11 +136,10 @@ class _Zeta(Function):
         far = q + _FIRST
         power = far ** (-s)
         total = total + power * far / (s - 1) + 0.5 * power
-        factor, power = s, power / far
+        term = s * power / far  # with the factors in it, which overflow without its powers
         for k, weight in enumerate(_WEIGHTS):
-            total = total + weight * factor * power
-            factor = factor * (s + (2 * k + 1)) * (s + (2 * k + 2))
-            power = power / (far * far)
+            total = total + weight * term
+            term = term * ((s + (2 * k + 1)) / far) * ((s + (2 * k + 2)) / far)
         return total
 
     @staticmethod

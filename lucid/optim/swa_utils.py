@@ -104,9 +104,8 @@ class AveragedModel(Module):
         if self.use_buffers:
             pairs += buffers
         first = self.n_averaged == 0
-        averages, tensors = (
-            [tensor.detach() for tensor in half] for half in zip(*pairs, strict=True)
-        )
+        averages = [average.detach() for average, _ in pairs]
+        tensors = [tensor.detach() for _, tensor in pairs]
         update = self.multi_avg_fn or _each(self.avg_fn or get_swa_avg_fn())
         update(averages, tensors, self.n_averaged)
         for average, tensor in zip(averages, tensors, strict=True):

@@ -252,3 +252,10 @@ def test_averages_of_all_weights_at_once_are_those_of_each(
         assert a.tolist() == b.tolist(), name
     with pytest.raises(ValueError, match="only one of avg_fn and multi_avg_fn can be given"):
         swa_utils.AveragedModel(model, avg_fn=fns[0], multi_avg_fn=fns[1])
+
+
+def test_a_model_without_weights_has_an_average(prepared: Callable[..., Any]) -> None:
+    model = nn.ReLU()
+    average = swa_utils.AveragedModel(model)
+    prepared(lambda: average.update_parameters(model))()
+    assert average.n_averaged.item() == 1

@@ -143,3 +143,14 @@ def test_they_are_methods_too() -> None:
     two = lucid.full((2,), 2.0)
     assert two.igamma(x).tolist() == lucid.igamma(two, x).tolist()
     assert two.clone().igammac_(x).tolist() == two.igammac(x).tolist()
+
+
+def test_large_orders_of_zeta_do_not_overflow_in_float32(run: Callable[..., Any]) -> None:
+    s, q = lucid.tensor([200.0, 170.0, 180.0, 200.0]), lucid.tensor([1.0, 1.0, 30.0, 0.1])
+    expected = [1.0, 1.0, 0.0, float("inf")]
+    np.testing.assert_array_equal(run(S.zeta, s, q).numpy(), expected)
+
+
+def test_shapes_that_do_not_broadcast_are_named(run: Callable[..., Any]) -> None:
+    with pytest.raises(ValueError, match=r"igammac: the shapes don't broadcast\n  input: f32\[2\]"):
+        run(S.gammaincc, lucid.ones(2), lucid.ones(3))
