@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import queue
 import random
 
@@ -208,6 +209,93 @@ def test_random_numbers_of_the_host():
         "pass the numbers as arguments"
     )
     assert random.getstate() == state
+
+
+def counting(stop):
+    number = 0
+    while number < stop:
+        number += 1
+        yield number
+
+
+def through(items):
+    while True:
+        yield from items
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: iter([1, 2, 3, 4]),
+        lambda: counting(4),
+        lambda: through(counting(4)),
+        lambda: enumerate("abcd", 1),
+        lambda: zip([1, 2, 3, 4], "abcd", strict=False),
+        lambda: map(int, [1, 2, 3, 4]),
+        lambda: itertools.chain([1, 2], [3, 4]),
+        lambda: itertools.islice(counting(9), 4),
+        lambda: itertools.count(1),
+        lambda: itertools.cycle([1, 2]),
+        lambda: iter(lucid.utils.data.DataLoader([1, 2, 3, 4])),
+    ],
+)
+@pytest.mark.parametrize("advanced", [0, 1, 2])
+def test_an_iterator_that_a_step_advances(make, advanced):
+    items = make()
+    for _ in range(advanced):
+        next(items)
+
+    def step(x):
+        next(items)
+        return x
+
+    assert error_of(step, lucid.ones(1)) == (
+        f"items, a {type(items).__name__}, was advanced while the step was traced: what it gave "
+        "would be the same at every call\n"
+        "hint: take the item outside of the compiled function, and pass it as an argument"
+    )
+
+
+def test_an_iterator_that_a_step_advances_before_it_turns_out_to_run_op_by_op():
+    items = counting(4)
+
+    def step(x):
+        y = x * next(items)
+        with lucid.autograd.detect_anomaly(check_nan=False):
+            return y * 2
+
+    with pytest.raises(lucid.TraceError, match="items, a generator, was advanced"):
+        lucid.compile(step)(lucid.ones(2))
+
+
+def test_iterators_that_a_step_leaves_alone_or_has_made_are_no_reason_to_refuse_it():
+    items, numbers = counting(9), iter([1, 2, 3])
+
+    @lucid.compile
+    def step(x):
+        for scale in counting(2):
+            x = x * scale + next(iter([scale]))
+        return x if items is not None and numbers is not None else -x
+
+    for number in (1, 2, 3):
+        assert step(lucid.ones(1)).tolist() == [6.0]
+        assert next(items) == next(numbers) == number
+    assert step.stats.traces == 1
+
+
+def test_iterators_that_a_host_call_advances_are_no_reason_to_refuse_a_step():
+    items = itertools.count()
+
+    class Shifted(lucid.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return lucid.from_numpy(x.numpy() + next(items) * 0)
+
+    @lucid.compile
+    def step(x):
+        return Shifted.apply(x) if items is not None else x
+
+    assert [step(lucid.ones(1)).tolist() for _ in range(3)] == [[1.0]] * 3
 
 
 def lazily(x):

@@ -101,7 +101,7 @@ class Surroundings:
         ran = Executed()
         logs = [(log, log.copy()) for log in self._recorder.logs]
         try:
-            with executed_codes(ran):
+            with self._recorder.iterators.ignoring_moves(), executed_codes(ran):
                 yield
         except BaseException:
             for environment in self._environments:

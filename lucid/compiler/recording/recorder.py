@@ -27,6 +27,7 @@ from lucid.compiler.recording.users_arrays import UsersArrays
 from lucid.compiler.results.data_pointers import DataPointer, Source
 from lucid.compiler.results.onward import KEEPS_GRADIENT, Onward
 from lucid.compiler.surroundings.environment import Environment
+from lucid.compiler.surroundings.iterators import Iterators
 from lucid.compiler.surroundings.logs import Log
 from lucid.ir import ops
 from lucid.ir.errors import EagerOnlyError, LucidError, TraceError
@@ -120,6 +121,7 @@ class Recorder(LiveNumbers):
         self.made: list[weakref.ref[TensorCore]] = []
         self.scopes: list[str] = []
         self.environment: Environment | None = None
+        self.iterators = Iterators(())
         self._first_sequence = next(sequence_numbers)
         self._region: Region | None = None
         self._deriving: Node | None = None

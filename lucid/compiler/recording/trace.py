@@ -40,6 +40,7 @@ from lucid.compiler.results.versions import VersionsFound
 from lucid.compiler.surroundings.codes import Executed, executed_codes
 from lucid.compiler.surroundings.environment import Environment
 from lucid.compiler.surroundings.generators import Generators
+from lucid.compiler.surroundings.iterators import Iterators
 from lucid.compiler.surroundings.logs import IsRead, Log
 from lucid.compiler.surroundings.memos import forget
 from lucid.compiler.surroundings.places import Identity, Place, bound
@@ -286,6 +287,7 @@ def _run(
 ) -> _Ran:
     """Run the function, in a frame of its own: no frame may hold a traced tensor afterwards."""
     generators = Generators(environment.generators, environment.drawing)
+    recorder.iterators = Iterators(environment.iterators)
     function, places = rebinding.function, [place.path for place in rebinding.read]
     stand_ins = StandIns(recorder, call, function, args, kwargs, state, places)
     grad_enabled = context.grad_enabled
@@ -294,7 +296,12 @@ def _run(
     try:
         rebinding.enter(stand_ins.values, recorder)
         stand_ins.fill()
-        with recording(recorder), executed_codes(ran), live_math(environment.watches):
+        with (
+            recorder.iterators.refusing_moves(ran),
+            recording(recorder),
+            executed_codes(ran),
+            live_math(environment.watches),
+        ):
             result = function(*stand_ins.args, **stand_ins.kwargs)
         result = rebinding.without_stand_ins(result)
         left = None if context.grad_enabled == grad_enabled else context.grad_enabled

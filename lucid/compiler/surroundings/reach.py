@@ -32,6 +32,7 @@ from lucid.compiler.inputs.watches import (
 from lucid.compiler.surroundings.absences import Lookups
 from lucid.compiler.surroundings.codes import global_names, nested
 from lucid.compiler.surroundings.generators import GENERATORS
+from lucid.compiler.surroundings.iterators import is_iterator
 from lucid.compiler.surroundings.memos import MEMO, misses
 from lucid.compiler.surroundings.places import (
     CONTENTS,
@@ -68,6 +69,7 @@ class Reach:
         watches: all that must stay the same.
         library_objects: objects of the library's own classes, such as optimizers.
         generators: random generators of Python's and NumPy's, with the user's way to each.
+        iterators: those of Python's own, with the user's way to each.
         drawing: variables and attributes that hold a method of such a generator.
         memos: functions that keep their results, with how often they have run.
     """
@@ -86,6 +88,7 @@ class Reach:
         self._owners: set[int] = set()  # of the memory of NumPy arrays
         self.library_objects: list[tuple[str, Any]] = []
         self.generators: list[tuple[str, Any]] = []
+        self.iterators: list[tuple[str, Any]] = []
         self.drawing: set[str] = set()
         self.memos: list[tuple[Any, int]] = []
         self._grown: list[tuple[str, dict[str, Any], frozenset[str], bool]] = []
@@ -198,6 +201,8 @@ class Reach:
             self.generators.append((path, value))
         elif not is_users(type(value)) and isinstance(_bound_to(value), GENERATORS):
             self.generators.append((path, _bound_to(value)))
+        elif is_iterator(value):
+            self.iterators.append((path, value))
         elif not isinstance(value, (np.generic, types.ModuleType)):
             self._visit_object(path, value, in_module)
 
