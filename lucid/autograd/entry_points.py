@@ -210,6 +210,8 @@ def _input_edge(tensor: Any) -> Edge:
         raise ArgumentError(
             f"all inputs have to be Tensors or GradientEdges, but got {type(tensor).__name__}"
         )
+    if context.recorder is not None:
+        context.recorder.meet(tensor)
     edge = edge_of(tensor)
     if edge is None:
         raise LucidError(

@@ -38,6 +38,26 @@ def test_gradients_with_respect_to_what_an_argument_was_computed_from(agree, is_
     )
 
 
+@pytest.mark.parametrize("kind", ["leaf", "intermediate", "view"])
+@pytest.mark.parametrize("ask", ["grad", "backward"])
+def test_an_argument_may_be_the_tensor_outside_that_gradients_are_asked_for(agree, ask, kind):
+    def scenario(compile):
+        w = numbers(1.0, 2.0)
+        target = {"leaf": lambda: w, "intermediate": w.exp, "view": lambda: w.view(2)}[kind]()
+
+        @compile
+        def step(x):
+            loss = (x * x * x).sum()
+            if ask == "grad":
+                return lucid.autograd.grad(loss, target, retain_graph=True)
+            loss.backward(inputs=w, retain_graph=True)
+            return loss.detach()
+
+        return [step(target), step(target * 2), step(target), w]
+
+    agree(scenario)
+
+
 def test_the_reason_names_what_computed_the_argument():
     w = numbers(1.0, 2.0)
     step = lucid.compile(lambda x: grad((x**3).sum(), w))

@@ -180,11 +180,15 @@ class Recorder(LiveNumbers):
         tensor._value = (storage.generation, value)
         return value
 
+    def meet(self, tensor: TensorCore) -> None:
+        """Start the trace again where a tensor from outside is on the memory of an argument."""
+        if tensor._storage in self.argument_storages:
+            raise ArgumentIsState(tensor._storage)
+
     def _lift(self, tensor: TensorCore, what: str) -> None:
         """Make a concrete buffer an input of the step."""
         storage = tensor._storage
-        if storage in self.argument_storages:
-            raise ArgumentIsState(storage)
+        self.meet(tensor)
         if storage.array is None:
             if isinstance(tensor, Batched):
                 tensor._concrete(what)
