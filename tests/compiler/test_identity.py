@@ -138,6 +138,54 @@ def test_a_container_that_holds_itself(agree):
     agree(scenario, traces=1)
 
 
+@pytest.mark.parametrize("make", [lambda *parts: parts, Pair, Frozen])
+def test_a_list_in_a_tuple_that_it_holds(agree, make):
+    def scenario(compile):
+        @compile
+        def step(x):
+            inner = []
+            made = make(inner, x * 2)
+            inner.append(made)
+            return made, inner, {"made": made}
+
+        step(x_of(0))
+        made, inner, entries = step(x_of(1))
+        first, second = (made.y, made.notes) if isinstance(made, Frozen) else made
+        assert made is inner[0] is entries["made"]
+        assert first is inner and len(inner) == 1
+        return second
+
+    agree(scenario, traces=1)
+
+
+def test_a_tuple_in_a_list_that_it_holds_is_returned_alone(agree):
+    def scenario(compile):
+        @compile
+        def step(x):
+            inner = []
+            made = inner, x * 2
+            inner.append(made)
+            return made
+
+        made = step(x_of(1))
+        assert made[0][0] is made and len(made[0]) == 1
+        return made[1], step(x_of(2))[1]
+
+    agree(scenario, traces=1)
+
+
+def test_shapes_stay_shapes(agree):
+    def scenario(compile):
+        @compile
+        def step(x):
+            return x.shape, [x.reshape(3, -1).shape], (x.shape[:1], x.sum())
+
+        shape, (other,), (part, _) = step(x_of(0))
+        return [type(size).__name__ for size in (shape, other, part)], other.numel(), shape
+
+    agree(scenario)
+
+
 def test_tuples_that_are_one(agree):
     def scenario(compile):
         def step(x):

@@ -46,7 +46,10 @@ from lucid.compiler.results.results import Before, Differentiable
 from lucid.ir.errors import EagerOnlyError, TraceError
 from lucid.ir.graph import Value
 from lucid.tensor.core import TensorCore
+from lucid.tensor.size import Size
 from lucid.tensor.storage import Storage, VersionCounter
+
+_CONSTANT_TUPLES = (tuple, Size)
 
 
 @dataclass(slots=True, eq=False)
@@ -92,6 +95,7 @@ class Finisher:
             id(use.original): use for use in recorder.grads.values() if use.original is not None
         }
         self._made: dict[int, Made] = {}
+        self._open: list[Made] = []
         self._found: set[int] = set()
         self.result: Outcome = Same(None)
         self.finals: list[Outcome] = []
@@ -130,7 +134,9 @@ class Finisher:
         """How to make a result: one that is there twice, or holds itself, is made once."""
         known = self._made.get(id(value))
         if known is not None:
-            known.is_shared = True
+            around = self._open.index(known) if known in self._open else len(self._open)
+            for made in (known, *self._open[around:]):  # what a tuple is made after has it, too
+                made.is_shared = True
             return known
         parts = parts_of(value)
         parts = None if parts is not None and self._is_found(value) else parts
@@ -140,7 +146,9 @@ class Finisher:
             return outcome
         made = self._made[id(value)] = made_like(value, parts)
         count = len(self._leaves)
+        self._open.append(made)
         made.parts = [self._tree(part) for part in values_in(made, parts)]
+        self._open.pop()
         if isinstance(value, (set, frozenset)):
             self._refuse_order(self._leaves[count:])
         if not _is_constant(made, value):
@@ -425,8 +433,8 @@ class Finisher:
 
 def _is_constant(made: Made, value: Any) -> bool:
     """Whether it is a tuple of numbers, names and such tuples: all calls may share it."""
-    return type(value) is tuple and all(
-        type(part) is Same and (isinstance(item, SCALARS) or type(item) is tuple)
+    return type(value) in _CONSTANT_TUPLES and all(
+        type(part) is Same and (isinstance(item, SCALARS) or type(item) in _CONSTANT_TUPLES)
         for part, item in zip(made.parts, value, strict=True)
     )
 

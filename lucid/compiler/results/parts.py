@@ -14,6 +14,7 @@ import numpy as np
 from lucid.compiler.inputs.tree import entry_path, is_record, items_of
 from lucid.compiler.whose_code import is_librarys, is_users
 from lucid.tensor.core import TensorCore
+from lucid.tensor.size import Size
 
 _HEAP_TYPE = 1 << 9  # of `__flags__`: a class that Python code has defined
 _ITEMS = (list, tuple, set, frozenset, deque, bytearray)
@@ -76,7 +77,7 @@ def parts_of(value: Any) -> Parts | None:
 def kind_of(value: Any, layout: type) -> type:
     """The class of what is made like a value; the library's own containers stay where they are."""
     kind = type(value)
-    is_kept = layout is object or hasattr(kind, "_fields")  # a named tuple
+    is_kept = layout is object or kind is Size or hasattr(kind, "_fields")  # a named tuple
     return kind if is_kept or not is_librarys(kind) else layout
 
 
