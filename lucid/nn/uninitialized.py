@@ -57,6 +57,11 @@ class Uninitialized(Tensor):
         found._set_requires_grad(False)
         return found
 
+    def _same_memory(self) -> Tensor:
+        """One more without memory: so a watch knows that there was none."""
+        found: Tensor = self._alike()
+        return found
+
     def convert(self, fn: Callable[[Tensor], Tensor]) -> None:
         """Take the dtype that `fn` gives to a tensor of the present one."""
         self.data = fn(lucid.empty(0, dtype=self.dtype))
