@@ -404,3 +404,24 @@ def test_the_temperature_of_relaxed_categories_is_not_expanded(run: Any) -> None
     found = run(body, lucid.tensor(0.5))
     assert found.tolist() == pytest.approx([found[0].item()] * 3)
     assert found.shape == (3,)
+
+
+class Own(D.Normal):
+    """A family with a divergence of its own, which a number outside of it scales."""
+
+
+SCALE = {"of": 1.0}
+
+
+@D.register_kl(Own, Own)
+def scaled(p: Own, q: Own) -> lucid.Tensor:
+    return (p.loc - q.loc) * SCALE["of"]
+
+
+def test_a_divergence_of_ones_own_is_what_it_is_at_each_call(prepared: Any) -> None:
+    step = prepared(lambda x: D.kl_divergence(Own(x, 1.0), Own(0.0, 1.0)))
+    found = []
+    for scale in (1.0, 1.0, 3.0, 5.0):
+        SCALE["of"] = scale
+        found.append(step(lucid.tensor(2.0)).item())
+    assert found == [2.0, 2.0, 6.0, 10.0]

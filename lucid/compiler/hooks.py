@@ -124,7 +124,7 @@ def _live(recorder: Recorder, value: Any, read: Callable[[], Any], source: str) 
 
 
 def meet(module: object, path: str) -> None:
-    """Let the running trace depend on a Module's attributes, parameters and flags."""
+    """Let the running trace depend on a Module, or a function, and all that is within its reach."""
     recorder = context.recorder
     if recorder is not None and recorder.environment is not None:
         recorder.environment.meet(path, module)

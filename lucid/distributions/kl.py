@@ -8,6 +8,7 @@ from typing import Any
 
 import lucid
 from lucid import linalg
+from lucid.compiler import hooks
 from lucid.distributions.composed import Independent, MultivariateNormal
 from lucid.distributions.discrete import Bernoulli, Categorical, OneHotCategorical, Poisson
 from lucid.distributions.distribution import Distribution, sum_rightmost
@@ -38,7 +39,9 @@ def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
     for mine in type(p).__mro__:
         for other in type(q).__mro__:
             if (mine, other) in _RULES:
-                return _RULES[mine, other](p, q)
+                rule = _RULES[mine, other]
+                hooks.meet(rule, f"kl_divergence.{rule.__name__}")
+                return rule(p, q)
     raise MissingRuleError(
         f"No KL(p || q) is implemented for p type {type(p).__name__} and q type "
         f"{type(q).__name__}\nhint: register_kl adds a rule"

@@ -56,12 +56,12 @@ class Hooked:
         return cast(Hooks, vars(self)[register])
 
     def _hook_numbers(self) -> tuple[tuple[int, ...], ...]:
-        """Which hooks `step` runs: what a compiled step is specialized on."""
-        return tuple(tuple(vars(self)[register]) for register in REGISTERS[:2])
+        """Which hooks there are: what a compiled step is specialized on."""
+        return tuple(tuple(vars(self)[register]) for register in REGISTERS)
 
     def _users_parts(self) -> list[Any]:
         """What a compiled step that has the optimizer runs of the user's code."""
-        registers = (vars(self).get(register, {}) for register in REGISTERS[:2])
+        registers = (vars(self).get(register, {}) for register in REGISTERS)
         return [hook for register in registers for hook in register.values()]
 
     def register_step_pre_hook(self, hook: Hook) -> HookHandle:

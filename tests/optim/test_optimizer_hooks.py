@@ -243,3 +243,11 @@ def test_what_hooks_write_down_they_write_at_each_step(
     assert seen == ["before"] * 4
     assert state["count"] == 4
     assert state["total"].tolist() == [-1.0, -1.0]  # 0.5 + 0.0 - 0.5 - 1.0
+
+
+def test_hooks_of_state_dicts_run_in_a_step_that_asks_for_one(prepared: Callable[..., Any]) -> None:
+    optimizer, seen = optim.SGD([nn.Parameter(lucid.ones(2))], lr=0.5), []
+    optimizer.register_state_dict_post_hook(lambda *_: seen.append("after"))
+    step = prepared(lambda: len(optimizer.state_dict()["param_groups"]))
+    assert [step(), step(), step()] == [1, 1, 1]
+    assert seen == ["after"] * 3
