@@ -17,6 +17,7 @@ import numpy as np
 
 from lucid.autograd.host_replay import Differs, Replay, replaying
 from lucid.compiler.collector import collector_paused
+from lucid.compiler.inputs.bound_to_tensors import AsksAttributes, unasked
 from lucid.compiler.inputs.objects import ChangesArgument
 from lucid.compiler.inputs.signature import Call, MovingInts, changes, describe
 from lucid.compiler.programs.plain import LONG_WAY
@@ -111,6 +112,7 @@ class Compiled:
         self._order: deque[tuple[Any, list[Program]]] = deque()
         self._places: dict[Identity, Place] = {}  # that it binds, or that move
         self._ints = MovingInts(function)
+        self._asked: set[str] = set()  # attributes of tensors that it is given
         self._fixed: set[Identity] = set()  # places whose contents it needs to know
         self._latest: Program | None = None
         self._untraceable = Untraceable()
@@ -218,7 +220,7 @@ class Compiled:
 
     def _signature(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
         """The call, with live numbers for ints that are read at each call."""
-        call = Call(*self._ints.marked(args, kwargs))
+        call = Call(*self._ints.marked(args, kwargs), frozenset(self._asked))
         call.given, call.fixed = (args, kwargs), self._ints.fixed
         return call
 
@@ -270,6 +272,14 @@ class Compiled:
                 fixed |= set(moves.fixed)
             except ChangesArgument:
                 pass
+            except AsksAttributes as error:
+                self._asked |= error.names
+            except (AttributeError, KeyError):  # as of `del x.mask`, or of `vars(x)`
+                names = unasked(call.tensors, self._asked)
+                if not names:
+                    self._ints.fixed -= fixed
+                    raise
+                self._asked |= names
             except BaseException:  # which says nothing about the ints
                 self._ints.fixed -= fixed
                 raise
@@ -373,7 +383,8 @@ class Compiled:
     ) -> Program:
         from lucid.compiler.programs.program import Program
 
-        description = describe(self.__wrapped__, *self._ints.marked(args, kwargs))
+        marked = self._ints.marked(args, kwargs)
+        description = describe(self.__wrapped__, *marked, call.asked)
         earlier = [program.description for found in self._programs.values() for program in found]
         if self._ints.add(args, kwargs, description, earlier):
             raise MovesInts
@@ -382,7 +393,7 @@ class Compiled:
             if "retrace" in os.environ.get("LUCID_LOG", "").split(","):
                 sys.stderr.write(f"lucid: retrace of {_name_of(self.__wrapped__)}: {reason}\n")
         try:
-            recorded = self._record(call, *self._ints.marked(args, kwargs))
+            recorded = self._record(call, *marked)
         except (ChangesArgument, EagerOnlyError):
             raise
         except Exception:

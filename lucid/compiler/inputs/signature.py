@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from lucid.compiler.inputs.bound_to_tensors import attributes_of
 from lucid.compiler.inputs.objects import BY_VALUE, data_of, visit_leaves
 from lucid.compiler.inputs.owners import owners_of
 from lucid.compiler.inputs.tree import fields_of, is_record, items_of, map_tree
@@ -121,12 +122,15 @@ class Call:
         given: the arguments as they are.
         fixed: ints in them that Python needs to know.
         has_containers: whether there are lists, dicts or objects of plain data among them.
+        asked: names of the attributes of tensors that the key, and so a program, knows.
+        has_attributes: whether some of the tensors have such attributes.
     """
 
     __slots__ = (
         "_arrays",
         "_containers",
         "_given",
+        "_in_attributes",
         "_in_places",
         "_knows_bases",
         "_overlaps",
@@ -134,11 +138,13 @@ class Call:
         "_parts",
         "_storages",
         "_tensors",
+        "asked",
         "bases",
         "data",
         "fixed",
         "floats",
         "given",
+        "has_attributes",
         "has_containers",
         "is_exact",
         "is_shared",
@@ -150,7 +156,11 @@ class Call:
         "values",
     )
 
-    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def __init__(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], asked: Collection[str] = ()
+    ) -> None:
+        self.asked = asked
+        self.has_attributes = False
         self._parts: list[Any] = [context.grad_enabled, get_default_dtype()]
         self._tensors: list[TensorCore] = []
         self.tensors: Sequence[TensorCore] = self._tensors
@@ -168,7 +178,7 @@ class Call:
         self.fixed: Collection[str] = ()
         self._owners: list[Any] | None = None
         self._containers: dict[int, int] = {}
-        self._in_places = False
+        self._in_places = self._in_attributes = False
         for value in args:
             self._add(value)
         for name in sorted(kwargs):
@@ -236,7 +246,8 @@ class Call:
         call.floats = call.objects = call.data = _NOTHING
         call.values = ()
         call.overlapping = _NO_NUMBERS
-        call.is_exact = call.is_shared = call.has_containers = False
+        call.is_exact = call.is_shared = call.has_containers = call.has_attributes = False
+        call.asked = ()
         call.bases = _NOTHING
         call._given = 0, len(tensors), 0, 0
         return call
@@ -249,6 +260,8 @@ class Call:
         given, floats = self._given[1:3]
         if len(args) != given or floats or len(self._storages) != len(self.tensors):
             return None
+        if self.asked:
+            return None
         if any(value is not tensor for value, tensor in zip(args, self.tensors, strict=False)):
             return None
         found = []
@@ -260,7 +273,7 @@ class Call:
 
     def quick_types(self, args: tuple[Any, ...]) -> list[tuple[TensorType, Shape, bool]] | None:
         """The same for arguments that may be leaves which require grad, with whether they do."""
-        if len(args) != len(self.tensors) or len(self._storages) != len(args):
+        if len(args) != len(self.tensors) or len(self._storages) != len(args) or self.asked:
             return None
         if any(value is not tensor for value, tensor in zip(args, self.tensors, strict=True)):
             return None
@@ -272,7 +285,7 @@ class Call:
         if self._owners is None:
             args, kwargs = self.given
             values = (*args, *(kwargs[name] for name in sorted(kwargs)), *self.values)
-            found = owners_of([("", value) for value in values])
+            found = owners_of([("", value) for value in values], self.asked)
             self._owners = [owner for _, owner in found]
         return self._owners
 
@@ -294,7 +307,7 @@ class Call:
 
     def _add(self, value: Any) -> None:
         kind = type(value)
-        if kind in _OFTEN or (kind is int and not self._in_places):
+        if kind in _OFTEN or (kind is int and not (self._in_places or self._in_attributes)):
             self._parts += (kind, value)
         elif kind is tuple:
             self._parts += (kind, len(value))
@@ -308,7 +321,7 @@ class Call:
         elif kind is LiveInt:
             self._parts.append(LiveInt)
             self.floats.append(value.value)
-        elif kind is int and self._in_places:
+        elif kind is int:  # in places, and bound to tensors
             self._parts.append(LiveInt)
             self.floats.append(value)
         elif isinstance(value, BY_VALUE):
@@ -328,7 +341,7 @@ class Call:
             if self._is_new(value):
                 for _, item in entries:
                     self._add(item)
-        elif isinstance(value, np.ndarray):
+        elif isinstance(value, np.ndarray) and not self._in_attributes:
             self._parts.append(np.ndarray)
             tensor = self._arrays.get(id(value))
             if tensor is None:
@@ -382,6 +395,20 @@ class Call:
         if first != number:
             self._note_sharing(tensor, number, first)
         self._tensors.append(tensor)
+        if self.asked:
+            self._add_attributes(tensor)
+
+    def _add_attributes(self, tensor: TensorCore) -> None:
+        """Enter what users have bound to a tensor; ints there are read at each call."""
+        if any(tensor is other for other in self._tensors[:-1]):
+            return
+        attributes = attributes_of(tensor, self.asked)
+        self.has_attributes = self.has_attributes or bool(attributes)
+        self._parts.append(("attributes", *attributes))
+        is_within, self._in_attributes = self._in_attributes, True
+        for value in attributes.values():
+            self._add(value)
+        self._in_attributes = is_within
 
     def _note_sharing(self, tensor: TensorCore, number: int, first: int) -> None:
         """Enter how a tensor shares memory, apart from the rest where it rarely matters."""
@@ -449,15 +476,31 @@ def argument_names(function: Callable[..., Any], args: tuple[Any, ...]) -> list[
 
 
 def objects_by_name(
-    function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    asked: Collection[str] = (),
 ) -> dict[str, Any]:
-    """The leaves of the arguments that are no tensors or arrays, and the hooks of tensors."""
+    """The leaves of the arguments that are no tensors or arrays, and the hooks of tensors.
+
+    asked: names of the tensors' attributes that are looked at.
+    """
     found: dict[str, Any] = {}
+    seen: set[int] = set()
 
     def note(leaf: Any, path: str) -> None:
         if isinstance(leaf, TensorCore):
             found.update({f"hook {n} of {path}": hook for n, hook in hooks_of(leaf).items()})
+            if id(leaf) not in seen:
+                seen.add(id(leaf))
+                for name, value in attributes_of(leaf, asked).items():
+                    visit_leaves(note_attribute, value, f"{path}.{name}")
         if not isinstance(leaf, (TensorCore, np.ndarray, float, LiveInt, *BY_VALUE)):
+            found[path] = leaf
+
+    def note_attribute(leaf: Any, path: str) -> None:
+        note(leaf, path)
+        if isinstance(leaf, np.ndarray):  # which is what it is there
             found[path] = leaf
 
     for name, value in zip(argument_names(function, args), args, strict=True):
@@ -468,7 +511,10 @@ def objects_by_name(
 
 
 def describe(
-    function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    asked: Collection[str] = (),
 ) -> Description:
     """What a call's key says, by the user's name for each part."""
     found: Description = {
@@ -476,9 +522,16 @@ def describe(
         "default dtype": repr(get_default_dtype()),
     }
     seen: dict[int, str] = {}
+    seen_tensors: dict[int, str] = {}
 
     def note(leaf: Any, path: str) -> None:
         found[path] = _described(leaf, path, seen)
+        if isinstance(leaf, TensorCore) and seen_tensors.setdefault(id(leaf), path) == path:
+            for name, value in attributes_of(leaf, asked).items():
+                visit_leaves(note_attribute, value, f"{path}.{name}")
+
+    def note_attribute(leaf: Any, path: str) -> None:
+        note(LiveInt(leaf) if type(leaf) is int else leaf, path)
 
     for name, value in zip(argument_names(function, args), args, strict=True):
         visit_leaves(note, value, name)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from lucid.autograd.hooks import take_hooks
+from lucid.compiler.inputs.bound_to_tensors import attributes_of
+from lucid.compiler.inputs.cells import ArgumentIsState
 from lucid.compiler.inputs.objects import ChangesArgument, data_of
 from lucid.compiler.inputs.owners import entries_of, owners_of
 from lucid.compiler.inputs.signature import Call, LiveInt, argument_names
@@ -18,7 +20,11 @@ from lucid.compiler.recording.names import identifier
 from lucid.compiler.recording.recorder import Recorder
 from lucid.compiler.results.histories import HistoryOutside
 from lucid.compiler.results.versions import Versions
-from lucid.compiler.surroundings.argument_places import CountsInArgument, changed_entries
+from lucid.compiler.surroundings.argument_places import (
+    CountsInArgument,
+    changed_attributes,
+    changed_entries,
+)
 from lucid.compiler.surroundings.places import CONTENTS, Place
 from lucid.ir.errors import TraceError
 from lucid.tensor.core import TensorCore, _new
@@ -51,7 +57,7 @@ class StandIns:
         places: Sequence[str],
     ) -> None:
         self._recorder = recorder
-        self._is_place = False
+        self._is_place = self._in_attributes = False
         self._call = call
         self.handles: list[TensorCore] = []
         self.pinned: dict[int, TensorCore] = {}
@@ -59,7 +65,8 @@ class StandIns:
         self._shared = self._storages_with_several_views()
         self._storages: dict[tuple[Storage, int], Storage] = {}
         self._counters: dict[VersionCounter, VersionCounter] = {}
-        self._names: list[str] = []
+        self._paths: list[str] = []
+        self._attributes: dict[int, dict[str, Any]] = {}
         self._data: list[tuple[Any, dict[str, Any]]] = []
         self._filled: list[tuple[Any, dict[str, Any]]] = []
         recorder.arguments = call.tensors
@@ -87,10 +94,12 @@ class StandIns:
 
     def _stand_in(self, leaf: Any, path: str) -> Any:
         recorder = self._recorder
-        if isinstance(leaf, (TensorCore, np.ndarray)):
+        is_array = isinstance(leaf, np.ndarray) and not self._in_attributes
+        if is_array or isinstance(leaf, TensorCore):
             return self._handle(next(self._tensors), path, self._state)
         is_number = type(leaf) in (float, LiveInt) or isinstance(leaf, np.floating)
-        if is_number or (self._is_place and type(leaf) is int):
+        reads_ints = self._is_place or self._in_attributes
+        if is_number or (reads_ints and type(leaf) is int):
             i = next(self._floats)
             now = self._call.floats[i]
             return recorder.live_scalar(recorder.unused_text(path), now, operator.itemgetter(i))
@@ -106,7 +115,7 @@ class StandIns:
         """Put what stands for their contents into objects of plain data."""
         for value, given in self._filled:
             vars(value).update(given)
-        owners = owners_of(self._named)
+        owners = owners_of(self._named, self._call.asked)
         self._held = [(path, owner, entries_of(owner)) for path, owner in owners]
         self._recorder.containers = {id(owner): i for i, (_, owner, _) in enumerate(self._held)}
 
@@ -129,6 +138,7 @@ class StandIns:
         for position, handle in enumerate(self.handles):
             if position not in self.pinned:
                 handle._grad_fn = None
+                vars(handle).clear()
 
     def changes(self) -> list[tuple[Place, Any]]:
         """What the function changed in containers and objects that it was given, and to what.
@@ -155,7 +165,20 @@ class StandIns:
             raise CountsInArgument(frozenset(counts))
         if changed:
             self._refuse_shared(changed)
-        return found
+        return [*found, *self._changed_attributes()]
+
+    def _changed_attributes(self) -> Iterator[tuple[Place, Any]]:
+        """What the function bound to tensors that it was given."""
+        environment = self._recorder.environment
+        assert environment is not None
+        for position, handle in enumerate(self.handles):
+            if position in self.pinned or self._recorder.positions[id(handle)] != position:
+                continue
+            path, before = self._paths[position], self._attributes.get(position, {})
+            changed = list(changed_attributes(path, handle, before, position))
+            if changed and environment.knows(self._call.tensors[position]):
+                raise ArgumentIsState(self._call.tensors[position]._storage)
+            yield from changed
 
     def _refuse_shared(self, changed: Sequence[int]) -> None:
         """Raise where something that was changed is known otherwise: another stood for it."""
@@ -189,13 +212,33 @@ class StandIns:
                 self.pinned[position] = tensor
         elif tensor._array is None:
             raise TraceError(f"argument {path} belongs to a trace that has ended")
-        elif tensor._storage in state:
+        elif tensor._storage in state or self._may_be_asked_elsewhere(tensor):
             handle = self.pinned[position] = tensor
         else:
             handle = self._new_handle(tensor, tensor._array, position, path)
         self.handles.append(handle)
+        self._paths.append(path)
         self._recorder.positions.setdefault(id(handle), position)
+        if same is None and self._call.asked:
+            self._give_attributes(tensor, position)
         return handle
+
+    def _may_be_asked_elsewhere(self, tensor: TensorCore) -> bool:
+        """Whether the function may find what is bound to a tensor by another name as well."""
+        environment = self._recorder.environment
+        assert environment is not None
+        return bool(self._call.asked) and environment.knows(tensor)
+
+    def _give_attributes(self, tensor: TensorCore, position: int) -> None:
+        """Bind to a handle what stands for what is bound to the tensor."""
+        path, is_within = self._paths[position], self._in_attributes
+        self._in_attributes = True
+        found = attributes_of(tensor, self._call.asked)
+        given = {name: self._given(value, f"{path}.{name}") for name, value in found.items()}
+        self._in_attributes = is_within
+        if position not in self.pinned:
+            self._attributes[position] = given
+            vars(self.handles[position]).update(given)
 
     def _new_handle(
         self, tensor: TensorCore, array: np.ndarray, position: int, path: str

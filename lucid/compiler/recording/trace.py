@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lucid.compiler.hosts.recording import LeavesTrace
+from lucid.compiler.inputs.bound_to_tensors import noticing
 from lucid.compiler.inputs.cells import (
     ArgumentIsState,
     ArgumentsOverlap,
@@ -37,6 +38,7 @@ from lucid.compiler.results.outcomes import Outcome
 from lucid.compiler.results.rebinding import Rebinding, Rebinds
 from lucid.compiler.results.results import Differentiable
 from lucid.compiler.results.versions import VersionsFound
+from lucid.compiler.surroundings.argument_places import AttributeOfArgument
 from lucid.compiler.surroundings.codes import Executed, executed_codes
 from lucid.compiler.surroundings.environment import Environment
 from lucid.compiler.surroundings.generators import Generators
@@ -219,7 +221,7 @@ def _record(
     code = getattr(inspect.unwrap(function), "__code__", None)
     if code is not None:
         recorder.graph.location = Location(code.co_filename, code.co_firstlineno)
-    objects = objects_by_name(function, args, kwargs)
+    objects = objects_by_name(function, args, kwargs, call.asked)
     read = rebinding.unwatched
     environment = recorder.environment = Environment(function, objects, leaving, read)
     call.take(rebinding.values())
@@ -299,6 +301,7 @@ def _run(
         with (
             recorder.iterators.refusing_moves(ran),
             recording(recorder),
+            noticing(recorder.positions, call.asked),
             executed_codes(ran),
             live_math(environment.watches),
         ):
@@ -319,8 +322,9 @@ def _run(
         with recording(recorder):
             outcome = Finisher(recorder, stand_ins.handles, call)
             outcome.finish(result, finals, rebinding)
-        if outcome.differentiable is not None:  # a later backward needs the numbers of the call
-            rebinding.refuse_numbers(rebinding.numbers)
+        if outcome.differentiable is not None:
+            _refuse_attributes(recorder, rebinding, call)
+            rebinding.refuse_numbers(rebinding.numbers)  # a later backward needs the call's
         _check_overlaps(recorder, call)
         failed = False
     finally:
@@ -337,6 +341,19 @@ def _run(
     pinned = stand_ins.pinned
     handles = [weakref.ref(h) for i, h in enumerate(stand_ins.handles) if i not in pinned]
     return _Ran(outcome, handles, pinned, training, left)
+
+
+def _refuse_attributes(recorder: Recorder, rebinding: Rebinding, call: Call) -> None:
+    """Let eager mode run what is differentiated outside and looks at attributes of arguments.
+
+    The step would run again for its gradients, and find what is bound to the tensors by then.
+    """
+    is_bound = any(isinstance(place, AttributeOfArgument) for place in rebinding.bound)
+    if call.has_attributes or is_bound:
+        recorder.run_op_by_op(
+            "its results have a history, and it reads or binds attributes of tensors that are "
+            "arguments\nhint: pass them as arguments, and return them"
+        )
 
 
 def _check_overlaps(recorder: Recorder, call: Call) -> None:

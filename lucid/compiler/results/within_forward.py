@@ -37,6 +37,7 @@ def call_in_forward(
         if edge is None or edge == edge_of(leaf):
             return leaf
         stand_in = with_history(leaf, edge)
+        stand_in.__dict__ = vars(leaf)  # what users bind to one is bound to the other
         originals[id(stand_in)] = stand_in, leaf
         return stand_in
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from lucid.compiler.inputs.bound_to_tensors import LIBRARYS
 from lucid.compiler.inputs.objects import data_of
 from lucid.compiler.inputs.owners import entries_of, owners_of, path_of
 from lucid.compiler.inputs.scalars import key_of
@@ -57,6 +58,33 @@ class OfArgument(Place):
 
     def bind(self, value: Any, call: Call) -> None:
         _bind(call.owners()[self.number], self.key, value)
+
+
+class AttributeOfArgument(OfArgument):
+    """What is bound to a tensor that is an argument.
+
+    Attributes:
+        number: the tensor's, among those of the call.
+    """
+
+    __slots__ = ()
+
+    def bind(self, value: Any, call: Call) -> None:
+        attributes = vars(call.tensors[self.number])
+        if value is ABSENT:
+            attributes.pop(self.key, None)
+        else:
+            attributes[self.key] = value
+
+
+def changed_attributes(
+    path: str, tensor: TensorCore, before: Mapping[str, Any], number: int
+) -> Iterator[tuple[AttributeOfArgument, Any]]:
+    """What is bound to a tensor that wasn't, and what isn't any more."""
+    now = {name: x for name, x in vars(tensor).items() if not name.startswith(LIBRARYS)}
+    for name, value in (dict.fromkeys(before, ABSENT) | now).items():
+        if value is not before.get(name, ABSENT):
+            yield AttributeOfArgument(f"{path}.{name}", name, number), value
 
 
 def _bind(owner: Any, key: Any, value: Any) -> None:

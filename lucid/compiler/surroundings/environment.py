@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from lucid.compiler.collector import Newborns
+from lucid.compiler.inputs.bound_to_tensors import LIBRARYS
 from lucid.compiler.inputs.scalars import key_of
 from lucid.compiler.inputs.watches import (
     ABSENT,
@@ -35,7 +36,7 @@ from lucid.compiler.surroundings.places import (
     identity_of,
     place_of,
 )
-from lucid.compiler.surroundings.reach import LARGE, LIBRARYS, Reach, owner_of
+from lucid.compiler.surroundings.reach import LARGE, Reach, owner_of
 from lucid.compiler.surroundings.reads import Reads
 from lucid.compiler.whose_code import is_users_file
 from lucid.ir.errors import TraceError

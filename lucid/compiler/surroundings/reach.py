@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from lucid.compiler.inputs.bound_to_tensors import LIBRARYS
 from lucid.compiler.inputs.watches import (
     ABSENT,
     SCALARS,
@@ -44,7 +45,6 @@ from lucid.compiler.whose_code import is_librarys, is_users, is_users_file
 from lucid.tensor.core import TensorCore
 
 _LIMIT = 20_000
-LIBRARYS = ("_compiled_", "_kept_accumulator")  # what compiled methods and hooks are kept as
 LARGE = 512  # containers with more entries are watched by their length alone
 _COPIED_BYTES = 1 << 16  # larger arrays are not compared
 _NAMESPACES = (types.SimpleNamespace, argparse.Namespace)
