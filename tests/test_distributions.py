@@ -425,3 +425,22 @@ def test_a_divergence_of_ones_own_is_what_it_is_at_each_call(prepared: Any) -> N
         SCALE["of"] = scale
         found.append(step(lucid.tensor(2.0)).item())
     assert found == [2.0, 2.0, 6.0, 10.0]
+
+
+def test_attributes_of_a_distribution_from_outside_are_those_of_the_call(prepared: Any) -> None:
+    relaxed, normal = D.RelaxedBernoulli(1.0, lucid.tensor([0.3])), D.Normal(0.0, 1.0)
+    whole = D.Independent(D.Laplace(lucid.zeros(2), lucid.ones(2)), 1)
+
+    def density(v: lucid.Tensor) -> lucid.Tensor:
+        return relaxed.log_prob(v) + normal.log_prob(v) + whole.log_prob(v)
+
+    step, v = prepared(density), lucid.tensor([0.4])
+    for temperature in (1.0, 0.9, 0.8, 0.7, 0.6):
+        relaxed.temperature = temperature
+        assert step(v).item() == pytest.approx(density(v).item())
+    normal.scale = lucid.tensor(3.0)
+    assert step(v).item() == pytest.approx(density(v).item())
+    whole.base_dist.loc = lucid.tensor([1.0, 2.0])
+    assert step(v).item() == pytest.approx(density(v).item())
+    if hasattr(step, "stats"):
+        assert step.stats.traces <= 5

@@ -36,6 +36,7 @@ class Distribution:
     has_enumerate_support = False
     arg_constraints: ClassVar[dict[str, Constraint]] = {}
     _validates: bool | None = None  # where it was said
+    _is_changed_by_users = True
     _shown: ClassVar[tuple[str, ...]] = ()  # parameters that repr lists
 
     def __init__(
@@ -112,10 +113,6 @@ class Distribution:
             vars(made)[name] = value
         made._batch_shape = Size(batch_shape)
         return made
-
-    def _users_parts(self) -> list[Any]:
-        """What a compiled step that has the distribution may run of the user's code."""
-        return [part for part in vars(self).values() if not isinstance(part, Tensor)]
 
     @property
     def support(self) -> Any:

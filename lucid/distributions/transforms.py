@@ -23,6 +23,7 @@ class Transform:
     """
 
     event_dim = 0
+    _is_changed_by_users = True
     domain: Any = None
     codomain: Any = None
     bijective = True
@@ -32,10 +33,6 @@ class Transform:
 
     def __call__(self, x: Tensor) -> Tensor:
         return self._call(x)
-
-    def _users_parts(self) -> list[Any]:
-        """What a compiled step that has the transform may run of the user's code."""
-        return [part for part in vars(self).values() if not isinstance(part, Tensor)]
 
     @property
     def inv(self) -> Transform:

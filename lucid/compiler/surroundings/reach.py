@@ -263,6 +263,8 @@ class Reach:
             self._queue.append((f"{path}.keywords", value.keywords, False))
         elif is_librarys(kind):
             self._visit_library_object(path, value)
+            if getattr(kind, "_is_changed_by_users", False):  # a distribution: they set attributes
+                self._visit_attributes(path, value, vars(value), in_module)
             self._lookups.add_object(path, value, in_module)
             if hasattr(value, "__wrapped__"):
                 self._queue.append((path, value.__wrapped__, in_module))
