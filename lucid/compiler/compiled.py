@@ -94,6 +94,14 @@ class Stats:
         return self.traces
 
 
+_OWN = frozenset(
+    {
+        *("_mode", "_is_pure", "_programs", "_order", "_places", "_ints", "_fixed", "_latest"),
+        *("_asked", "_untraceable", "refusals", "stats"),
+    }
+)
+
+
 class Compiled:
     """A function that runs as one native call per signature of its arguments.
 
@@ -312,6 +320,16 @@ class Compiled:
         if name.startswith("__"):
             raise AttributeError(name)
         return getattr(self.__wrapped__, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Attributes, such as a count of calls, are those of the function, or the Module."""
+        if name in _OWN or name.startswith("__"):
+            object.__setattr__(self, name, value)
+        else:
+            setattr(self.__wrapped__, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        delattr(self.__wrapped__, name)
 
     def __repr__(self) -> str:
         return f"<compiled {self.__wrapped__!r}>"

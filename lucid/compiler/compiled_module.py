@@ -7,8 +7,6 @@ from typing import Any
 
 from lucid.compiler.compiled import Compiled
 
-_OWN = ("__", "_mode", "_is_pure", "_programs", "_order", "_places", "_latest", "stats")
-
 
 class CompiledModule(Compiled):
     """What `compile(module)` returns.
@@ -24,15 +22,6 @@ class CompiledModule(Compiled):
     @property
     def __dict__(self) -> dict[str, Any]:  # type: ignore[override]
         return vars(self.__wrapped__)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name.startswith(_OWN):
-            object.__setattr__(self, name, value)
-        else:
-            setattr(self.__wrapped__, name, value)
-
-    def __delattr__(self, name: str) -> None:
-        delattr(self.__wrapped__, name)
 
     def __dir__(self) -> list[str]:
         return sorted({*object.__dir__(self), *dir(self.__wrapped__)})

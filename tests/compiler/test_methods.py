@@ -331,3 +331,15 @@ def test_the_environment_can_force_eager(value, expected):
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60
     )
     assert run.stdout.strip() == expected, run.stderr
+
+
+def test_a_compiled_module_leaves_the_module_its_attributes(agree):
+    def scenario(compile):
+        model = nn.Linear(2, 2)
+        before, first, second = set(vars(model)), compile(model), compile(model)
+        first(lucid.ones(1, 2)), second(lucid.ones(3, 2))
+        first.stats_mean = 3.0
+        assert set(vars(model)) - before == {"stats_mean"}
+        return model.stats_mean, second(lucid.ones(1, 2))
+
+    agree(scenario)

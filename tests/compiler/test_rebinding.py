@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections import deque
+from collections import ChainMap, UserDict, UserList, deque
 
 import numpy as np
 import pytest
@@ -797,3 +797,37 @@ def test_a_variable_that_is_bound_after_the_first_call_is_noticed(agree, entry):
         return [*results, *(step(lucid.tensor(X)) for _ in range(2))]
 
     agree(scenario, traces=2)
+
+
+def test_attributes_of_the_step_itself_are_read_and_bound_at_every_call(agree, entry):
+    def scenario(compile):
+        @compile
+        def step(x):
+            step.calls += 1
+            return x * step.calls * step.factor
+
+        step.calls, step.factor, results = 0, 2.0, []
+        for i in range(6):
+            step.factor = 2.0 if i < 3 else 3.0
+            results += [step(lucid.tensor(X)), step.calls]
+        del step.factor
+        return [*results, hasattr(step, "factor"), step.__wrapped__.calls]
+
+    agree(scenario, traces=2)
+
+
+def test_containers_of_pythons_own_library_are_state(agree, entry):
+    def scenario(compile):
+        counts, rows, layers = UserDict(n=0), UserList([0.5]), ChainMap({"n": 0}, {"by": 2.0})
+
+        @compile
+        def step(x):
+            counts["n"] += 1
+            rows[0] *= 2
+            layers["n"] += counts["n"]
+            return x * counts["n"] + rows[0] - layers["n"] * layers["by"]
+
+        results = [step(lucid.tensor(X)) for _ in range(5)]
+        return [results, dict(counts), list(rows), dict(layers)]
+
+    agree(scenario, traces=1)

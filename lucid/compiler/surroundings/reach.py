@@ -9,7 +9,7 @@ import argparse
 import builtins
 import functools
 import types
-from collections import Counter, OrderedDict, defaultdict, deque
+from collections import ChainMap, Counter, OrderedDict, UserDict, UserList, defaultdict, deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -47,7 +47,7 @@ from lucid.tensor.core import TensorCore
 _LIMIT = 20_000
 LARGE = 512  # containers with more entries are watched by their length alone
 _COPIED_BYTES = 1 << 16  # larger arrays are not compared
-_NAMESPACES = (types.SimpleNamespace, argparse.Namespace)
+_NAMESPACES = (types.SimpleNamespace, argparse.Namespace, UserDict, UserList, ChainMap)
 _MODULE_INTERNALS = {
     "_parameters",
     "_buffers",
