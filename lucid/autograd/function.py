@@ -101,6 +101,7 @@ class BackwardCFunction(FunctionCtx, CustomNode):
         self._saved: list[SavedTensor | SavedSparse | None] | None = None
         self._freed: str | None = None  # why nothing is saved any more
         self._is_running = False
+        self._has_read: bool | None = None  # what was saved, in backward; None: it has not run
         self._frees_graph = False  # whether the backward walk that runs it frees what is saved
         self._input_types: tuple[TensorType | None, ...] = ()
         self._is_private = False  # its call was part of another forward
@@ -161,6 +162,7 @@ class BackwardCFunction(FunctionCtx, CustomNode):
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
         """The saved tensors. Raises when one was modified in place since, or all were freed."""
+        self._has_read = True
         if self._shown_saved is not None:
             return self._shown_saved
         if self._freed is not None:
@@ -237,6 +239,7 @@ class BackwardCFunction(FunctionCtx, CustomNode):
         name = self._forward_cls.__name__
         given = tuple(self._materialized(i, gradient) for i, gradient in enumerate(gradients))
         backward, recorder = backward_of(self._forward_cls), context.recorder
+        self._has_read = bool(self._has_read)
         if recorder is not None and recorder.hosts.takes_backward(self):
             return recorder.hosts.backward(self, given)
         with _region(f"{name}.backward", backward):

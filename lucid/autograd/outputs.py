@@ -322,11 +322,15 @@ def refuse_second_derivative(
 
 
 def freed_behind(nodes: Iterable[Node]) -> str | None:
-    """What a second backward through the nodes would raise; None if nothing is freed."""
+    """What a second backward through the nodes would raise; None if nothing is freed.
+
+    A custom Function that has not looked at what it saved won't the next time.
+    """
     freed = [
         node
         for node in nodes
-        if getattr(node, "_freed", False) or getattr(node, "saved", ()) is None
+        if getattr(node, "saved", ()) is None
+        or (getattr(node, "_freed", False) and getattr(node, "_has_read", None) is not False)
     ]
     if not freed:
         return None

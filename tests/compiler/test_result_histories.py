@@ -347,6 +347,91 @@ def test_gradients_with_a_graph_share_what_is_freed_with_the_results_that_they_a
     agree(scenario)
 
 
+class Doubled(Function):
+    """Its backward needs nothing of what it saves, unless told so."""
+
+    looks = False
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * ctx.saved_tensors[0].detach() if Doubled.looks else g * 2
+
+
+def test_what_a_backward_does_not_look_at_may_be_freed_and_written(agree):
+    def scenario(compile):
+        w = nn.Parameter(numbers(1.0, 2.0))
+        step = compile(lambda x: Doubled.apply(x).exp())
+        twice = compile(lambda x: Doubled.apply(Doubled.apply(x)))
+        x = w + 0
+        y = twice(x)
+        for _ in range(3):
+            (y + 0).sum().backward()
+        (first,) = grad((y * y).sum(), w, create_graph=True)
+        first.sum().backward()
+        y.sum().backward()
+        with lucid.no_grad():
+            x.mul_(2)
+        y.sum().backward()
+        y = step(w)
+        y.sum().backward()
+        with pytest.raises(RuntimeError, match="a second time") as caught:
+            y.sum().backward()
+        return [w.grad, first, "in Exp" in str(caught.value)]
+
+    agree(scenario)
+
+
+def test_a_backward_that_looks_later_at_what_is_freed(agree, monkeypatch):
+    def scenario(compile):
+        monkeypatch.setattr(Doubled, "looks", False)
+        w, v = nn.Parameter(numbers(1.0, 2.0)), nn.Parameter(numbers(3.0, 4.0))
+        step = compile(lambda: Doubled.apply(w) * v)
+        y = step()
+        y.sum().backward(retain_graph=True)
+        monkeypatch.setattr(Doubled, "looks", True)
+        y.sum().backward()
+        with pytest.raises(RuntimeError, match="a second time"):
+            y.sum().backward()
+        return [w.grad, v.grad]
+
+    agree(scenario)
+
+
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_a_backward_inside_that_does_not_look_at_what_it_saved_can_be_repeated(agree, is_compiled):
+    def scenario(compile):
+        w = nn.Parameter(numbers(1.0, 2.0))
+
+        @compile
+        def step(x):
+            y = Doubled.apply(x)
+            y.sum().backward()
+            y.sum().backward()
+            return y
+
+        step(w).sum().backward()
+        before = (compile if is_compiled else lambda function: function)(Doubled.apply)
+        h = before(w)
+        h.sum().backward()
+        compile(lambda h: (h * h).sum().backward())(h)
+        return w.grad
+
+    agree(scenario)
+
+
+def test_a_walk_past_all_that_is_freed_says_that_the_call_is() -> None:
+    w, v = nn.Parameter(numbers(1.0, 2.0)), nn.Parameter(numbers(3.0, 4.0))
+    y = lucid.compile(lambda: w.sin() + v)()
+    y.sum().backward()
+    with pytest.raises(lucid.LucidError, match=re.escape(FREED + "\n  in Sin, recorded at ")):
+        grad(y.sum(), v)
+
+
 # ---------------------------------------------------------------------- messages
 
 

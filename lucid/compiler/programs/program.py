@@ -20,7 +20,8 @@ from lucid.compiler.programs.plain import LONG_WAY, PlainCalls
 from lucid.compiler.programs.plain_places import PlainPlaces, plain_reads
 from lucid.compiler.recording.names import name_values
 from lucid.compiler.recording.trace import Trace
-from lucid.compiler.results.backward import History, end_history
+from lucid.compiler.results.backward import History
+from lucid.compiler.results.ended import end_history
 from lucid.compiler.results.gradients import Gradients, LeafGrad
 from lucid.compiler.results.outcomes import (
     FromNumbers,

@@ -15,8 +15,8 @@ from lucid.compiler.inputs.signature import Call
 from lucid.compiler.inputs.views import base_of
 from lucid.compiler.inputs.watches import SCALARS
 from lucid.compiler.recording.recorder import Recorder
-from lucid.compiler.results.backward import lost_backward
 from lucid.compiler.results.data_pointers import DataPointer
+from lucid.compiler.results.ended import lost_backward
 from lucid.compiler.results.histories import Ended, Further, Given, GradientOf, Histories
 from lucid.compiler.results.left_hooks import left_hooks
 from lucid.compiler.results.made import Made, made_like, values_in

@@ -11,23 +11,20 @@ import numpy as np
 from lucid.autograd.hooks import HookHandle
 from lucid.autograd.host_replay import Differs
 from lucid.autograd.node import CustomNode, Edge, Gradients, Node, edge_of, origin_line
-from lucid.autograd.outputs import freed_behind
 from lucid.autograd.saved import FREED, modified, with_history
 from lucid.compiler.results.argument_contents import owners_in, present_contents
 from lucid.compiler.results.histories import (
-    Ended,
     GradientOf,
     Made,
     TracedHook,
     given,
-    nodes_behind,
     tensor_of,
 )
 from lucid.compiler.results.outcomes import with_copies
 from lucid.compiler.results.recorded import Recorded
 from lucid.compiler.results.results import Differentiable, Given, Rest, copied, leaf_edge, no_data
 from lucid.ir.errors import LucidError
-from lucid.tensor.context import context, epoch
+from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, alias, of_array
 from lucid.tensor.keepers import add_keeper, remove_keeper
 from lucid.tensor.storage import Storage, VersionCounter
@@ -228,6 +225,8 @@ class History:
             return
         counters, versions = self._counters, self._versions
         for node in walked:
+            if not node.is_read:
+                continue
             if self._is_freed(node):
                 raise LucidError(FREED + origin_line(node.function, node.line))
             if (kept := node.written(counters, versions)) is not None:
@@ -263,6 +262,12 @@ class History:
             *(storage for i, (storage, _) in read if i not in (self._given.rest.kept or ())),
         ]
 
+    def _refuse_over(self) -> None:
+        """Raise when all that was kept of the call is dropped."""
+        if self._given is None:
+            met = max(self.freed, key=lambda node: node.sequence)
+            raise LucidError(FREED + origin_line(met.function, met.line))
+
     def _name_of_argument(self, position: int) -> str | None:
         assert self._call is not None
         argument = self._call.tensors[position]
@@ -283,7 +288,7 @@ class History:
     def free(self, nodes: Collection[Recorded]) -> None:
         """Note what a backward has released, and drop everything if nothing can run any more."""
         self.freed = self.freed.union(nodes) if self.freed else frozenset(nodes)
-        if all(saving and self.freed.issuperset(saving) for saving in self.rule.saving):
+        if self.rule.is_over(self.freed):
             self._given = self._call = None
             self._counters, self._versions = [], []
             self._followed = ()
@@ -308,6 +313,7 @@ class History:
                 "compiled function would not find the change\n"
                 "hint: call backward() inside of the compiled function"
             )
+        self._refuse_over()
         self._refuse_other_histories(node)
         known = self._stand_ins(node, number) if context.grad_enabled else None
         given = self._given_now()
@@ -337,9 +343,7 @@ class History:
         def call(gradient: TensorCore) -> Any:
             node = reference()
             assert node is not None
-            if self._given is None:
-                met = max(self.freed, key=lambda node: node.sequence)
-                raise LucidError(FREED + origin_line(met.function, met.line))
+            self._refuse_over()
             self._refuse_other_histories(node)
             known = self._stand_ins(node, number, is_all=True) if context.grad_enabled else {}
             given, place = self._given_now(), hook.place
@@ -562,38 +566,3 @@ def _refuse_writes(rule: Differentiable) -> None:
             "in a vmap or a forward-mode derivative that it was not called in\n"
             "hint: call it inside, or return the new state instead of writing it"
         )
-
-
-class LostBackward(Node):
-    """Behind a result whose graph was freed inside of the compiled step, or was lost by a write."""
-
-    def __init__(self, result: TensorCore, message: str) -> None:
-        super().__init__((), (result._type,))
-        self._message = message
-
-    def apply(self, gradients: Gradients) -> Gradients:
-        raise LucidError(self._message)
-
-
-def lost_backward(result: TensorCore, outer: Collection[Edge]) -> LostBackward | None:
-    """The node behind a result that can't be differentiated any more; None for all others.
-
-    outer: where history from outside begins, which is known at each call only.
-    """
-    if not result.requires_grad:
-        return None
-    message = result._lost_history()
-    edge = None if message is not None else edge_of(result)
-    if edge is not None:
-        message = freed_behind(nodes_behind(edge, outer))
-    return None if message is None else LostBackward(result, message)
-
-
-def end_history(ended: Ended, arguments: Sequence[TensorCore]) -> None:
-    """Cut a tensor from its history, or leave it one that says why there is none."""
-    tensor, node = given(ended.tensor, arguments), ended.node
-    tensor._grad_fn, tensor._output_nr = node, 0
-    tensor._epoch += ended.shows_in_views
-    if tensor._requires_grad != (node is not None):
-        tensor._requires_grad = node is not None
-        epoch.count += 1

@@ -39,6 +39,7 @@ class Recorded:
         sequence: of its recording; a walk comes to later ones first.
         function: the Function or op that it is the node of; name: its own.
         saves: whether it saved something, so that a walk frees it.
+        reads: whether the backward of a custom Function has looked at that; None: not known.
         twin: what it is in the function's own history, where a backward has run that again.
         edges: nodes that its gradients go to, and which of their outputs; or leaves.
     """
@@ -50,7 +51,21 @@ class Recorded:
     saves: bool
     kept: tuple[Kept, ...]
     twin: Recorded | None
+    reads: bool | None = None
     edges: list[tuple[Recorded | Leaf, int]] = field(default_factory=list)
+
+    @property
+    def is_read(self) -> bool:
+        """Whether a walk needs what it saved, as far as one has shown."""
+        if self.reads is None and self.twin is not None:
+            return self.twin.is_read
+        return self.reads is not False
+
+    def note_reads(self, node: Node) -> None:
+        """Note what a walk through it has shown, when its function ran again."""
+        has_read = getattr(node, "_has_read", None)
+        if has_read is not None:
+            self.reads = bool(self.reads or has_read)
 
     @property
     def origin(self) -> str:

@@ -240,6 +240,13 @@ class Differentiable:
             found = self._walks[key] = walked(roots, ends, keys)
         return found
 
+    def is_over(self, freed: frozenset[Recorded]) -> bool:
+        """Whether all is freed that was saved behind the results, and walks need it."""
+        return all(
+            saving and freed.issuperset(saving) and all(node.is_read for node in saving)
+            for saving in self.saving
+        )
+
     def edges(self, arguments: Sequence[TensorCore]) -> list[list[Edge | None]]:
         """Per layer where gradients of its leaves go; None for one that the step is to make."""
         return [
@@ -340,8 +347,9 @@ class Again:
                 if output.hooks:  # the walk that asks has called them
                     remove_hooks_at(edge_of(results[output.position]))
             outputs, seeds = [edge for edge, _ in sent], [g for _, g in sent]
+            twins = twins_of(self._roots(results))
             if create_graph and context.recorder is not None:
-                context.recorder.twins.update(twins_of(self._roots(results)))
+                context.recorder.twins.update(twins)
             if stand_ins:
                 lead_to(stand_ins, results, outputs)
             places = [layer.upstream[i] for i in cut]
@@ -354,6 +362,8 @@ class Again:
                 found = find_gradients(
                     outputs, [*ends, *leaves], seeds, create_graph, create_graph, is_part=True
                 )
+        for node, recorded in twins.items():
+            recorded.note_reads(node)
         if context.recorder is not None and context.recorder.ctx_change is not None:
             self.ctx_change = context.recorder.ctx_change
         at_ends = dict(zip(cut, found, strict=False))
