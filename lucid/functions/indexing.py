@@ -353,7 +353,8 @@ def _picks_of_mask(mask: Tensor | np.ndarray, axis: int) -> Picks:
 
 
 def _pick(input: Tensor, view: Tensor, picks: Picks) -> Tensor:
-    _picked_shape(view._type.shape, picks)
+    if len(picks) > 1:
+        _picked_shape(view._type.shape, picks)  # which looks at whether they go together
     _check_picks("x[i]", input, picks)
     view, picks = _take_scalars(view, picks)
     if not picks:
