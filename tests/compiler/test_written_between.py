@@ -27,6 +27,19 @@ class Masked(Function):
         return g * mask
 
 
+class Scaled(Function):
+    """Looks in its backward at a tensor that it has not saved, as that is by then."""
+
+    @staticmethod
+    def forward(ctx, x, by):
+        ctx.by = by
+        return x * by
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * ctx.by, None
+
+
 def numbers(*values):
     return lucid.tensor(list(values))
 
@@ -339,5 +352,29 @@ def test_gradients_are_those_of_the_memory_that_a_tensor_had_at_the_call(agree, 
             loss.backward()
             assign(assigned, before)
         return [found, w, state, x]
+
+    agree(scenario)
+
+
+@pytest.mark.parametrize("writer", ["eager", "compiled"])
+@pytest.mark.parametrize("passed", ["argument", "part", "state"])
+def test_a_backward_method_finds_what_is_in_a_tensor_by_then(agree, passed, writer):
+    """The forward computes with it as well, and what that has made is as it was."""
+
+    def scenario(compile):
+        w, state = nn.Parameter(numbers(1.0, -2.0)), numbers(0.5, 1.0)
+        take = {"argument": lambda x: x, "part": lambda x: x[:], "state": lambda x: state}[passed]
+        step = compile(lambda x: (Scaled.apply(w * 3, take(x)).sin() * (w + take(x)).exp()).sum())
+        change = compile(write) if writer == "compiled" else write
+        x, found = state if passed != "state" else numbers(7.0, 8.0), []
+        for is_between in (True, False, True):
+            loss = step(x)
+            if is_between:
+                change(state)
+            loss.backward(retain_graph=True)
+            change(state)
+            found.append(w.grad.clone())
+            loss.backward()
+        return [found, w, state]
 
     agree(scenario)

@@ -174,6 +174,9 @@ class History:
         ]
         if written:
             given = self._copy(given, call, written)
+            if self.rule.calls_users:
+                now = {i: alias(call.tensors[i]) for i in written}
+                self._given = given = given.but(written={**(given.rest.written or {}), **now})
         gradients, count = [*given.rest.gradients], len(call.tensors)
         for i, gradient in enumerate(gradients):
             is_there = gradient is not None and gradient._storage is storage
@@ -396,13 +399,10 @@ class History:
                 stand_ins[position] = made
         return stand_ins
 
-    def _refuse_written(
-        self, node: Node, used: Collection[Storage | int] | None, *, by_now: bool
-    ) -> None:
+    def _refuse_written(self, node: Node, used: Collection[Storage | int] | None) -> None:
         """Raise when something was written since the call that the gradients are computed from.
 
         used: state and numbers of arguments that they are computed from; None: all.
-        by_now: whether they are computed from what that is by now, as in a hook.
         """
         if not self._is_written():
             return
@@ -413,14 +413,14 @@ class History:
         numbers = [*range(count), *(count + i for i in found)]
         kept = given.rest.kept or ()
         reads: list[tuple[Storage | int, int]] = [
-            *(pair for pair in enumerate(numbers) if by_now or pair[1] not in self._copied),
-            *(read for i, read in enumerate(before.read) if by_now or i not in kept),
+            *(pair for pair in enumerate(numbers) if pair[1] not in self._copied),
+            *(read for i, read in enumerate(before.read) if i not in kept),
         ]
         for what, number in reads:
             is_written = self._counters[number].value != self._versions[number]
             if is_written and (used is None or what in used):
                 raise LucidError(
-                    f"{_OF_A_HOOK if by_now else _OF_GRADIENTS}\n"
+                    f"{_OF_GRADIENTS}\n"
                     f"  in {node._name()}{node._place()}\n"
                     "hint: call backward() before it is written, or inside of the compiled function"
                 )
@@ -429,21 +429,20 @@ class History:
         """What one of `Again` returns."""
         rule = self.rule
         backward = rule.compiled(method)
-        by_now = method == rule.again.hooked
         if context.recorder is not None:
             if rule.writes:  # it would run again on what the trace has by now
                 context.recorder.run_op_by_op(
                     "a backward() in it goes through the result of a compiled function that writes "
                     f"tensors or gradients{node._place()}"
                 )
-            self._refuse_written(node, None, by_now=by_now)
+            self._refuse_written(node, None)
             return backward(*asked)
         if context.levels or (context.anomaly and not rule.writes):
-            self._refuse_written(node, None, by_now=by_now)
+            self._refuse_written(node, None)
             _refuse_writes(rule)
             return method(*asked)  # to map and push forward, or to name who makes NaN
         call, program = backward.prepare(asked)
-        self._refuse_written(node, program.used_inputs, by_now=by_now)
+        self._refuse_written(node, program.used_inputs)
         try:
             return program.run(call, asked, {})
         except Differs as differs:
@@ -453,10 +452,6 @@ class History:
 _OF_GRADIENTS = (
     "the gradients of a compiled function's result are computed from a tensor that was written in "
     "place since the call, by another compiled function"
-)
-_OF_A_HOOK = (
-    "a hook that a compiled function registered on its result needs tensors of the function, which "
-    "are computed from a tensor that was written in place since the call"
 )
 
 

@@ -129,6 +129,7 @@ class Rest(NamedTuple):
         kept: contents of buffers in `Before.read` that were written since, by their place in it.
         present: what containers and objects among the arguments hold by now, as backward methods
             of the user's find them, by number; only where that has changed.
+        written: arguments that are given as copies, by position, as such methods find them.
     """
 
     bases: Sequence[TensorCore] = ()
@@ -139,6 +140,7 @@ class Rest(NamedTuple):
     arrays: Sequence[TensorCore] = ()
     kept: dict[int, TensorCore] | None = None
     present: dict[int, Any] | None = None
+    written: dict[int, TensorCore] | None = None
 
 
 NO_REST = Rest()
@@ -450,6 +452,11 @@ class Again:
         if context.recorder is not None:
             for storage in self._before.arrays:
                 context.recorder.arrays.release(storage)
+            for number in given.rest.kept or {}:  # methods of the backward may look at it
+                context.recorder.release_cell(self._before.read[number][0])
+            for position, tensor in (given.rest.written or {}).items():
+                if tensor._type == arguments[position]._type:
+                    context.recorder.write(arguments[position], tensor)
         found += [None] * (self._count - len(found))  # properties that arguments would get
         return found + [tensor_of(known, arguments, ()) for known in self._further]
 
