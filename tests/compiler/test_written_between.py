@@ -378,3 +378,28 @@ def test_a_backward_method_finds_what_is_in_a_tensor_by_then(agree, passed, writ
         return [found, w, state]
 
     agree(scenario)
+
+
+@pytest.mark.parametrize("passed", [True, False], ids=["argument", "state"])
+def test_anomaly_mode_computes_with_what_there_was_at_the_call(agree, passed):
+    def scenario(compile):
+        w, state = nn.Parameter(numbers(1.0, -2.0)), numbers(0.5, 1.0)
+        take = (lambda x: x) if passed else (lambda x: state)
+        step = compile(lambda x: (Scaled.apply(w, take(x)) * (take(x) + 1).tanh()).sum())
+        for _ in range(2):
+            loss = step(state if passed else numbers(7.0, 8.0))
+            write(state)
+            with lucid.autograd.detect_anomaly():
+                loss.backward()
+        return [w, state]
+
+    agree(scenario)
+
+
+def test_a_vmap_of_gradients_refuses_what_was_written_since():
+    w, state = nn.Parameter(numbers(1.0, -2.0)), numbers(0.5, 1.0)
+    step = lucid.compile(lambda: (w + state).tanh())
+    y = step()
+    write(state)
+    with pytest.raises(lucid.LucidError, match="was written in place since the call\n"):
+        lucid.func.vmap(lambda g: grad(y, w, g, retain_graph=True)[0])(lucid.eye(2))

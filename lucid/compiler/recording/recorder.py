@@ -224,12 +224,6 @@ class Recorder(LiveNumbers):
         storage.generation += 1
         self.cells[storage] = Cell(storage, value, "replaced")
 
-    def release_cell(self, storage: Storage) -> None:
-        """Let who reads the buffer from now on find what is in it, and not what replaced that."""
-        del self.cells[storage]
-        storage.value = storage.recorder = None
-        storage.generation += 1
-
     def adopt_constant(self, tensor: TensorCore) -> None:
         """Take data that was made inside of the trace as a constant of the program."""
         self.own.add(id(tensor))

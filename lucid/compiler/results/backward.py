@@ -419,11 +419,13 @@ class History:
         for what, number in reads:
             is_written = self._counters[number].value != self._versions[number]
             if is_written and (used is None or what in used):
-                raise LucidError(
-                    f"{_OF_GRADIENTS}\n"
-                    f"  in {node._name()}{node._place()}\n"
-                    "hint: call backward() before it is written, or inside of the compiled function"
-                )
+                raise self._is_other(node)
+
+    def _is_other(self, node: Node) -> LucidError:
+        return LucidError(
+            f"{_OF_GRADIENTS}\n  in {node._name()}{node._place()}\n"
+            "hint: call backward() before it is written, or inside of the compiled function"
+        )
 
     def _run(self, node: Node, method: Callable[..., Any], asked: tuple[Any, ...]) -> Any:
         """What one of `Again` returns."""
@@ -437,9 +439,12 @@ class History:
                 )
             self._refuse_written(node, None)
             return backward(*asked)
-        if context.levels or (context.anomaly and not rule.writes):
+        is_replaced = bool(asked[0].rest.kept or asked[0].rest.written)  # which needs a trace
+        if context.levels or (context.anomaly and not rule.writes and not is_replaced):
             self._refuse_written(node, None)
             _refuse_writes(rule)
+            if is_replaced:
+                raise self._is_other(node)
             return method(*asked)  # to map and push forward, or to name who makes NaN
         call, program = backward.prepare(asked)
         self._refuse_written(node, program.used_inputs)
@@ -451,7 +456,7 @@ class History:
 
 _OF_GRADIENTS = (
     "the gradients of a compiled function's result are computed from a tensor that was written in "
-    "place since the call, by another compiled function"
+    "place since the call"
 )
 
 

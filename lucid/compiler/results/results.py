@@ -453,7 +453,10 @@ class Again:
             for storage in self._before.arrays:
                 context.recorder.arrays.release(storage)
             for number in given.rest.kept or {}:  # methods of the backward may look at it
-                context.recorder.release_cell(self._before.read[number][0])
+                storage = self._before.read[number][0]
+                del context.recorder.cells[storage]
+                storage.value = storage.recorder = None  # whoever reads it finds what is there now
+                storage.generation += 1
             for position, tensor in (given.rest.written or {}).items():
                 if tensor._type == arguments[position]._type:
                     context.recorder.write(arguments[position], tensor)
