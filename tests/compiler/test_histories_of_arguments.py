@@ -402,6 +402,27 @@ def test_a_tensor_from_outside_keeps_its_gradient(agree, act, is_inside, is_stat
     agree(scenario)
 
 
+@pytest.mark.parametrize("is_hooked", [False, True])
+@pytest.mark.parametrize("is_base", [False, True])
+def test_results_contribute_to_a_view_that_the_step_has_written(agree, is_base, is_hooked):
+    def scenario(compile):
+        step, found = compile(lambda v, w: (v.mul_(w), (v * v).sum())[1]), []
+        for _ in range(3):
+            w, base = numbers(1.0, 2.0), lucid.ones(4)
+            view = base[1:3]
+            loss = step(view, w)
+            x = base if is_base else view
+            if is_hooked:
+                x.register_hook(lambda g: g * 2)
+            else:
+                x.retain_grad()
+            (loss + view.sum()).backward(retain_graph=True)
+            found += [w.grad, x.grad, grad(loss, x), base]
+        return found
+
+    agree(scenario)
+
+
 def test_whether_a_written_argument_keeps_its_gradient_depends_on_the_call(agree):
     def scenario(compile):
         x, w, found = numbers(1.0, 2.0), numbers(3.0, 4.0), []

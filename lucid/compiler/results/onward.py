@@ -125,8 +125,8 @@ class Onward:
         """
         for positions, targets in self.asked:
             _refuse_paths(positions, targets, call.tensors)
-        if any(given(tensor, call.tensors)._retains_grad for tensor in self.rewritten):
-            raise EagerOnlyError(KEEPS_GRADIENT)
+        for known in self.rewritten:
+            _check_rewritten(given(known, call.tensors), isinstance(known, int), call)
         if not self.walks:
             return
         behind = [_behind(walk, call.tensors) for walk in self.walks]
@@ -191,6 +191,19 @@ class Onward:
             retains = all(walk.retain_graph for walk in self.walks)
             creates = any(walk.create_graph for walk in self.walks)
             backward(edges, gradients, retains, creates)
+
+
+def _check_rewritten(tensor: TensorCore, is_argument: bool, call: Call) -> None:
+    """Refuse a tensor whose history isn't its own alone, though it gets another in the step."""
+    if tensor._retains_grad:
+        raise EagerOnlyError(KEEPS_GRADIENT)
+    base = tensor._base
+    is_view = is_argument and base is not None and base._storage is tensor._storage
+    if is_view and not any(other is base for other in call.tensors):
+        raise EagerOnlyError(
+            "it gives an argument another history, by writing it, that is a view of a tensor which "
+            "is no argument"
+        )
 
 
 def _behind(walk: Walk, arguments: Sequence[TensorCore]) -> set[Node]:
