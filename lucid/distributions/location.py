@@ -79,7 +79,7 @@ class Normal(_LocationScale):
         return 0.5 * (1 + lucid.erf((value - self.loc) / self.scale / math.sqrt(2)))
 
     def icdf(self, value: Tensor) -> Tensor:
-        return self.loc + self.scale * lucid.erfinv(2 * value - 1) * math.sqrt(2)
+        return self.loc + self.scale * lucid.special.ndtri(value)
 
     def entropy(self) -> Tensor:
         return 0.5 + 0.5 * math.log(2 * math.pi) + self.scale.log()

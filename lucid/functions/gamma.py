@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from lucid.autograd.function import Function
@@ -15,6 +16,7 @@ from lucid.functions.promotion import floating
 from lucid.functions.tensors import Tensor
 from lucid.functions.trigonometry import tan
 from lucid.ir.errors import OptionError
+from lucid.ir.philox import CENTRAL, FAR_TAIL, TAIL
 from lucid.ir.types import f64
 from lucid.tensor.core import constant
 
@@ -24,7 +26,7 @@ _STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 /
 _BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)
 
 
-def _series(x: Tensor, coefficients: tuple[float, ...]) -> Tensor:
+def _series(x: Tensor, coefficients: Sequence[float]) -> Tensor:
     """The sum of c[k] / x^(2k)."""
     square = 1 / (x * x)
     total: Any = coefficients[-1]
@@ -154,45 +156,31 @@ def mvlgamma(input: Tensor, p: int) -> Tensor:
     return total + p * (p - 1) / 4 * math.log(math.pi)
 
 
-# Quotients for the normal quantile: near the middle, in the tails, and far in the tails.
-# Reference: Wichura, "Algorithm AS 241: The Percentage Points of the Normal Distribution", 1988.
-_MIDDLE = (
-    (2.50908092873012266727e3, 3.34305755835881281050e4, 6.72657709270087008530e4,
-     4.59219539315498714570e4, 1.37316937655094611250e4, 1.97159095030655144270e3,
-     1.33141667891784377450e2, 3.38713287279636660800e0),
-    (5.22649527885285456100e3, 2.87290857357219426740e4, 3.93078958000927106100e4,
-     2.12137943015865958670e4, 5.39419602142475110770e3, 6.87187007492057908300e2,
-     4.23133307016009112520e1, 1.0),
-)  # fmt: skip
-_TAIL = (
-    (7.74545014278341407640e-4, 2.27238449892691845833e-2, 2.41780725177450611770e-1,
-     1.27045825245236838258e0, 3.64784832476320460504e0, 5.76949722146069140550e0,
-     4.63033784615654529590e0, 1.42343711074968357734e0),
-    (1.05075007164441684324e-9, 5.47593808499534494600e-4, 1.51986665636164571966e-2,
-     1.48103976427480074590e-1, 6.89767334985100004550e-1, 1.67638483018380384940e0,
-     2.05319162663775882187e0, 1.0),
-)  # fmt: skip
-_FAR_TAIL = (
-    (2.01033439929228813265e-7, 2.71155556874348757815e-5, 1.24266094738807843860e-3,
-     2.65321895265761230930e-2, 2.96560571828504891230e-1, 1.78482653991729133580e0,
-     5.46378491116411436990e0, 6.65790464350110377720e0),
-    (2.04426310338993978564e-15, 1.42151175831644588870e-7, 1.84631831751005468180e-5,
-     7.86869131145613259100e-4, 1.48753612908506148525e-2, 1.36929880922735805310e-1,
-     5.99832206555887937690e-1, 1.0),
-)  # fmt: skip
-
-
-def _quotient(x: Tensor, parts: tuple[tuple[float, ...], tuple[float, ...]]) -> Tensor:
+def _quotient(x: Tensor, parts: tuple[Sequence[float], Sequence[float]]) -> Tensor:
     over, under = (_horner(x, coefficients) for coefficients in parts)
     return over / under
 
 
-def _horner(x: Tensor, coefficients: tuple[float, ...]) -> Tensor:
+def _horner(x: Tensor, coefficients: Sequence[float]) -> Tensor:
     total: Any = coefficients[0]
     for coefficient in coefficients[1:]:
         total = total * x + coefficient
     whole: Tensor = total
     return whole
+
+
+def _quantile(q: Tensor, rest: Tensor) -> Tensor:
+    """The normal distribution's quantile: q is the area from the middle, rest the one beyond."""
+    inner = absolute(q) <= 0.425
+    middle = choose(inner, q, 0.0)
+    near = middle * _quotient(0.180625 - middle * middle, CENTRAL)
+    rest = choose(inner, 0.5, rest)
+    r = sqrt(-log(rest))
+    is_far = r > 5.0
+    tail = _quotient(choose(is_far, 5.0, r) - 1.6, TAIL)
+    far = _quotient(choose(is_far, r, 5.0) - 5.0, FAR_TAIL)
+    outer = choose(rest == 0, math.inf, choose(is_far, far, tail))
+    return choose(inner, near, choose(q < 0, -outer, outer))
 
 
 class InverseErf(Function):
@@ -201,16 +189,7 @@ class InverseErf(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
         q = x * 0.5
-        inner = absolute(q) <= 0.425
-        middle = choose(inner, q, 0.0)
-        near = middle * _quotient(0.180625 - middle * middle, _MIDDLE)
-        rest = choose(inner, 0.5, 0.5 - absolute(q))
-        r = sqrt(-log(rest))
-        is_far = r > 5.0
-        tail = _quotient(choose(is_far, 5.0, r) - 1.6, _TAIL)
-        far = _quotient(choose(is_far, r, 5.0) - 5.0, _FAR_TAIL)
-        outer = choose(rest == 0, math.inf, choose(is_far, far, tail))
-        y = choose(inner, near, choose(q < 0, -outer, outer)) * math.sqrt(0.5)
+        y = _quantile(q, 0.5 - absolute(q)) * math.sqrt(0.5)
         ctx.save_for_backward(y)
         return y
 
@@ -218,6 +197,22 @@ class InverseErf(Function):
     def backward(ctx: Any, g: Tensor) -> Tensor:
         (y,) = ctx.saved_tensors
         return g * (math.sqrt(math.pi) / 2) * exp(y * y)
+
+
+class NormalQuantile(Function):
+    """The number with the area p of the normal distribution to the left."""
+
+    @staticmethod
+    def forward(ctx: Any, p: Tensor) -> Tensor:
+        q = p - 0.5
+        y = _quantile(q, choose(q < 0, p, 1 - p))
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Tensor:
+        (y,) = ctx.saved_tensors
+        return g * math.sqrt(2 * math.pi) * exp(0.5 * y * y)
 
 
 def erfinv(input: Tensor) -> Tensor:
@@ -233,8 +228,12 @@ def ndtr(input: Tensor) -> Tensor:
 
 
 def ndtri(input: Tensor) -> Tensor:
-    """Return the number with this area of the normal distribution to the left."""
-    return math.sqrt(2.0) * erfinv(2 * floating(input, "ndtri") - 1)
+    """Return the number with this area of the normal distribution to the left.
+
+    Infinite at 0 and 1, NaN beyond; right to the last digits also for the smallest areas.
+    """
+    result: Tensor = NormalQuantile.apply(floating(input, "ndtri"))
+    return result
 
 
 _LEVELS = 30

@@ -168,7 +168,8 @@ def exact_steps_log(ops: Arithmetic[T], x: T) -> T:
 
 
 # Rational approximations of the quantile: around the middle, in the tails, far in the tails.
-_CENTRAL = (
+# Reference: M. Wichura, "Algorithm AS 241", 1988 (PPND16, relative error about 1e-16).
+CENTRAL = (
     (
         2.5090809287301226727e3, 3.3430575583588128105e4, 6.7265770927008700853e4,
         4.5921953931549871457e4, 1.3731693765509461125e4, 1.9715909503065514427e3,
@@ -180,7 +181,7 @@ _CENTRAL = (
         4.2313330701600911252e1, 1.0,
     ),
 )  # fmt: skip
-_TAIL = (
+TAIL = (
     (
         7.74545014278341407640e-4, 2.27238449892691845833e-2, 2.41780725177450611770e-1,
         1.27045825245236838258e0, 3.64784832476320460504e0, 5.76949722146069140550e0,
@@ -192,7 +193,7 @@ _TAIL = (
         2.05319162663775882187e0, 1.0,
     ),
 )  # fmt: skip
-_FAR_TAIL = (
+FAR_TAIL = (
     (
         2.01033439929228813265e-7, 2.71155556874348757815e-5, 1.24266094738807843860e-3,
         2.65321895265761230930e-2, 2.96560571828504891230e-1, 1.78482653991729133580e0,
@@ -207,18 +208,15 @@ _FAR_TAIL = (
 
 
 def normal_quantile(ops: Arithmetic[T], p: T) -> T:
-    """The standard normal x with P(X <= x) = p, for 0 < p < 1.
-
-    Reference: M. Wichura, "Algorithm AS 241", 1988 (PPND16, relative error about 1e-16).
-    """
+    """The standard normal x with P(X <= x) = p, for 0 < p < 1."""
     q = ops.sub(p, 0.5)
     distance = ops.select(ops.less(q, 0.0), ops.sub(0.0, q), q)
     r = ops.sub(0.180625, ops.mul(q, q))
-    central = ops.mul(q, _ratio(ops, r, _CENTRAL))
+    central = ops.mul(q, _ratio(ops, r, CENTRAL))
     smaller = ops.select(ops.less(q, 0.0), p, ops.sub(1.0, p))
     root = ops.sqrt(ops.sub(0.0, exact_steps_log(ops, smaller)))
-    near = _ratio(ops, ops.sub(root, 1.6), _TAIL)
-    far = _ratio(ops, ops.sub(root, 5.0), _FAR_TAIL)
+    near = _ratio(ops, ops.sub(root, 1.6), TAIL)
+    far = _ratio(ops, ops.sub(root, 5.0), FAR_TAIL)
     tail = ops.select(ops.less(root, 5.0), near, far)
     tail = ops.select(ops.less(q, 0.0), ops.sub(0.0, tail), tail)
     return ops.select(ops.less(distance, 0.425), central, tail)

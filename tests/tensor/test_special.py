@@ -154,3 +154,19 @@ def test_large_orders_of_zeta_do_not_overflow_in_float32(run: Callable[..., Any]
 def test_shapes_that_do_not_broadcast_are_named(run: Callable[..., Any]) -> None:
     with pytest.raises(ValueError, match=r"igammac: the shapes don't broadcast\n  input: f32\[2\]"):
         run(S.gammaincc, lucid.ones(2), lucid.ones(3))
+
+
+@pytest.mark.parametrize("dtype", [lucid.float64, lucid.float32], ids=str)
+def test_the_normal_quantile_is_right_for_the_smallest_areas(run: Callable[..., Any], dtype: Any):
+    p = lucid.tensor([1e-30, 1e-20, 1e-16, 1e-5, 0.075, 0.3, 0.5, 0.93, 0.999], dtype=dtype)
+    expected = scipy.special.ndtri(p.numpy().astype(np.float64))
+    rtol = 1e-15 if dtype is lucid.float64 else 3e-7
+    np.testing.assert_allclose(run(S.ndtri, p).numpy(), expected, rtol=rtol)
+    ends = run(S.ndtri, lucid.tensor([0.0, 1.0, -0.1, 1.1], dtype=dtype)).numpy()
+    np.testing.assert_array_equal(ends, [-np.inf, np.inf, np.nan, np.nan])
+
+
+def test_the_normal_quantile_has_all_derivatives():
+    p = lucid.tensor([1e-3, 0.075, 0.4, 0.6, 0.95], dtype=lucid.float64, requires_grad=True)
+    assert gradcheck(S.ndtri, (p,), eps=1e-8, atol=1e-3)
+    assert gradgradcheck(S.ndtri, (p[1:].detach().requires_grad_(),), eps=1e-8, atol=1e-2)
