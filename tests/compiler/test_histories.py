@@ -586,3 +586,20 @@ def test_the_gradient_of_an_argument_that_is_asked_for_stays_there(agree):
         return found
 
     agree(scenario, traces=1)
+
+
+def test_a_leaf_that_stops_requiring_grad_before_it_is_written_has_its_first_history_outside(agree):
+    def scenario(compile):
+        q = lucid.ones(3, requires_grad=True)
+
+        def step():
+            product = q.exp()
+            q.requires_grad_(False)
+            q[...] = product * 0.5
+            return q
+
+        result = compile(step)()
+        result.sum().backward()
+        return [result.detach(), result.is_leaf, result.requires_grad, result is q]
+
+    agree(scenario)

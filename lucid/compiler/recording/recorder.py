@@ -478,7 +478,8 @@ class Recorder(LiveNumbers):
                 self.note_outer(tensor)
             if tensor._retains_grad and id(tensor) not in self.histories and not self.is_pure:
                 self.run_op_by_op(KEEPS_GRADIENT)
-            history = (tensor._grad_fn, tensor._output_nr, tensor._requires_grad, tensor._epoch)
+            _, flag = self.flags.get(id(tensor), (tensor, tensor._requires_grad))
+            history = (tensor._grad_fn, tensor._output_nr, flag, tensor._epoch)
             self.histories.setdefault(id(tensor), (tensor, history))
 
     def note_outer(self, *tensors: TensorCore) -> None:
