@@ -292,7 +292,7 @@ def test_variables_of_one_name_are_told_apart(agree):
             rescale(1.0 + i)
         return found
 
-    agree(scenario, traces=3)
+    agree(scenario)
 
 
 def test_a_branch_on_a_count_is_one_trace_per_answer(agree):
