@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +17,14 @@ _lock = threading.Lock()
 _machines: dict[tuple[str, str, str], llvm.TargetMachine] = {}
 _linker: list[llvm.LLJIT] = []
 _linked = 0
-_OPTIONS = {"opt": 2, "reloc": "pic", "codemodel": "small", "jit": True}
+# JITLink lays the sections of an object out in one mapping and reaches what lies elsewhere through
+# stubs, so that code of the small code model runs wherever the mapping comes to lie, and what can't
+# be linked is an error. RuntimeDyld places each section by itself, and ends the process where two
+# come to lie more than 2 GiB apart. For Windows' objects LLVM has no other: code gets 64-bit
+# addresses there.
+_USE_JIT_LINK = os.name != "nt"
+_CODE_MODEL = "small" if _USE_JIT_LINK else "large"
+_OPTIONS = {"opt": 2, "reloc": "pic", "codemodel": _CODE_MODEL, "jit": True}
 
 
 class CodegenError(Exception):
@@ -100,7 +108,7 @@ def link_object(
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
         if not _linker:
-            _linker.append(llvm.create_lljit_compiler(use_jit_link=False))
+            _linker.append(llvm.create_lljit_compiler(use_jit_link=_USE_JIT_LINK))
         builder = llvm.JITLibraryBuilder().add_object_img(image).add_current_process()
         for name, address in (imports or {}).items():
             builder.import_symbol(name, address)

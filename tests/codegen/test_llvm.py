@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import math
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -181,3 +185,51 @@ def test_objects_are_the_same_each_time_and_from_any_thread() -> None:
     library = jit.link_object(images[0], ["f"])
     signature = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
     assert signature(library.addresses["f"])(14) == 42
+
+
+LINKED_AMONG_MAPPINGS = """
+import ctypes, mmap
+from lucid.codegen import jit
+from lucid.codegen.target import host_target
+
+numbers = ", ".join(f"i64 {3 * i}" for i in range(4096))
+text = f'''@numbers = internal constant [4096 x i64] [{numbers}]
+define i64 @f(i64 %i) {{
+  %place = getelementptr i64, ptr @numbers, i64 %i
+  %number = load i64, ptr %place
+  ret i64 %number
+}}'''
+image = jit.compile_object(text, host_target())
+kept = []
+for _ in range(300):
+    library = jit.link_object(image, ["f"])
+    function = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(library.addresses["f"])
+    assert function(14) == 42
+    private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    kept += [library, mmap.mmap(-1, 1 << 28, private, mmap.PROT_READ)]
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="maps memory as POSIX does")
+def test_code_and_its_constants_lie_together_whatever_is_mapped_in_between() -> None:
+    """300 libraries among 75 GiB of other mappings, in a process that must live to its end."""
+    command = [sys.executable, "-c", LINKED_AMONG_MAPPINGS]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the mappings of the process")
+def test_the_code_of_dropped_libraries_is_given_back() -> None:
+    def code_mappings() -> int:
+        lines = Path("/proc/self/maps").read_text().splitlines()
+        return sum(1 for line in lines if line.split()[1] == "r-xp" and len(line.split()) == 5)
+
+    image = jit.compile_object("define void @f() {\n ret void\n}", host_target())
+    before = code_mappings()
+    libraries = [jit.link_object(image, ["f"]) for _ in range(20)]
+    assert code_mappings() == before + 20
+    del libraries
+    assert code_mappings() == before
