@@ -392,6 +392,7 @@ from lucid.functions.windows import (
 from lucid.ir.errors import (
     ArgumentError,
     DTypeError,
+    FileFormatError,
     IndexOutOfRangeError,
     LucidError,
     MissingRuleError,
@@ -517,9 +518,10 @@ def __dir__() -> list[str]:
 # fmt: off
 __all__ = [
     "ArgumentError", "BoolTensor", "ByteTensor", "CharTensor", "DTypeError", "DoubleTensor",
-    "FloatTensor", "Generator", "IndexOutOfRangeError", "IntTensor", "LongTensor",
-    "LucidError", "MissingRuleError", "NotDifferentiableError", "OptionError", "ParseError",
-    "ShapeError", "ShortTensor", "Size", "Tensor", "TraceError", "VerifyError", "__version__",
+    "FileFormatError", "FloatTensor", "Generator", "IndexOutOfRangeError", "IntTensor",
+    "LongTensor", "LucidError", "MissingRuleError", "NotDifferentiableError", "OptionError",
+    "ParseError", "ShapeError", "ShortTensor", "Size", "Tensor", "TraceError", "VerifyError",
+    "__version__",
     "abs", "absolute", "acos", "acosh", "add", "addbmm", "addcdiv", "addcmul", "addmm",
     "addmv", "addr", "adjoint", "all", "allclose", "amax", "amin", "aminmax", "amp", "angle",
     "any", "arange", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh",

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import pickle
-from collections import OrderedDict
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -112,59 +109,6 @@ def test_a_training_loop_over_a_loader_is_traced_once() -> None:
         for a, b in loader:
             step(a, b)
     assert step.stats.traces == 1
-
-
-def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
-    net = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
-    opt = lucid.optim.Adam(net.parameters())
-    net(lucid.ones(4, 2)).sum().backward()
-    opt.step()
-    state = {
-        "net": OrderedDict(net.state_dict()),
-        "opt": opt.state_dict(),
-        "best": 0.5,
-        "seen": {1, 2},
-        "dtype": lucid.float64,
-        "shape": lucid.zeros(2, 3).shape,
-        "parameter": net[0].weight,
-        "array": np.arange(3),
-    }
-    path = tmp_path / "state.pt"
-    lucid.save(state, path)
-    loaded = lucid.load(path, map_location="cpu")
-    for key, value in net.state_dict().items():
-        np.testing.assert_array_equal(loaded["net"][key], value)
-    assert loaded["opt"]["param_groups"] == opt.state_dict()["param_groups"]
-    assert (loaded["best"], loaded["seen"], loaded["shape"]) == (0.5, {1, 2}, (2, 3))
-    assert loaded["dtype"] is lucid.float64
-    assert isinstance(loaded["parameter"], nn.Parameter)
-    net.load_state_dict(loaded["net"])
-    opt.load_state_dict(loaded["opt"])
-
-
-class Trap:
-    """What runs code when it is unpickled."""
-
-    def __reduce__(self) -> Any:
-        return print, ("boo",)
-
-
-def test_a_file_that_could_run_code_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    file = io.BytesIO(pickle.dumps({"x": Trap()}))
-    with pytest.raises(lucid.OptionError, match=r"holds a builtins\.print, which"):
-        lucid.load(file)
-    assert capsys.readouterr().out == ""
-    file.seek(0)
-    lucid.load(file, weights_only=False)
-    assert capsys.readouterr().out == "boo\n"
-
-
-def test_a_failed_save_leaves_the_older_file(tmp_path: Path) -> None:
-    path = tmp_path / "x.pt"
-    lucid.save(lucid.ones(1), path)
-    with pytest.raises((AttributeError, pickle.PicklingError)):  # which one is Python's choice
-        lucid.save({"x": lucid.ones(1), "f": lambda: None}, path)
-    assert lucid.load(path).tolist() == [1.0]
 
 
 def test_programs_that_ask_for_a_gpu_get_the_cpu() -> None:

@@ -49,6 +49,10 @@ class OptionError(LucidError, ValueError):
     """An argument of the right type with a value that makes no sense."""
 
 
+class FileFormatError(OptionError):
+    """A file that isn't what was saved: the message holds its path, the offset, what is wrong."""
+
+
 class IndexOutOfRangeError(LucidError, IndexError):
     """An index outside of its axis, found while tracing, in eager mode, or by a compiled step."""
 

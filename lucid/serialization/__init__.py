@@ -1,0 +1,98 @@
+"""Saving to files and loading: nested containers of tensors, numbers and strings.
+
+What `save` writes is data: no file of its format can name a class or a function (`container.py`,
+`tree.py`). Objects of other classes are pickled, and such a file is only read by a `load` that is
+told to trust it. Files that earlier versions wrote, pickles, are interpreted (`pickles.py`), not
+unpickled.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+from typing import IO, Any
+
+from lucid.device import check_device
+from lucid.serialization.container import Source, begins, read, replaced_at_once, write
+from lucid.serialization.pickles import PickleReader
+from lucid.serialization.tree import Decoder, Encoder, NotDataError, PickledError, pickled
+
+File = str | os.PathLike[str] | IO[bytes]
+
+
+def save(obj: Any, f: File) -> None:
+    """Write tensors, and containers of them, to a path or a binary file.
+
+    Data are tensors, NumPy arrays and numbers, Python's numbers, strings and bytes, and lists,
+    tuples, dicts, sets and the like of data; a tensor keeps its class and whether it requires
+    grad, its history stays behind. What occurs twice is one object again when it is loaded. An
+    object that holds anything else is pickled as a whole, and takes `load(f, weights_only=False)`.
+
+    A path is replaced in one step: until all is written and on the disk, the older file stays.
+    The format is that of safetensors, whose readers find the tensors by their place in `obj`.
+
+    Raises: `OptionError` for a container that holds itself, or is nested more than 100 deep;
+    what pickle raises for an object that it can't take; `OSError` from writing.
+
+    >>> import io, lucid
+    >>> file = io.BytesIO()
+    >>> lucid.save({"w": lucid.ones(2), "epoch": 3}, file)
+    >>> _ = file.seek(0)
+    >>> lucid.load(file)
+    {'w': tensor([1., 1.]), 'epoch': 3}
+    """
+    encoder = Encoder()
+    try:
+        tree = encoder.encode(obj)
+    except NotDataError as found:
+        tree, encoder = pickled(pickle.dumps(obj, protocol=4), str(found))
+    if isinstance(f, (str, os.PathLike)):
+        with replaced_at_once(f) as file:
+            write(file, tree, encoder.arrays)
+    else:
+        write(f, tree, encoder.arrays)
+
+
+def load(f: File, map_location: Any = None, *, weights_only: bool = True) -> Any:
+    """Read what `save` wrote.
+
+    Nothing in the file is run. Sizes are compared with the length of the file before memory is
+    taken, and checksums with what is read, so that a wrong file is an error and not wrong numbers.
+
+    Args:
+        f: a path, or a binary file that stands where `save` began to write; it is left where the
+            data end.
+        map_location: where tensors go in PyTorch; here there is the CPU alone.
+        weights_only: take data alone. With False, objects that `save` has pickled are unpickled:
+            **this runs code that the file names**. Do it only where you would run a program from
+            the same place.
+
+    Raises: `FileFormatError`, with path, offset and what is wrong, for a file that is truncated or
+    changed, or that holds more than data; `OSError` from reading.
+    """
+    if not callable(map_location) and not isinstance(map_location, dict):
+        check_device(map_location, "load")
+    if isinstance(f, (str, os.PathLike)):
+        with open(f, "rb") as file:
+            source = Source(file, os.fspath(f))
+            loaded = _load(source, weights_only)
+            source.expect_end()
+        return loaded
+    return _load(Source(f), weights_only)
+
+
+def _load(source: Source, weights_only: bool) -> Any:
+    if begins(source):
+        tree, arrays = read(source)
+        try:
+            return source.checked(lambda: Decoder(arrays).decode(tree))
+        except PickledError as found:
+            if weights_only:
+                source.refuse(str(found))
+            return pickle.loads(found.data)
+    if weights_only:
+        return source.checked(PickleReader(source).read)
+    try:
+        return pickle.load(source)
+    except (pickle.UnpicklingError, EOFError) as error:
+        raise source.error(str(error)) from error
