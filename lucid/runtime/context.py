@@ -15,7 +15,7 @@ from lucid.ir.errors import ArgumentError, DTypeError, ShapeError
 from lucid.ir.strides import Strides
 from lucid.ir.types import TensorType
 from lucid.runtime.addresses import address_of
-from lucid.runtime.arena import Arena
+from lucid.runtime.arena import Arena, arenas
 from lucid.runtime.hosts import CALLBACK, HostCalls
 from lucid.runtime.threads import pool
 
@@ -94,6 +94,7 @@ class Context:
     Attributes:
         bound: the arrays whose addresses are in the table; kept alive, so that these stay right.
         entered: the inputs that the native entry enters without a note in `bound`.
+        arena: memory for temporaries; None until the next `bind` where another program got it.
         hosts: the calls of Python; `has_hosts`: whether there are any.
         words: whether all inputs are bound, and none is a copy; and whether the native entry has
             entered arguments since, which `bound` doesn't know of.
@@ -110,8 +111,9 @@ class Context:
         self.doubles = (ctypes.c_double * inputs).from_buffer(self.table)
         self.integers = (ctypes.c_int64 * inputs).from_buffer(self.table)
         self.record = (ctypes.c_int64 * _RECORD_WORDS)()
-        self.arena = Arena(arena_bytes)
-        self.table[inputs + outputs] = self.arena.address
+        self.arena_bytes = arena_bytes
+        self.arena: Arena | None = None
+        self._arena_at = inputs + outputs
         self.table[inputs + outputs + 1] = ctypes.addressof(self.record)
         if hosts:
             self._callback = CALLBACK(hosts.run)
@@ -126,6 +128,17 @@ class Context:
         self._copies: dict[int, np.ndarray] = {}
         self.words = (ctypes.c_int64 * 2)()
         self._written: list[tuple[int, int, int]] = []
+
+    def use_arena(self, arena: Arena) -> None:
+        """Run on this arena from now on."""
+        self.arena = arena
+        self.table[self._arena_at] = arena.address
+
+    def give_up_arena(self) -> None:
+        """Run on none until the next `bind`, which native code leaves to Python as well."""
+        self.words[IS_READY] = 0
+        self.table[self._arena_at] = 0
+        self.arena = None
 
     @property
     def is_ready(self) -> bool:
@@ -144,6 +157,8 @@ class Context:
         bound = self.bound
         if len(inputs) != len(bound):
             raise ArgumentError(f"the step takes {len(bound)} inputs, {len(inputs)} were given")
+        if self.arena is None:
+            self.use_arena(arenas.provide(self))
         changed = list(self._copies)
         for number, given in enumerate(inputs):
             if given is bound[number]:

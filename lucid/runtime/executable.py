@@ -22,6 +22,7 @@ from lucid.ir.location import at_line
 from lucid.ir.ops.checks import out_of_range
 from lucid.ir.strides import Strides, contiguous_strides
 from lucid.runtime.addresses import address_of
+from lucid.runtime.arena import arenas
 from lucid.runtime.cache import compiled
 from lucid.runtime.context import Context, Expected, expected_input
 from lucid.runtime.hosts import HostCalls
@@ -34,6 +35,12 @@ from lucid.runtime.watched import WatchedStep
 
 # Releasing and taking back the interpreter's lock takes 30 ns, and others may take it meanwhile.
 SHORT_SECONDS = 50e-6
+
+
+class IdleContexts(list[Context]):
+    """The contexts of a program that no call uses; who needs their memory may refer to it."""
+
+    __slots__ = ("__weakref__",)
 
 
 class Executable:
@@ -75,7 +82,7 @@ class Executable:
         self._step: Callable[[int], int] = native(self.address)
         self.is_open = (ctypes.c_int64 * 1)(1)
         self._is_shared = emitted.shared > 0
-        self.free: list[Context] = []
+        self.free = IdleContexts()
         self._replacing = threading.RLock()
         self.compile_seconds = compile_seconds
         self.kernel_count = emitted.calls
@@ -191,7 +198,9 @@ class Executable:
     def _new_context(self) -> Context:
         program = self._program
         hosts = HostCalls(program.steps, program.graph.hosts)
-        return Context(self._expected, len(self._outputs), program.arena_bytes, hosts)
+        context = Context(self._expected, len(self._outputs), program.arena_bytes, hosts)
+        context.use_arena(arenas.provide(context, self.free))
+        return context
 
     def reusable(self, outputs: Collection[int]) -> Reusable:
         """Make arrays for the outputs of these numbers."""

@@ -5,15 +5,21 @@ from __future__ import annotations
 import gc
 import mmap
 import tracemalloc
+import weakref
 
 import numpy as np
 import pytest
 
+import lucid
 from lucid.ir import ops
 from lucid.ir.graph import Graph
 from lucid.ir.types import TensorType, f32
+from lucid.runtime import arena as arena_module
 from lucid.runtime import compile_graph
-from lucid.runtime.arena import HUGE_PAGE, Arena
+from lucid.runtime import context as context_module
+from lucid.runtime import executable as executable_module
+from lucid.runtime.arena import HUGE_PAGE, Arena, Arenas
+from lucid.runtime.executable import Executable
 
 
 def training_step() -> Graph:
@@ -85,3 +91,101 @@ def test_a_result_that_memory_has_no_room_for_is_a_memory_error() -> None:
     executable = compile_graph(graph)
     with pytest.raises(MemoryError, match=r"unable to allocate .* GiB"):
         executable([np.ones(1, np.float32)])
+
+
+# Many programs --------------------------------------------------------------------------------
+
+ROWS = 1 << 11
+
+
+def large_program(extra: int) -> Executable:
+    """A step with temporaries of 16 MiB and more, whose result tells its number."""
+    graph = Graph(f"large{extra}")
+    x = graph.add_input(TensorType(f32, (ROWS, 1024 + extra)))
+    t = ops.exp(x)
+    totals = ops.reshape(ops.sum(t, axes=(1,)), shape=(ROWS, 1))
+    graph.outputs = [ops.sum(ops.matmul(ops.transpose(t, perm=(1, 0)), totals), axes=(0, 1))]
+    executable = compile_graph(graph)
+    arguments.setdefault(extra, np.zeros((ROWS, 1024 + extra), np.float32))
+    assert executable._program.arena_bytes > 8 << 20
+    return executable
+
+
+arguments: dict[int, np.ndarray] = {}
+
+
+def run(executable: Executable, extra: int) -> None:
+    columns = 1024 + extra
+    (result,) = executable.call([arguments[extra]])
+    np.testing.assert_allclose(result, ROWS * columns**2, rtol=1e-4)
+
+
+@pytest.fixture
+def room_for_two(monkeypatch: pytest.MonkeyPatch) -> Arenas:
+    """An own sharing of arenas that holds two of the programs' at a time."""
+    shared = Arenas(idle_bytes=2 * large_program(8)._program.arena_bytes)
+    for module in (arena_module, executable_module, context_module):
+        monkeypatch.setattr(module, "arenas", shared)
+    return shared
+
+
+def test_programs_take_turns_with_arenas(room_for_two: Arenas) -> None:
+    programs = [large_program(extra) for extra in range(6)]
+    for turn in (0, 1, 2, 3, 4, 5, 0, 5, 3, 3, 1, 0):
+        run(programs[turn], turn)
+        held = [c.arena for program in programs for c in program.free if c.arena is not None]
+        assert len(held) <= 2
+        assert programs[turn].free[0].arena in held
+
+
+def test_a_program_that_is_called_again_keeps_its_arena(room_for_two: Arenas) -> None:
+    first, second = large_program(0), large_program(1)
+    for _ in range(3):
+        run(first, 0)
+        run(second, 1)
+    kept = [program.free[0].arena for program in (first, second)]
+    run(first, 0)
+    run(second, 1)
+    assert [program.free[0].arena for program in (first, second)] == kept
+
+
+def test_memory_that_was_touched_is_handed_on(room_for_two: Arenas) -> None:
+    programs = [large_program(extra) for extra in (3, 2, 1)]
+    addresses = []
+    for program, extra in zip(programs, (3, 2, 1), strict=True):
+        run(program, extra)
+        addresses.append(program.free[0].table[2])
+    assert programs[0].free[0].arena is None
+    assert addresses[2] == addresses[0]
+
+
+def test_an_arena_that_a_call_uses_is_not_taken(room_for_two: Arenas) -> None:
+    programs = [large_program(extra) for extra in range(3)]
+    for extra in (0, 1):
+        run(programs[extra], extra)
+    used = [program.free.pop() for program in programs[:2]]
+    run(programs[2], 2)
+    assert all(context.arena is not None for context in used)
+
+
+def test_arenas_go_with_their_programs(room_for_two: Arenas) -> None:
+    program = large_program(0)
+    run(program, 0)
+    arena = weakref.ref(program.free[0].arena)
+    del program
+    gc.collect()
+    assert arena() is None
+    run(large_program(1), 1)
+    assert len(room_for_two._tenants) <= 1
+
+
+def test_a_step_of_many_shapes_keeps_the_memory_of_a_few(room_for_two: Arenas) -> None:
+    """Through the native entry, too: it leaves a call without an arena to Python."""
+    step = lucid.compile(lambda x: (x.exp() @ x.exp().sum(0)).sum())
+    inputs = [lucid.zeros(1 << 11, 2048 + 8 * extra) for extra in range(5)]
+    for x in inputs * 3:
+        for _ in range(3):
+            expected = x.shape[0] * x.shape[1] * x.shape[0]
+            np.testing.assert_allclose(step(x).item(), expected, rtol=1e-4)
+    tenants = [tenant() for tenant, _ in room_for_two._tenants.values()]
+    assert sum(t is not None and t.arena is not None for t in tenants) <= 2
