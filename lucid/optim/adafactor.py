@@ -35,6 +35,8 @@ class Adafactor(Optimizer):
     2018.
     """
 
+    _sums = True
+
     def __init__(
         self,
         params: Params,

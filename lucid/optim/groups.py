@@ -246,9 +246,13 @@ class State(dict[Any, Any]):
 
     __slots__ = ("layout",)
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.layout: tuple[int, Layout] | None = None
+    layout: tuple[int, Layout] | None
+
+    def __new__(cls) -> State:
+        """Copies and pickles are made by this alone."""
+        state = super().__new__(cls)
+        state.layout = None
+        return state
 
     def __getstate__(self) -> None:
         """Nothing besides the entries; object ids mean nothing to a copy."""

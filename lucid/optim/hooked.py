@@ -22,6 +22,8 @@ REGISTERS = (
     "_load_post_hooks",
 )
 
+NATIVE = "_native"  # the attribute with the compiled updates
+
 
 class Hooked:
     """What optimizers have of hooks. A compiled step runs them as part of `step`."""
@@ -37,8 +39,9 @@ class Hooked:
             owner.step = hooked_step(owner.step)
 
     def __getstate__(self) -> dict[str, Any]:
-        """All but the hooks, which a pickled optimizer or a copy has none of."""
-        return {key: value for key, value in vars(self).items() if key not in REGISTERS}
+        """All but hooks and native code, which a pickled optimizer or a copy has none of."""
+        left_out = (*REGISTERS, NATIVE)
+        return {key: value for key, value in vars(self).items() if key not in left_out}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         Hooked.__init__(self)

@@ -25,6 +25,8 @@ class Muon(Optimizer):
     Reference: Jordan et al., "Muon: An optimizer for hidden layers in neural networks", 2024.
     """
 
+    _sums = True
+
     def __init__(
         self,
         params: Params,

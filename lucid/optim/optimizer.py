@@ -13,7 +13,8 @@ from lucid.ir.errors import ArgumentError, MissingRuleError, OptionError
 from lucid.ir.types import f32
 from lucid.nn.naming import trace_name, variable_name
 from lucid.optim.groups import Layout, ParamGroup, State, StateEntry
-from lucid.optim.hooked import Hooked, hooked_step
+from lucid.optim.hooked import NATIVE, Hooked, hooked_step
+from lucid.optim.native import NativeStep
 from lucid.tensor.context import context, epoch
 from lucid.tensor.core import constant, of_array
 from lucid.tensor.tensor import Tensor
@@ -36,6 +37,8 @@ class Optimizer(Hooked):
         state: per parameter, a dict of tensors; made when the parameter is first updated.
         defaults: the hyper-parameters of groups that don't say otherwise.
     """
+
+    _sums = False  # whether an update sums over elements, so that native code rounds differently
 
     def __init__(self, params: Params, defaults: dict[str, Any]) -> None:
         if isinstance(params, Tensor):
@@ -117,8 +120,15 @@ class Optimizer(Hooked):
                 with hooks.scope(f"{self.trace_name()}.step"):
                     self._step_groups()
             else:
-                self._step_groups()
+                self._native_step()
         return loss
+
+    def _native_step(self) -> None:
+        """The updates of a call from Python, outside of all compiled steps."""
+        native = vars(self).get(NATIVE)
+        if native is None:
+            native = vars(self)[NATIVE] = NativeStep(sums=self._sums)
+        native(self)
 
     def _step_groups(self) -> None:
         with_gradient = [
