@@ -389,6 +389,7 @@ from lucid.functions.windows import (
     hann_window,
     kaiser_window,
 )
+from lucid.ir.environment import check as _check_environment
 from lucid.ir.errors import (
     ArgumentError,
     DTypeError,
@@ -505,6 +506,7 @@ vars().update({name: getattr(Tensor, name) for name in _IN_PLACE})
 enter_border(sys.modules[__name__], dict(vars()), __name__)
 explain_calls(autograd, vars(autograd), "lucid.autograd.")
 explain_calls(autograd.functional, vars(autograd.functional), "lucid.autograd.")
+_check_environment()  # now: what is misspelt is never read, and some is read late
 
 
 def __getattr__(name: str) -> Any:

@@ -12,10 +12,14 @@ import sys
 from pathlib import Path
 
 import lucid
+from lucid.ir.environment import VARIABLES
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 EXAMPLE = re.compile(r"```python\n(.*?)```", re.DOTALL)
+VARIABLES_TABLE = re.compile(
+    r"(?<=<!-- variables -->\n).*?(?=<!-- end of variables -->)", re.DOTALL
+)
 PRINTED = re.compile(r"(?<=<!-- ir dump -->\n).*?(?=<!-- end of ir dump -->)", re.DOTALL)
 
 
@@ -37,6 +41,17 @@ def test_the_example_prints_what_stands_there(tmp_path: Path, update_golden: boo
         README.write_text(PRINTED.sub(lambda _: printed, text), encoding="utf-8")
         return
     assert PRINTED.findall(text) == [printed]
+
+
+def test_the_table_of_variables_is_what_is_read(update_golden: bool) -> None:
+    rows = ["| variable | | values | default |", "|---|---|---|---|"]
+    rows += [f"| `{v.name}` | {v.meaning} | {v.values} | {v.default} |" for v in VARIABLES]
+    table = "\n".join(rows) + "\n"
+    text = README.read_text(encoding="utf-8")
+    if update_golden:
+        README.write_text(VARIABLES_TABLE.sub(lambda _: table, text), encoding="utf-8")
+        return
+    assert VARIABLES_TABLE.findall(text) == [table]
 
 
 def test_links_lead_somewhere() -> None:

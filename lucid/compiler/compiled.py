@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
-import os
 import sys
 import types
 from collections import deque
@@ -27,6 +26,7 @@ from lucid.compiler.surroundings.argument_places import (
     call_with_tensors,
 )
 from lucid.compiler.untraceable import Untraceable
+from lucid.ir.environment import LOG
 from lucid.ir.errors import ArgumentError, EagerOnlyError, LucidError, OptionError, TraceError
 from lucid.tensor.claims import TRACING, Claim
 from lucid.tensor.context import context
@@ -408,7 +408,7 @@ class Compiled:
             raise MovesInts
         if earlier:
             reason = reason or changes(description, earlier)
-            if "retrace" in os.environ.get("LUCID_LOG", "").split(","):
+            if "retrace" in LOG.read():
                 sys.stderr.write(f"lucid: retrace of {_name_of(self.__wrapped__)}: {reason}\n")
         try:
             recorded = self._record(call, *marked)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from typing import Self
 
+from lucid.ir.environment import EAGER
 from lucid.ir.errors import OptionError
 
 STANCES = ("default", "force_eager")
-_current = STANCES[os.environ.get("LUCID_EAGER", "0") not in ("", "0")]
+_current = STANCES[EAGER.read()]
 
 
 def eager_is_forced() -> bool:

@@ -13,7 +13,8 @@ from types import FrameType
 from lucid.ir.errors import ErrorType
 
 LIBRARY = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep  # its folder
-_NOT_THE_USERS = (LIBRARY, contextlib.__file__)
+# An import runs between the user's line and what it makes a module of the library do.
+_NOT_THE_USERS = (LIBRARY, contextlib.__file__, "<frozen importlib")
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,13 +27,13 @@ from lucid.codegen.jit import (
     link_object,
 )
 from lucid.codegen.target import Target
+from lucid.ir.environment import CACHE, CACHE_DIR
 
 SIZE_LIMIT = 256 << 20
 _MAGIC = b"lucid object code 1\n"
 _SUFFIX = ".o"
 _UNFINISHED = ".part"
 _HOUR = 3600
-_OFF = ("0", "off", "false", "no")
 
 
 def compiled(
@@ -68,10 +68,10 @@ def compiled(
 
 def cache_folder() -> Path | None:
     """`LUCID_CACHE_DIR`, or `lucid` in the user's cache folder; None if `LUCID_CACHE=0`."""
-    if os.environ.get("LUCID_CACHE", "").lower() in _OFF:
+    if not CACHE.read():
         return None
-    given = os.environ.get("LUCID_CACHE_DIR")
-    if given:
+    given = CACHE_DIR.read()
+    if given is not None:
         return Path(given)
     try:
         return _user_folder() / "lucid"

@@ -14,10 +14,10 @@ from pathlib import Path
 from lucid.codegen import pool as code
 from lucid.codegen.jit import Library
 from lucid.codegen.target import host_target
+from lucid.ir.environment import MOST_THREADS, NUM_THREADS
 from lucid.ir.errors import OptionError
 from lucid.runtime.cache import compiled
 
-MOST_THREADS = 256
 # Pauses for which a worker waits for the next region before it parks: about half a millisecond.
 _SPINS = 20_000
 _ROOM = code.state_bytes(MOST_THREADS - 1) + code.LINE
@@ -187,11 +187,9 @@ def set_num_threads(count: int) -> None:
 
 def default_num_threads() -> int:
     """What the environment says; else the processors that affinity and control group allow."""
-    given = os.environ.get("LUCID_NUM_THREADS")
-    if given:
-        if not given.isdecimal() or not 1 <= int(given) <= MOST_THREADS:
-            raise OptionError(f"LUCID_NUM_THREADS: 1 to {MOST_THREADS} expected, not {given!r}")
-        return int(given)
+    given = NUM_THREADS.read()
+    if given is not None:
+        return given
     if hasattr(os, "sched_getaffinity"):
         count = len(os.sched_getaffinity(0))
     else:

@@ -320,7 +320,9 @@ def test_a_stance_ends_with_its_block_also_by_an_error():
     assert step.stats.calls == 1
 
 
-@pytest.mark.parametrize(("value", "expected"), [("1", "0"), ("0", "1"), ("", "1")])
+@pytest.mark.parametrize(
+    ("value", "expected"), [("1", "0"), ("True", "0"), ("0", "1"), ("off", "1"), ("", "1")]
+)
 def test_the_environment_can_force_eager(value, expected):
     code = (
         "import lucid\nstep = lucid.compile(lambda x: x * 2)\nstep(lucid.ones(2))\n"

@@ -347,6 +347,9 @@ def test_a_retrace_is_logged(monkeypatch, capsys):
     step(lucid.ones(2))
     step(lucid.ones(3))
     assert capsys.readouterr().err == "lucid: retrace of step: x: f32[2] -> f32[3]\n"
+    monkeypatch.setenv("LUCID_LOG", "")
+    step(lucid.ones(4))
+    assert not capsys.readouterr().err
 
 
 def test_hooks_of_modules_are_guarded(agree):

@@ -18,7 +18,7 @@ from random_graphs import Case, cases
 
 from lucid.codegen import parallel, trial
 from lucid.codegen import pool as code
-from lucid.ir import ops
+from lucid.ir import environment, ops
 from lucid.ir.errors import IndexOutOfRangeError, OptionError
 from lucid.ir.graph import Graph, Value
 from lucid.ir.interpret import interpret
@@ -421,12 +421,26 @@ def test_the_interpreter_ends_while_workers_spin() -> None:
 def test_the_environment_sets_the_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LUCID_NUM_THREADS", "3")
     assert default_num_threads() == 3
-    monkeypatch.setenv("LUCID_NUM_THREADS", "many")
-    with pytest.raises(OptionError) as caught:
-        default_num_threads()
-    assert str(caught.value) == "LUCID_NUM_THREADS: 1 to 256 expected, not 'many'"
     monkeypatch.delenv("LUCID_NUM_THREADS")
     assert 1 <= default_num_threads() <= (os.cpu_count() or 1)
+
+
+@pytest.mark.parametrize("given", ["many", "0", "-1", "257", "2.5", "9" * 5000])
+def test_a_number_in_the_environment_that_makes_no_sense_is_a_warning(
+    given: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("LUCID_NUM_THREADS", raising=False)
+    expected = default_num_threads()
+    monkeypatch.setenv("LUCID_NUM_THREADS", given)
+    monkeypatch.setattr(environment, "_warned", set())
+    with pytest.warns(UserWarning) as warned:
+        assert default_num_threads() == expected
+    assert default_num_threads() == expected
+    (warning,) = warned
+    assert str(warning.message) == (
+        f"LUCID_NUM_THREADS={given!r}: expected a number from 1 to 256; "
+        "using the default, all processors that the process may use"
+    )
 
 
 @pytest.mark.parametrize("count", [0, -1, 257])

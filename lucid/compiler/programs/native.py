@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import logging
-import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +29,7 @@ from lucid.compiler.programs.plain_places import Read, failure_of, number_of
 from lucid.compiler.results.outcomes import FromProgram, Same
 from lucid.compiler.surroundings.places import Place, Variable
 from lucid.dtypes import default_dtype_place
+from lucid.ir.environment import NATIVE_CALLS
 from lucid.runtime.addresses import address_of
 from lucid.runtime.context import Context
 from lucid.runtime.entry import (
@@ -95,7 +95,7 @@ def _copied_slots(value: object) -> dict[str, int]:
 @functools.cache
 def _measured() -> tuple[Entry, _Offsets] | None:
     """The native entry and the layout it is made for; None where calls stay in Python."""
-    if os.environ.get("LUCID_NATIVE_CALLS", "") in ("0", "off", "false", "no"):
+    if not NATIVE_CALLS.read():
         return None
     try:
         offsets = _Offsets()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 
+from lucid.ir.environment import VERIFY
 from lucid.ir.graph import Graph
 from lucid.ir.passes.algebra import simplify_algebra
 from lucid.ir.passes.canonicalize import canonicalize
@@ -36,7 +36,7 @@ def optimize(graph: Graph, observe: Callable[[str, Graph], None] | None = None) 
 
     With `LUCID_VERIFY=1` in the environment the graph is verified after each pass.
     """
-    verifying = os.environ.get("LUCID_VERIFY") == "1"
+    verifying = VERIFY.read()
     changed = False
     for _ in range(_ROUNDS):
         stable = True
