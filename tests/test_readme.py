@@ -13,6 +13,7 @@ from pathlib import Path
 
 import lucid
 from lucid.ir.environment import VARIABLES
+from lucid.runtime import cache
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
@@ -52,6 +53,12 @@ def test_the_table_of_variables_is_what_is_read(update_golden: bool) -> None:
         README.write_text(VARIABLES_TABLE.sub(lambda _: table, text), encoding="utf-8")
         return
     assert VARIABLES_TABLE.findall(text) == [table]
+
+
+def test_the_cache_is_where_and_as_large_as_it_says() -> None:
+    text = README.read_text(encoding="utf-8")
+    assert f"`{cache.FOLDER}`" in text
+    assert f"at most {cache.SIZE_LIMIT >> 20} MiB" in text
 
 
 def test_links_lead_somewhere() -> None:

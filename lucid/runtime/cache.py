@@ -1,23 +1,33 @@
 """Object code on disk, by content: what was compiled once is loaded by later processes.
 
 An entry's name is a hash of all that the code depends on: the IR or what stands for it, the
-processor, how and by which versions of LLVM and llvmlite it is compiled. Entries are trusted only
-if the user owns them, not everybody may write them, and their checksum is right; others are
-ignored, and written anew. Nothing here ever fails: a folder that can't be read or written means
-compiling.
+processor, how and by which versions of LLVM and llvmlite it is compiled.
+
+Who can write an entry can run code as the user, so entries stand in a folder that lucid makes for
+them alone, `lucid-objects`, with mode 0700 whatever the umask. It is trusted if the user owns it
+and nobody else may write it, an entry if that holds for the file too and its checksum is right. It
+is opened once, no link followed, checked, and then used by its descriptor. So it doesn't matter who
+may write the folder around it, which is the user's choice (and often the group's, under umask 002):
+they could only put another folder of the user's own in its place, and nothing into it.
+
+In that folder, names that lucid makes are replaced and removed, and no others. Nothing here ever
+fails: a folder that can't be trusted, read or written means compiling, and a warning says so if it
+was asked for or anyone may have meddled with it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import logging
 import os
+import re
 import stat
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Self
 
 from lucid.codegen.jit import (
     CodegenError,
@@ -27,13 +37,22 @@ from lucid.codegen.jit import (
     link_object,
 )
 from lucid.codegen.target import Target
-from lucid.ir.environment import CACHE, CACHE_DIR
+from lucid.ir.environment import CACHE, CACHE_DIR, warn_once
 
-SIZE_LIMIT = 256 << 20
+SIZE_LIMIT = 256 << 20  # bytes, of all entries
+FOLDER = "lucid-objects"
 _MAGIC = b"lucid object code 1\n"
-_SUFFIX = ".o"
-_UNFINISHED = ".part"
+_ENTRY = re.compile(r"[0-9a-f]{64}\.o")
+_UNFINISHED = re.compile(r"[0-9a-f]{64}\.o\.[0-9a-f]{16}\.part")
 _HOUR = 3600
+
+_BY_DESCRIPTOR = os.open in os.supports_dir_fd and os.scandir in os.supports_fd
+# Links aren't followed, and there is no waiting for the other end of a FIFO.
+_READ = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+_READ |= getattr(os, "O_BINARY", 0)
+_WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+
+logger = logging.getLogger("lucid.cache")
 
 
 def compiled(
@@ -67,14 +86,17 @@ def compiled(
 
 
 def cache_folder() -> Path | None:
-    """`LUCID_CACHE_DIR`, or `lucid` in the user's cache folder; None if `LUCID_CACHE=0`."""
+    """Where entries are: in `LUCID_CACHE_DIR`, or in `lucid` in the user's cache folder.
+
+    None if `LUCID_CACHE` is off.
+    """
     if not CACHE.read():
         return None
     given = CACHE_DIR.read()
     if given is not None:
-        return Path(given)
+        return Path(os.path.expanduser(given), FOLDER)
     try:
-        return _user_folder() / "lucid"
+        return _user_folder() / "lucid" / FOLDER
     except RuntimeError:  # the user has no home
         return None
 
@@ -92,7 +114,124 @@ def _user_folder() -> Path:
 def entry_name(key: str, target: Target) -> str:
     """The file name of what a module compiles to, by its text or what stands for it."""
     parts = (key, target.triple, target.cpu, target.features, compiler_version())
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest() + _SUFFIX
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest() + ".o"
+
+
+# The folder -----------------------------------------------------------------------------------
+
+
+class UntrustedFolderError(OSError):
+    """The folder of entries is another user's, or others may write it."""
+
+
+class Folder:
+    """The folder of entries, held open until the end of the block: it stays the one checked.
+
+    Names are looked up in what is open, not in what may have come into its place. Where the system
+    can't do that, on Windows, they are looked up by path.
+
+    Raises `OSError` if there is no folder, or `make` fails; `UntrustedFolderError` if there is one
+    that isn't the user's alone.
+    """
+
+    def __init__(self, path: Path, make: bool = False) -> None:
+        self._path = path
+        self._descriptor: int | None = None
+        try:
+            self._open()
+        except FileNotFoundError:
+            if not make:
+                raise
+            os.makedirs(path.parent, exist_ok=True)
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(path, 0o700)
+            self._open()
+
+    def _open(self) -> None:
+        _check_folder(self._path, os.lstat(self._path))  # one that can't be opened says why, too
+        if not _BY_DESCRIPTOR:
+            return
+        descriptor = os.open(self._path, _READ | os.O_DIRECTORY)
+        try:
+            _check_folder(self._path, os.fstat(descriptor))
+        except OSError:
+            os.close(descriptor)
+            raise
+        self._descriptor = descriptor
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+
+    def _place(self, name: str) -> str:
+        return name if self._descriptor is not None else os.path.join(self._path, name)
+
+    def open(self, name: str, flags: int) -> int:
+        """A descriptor of a file, which the user alone may read and write if it is made."""
+        return os.open(self._place(name), flags, 0o600, dir_fd=self._descriptor)
+
+    def status(self, name: str) -> os.stat_result:
+        """Of what has this name, a link itself included."""
+        return os.stat(self._place(name), dir_fd=self._descriptor, follow_symlinks=False)
+
+    def rename(self, old: str, new: str) -> None:
+        """Give a file another name in one step, whatever file had it before."""
+        at = self._descriptor
+        os.replace(self._place(old), self._place(new), src_dir_fd=at, dst_dir_fd=at)
+
+    def remove(self, name: str) -> None:
+        """Remove a file."""
+        os.unlink(self._place(name), dir_fd=self._descriptor)
+
+    def touch(self, name: str) -> None:
+        """Make a file the one used last."""
+        os.utime(self._place(name), dir_fd=self._descriptor)
+
+    def files(self) -> Iterator[tuple[str, os.stat_result]]:
+        """What is in it and is a file, no link, by name."""
+        with os.scandir(self._path if self._descriptor is None else self._descriptor) as found:
+            for entry in found:
+                with contextlib.suppress(OSError):  # another process has removed it
+                    status = entry.stat(follow_symlinks=False)
+                    if stat.S_ISREG(status.st_mode):
+                        yield entry.name, status
+
+
+def _check_folder(path: Path, status: os.stat_result) -> None:
+    if not stat.S_ISDIR(status.st_mode):
+        raise NotADirectoryError(f"{path} is no folder")
+    if not _is_owned(status):
+        raise UntrustedFolderError(f"{path} belongs to another user, and a cache is one user's")
+    if not _is_private(status):
+        mode = stat.S_IMODE(status.st_mode)
+        raise UntrustedFolderError(
+            f"others may write to {path} (mode {mode:04o}), and what is in it would be run; "
+            "once it is removed, lucid makes it anew"
+        )
+
+
+def _is_owned(status: os.stat_result) -> bool:
+    return not hasattr(os, "geteuid") or status.st_uid == os.geteuid()
+
+
+def _is_private(status: os.stat_result) -> bool:
+    """Whether the user owns it and nobody else may write it; not said by Windows."""
+    if not hasattr(os, "geteuid"):
+        return True
+    return _is_owned(status) and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+def _explain(error: OSError) -> None:
+    """Say why nothing is cached, to those who asked for a folder or must know that it is open."""
+    if CACHE_DIR.read() is not None:
+        CACHE_DIR.refuse(f"expected {CACHE_DIR.values}; compiled code isn't cached: {error}")
+    elif isinstance(error, UntrustedFolderError):
+        warn_once(f"compiled code isn't cached: {error}")
+    else:  # the system's users need not have a home that can be written
+        logger.info("compiled code isn't cached: %s", error)
 
 
 # Entries --------------------------------------------------------------------------------------
@@ -101,66 +240,60 @@ def entry_name(key: str, target: Target) -> str:
 def read_entry(path: Path) -> bytes | None:
     """The object code of an entry, now the one used last; None if there is none to be trusted."""
     try:
-        if not _is_safe(os.stat(path.parent)):
-            return None
-        flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
-        with open(os.open(path, flags), "rb") as file:
-            status = os.fstat(file.fileno())
-            if not (stat.S_ISREG(status.st_mode) and _is_safe(status)):
-                return None
-            content = file.read()
-        image = _checked(path.name, content)
-        if image is not None:
-            os.utime(path)
+        with Folder(path.parent) as folder:
+            image = _read(folder, path.name)
+            if image is not None:
+                with contextlib.suppress(OSError):  # it can't be written
+                    folder.touch(path.name)
+            return image
     except OSError:
         return None
-    return image
+
+
+def _read(folder: Folder, name: str) -> bytes | None:
+    if not _is_entry(folder.status(name)):  # some devices act when they are opened
+        return None
+    with open(folder.open(name, _READ), "rb") as file:
+        status = os.fstat(file.fileno())
+        if not _is_entry(status):
+            return None
+        head = file.read(len(_MAGIC) + hashlib.sha256().digest_size)
+        if not head.startswith(_MAGIC):
+            return None
+        image = file.read(status.st_size)
+    return image if head == _MAGIC + _digest(name, image) else None
+
+
+def _is_entry(status: os.stat_result) -> bool:
+    return stat.S_ISREG(status.st_mode) and _is_private(status) and status.st_size <= SIZE_LIMIT
 
 
 def write_entry(path: Path, image: bytes) -> None:
     """Put an entry in its place in one step, whatever was there before; make room for it."""
-    part = None
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not _is_safe(os.stat(path.parent)):
-            return
-        handle, part = tempfile.mkstemp(_UNFINISHED, dir=path.parent)
-        with open(handle, "wb") as file:
-            file.write(_MAGIC + _digest(path.name, image) + image)
-        os.replace(part, path)
-        shrink(path.parent)
-    except OSError:
-        if part is not None:
-            with contextlib.suppress(OSError):
-                os.unlink(part)
-
-
-def shrink(folder: Path, limit: int = SIZE_LIMIT) -> None:
-    """Remove the entries that weren't used for longest, until a tenth of the limit is free."""
-    found = []
-    for entry in os.scandir(folder):
-        with contextlib.suppress(OSError):
-            status = entry.stat(follow_symlinks=False)
-            if entry.name.endswith(_SUFFIX):
-                found.append((status.st_mtime, status.st_size, entry.path))
-            elif entry.name.endswith(_UNFINISHED) and status.st_mtime < time.time() - _HOUR:
-                os.unlink(entry.path)
-    total = sum(size for _, size, _ in found)
-    if total <= limit:
+        folder = Folder(path.parent, make=True)
+    except OSError as error:
+        _explain(error)
         return
-    for _, size, path in sorted(found):
+    with folder:
+        try:
+            _write(folder, path.name, image)
+            shrink(folder)
+        except OSError as error:
+            logger.info("%s isn't cached: %s", path.name, error)
+
+
+def _write(folder: Folder, name: str, image: bytes) -> None:
+    part = f"{name}.{os.urandom(8).hex()}.part"
+    handle = folder.open(part, _WRITE)
+    try:
+        with open(handle, "wb") as file:
+            file.write(_MAGIC + _digest(name, image) + image)
+        folder.rename(part, name)
+    except BaseException:
         with contextlib.suppress(OSError):
-            os.unlink(path)
-        total -= size
-        if total <= limit - limit // 10:
-            return
-
-
-def _is_safe(status: os.stat_result) -> bool:
-    """Whether the user owns it and not everybody may write it."""
-    if not hasattr(os, "geteuid"):
-        return True
-    return status.st_uid == os.geteuid() and not status.st_mode & stat.S_IWOTH
+            folder.remove(part)
+        raise
 
 
 def _digest(name: str, image: bytes) -> bytes:
@@ -168,7 +301,24 @@ def _digest(name: str, image: bytes) -> bytes:
     return hashlib.sha256(name.encode() + b"\0" + image).digest()
 
 
-def _checked(name: str, content: bytes) -> bytes | None:
-    start = len(_MAGIC) + hashlib.sha256().digest_size
-    image = content[start:]
-    return image if content[:start] == _MAGIC + _digest(name, image) else None
+def shrink(folder: Folder, limit: int = SIZE_LIMIT) -> None:
+    """Remove the entries that weren't used for longest, until a tenth of the limit is free.
+
+    What a process that ended in the middle has left goes after an hour.
+    """
+    found = []
+    for name, status in folder.files():
+        if _ENTRY.fullmatch(name):
+            found.append((status.st_mtime, status.st_size, name))
+        elif _UNFINISHED.fullmatch(name) and status.st_mtime < time.time() - _HOUR:
+            with contextlib.suppress(OSError):
+                folder.remove(name)
+    total = sum(size for _, size, _ in found)
+    if total <= limit:
+        return
+    for _, size, name in sorted(found):
+        with contextlib.suppress(OSError):
+            folder.remove(name)
+        total -= size
+        if total <= limit - limit // 10:
+            return

@@ -136,14 +136,17 @@ def stderr_of(script: str, **given: str) -> str:
     return done.stderr
 
 
-def test_an_import_tells_of_all_nonsense_once() -> None:
+def test_an_import_tells_of_all_nonsense_once(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
     names = [variable.name for variable in VARIABLES if variable.name != "LUCID_CACHE_DIR"]
-    nonsense = dict.fromkeys(names, "foo")
+    nonsense = {**dict.fromkeys(names, "foo"), "LUCID_CACHE_DIR": str(tmp_path / "file")}
     printed = stderr_of(SCRIPT, LUCID_EAGERLY="1", **nonsense)
     found = re.findall(
         r"^<string>:(\d): UserWarning: (?:lucid reads no variable )?(\w+)", printed, re.M
     )
-    assert sorted(found) == sorted(("3", name) for name in (*names, "LUCID_EAGERLY"))
+    assert sorted(found) == sorted(
+        [("3", name) for name in (*names, "LUCID_EAGERLY")] + [("4", "LUCID_CACHE_DIR")]
+    )
 
 
 def test_sense_is_silent(tmp_path: Path) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import logging
 import os
+import socket
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -19,6 +22,8 @@ from lucid.codegen.target import Target, host_target
 from lucid.ir.graph import Graph
 from lucid.ir.types import TensorType, f32
 from lucid.runtime import cache, compile_graph
+
+posix = pytest.mark.skipif(os.name == "nt", reason="owners, modes and links of files")
 
 SCRIPT = """
 from pathlib import Path
@@ -41,27 +46,28 @@ print(len(compiled))
 """
 
 
-def run(folder: Path, script: str = SCRIPT, **environment: str) -> int:
+def run(given: Path, script: str = SCRIPT, umask: int = -1, **environment: str) -> int:
     """How many modules another process compiles."""
-    environment = {"LUCID_CACHE_DIR": str(folder), "LUCID_CACHE": "1", **environment}
+    environment = {"LUCID_CACHE_DIR": str(given), "LUCID_CACHE": "1", **environment}
     done = subprocess.run(
         [sys.executable, "-c", script],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=60,
         check=False,
+        umask=umask,
     )
     assert done.returncode == 0, done.stderr
     return int(done.stdout)
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A cache of its own."""
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the entries of a cache of its own are to stand."""
     monkeypatch.setenv("LUCID_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("LUCID_CACHE", "1")
-    yield tmp_path / "cache"
+    return tmp_path / "cache" / "lucid-objects"
 
 
 @pytest.fixture
@@ -129,16 +135,16 @@ def test_a_second_process_trains_without_compiling(tmp_path: Path) -> None:
 
 def test_processes_may_fill_and_repair_a_cache_at_once(tmp_path: Path) -> None:
     for _ in range(2):
-        for path in entries(tmp_path):
+        for path in entries(tmp_path / "lucid-objects"):
             path.write_bytes(b"lucid object code 1\n" + bytes(3000))
         with ThreadPoolExecutor(2) as executor:
             counts = list(executor.map(lambda _: run(tmp_path), range(2)))
         assert max(counts) == 1
         assert run(tmp_path) == 0
-        assert [path.suffix for path in tmp_path.iterdir()] == [".o"]
+        assert [path.suffix for path in (tmp_path / "lucid-objects").iterdir()] == [".o"]
 
 
-@pytest.mark.parametrize("name", ["mkstemp", "replace", "scandir"])
+@pytest.mark.parametrize("name", ["replace", "scandir"])
 def test_a_disk_that_fails_is_no_error(
     name: str, folder: Path, compilations: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,7 +154,7 @@ def test_a_disk_that_fails_is_no_error(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(cache.tempfile if name == "mkstemp" else cache.os, name, fail)
+        patched.setattr(os, name, fail)
         step()
         left = [path for path in folder.iterdir() if path.suffix != ".o"]
         assert not left
@@ -157,15 +163,99 @@ def test_a_disk_that_fails_is_no_error(
     assert len(compilations) == (1 if name == "scandir" else 2)
 
 
-def test_a_folder_in_place_of_an_entry_is_no_error(folder: Path, compilations: list[str]) -> None:
+FULL = """
+import resource
+resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+"""
+
+
+@posix
+def test_a_disk_that_is_full_leaves_nothing_unfinished(tmp_path: Path) -> None:
+    assert run(tmp_path, FULL + SCRIPT) == 1
+    assert not list((tmp_path / "lucid-objects").iterdir())
+
+
+def test_an_entry_that_can_t_be_touched_is_a_hit(
+    folder: Path, compilations: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is on a disk that can't be written."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    step()
+    for name in ("utime", "replace", "unlink", "mkdir"):
+        monkeypatch.setattr(os, name, fail)
+    step()
+    assert len(compilations) == 1
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The entry that the script makes, to spoil others of its name."""
+    folder = tmp_path_factory.mktemp("made")
+    assert run(folder) == 1
+    (entry,) = entries(folder / "lucid-objects")
+    return entry
+
+
+def plant_socket(entry: Path) -> None:
+    place = os.getcwd()
+    os.chdir(entry.parent)  # the path of a socket is to be short
+    try:
+        socket.socket(socket.AF_UNIX).bind(entry.name[-40:])
+        os.rename(entry.name[-40:], entry.name)
+    finally:
+        os.chdir(place)
+
+
+def plant_device(entry: Path) -> None:
+    try:
+        os.mknod(entry, stat.S_IFCHR | 0o600, os.makedev(1, 5))  # /dev/zero, which never ends
+    except PermissionError:
+        pytest.skip("only root makes devices")
+
+
+def plant_huge_file(entry: Path) -> None:
+    with open(entry, "wb") as file:
+        file.write(b"lucid object code 1\n")
+        file.truncate(1 << 42)
+
+
+PLANTED: dict[str, Callable[[Path], None]] = {
+    "folder": Path.mkdir,
+    "link to nothing": lambda entry: entry.symlink_to("nothing"),
+    "fifo": lambda entry: os.mkfifo(entry, 0o600),
+    "socket": plant_socket,
+    "device": plant_device,
+    "huge file": plant_huge_file,
+}
+
+
+@posix
+@pytest.mark.parametrize("name", PLANTED)
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+def test_what_is_no_file_is_no_entry(name: str, tmp_path: Path, made: Path) -> None:
+    """To open a FIFO would wait for ever, to read a device would never end."""
+    entry = tmp_path / "lucid-objects" / made.name
+    entry.parent.mkdir(mode=0o700)
+    PLANTED[name](entry)
+    assert run(tmp_path) == 1
+    assert entry.is_dir() if name == "folder" else entry.read_bytes() == made.read_bytes()
+    assert [path.name for path in entry.parent.iterdir()] == [entry.name]
+
+
+@posix
+def test_a_fifo_that_comes_after_the_look_isn_t_waited_for(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     step()
     (entry,) = entries(folder)
+    status = entry.stat()
     entry.unlink()
-    entry.mkdir()
-    step()
-    step()
-    assert len(compilations) == 3
-    assert [path.name for path in folder.iterdir()] == [entry.name]
+    os.mkfifo(entry, 0o600)
+    monkeypatch.setattr(cache.Folder, "status", lambda *_: status)
+    assert cache.read_entry(entry) is None
 
 
 def test_an_entry_that_doesn_t_link_is_written_anew(folder: Path, compilations: list[str]) -> None:
@@ -185,12 +275,48 @@ def test_equal_programs_share_an_entry(folder: Path, compilations: list[str]) ->
     assert len(entries(folder)) == len(compilations) == 2
 
 
-def test_entries_are_private(folder: Path) -> None:
-    step()
+@posix
+@pytest.mark.parametrize("umask", [0o000, 0o002, 0o022, 0o077])
+def test_entries_are_private_under_any_umask(umask: int, tmp_path: Path) -> None:
+    folder = tmp_path / "made" / "cache" / "lucid-objects"
+    assert run(folder.parent, umask=umask) == 1
     (entry,) = entries(folder)
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert stat.S_IMODE(entry.stat().st_mode) == 0o600
     assert [path.name for path in folder.iterdir()] == [entry.name]
+
+
+@posix
+@pytest.mark.parametrize("mode", [0o770, 0o775, 0o777, 0o1777])
+def test_the_folder_around_may_be_anyone_s(
+    mode: int, folder: Path, compilations: list[str]
+) -> None:
+    folder.parent.mkdir()
+    folder.parent.chmod(mode)
+    step()
+    step()
+    assert len(compilations) == 1
+
+
+@posix
+def test_a_folder_in_place_of_the_one_checked_isn_t_used(folder: Path, tmp_path: Path) -> None:
+    """Who may write the folder around it can rename it, also between check and use."""
+    step()
+    (entry,) = entries(folder)
+    with cache.Folder(folder) as held:
+        folder.rename(tmp_path / "elsewhere")
+        folder.mkdir()
+        (folder / entry.name).write_bytes(b"of somebody else")
+        assert [name for name, _ in held.files()] == [entry.name]
+        assert (
+            held.status(entry.name).st_size == (tmp_path / "elsewhere" / entry.name).stat().st_size
+        )
+        held.rename(entry.name, "moved")
+        held.touch("moved")
+        os.close(held.open("moved", os.O_RDONLY))
+        held.remove("moved")
+    assert not list((tmp_path / "elsewhere").iterdir())
+    assert (folder / entry.name).read_bytes() == b"of somebody else"
 
 
 def spoil_last_byte(content: bytes) -> bytes:
@@ -229,26 +355,81 @@ def test_an_entry_can_t_stand_in_for_another_one(folder: Path, compilations: lis
     assert len(compilations) == 3
 
 
-def test_what_everybody_may_write_isn_t_trusted(folder: Path, compilations: list[str]) -> None:
+@posix
+@pytest.mark.parametrize("others", [0o020, 0o002])
+def test_an_entry_that_others_may_write_isn_t_trusted(
+    others: int, folder: Path, compilations: list[str]
+) -> None:
     step()
     (entry,) = entries(folder)
-    entry.chmod(0o666)
+    entry.chmod(0o600 | others)
     step()
     assert len(compilations) == 2
     assert stat.S_IMODE(entry.stat().st_mode) == 0o600
-    folder.chmod(0o777)
-    step()
+
+
+@posix
+@pytest.mark.parametrize("mode", [0o770, 0o702])
+def test_a_folder_that_others_may_write_is_left_alone_and_warned_of(
+    mode: int, folder: Path, compilations: list[str]
+) -> None:
+    step(2.0)
+    before = entries(folder)
+    folder.chmod(mode)
+    with pytest.warns(UserWarning) as warned:
+        step(2.0)
+    step(3.0)
     assert len(compilations) == 3
+    assert entries(folder) == before
+    (warning,) = warned
+    assert str(warning.message) == (
+        f"LUCID_CACHE_DIR={str(folder.parent)!r}: expected a folder that can be written to; "
+        f"compiled code isn't cached: others may write to {folder} (mode 0{mode:o}), and what is "
+        "in it would be run; once it is removed, lucid makes it anew"
+    )
+    assert warning.filename == __file__
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="files have no owner here")
+@posix
+def test_an_untrusted_folder_in_the_user_s_cache_is_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache, "_user_folder", lambda: tmp_path)
+    monkeypatch.delenv("LUCID_CACHE_DIR", raising=False)
+    monkeypatch.setenv("LUCID_CACHE", "1")
+    folder = tmp_path / "lucid" / "lucid-objects"
+    folder.mkdir(parents=True)
+    folder.chmod(0o777)
+    with pytest.warns(
+        UserWarning, match="compiled code isn't cached: others may write to"
+    ) as found:
+        step()
+    step()
+    assert len(found) == 1
+
+
+def test_a_user_without_a_place_for_a_cache_isn_t_bothered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A service's home may not exist; that is logged for who wants to know."""
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(cache, "_user_folder", lambda: tmp_path / "file")
+    monkeypatch.delenv("LUCID_CACHE_DIR", raising=False)
+    monkeypatch.setenv("LUCID_CACHE", "1")
+    with caplog.at_level(logging.INFO, "lucid.cache"):
+        step()
+    assert caplog.messages[0].startswith("compiled code isn't cached: [Errno ")
+
+
+@posix
 def test_what_others_own_isn_t_trusted(
     folder: Path, compilations: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     step()
     user = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: user + 1)
-    step()
+    with pytest.warns(UserWarning, match=f"{folder} belongs to another user"):
+        step()
     assert len(compilations) == 2
 
 
@@ -264,12 +445,84 @@ def test_a_link_in_place_of_an_entry_isn_t_followed(
     assert not entry.is_symlink()
 
 
-def test_a_folder_that_can_t_be_made_is_no_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@posix
+def test_a_link_in_place_of_the_folder_isn_t_followed(folder: Path, tmp_path: Path) -> None:
+    folder.parent.mkdir()
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    folder.symlink_to(tmp_path / "elsewhere")
+    with pytest.warns(UserWarning, match="compiled code isn't cached"):
+        step()
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
+@posix
+def test_a_link_to_the_folder_around_is_followed(
+    folder: Path, tmp_path: Path, compilations: list[str]
 ) -> None:
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("LUCID_CACHE_DIR", str(tmp_path / "file" / "cache"))
+    """Caches are often put on another disk by a link."""
+    (tmp_path / "disk").mkdir()
+    folder.parent.symlink_to(tmp_path / "disk")
     step()
+    step()
+    assert len(compilations) == 1
+
+
+NO_FOLDERS = {
+    "a file": lambda path: path.write_text(""),
+    "in a file": lambda path: path.parent.write_text(""),
+    "a link to nothing": lambda path: (path.parent.mkdir(), path.symlink_to("nothing")),
+    "a fifo": lambda path: (path.parent.mkdir(), os.mkfifo(path)),
+}
+
+
+@posix
+@pytest.mark.parametrize("name", NO_FOLDERS)
+def test_a_folder_that_can_t_be_made_is_a_warning(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compilations: list[str]
+) -> None:
+    given = tmp_path / "given" / "cache" if name != "a file" else tmp_path / "file"
+    NO_FOLDERS[name](given)
+    monkeypatch.setenv("LUCID_CACHE_DIR", str(given))
+    monkeypatch.setenv("LUCID_CACHE", "1")
+    with pytest.warns(UserWarning) as warned:
+        step()
+    step()
+    assert len(compilations) == 2
+    (warning,) = warned
+    assert str(warning.message).startswith(
+        f"LUCID_CACHE_DIR={str(given)!r}: expected a folder that can be written to; "
+        "compiled code isn't cached: [Errno "
+    )
+
+
+@posix
+@pytest.mark.parametrize(
+    "given", ["/dev/null", "/dev/zero/x", "/proc/x", "n" * 5000, "\udcff\n"], ids=range(5)
+)
+def test_nonsense_in_place_of_a_folder_means_compiling(
+    given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LUCID_CACHE_DIR", given)
+    monkeypatch.setenv("LUCID_CACHE", "1")
+    with warnings.catch_warnings(record=True):
+        warnings.simplefilter("always")
+        step()
+        step()
+
+
+@pytest.mark.parametrize("given", ["here", "./a/b", "~/cache"])
+def test_a_folder_may_be_relative_or_in_the_home(
+    given: str, tmp_path: Path, compilations: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("LUCID_CACHE_DIR", given)
+    monkeypatch.setenv("LUCID_CACHE", "1")
+    step()
+    step()
+    assert len(compilations) == 1
+    assert len(entries(tmp_path / given.replace("~/", "") / "lucid-objects")) == 1
 
 
 def test_the_cache_can_be_turned_off(
@@ -286,21 +539,62 @@ def test_the_default_folder_is_the_user_s(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.delenv("LUCID_CACHE_DIR", raising=False)
     monkeypatch.setenv("LUCID_CACHE", "1")
     monkeypatch.setattr(cache, "_user_folder", lambda: Path("/home/me/.cache"))
-    assert cache.cache_folder() == Path("/home/me/.cache/lucid")
+    assert cache.cache_folder() == Path("/home/me/.cache/lucid/lucid-objects")
 
 
 def test_what_was_used_last_stays(tmp_path: Path) -> None:
-    for number in range(10):
-        path = tmp_path / f"{number}.o"
-        path.write_bytes(bytes(100))
-        os.utime(path, (number, number))
-    os.utime(tmp_path / "0.o", (99, 99))
-    (tmp_path / "old.part").write_bytes(b"")
-    os.utime(tmp_path / "old.part", (0, 0))
-    (tmp_path / "new.part").write_bytes(b"")
-    cache.shrink(tmp_path, limit=500)
+    names = [f"{number:064x}.o" for number in range(10)]
+    old, new = (f"{names[0]}.{number:016x}.part" for number in range(2))
+    for number, name in enumerate((*names, old, new)):
+        (tmp_path / name).write_bytes(bytes(100))
+        os.utime(tmp_path / name, (number, number))
+    os.utime(tmp_path / names[0], (99, 99))
+    os.utime(tmp_path / new)
+    with cache.Folder(tmp_path) as folder:
+        cache.shrink(folder, limit=500)
     left = {path.name for path in tmp_path.iterdir()}
-    assert left == {"0.o", "9.o", "8.o", "7.o", "new.part"}
+    assert left == {names[0], *names[7:], new}
+
+
+def test_what_lucid_hasn_t_named_stays(
+    folder: Path, compilations: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither in the folder that the user names, nor in lucid's own."""
+    step()
+    (entry,) = entries(folder)
+    digest = "0" * 64
+    others = [
+        f"{digest}.part",
+        f"{digest}.o.part",
+        f"{digest}.o.o",
+        f"x{digest}.o",
+        f"{'A' * 64}.o",
+    ]
+    others += ["movie.part", "main.o", f"{digest}.o.0123456789abcdef.part~", f"{digest}.o\n"]
+    around = [*others, entry.name, f"{entry.name}.0123456789abcdef.part"]
+    paths = [folder / name for name in others] + [folder.parent / name for name in around]
+    for path in paths:
+        with open(path, "wb") as file:
+            file.truncate(1 << 30)
+        os.utime(path, (0, 0))
+    step(3.0)
+    step(3.0)
+    assert len(compilations) == 2
+    assert len(entries(folder)) == 2 + len([name for name in others if name.endswith(".o")])
+    assert all(path.stat().st_size == 1 << 30 for path in paths)
+
+
+def test_processes_may_shrink_a_cache_at_once(tmp_path: Path) -> None:
+    for number in range(400):
+        (tmp_path / f"{number:064x}.o").write_bytes(bytes(10))
+
+    def shrink(_: int) -> None:
+        with cache.Folder(tmp_path) as folder:
+            cache.shrink(folder, limit=1000)
+
+    with ThreadPoolExecutor(8) as executor:
+        list(executor.map(shrink, range(8)))
+    assert 0 < len(list(tmp_path.iterdir())) <= 100
 
 
 def test_a_hit_makes_an_entry_young(folder: Path) -> None:
