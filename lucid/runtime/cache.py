@@ -5,10 +5,9 @@ processor, how and by which versions of LLVM and llvmlite it is compiled.
 
 Who can write an entry can run code as the user, so entries stand in a folder that lucid makes for
 them alone, `lucid-objects`, with mode 0700 whatever the umask. It is trusted if the user owns it
-and nobody else may write it, an entry if that holds for the file too and its checksum is right. It
-is opened once, no link followed, checked, and then used by its descriptor. So it doesn't matter who
-may write the folder around it, which is the user's choice (and often the group's, under umask 002):
-they could only put another folder of the user's own in its place, and nothing into it.
+and nobody else may write it, nor rename it in the folder around it, unless that is sticky as /tmp
+is; an entry if that holds for the file too and its checksum is right. It is opened once, no link
+followed, checked, and then used by its descriptor: it stays the one that was checked.
 
 In that folder, names that lucid makes are replaced and removed, and no others. Nothing here ever
 fails: a folder that can't be trusted, read or written means compiling, and a warning says so if it
@@ -142,12 +141,13 @@ class Folder:
         except FileNotFoundError:
             if not make:
                 raise
-            os.makedirs(path.parent, exist_ok=True)
+            os.makedirs(path.parent, 0o700, exist_ok=True)
             with contextlib.suppress(FileExistsError):
                 os.mkdir(path, 0o700)
             self._open()
 
     def _open(self) -> None:
+        _check_around(self._path.parent, os.stat(self._path.parent))
         _check_folder(self._path, os.lstat(self._path))  # one that can't be opened says why, too
         if not _BY_DESCRIPTOR:
             return
@@ -198,6 +198,20 @@ class Folder:
                     status = entry.stat(follow_symlinks=False)
                     if stat.S_ISREG(status.st_mode):
                         yield entry.name, status
+
+
+def _check_around(path: Path, status: os.stat_result) -> None:
+    """Raise where others may rename what is in a folder."""
+    if not hasattr(os, "geteuid"):
+        return
+    if status.st_uid not in (os.geteuid(), 0):
+        raise UntrustedFolderError(f"{path} belongs to another user, and a cache is one user's")
+    shared = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    if shared and not status.st_mode & stat.S_ISVTX:
+        raise UntrustedFolderError(
+            f"others may write to {path} (mode {stat.S_IMODE(status.st_mode):04o}), and what is in "
+            f"it would be run; chmod go-w {path}"
+        )
 
 
 def _check_folder(path: Path, status: os.stat_result) -> None:

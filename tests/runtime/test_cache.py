@@ -287,8 +287,8 @@ def test_entries_are_private_under_any_umask(umask: int, tmp_path: Path) -> None
 
 
 @posix
-@pytest.mark.parametrize("mode", [0o770, 0o775, 0o777, 0o1777])
-def test_the_folder_around_may_be_anyone_s(
+@pytest.mark.parametrize("mode", [0o700, 0o755, 0o1777])
+def test_the_folder_around_may_be_read_and_be_sticky(
     mode: int, folder: Path, compilations: list[str]
 ) -> None:
     folder.parent.mkdir()
@@ -299,8 +299,27 @@ def test_the_folder_around_may_be_anyone_s(
 
 
 @posix
+@pytest.mark.parametrize("mode", [0o770, 0o775, 0o777])
+def test_a_folder_in_one_that_others_may_write_isn_t_trusted(
+    mode: int, folder: Path, compilations: list[str]
+) -> None:
+    """They could put another one in its place."""
+    step()
+    folder.parent.chmod(mode)
+    with pytest.warns(
+        UserWarning, match=rf"others may write to {folder.parent} \(mode 0{mode:o}\)"
+    ):
+        step()
+    step()
+    assert len(compilations) == 3
+    folder.parent.chmod(0o700)
+    step()
+    assert len(compilations) == 3
+
+
+@posix
 def test_a_folder_in_place_of_the_one_checked_isn_t_used(folder: Path, tmp_path: Path) -> None:
-    """Who may write the folder around it can rename it, also between check and use."""
+    """It may be renamed between check and use."""
     step()
     (entry,) = entries(folder)
     with cache.Folder(folder) as held:
