@@ -97,7 +97,8 @@ class Surroundings:
             [generator for found in self._environments for generator in found.generators],
             [name for found in self._environments for name in found.drawing],
         )
-        sys.setprofile(None)
+        if callable(profile):  # as that of the trace is; one in C, such as cProfile, isn't
+            sys.setprofile(None)
         ran = Executed()
         logs = [(log, log.copy()) for log in self._recorder.logs]
         try:
@@ -116,7 +117,8 @@ class Surroundings:
             for log, before in logs:
                 log.note_host(self._name, before)
         finally:
-            sys.setprofile(profile)
+            if callable(profile):
+                sys.setprofile(profile)
             for storage, value, generation in suspended:
                 storage.value, storage.generation = value, generation
                 storage.recorder = self._recorder

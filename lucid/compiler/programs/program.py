@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from lucid.compiler.inputs.scalars import Formula, LiveSource
 from lucid.compiler.inputs.sharing import Sharing
 from lucid.compiler.inputs.signature import Call, Description, is_quick
 from lucid.compiler.programs.guards import Guards
+from lucid.compiler.programs.joint import Joint, joined, source_of
 from lucid.compiler.programs.plain import LONG_WAY, PlainCalls
 from lucid.compiler.programs.plain_places import PlainPlaces, plain_reads
 from lucid.compiler.recording.names import name_values
@@ -67,6 +69,8 @@ class Program:
         guards: what must hold for a call.
         used_inputs: state, and numbers of arguments, that the step computes with.
         calls: the short way for calls with plain tensors; None: there is none.
+        strides: of each input, where it isn't contiguous; sources: what it is.
+        joint: the program and its backward as halves of one graph, once that is known.
     """
 
     def __init__(
@@ -80,6 +84,7 @@ class Program:
         self.executable = self._compile(trace)
         self.compile_seconds = trace.seconds + self.executable.compile_seconds
         self.calls: PlainCalls | None = None
+        self.joint: Joint | None = None
         self._quick: list[tuple[TensorType, Shape, bool]] | None = None
         self._in_grad_mode = context.grad_enabled
         self._default_dtype = get_default_dtype()
@@ -93,7 +98,7 @@ class Program:
     def _compile(self, trace: Trace) -> Executable:
         graph = trace.graph
         by_value = {cell.value: strides for cell, strides in trace.cells}
-        strides = [by_value.get(entry.value) for entry in graph.inputs]
+        self.strides = strides = [by_value.get(entry.value) for entry in graph.inputs]
         graph.drop_dead_nodes()
         outline_regions(graph)
         name_values(graph)
@@ -130,6 +135,7 @@ class Program:
         """Arrays of state are bound once; arguments, gradients and floats are read at each call."""
         cells = {cell.value: cell for cell, _ in trace.cells}
         live = dict(trace.live)
+        self.sources = [source_of(cells.get(entry.value)) for entry in trace.graph.inputs]
         self._inputs: list[Any] = []
         self._arguments: list[tuple[int, int]] = []
         self._found: list[tuple[int, Cell]] = []
@@ -216,6 +222,13 @@ class Program:
         self._has_given = any(isinstance(leaf, GivenObject) for leaf in trace.leaves)
         outcomes = (*trace.leaves, *(outcome for _, outcome in self._grads if outcome is not None))
         self._gradients = Gradients(self.executable, leaf_grads, outcomes)
+        if trace.differentiable is not None:
+            trace.differentiable.program = weakref.ref(self)
+
+    @property
+    def may_leave_residuals(self) -> bool:
+        """Whether a call's outputs are all made for that call."""
+        return not self._gradients.are_promised
 
     @property
     def leaves_histories(self) -> bool:
@@ -227,6 +240,12 @@ class Program:
     def changes_arguments(self) -> bool:
         """Whether containers or objects that are arguments are changed."""
         return self._rebinding is not None and bool(self._rebinding.of_arguments)
+
+    def join(self, backward: Program, moved: dict[int, Storage], count: int) -> None:
+        """Compute what the backward needs once, from the next call on."""
+        self.joint = joint = joined(self, backward, moved, count)
+        if joint is not None:
+            self.stages = self.stages.then(joint.stages)
 
     # ------------------------------------------------------------------ guards
 
@@ -354,6 +373,12 @@ class Program:
             return self._run_claiming(call, args, kwargs, is_fit=True)
         return self._leave_hooks(self._run(Run(call, self._output_count), args, kwargs), call)
 
+    def run_half(self, half: Executable, call: Call, residuals: Sequence[np.ndarray]) -> Any:
+        """The result of a call of a backward, from what the forward half has left."""
+        run = Run(call, self._output_count)
+        run.residuals = residuals
+        return self._run_native(run, half)[0]
+
     def _leave_hooks(self, result: Any, call: Call) -> Any:
         """Register what the step leaves on its arguments: it has seen the step's gradients."""
         for left in self._left_hooks:
@@ -391,7 +416,10 @@ class Program:
         frame = user_frame()
         line = None if frame is None else (frame.f_code.co_filename, frame.f_lineno)
         history = History(rule, run.call, args, kwargs, bases, line)
-        result, finals = self._run_native(run)
+        joint = self.joint if self.executable.is_open[0] else None  # not while it is looked at
+        result, finals = self._run_native(run, None if joint is None else joint.forward)
+        if joint is not None:
+            history.keep_residuals(joint, run.outputs)
         gradients = [outcome.of(run) for outcome in self._open_grads]
         history.attach([outcome.of(run) for outcome in self._tensors], gradients, run.call)
         return self._deliver(result, finals, run.call)
@@ -412,9 +440,12 @@ class Program:
         self.guards.follow_epoch(before)
         return result
 
-    def _run_native(self, run: Run) -> tuple[Any, list[Any]]:
-        """What it returns, and what it leaves in its places."""
-        call = run.call
+    def _run_native(self, run: Run, half: Executable | None = None) -> tuple[Any, list[Any]]:
+        """What it returns, and what it leaves in its places.
+
+        half: the forward half that leaves residuals, or the backward one that takes the run's.
+        """
+        call, executable = run.call, half or self.executable
         for early in self._early:
             early.of(run)
         if self._onward is not None:
@@ -423,18 +454,18 @@ class Program:
         batch = gradients.begin() if gradients.are_promised else None
         memory = None if batch is None else batch.outputs
         try:
-            arrays = self._arrays(call)
+            arrays = [*self._arrays(call), *run.residuals]
             if keepers:
                 for cell in self._written:
                     tell_keepers(storage_of(cell, call))
             if context.lent is not None:  # a host call, of another step, goes on
                 for cell in self._written:
                     context.lent.before_write(storage_of(cell, call))
-            if self.is_claiming and not self.executable.is_short:
+            if self.is_claiming and not executable.is_short:
                 with Unlocked(self._claims_of(call)):
-                    run.outputs = self.executable.call(arrays, memory)
+                    run.outputs = executable.call(arrays, memory)
             else:
-                run.outputs = self.executable.call(arrays, memory)
+                run.outputs = executable.call(arrays, memory)
         except BaseException:
             if batch is not None:
                 gradients.retire(batch)

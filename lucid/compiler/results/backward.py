@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import weakref
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
@@ -33,6 +34,8 @@ from lucid.tensor.writing import rebase_history
 if TYPE_CHECKING:
     from lucid.autograd.engine import BackwardRun
     from lucid.compiler.inputs.signature import Call
+    from lucid.compiler.programs.joint import Joint
+    from lucid.compiler.programs.program import Program
 
 
 _NONE: frozenset[Recorded] = frozenset()
@@ -58,7 +61,9 @@ class History:
         "_edges",
         "_followed",
         "_given",
+        "_joint",
         "_passed",
+        "_residuals",
         "_versions",
         "behind",
         "freed",
@@ -82,6 +87,8 @@ class History:
         self.freed: frozenset[Recorded] = _NONE
         self.behind: History | None = None
         self._call: Call | None = call
+        self._joint: Joint | None = None
+        self._residuals: Sequence[np.ndarray] = ()
         self._passed: frozenset[int] = _NO_NUMBERS
         self._edges: Sequence[list[Edge | None]] = rule.edges(arguments)
         followed = before.followed
@@ -105,6 +112,10 @@ class History:
         self._given: Given | None = Given(
             args, dict(sorted(kwargs.items())) if kwargs else None, more
         )
+
+    def keep_residuals(self, joint: Joint, outputs: Sequence[np.ndarray]) -> None:
+        """Keep what the forward half has left for the backward one."""
+        self._joint, self._residuals = joint, joint.residuals_of(outputs)
 
     def _keep_gradients(self, call: Call) -> list[TensorCore | None]:
         before, count = self.rule.before, len(call.tensors)
@@ -292,7 +303,8 @@ class History:
         """Note what a backward has released, and drop everything if nothing can run any more."""
         self.freed = self.freed.union(nodes) if self.freed else frozenset(nodes)
         if self.rule.is_over(self.freed):
-            self._given = self._call = None
+            self._given = self._call = self._joint = None
+            self._residuals = ()
             self._counters, self._versions = [], []
             self._followed = ()
             remove_keeper(self)
@@ -448,10 +460,36 @@ class History:
             return method(*asked)  # to map and push forward, or to name who makes NaN
         call, program = backward.prepare(asked)
         self._refuse_written(node, program.used_inputs)
+        joint = self._joint
+        if joint is not None and joint.program is program:
+            return program.run_half(joint.backward, call, self._residuals)
+        if not rule.is_joined and method == rule.again.gradients and not context.grad_enabled:
+            self._join(program, call, asked[0])
         try:
             return program.run(call, asked, {})
         except Differs as differs:
             return backward.go_on(differs.with_traceback(None), asked)
+
+    def _join(self, backward: Program, call: Call, given: Given) -> None:
+        """Have the function leave what its first backward would compute again."""
+        rule = self.rule
+        rule.is_joined = True
+        program = None if rule.program is None else rule.program()
+        assert self._call is not None
+        arguments = self._call.tensors
+        count = len(arguments)
+        firsts = call.tensors[:count]
+        is_same = len(firsts) == count and all(map(operator.is_, firsts, arguments))
+        if program is None or backward.is_claiming or not is_same or given.rest.kept:
+            return
+        written = zip(given.rest.state, rule.before.written, strict=True)
+        storages = {id(content): storage for content, (storage, _) in written}
+        moved = {
+            i: storages[id(x)]
+            for i, x in enumerate(call.tensors)
+            if i >= count and id(x) in storages
+        }
+        program.join(backward, moved, count)
 
 
 _OF_GRADIENTS = (

@@ -29,17 +29,19 @@ class Run:
 
     Attributes:
         outputs: what the native step returned.
+        residuals: what the forward of a backward has left for it.
         roots: the tensors that own the outputs, once there are any.
         done: outcomes that are made, by identity: what was one object while tracing stays one.
         counters: version counters of results, by those that they had while tracing.
         outer: histories of arguments, and the gradients that are to go on there.
     """
 
-    __slots__ = ("call", "counters", "done", "outer", "outputs", "roots")
+    __slots__ = ("call", "counters", "done", "outer", "outputs", "residuals", "roots")
 
     def __init__(self, call: Call, count: int) -> None:
         self.call = call
         self.outputs: Sequence[np.ndarray] = ()
+        self.residuals: Sequence[np.ndarray] = ()
         self.roots: list[Tensor | None] = [None] * count
         self.done: dict[Outcome, Any] = {}
         self.counters: dict[VersionCounter, VersionCounter] = {}

@@ -12,6 +12,7 @@ the function runs again only once.
 from __future__ import annotations
 
 import copy
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -48,6 +49,7 @@ from lucid.tensor.storage import Storage, VersionCounter
 
 if TYPE_CHECKING:
     from lucid.compiler.compiled import Compiled
+    from lucid.compiler.programs.program import Program
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +185,7 @@ class Differentiable:
         saving: per result the nodes behind it that saved something.
         kept: numbers of those whose tensors they saved.
         again: the functions that compute gradients and call hooks.
+        program: the one whose results these are; is_joined: whether its backward was looked at.
     """
 
     def __init__(
@@ -212,6 +215,8 @@ class Differentiable:
         self._walks: dict[object, list[Recorded]] = {}
         self.again = Again(function, layers, before, count, further)
         self._compiled: dict[str, Compiled] = {}
+        self.program: weakref.ref[Program] | None = None
+        self.is_joined = False
 
     @property
     def writes(self) -> bool:

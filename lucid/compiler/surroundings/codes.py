@@ -106,6 +106,9 @@ def _is_a_modules(names: dict[str, object]) -> bool:
 def not_noted() -> Iterator[None]:
     """Let code that runs inside of the block not count for what the thread has run."""
     before = sys.getprofile()
+    if not callable(before):  # none, or a profiler in C, such as cProfile, which notes nothing here
+        yield
+        return
     sys.setprofile(None)
     try:
         yield

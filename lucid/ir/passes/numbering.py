@@ -20,7 +20,7 @@ def eliminate_common_subexpressions(graph: Graph) -> bool:
         if graph.has_effect(node):
             continue
         operands = tuple(replacement.get(operand, operand) for operand in node.operands)
-        kept = first.setdefault(_value_number(node, operands), node)
+        kept = first.setdefault(value_number(node, operands), node)
         if kept is node:
             continue
         for result, original in zip(node.results, kept.results, strict=True):
@@ -38,7 +38,7 @@ def _is_gone(node: Node, replacement: dict[Value, Value]) -> bool:
     return any(result in replacement for result in node.results)
 
 
-def _value_number(node: Node, operands: tuple[Value, ...]) -> tuple[object, ...]:
+def value_number(node: Node, operands: tuple[Value, ...]) -> tuple[object, ...]:
     """What decides a node's value: equal for nodes whose results are equal."""
     ids = [id(operand) for operand in operands]
     if node.op.commutative:
