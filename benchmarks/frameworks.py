@@ -86,6 +86,14 @@ def lucid_eager(w: Workload) -> Program:
     return lucid(w, mode="eager")
 
 
+def lucid_outside(w: Workload) -> Program:
+    """Forward and loss compiled; `backward()` and the optimizer called from Python."""
+    import lucid as L
+
+    L.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+    return torch_like(L, w, as_is, L.compile)
+
+
 def torch_eager(w: Workload, compile_loss: bool = False) -> Program:
     """PyTorch op by op, with its fused optimizer."""
     import torch
@@ -205,5 +213,6 @@ FRAMEWORKS: dict[str, Callable[[Workload], Program]] = {
     "torch eager": torch_eager,
     "torch.compile": torch_compile,
     "jax.jit": jax_jit,
+    "lucid outside": lucid_outside,
     "lucid eager": lucid_eager,
 }

@@ -18,7 +18,7 @@ from report import markdown, plot, write_json
 from worker import Worker, work
 from workloads import WORKLOADS
 
-SLOW = ("torch.compile", "lucid eager")  # measured when asked for
+SLOW = ("torch.compile", "lucid outside", "lucid eager")  # measured when asked for
 
 
 def measure(name: str, args: argparse.Namespace) -> list[Worker]:
