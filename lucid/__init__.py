@@ -401,6 +401,7 @@ from lucid.ir.errors import (
     OptionError,
     ParseError,
     ShapeError,
+    TooLargeError,
     TraceError,
     VerifyError,
 )
@@ -522,7 +523,8 @@ __all__ = [
     "ArgumentError", "BoolTensor", "ByteTensor", "CharTensor", "DTypeError", "DoubleTensor",
     "FileFormatError", "FloatTensor", "Generator", "IndexOutOfRangeError", "IntTensor",
     "LongTensor", "LucidError", "MissingRuleError", "NotDifferentiableError", "OptionError",
-    "ParseError", "ShapeError", "ShortTensor", "Size", "Tensor", "TraceError", "VerifyError",
+    "ParseError", "ShapeError", "ShortTensor", "Size", "Tensor", "TooLargeError", "TraceError",
+    "VerifyError",
     "__version__",
     "abs", "absolute", "acos", "acosh", "add", "addbmm", "addcdiv", "addcmul", "addmm",
     "addmv", "addr", "adjoint", "all", "allclose", "amax", "amin", "aminmax", "amp", "angle",

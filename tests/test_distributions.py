@@ -64,6 +64,17 @@ def test_draws_have_the_mean_and_the_variance(make: Callable[[], D.Distribution]
     np.testing.assert_allclose(found.var(0), variance, rtol=0.15)
 
 
+def test_counts_of_large_rates_have_the_mean_and_the_variance() -> None:
+    """e^-rate, from which small ones are counted, is 0 there, and there are endless steps."""
+    lucid.manual_seed(3)
+    for rate in (200.0, 5000.0, 2.0**40):
+        draws = D.Poisson(lucid.tensor(rate)).sample((COUNT,)).double().numpy()
+        assert abs(draws.mean() - rate) < 5 * np.sqrt(rate / COUNT)
+        np.testing.assert_allclose(draws.var(), rate, rtol=0.15)
+    with pytest.raises(lucid.OptionError, match="counts have 64 bits"):
+        D.Poisson(1e30).sample()
+
+
 def test_categories_come_as_often_as_their_probabilities_say() -> None:
     lucid.manual_seed(0)
     probs = lucid.tensor([[0.1, 0.2, 0.7], [0.5, 0.5, 0.0]])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
+import numpy as np
+
 import lucid
 from lucid.distributions import constraints
 from lucid.distributions.distribution import (
@@ -15,6 +17,7 @@ from lucid.distributions.distribution import (
     uniform_like,
 )
 from lucid.distributions.standard_gamma import standard_gamma
+from lucid.ir.errors import OptionError
 from lucid.nn import functional as F
 from lucid.tensor.tensor import Tensor
 
@@ -289,9 +292,23 @@ class Poisson(Distribution):
         return lucid.xlogy(value, self.rate) - self.rate - lucid.lgamma(value + 1)
 
 
+_STEPWISE = {4: 87.0, 8: 708.0}  # by bytes: up to there e^-rate is a normal number
+
+
 def _counts(rate: Tensor) -> Tensor:
-    """Poisson numbers, by inverting the distribution function. Eager only: it has to be cut off."""
-    greatest = float(rate.max().item()) if rate.numel() else 0.0
+    """Poisson numbers. Eager only.
+
+    Those of small rates are found by inverting the distribution function, step by step. The first
+    term of that is e^-rate, which would become 0: large rates are left to NumPy's transformed
+    rejection, with a seed of ours.
+    """
+    greatest = max(float(rate.max().item()), 0.0) if rate.numel() else 0.0
+    if greatest > 2.0**62:
+        raise OptionError(f"Poisson: can't sample a rate of {greatest}: counts have 64 bits")
+    if greatest > _STEPWISE[rate.dtype.itemsize]:
+        seed = int(lucid.randint(0, 2**53, ()).item())
+        drawn = np.random.default_rng(seed).poisson(rate.detach().numpy())
+        return lucid.from_numpy(np.asarray(drawn, np.int64)).to(rate.dtype)
     u = lucid.rand(rate.shape, dtype=rate.dtype)
     term = (-rate).exp()
     total, count = term, lucid.zeros_like(rate)

@@ -16,9 +16,12 @@ from lucid.ir.errors import (
     LucidError,
     OptionError,
     ShapeError,
+    TooLargeError,
 )
-from lucid.ir.types import Shape
+from lucid.ir.inference import LESS, MOST_ELEMENTS
+from lucid.ir.types import Shape, TensorType, f64
 
+_MOST_PARTS = 2**24
 Dims = int | Sequence[int] | None
 
 
@@ -155,13 +158,37 @@ def sizes_of(sizes: tuple[Any, ...], op: str) -> Shape:
 
 
 def shape_of(sizes: tuple[Any, ...], op: str) -> Shape:
-    """As `sizes_of`, for the shape of a new tensor. Raises `ShapeError` for negative sizes."""
+    """As `sizes_of`, for the shape of a new tensor.
+
+    Raises `ShapeError` for negative sizes, `TooLargeError` for more elements than an op computes.
+    """
     if not sizes:
         raise ArgumentError(f"{op}: missing the size; that of a 0-d tensor is ()")
     shape = sizes_of(sizes, op)
     if any(size < 0 for size in shape):
         raise ShapeError(f"{op}: Trying to create tensor with negative dimension: {list(shape)}")
+    require_computable(shape, op)
     return shape
+
+
+def require_computable(shape: Shape, op: str) -> None:
+    """Raise `TooLargeError` unless an op can make a tensor of this shape, of any dtype."""
+    try:
+        size = TensorType(f64, shape).size
+    except TooLargeError:
+        problem = f"the bytes of the shape {list(shape)} are more than 64 bits can count"
+        raise TooLargeError(f"{op}: {problem}") from None
+    if size > MOST_ELEMENTS:
+        raise TooLargeError(f"{op}: the shape {list(shape)} has {size:,} elements; {LESS}")
+
+
+def require_listable(count: int, op: str) -> None:
+    """Raise `TooLargeError` for more tensors than a tuple of them can be meant to hold."""
+    if count > _MOST_PARTS:
+        raise TooLargeError(
+            f"{op}: a tuple of {count:,} tensors; each takes about a kilobyte, so at most "
+            f"{_MOST_PARTS:,} are made at once"
+        )
 
 
 def infer_size(shape: Shape, numel: int, op: str) -> Shape:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import math
 from itertools import combinations as _combinations
 from itertools import combinations_with_replacement
 from typing import Any
@@ -10,7 +11,15 @@ from typing import Any
 import numpy as np
 
 from lucid.dtypes import as_dtype
-from lucid.functions.arguments import axis_of, describe, integer, shape_of, tensor_of
+from lucid.functions.arguments import (
+    axis_of,
+    describe,
+    integer,
+    require_computable,
+    require_listable,
+    shape_of,
+    tensor_of,
+)
 from lucid.functions.checks import indexed
 from lucid.functions.elementwise import choose, clone
 from lucid.functions.from_data import from_numpy
@@ -100,11 +109,24 @@ def cartesian_prod(*tensors: Tensor) -> Tensor:
 
 def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
     """Return the combinations of `r` elements of a vector as rows, as `itertools` orders them."""
-    x = tensor_of(input, "combinations")
+    x, size = tensor_of(input, "combinations"), integer(r, "combinations", "r")
     choose_from = combinations_with_replacement if with_replacement else _combinations
-    places = np.array(list(choose_from(range(x.numel()), r)), np.int64).reshape(-1, r)
+    rows = _combination_count(x._type.size, size, with_replacement)
+    require_computable((rows, size), "combinations")
+    flat = (place for row in choose_from(range(x._type.size), size) for place in row)
+    places = np.fromiter(flat if rows else (), np.int64, rows * size).reshape(rows, size)
     result: Tensor = x[from_array(places)]
     return result
+
+
+def _combination_count(n: int, r: int, with_replacement: bool) -> int:
+    """How many rows `combinations` has; of very many it need not be exact."""
+    if r < 0:
+        raise OptionError(f"combinations: Expect a non-negative number, but got {r}")
+    if with_replacement:
+        n = n + r - 1 if r else 0
+    smaller = min(r, n - r)
+    return math.comb(n, smaller) if smaller <= 64 else 2**64  # at least (n / smaller)**smaller
 
 
 def tensor_split(input: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
@@ -120,6 +142,7 @@ def tensor_split(input: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple
         count = integer(indices_or_sections, "tensor_split", "sections")
         if count <= 0:
             raise OptionError(f"tensor_split: the number of sections must be > 0, got {count}")
+        require_listable(count, "tensor_split")
         longer, length = size % count, size // count
         ends = [(i + 1) * length + min(i + 1, longer) for i in range(count)]
     parts, start = [], 0

@@ -20,7 +20,14 @@ import numpy as np
 from lucid.autograd.modes import no_grad
 from lucid.functions.arguments import complete, kind_of
 from lucid.functions.tensors import Tensor
-from lucid.ir.errors import ArgumentError, LucidError, OptionError, ShapeError, TraceError
+from lucid.ir.errors import (
+    ArgumentError,
+    LucidError,
+    OptionError,
+    ShapeError,
+    TooLargeError,
+    TraceError,
+)
 from lucid.ir.location import LIBRARY
 from lucid.tensor.context import context
 from lucid.tensor.writing import set_data, write_
@@ -182,7 +189,7 @@ def _is_librarys_alone(error: Exception) -> bool:
 
 
 # What NumPy and Python raise for arguments that nobody has checked.
-BUILTIN = (AttributeError, TypeError, ValueError, ArithmeticError, LookupError)
+BUILTIN = (AttributeError, TypeError, ValueError, ArithmeticError, LookupError, MemoryError)
 # Files whose functions raise for whoever called them.
 _CALLED = (os.path.dirname(np.__file__) + os.sep, contextlib.__file__, collections.__file__)
 
@@ -216,6 +223,8 @@ def _explain(
                 f"{name}: argument '{parameter}' (position {position}) must be Tensor, not "
                 f"{kind_of(value)}{_hint(value)}"
             ) from error
+    if isinstance(error, MemoryError):
+        raise TooLargeError(f"{name}: {error}") from error
     kinds = [kind_of(value) for value in args[is_method:]]
     kinds += [f"{key}={kind_of(value)}" for key, value in kwargs.items()]
     text = f"{name}: can't be called with ({', '.join(kinds)}): {error}"
@@ -223,7 +232,12 @@ def _explain(
 
 
 def _kind_for(error: Exception) -> type[LucidError]:
-    """Whether an argument has a wrong type, as a text for a number has, or a wrong value."""
+    """Whether an argument has a wrong type, as a text for a number has, or a wrong value.
+
+    There may also be no memory for what it asks for.
+    """
+    if isinstance(error, MemoryError):
+        return TooLargeError
     says_type = str(error).startswith(("could not convert string", "invalid literal for"))
     wrong_type = says_type or isinstance(error, (AttributeError, TypeError))
     return ArgumentError if wrong_type else OptionError

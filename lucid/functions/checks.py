@@ -13,6 +13,7 @@ from lucid.functions.arguments import typed
 from lucid.functions.tensors import Tensor
 from lucid.ir import ops
 from lucid.ir.errors import LucidError
+from lucid.ir.inference import result_type
 from lucid.ir.location import at_line, here
 from lucid.ir.op import Op
 from lucid.ir.ops.checks import examine
@@ -61,7 +62,7 @@ def indexed(
     """
     x, index = operands[:2]
     try:
-        primitive.infer(*(operand._type for operand in operands), axis=axis)
+        result_type(primitive, [operand._type for operand in operands], {"axis": axis})
     except LucidError as error:
         text = str(with_origins(error, operands)).removeprefix(primitive.name)
         raise type(error)(op + text) from None
@@ -89,4 +90,5 @@ def _check(values: Tensor, low: int, high: int, message: Callable[[], str], erro
         said = message()
         if values._type.dtype not in (i32, i64):
             values = emit(ops.cast, (values,), dtype=i64)
+        low, high = max(low, -(2**63)), min(high, 2**63 - 1)  # further bounds exclude nothing
         emit(ops.check, (values,), low=low, high=high, message=said, error=error)

@@ -9,7 +9,7 @@ import numpy as np
 
 from lucid.device import check_device
 from lucid.dtypes import as_dtype, get_default_dtype
-from lucid.functions.arguments import integer, one_way, shape_of, tensor_of
+from lucid.functions.arguments import integer, one_way, require_computable, shape_of, tensor_of
 from lucid.functions.conversion import cast
 from lucid.functions.elementwise import choose, clone
 from lucid.functions.from_data import as_leaf, tensor
@@ -265,7 +265,8 @@ def arange(
     count = math.ceil((last - first) / stride) if not whole else -((first - last) // stride)
     if count < 0:
         raise OptionError("arange: upper bound and lower bound inconsistent with step sign")
-    return as_leaf(_progression(first, stride, int(count), wanted, whole), requires_grad)
+    (size,) = shape_of((count,), "arange")
+    return as_leaf(_progression(first, stride, size, wanted, whole), requires_grad)
 
 
 def _number(value: Any, op: str) -> int | float:
@@ -310,6 +311,7 @@ def linspace(
     count = integer(steps, "linspace", "steps")
     if count < 0:
         raise OptionError(f"linspace: number of steps must be non-negative, not {count}")
+    require_computable((count,), "linspace")
     wanted = get_default_dtype() if dtype is None else as_dtype(dtype, "linspace")
     first, last = operand(start, f64, "linspace"), operand(end, f64, "linspace")
     index = emit(ops.iota, (), shape=(count,), axis=0, dtype=f64)

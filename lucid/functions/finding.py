@@ -13,10 +13,11 @@ import numpy as np
 
 from lucid.functions.tensors import Tensor
 from lucid.ir.errors import LucidError, OptionError, completed
+from lucid.ir.inference import MOST_ELEMENTS, too_many
 from lucid.ir.location import at_line, here
 from lucid.ir.types import type_of_array
 from lucid.tensor.context import context
-from lucid.tensor.core import from_array
+from lucid.tensor.core import from_array, with_origins
 
 
 def found(
@@ -31,6 +32,8 @@ def found(
     what: how messages call it, if not by its name.
     Raises: what `find` raises; `LucidError` in a vmap over `x`.
     """
+    if x._type.size > MOST_ELEMENTS:
+        raise with_origins(too_many(name, "read", x._type, [x._type]), [x])
     array = x._known(what or f"{name}(), whose result's size depends on data,")
     if array is None:
         assert context.recorder is not None

@@ -15,12 +15,14 @@ from lucid.functions.error import erfc
 from lucid.functions.promotion import floating
 from lucid.functions.tensors import Tensor
 from lucid.functions.trigonometry import tan
+from lucid.ir import ops
 from lucid.ir.errors import OptionError
 from lucid.ir.philox import CENTRAL, FAR_TAIL, TAIL
 from lucid.ir.types import f64
-from lucid.tensor.core import constant
+from lucid.tensor.core import constant, emit
 
 _SHIFT = 8  # Stirling's and Euler's series are used from here on
+_PLAIN_ORDERS = 30  # of polygamma: 30! is in the range of f32
 _HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
 _STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156)
 _BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)
@@ -92,12 +94,14 @@ class Digamma(Function):
 
 
 class Polygamma(Function):
-    """The n-th derivative of digamma for positive x, by Euler and Maclaurin's formula."""
+    """The n-th derivative of digamma for positive x: (-1)^(n+1) n! zeta(n+1, x)."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, n: int) -> Tensor:
         ctx.save_for_backward(x)
         ctx.n = n
+        if n > _PLAIN_ORDERS:
+            return _polygamma_of_large_order(x, n)
         s = n + 1
         total = x ** float(-s)
         for k in range(1, _SHIFT):
@@ -115,6 +119,29 @@ class Polygamma(Function):
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
         (x,) = ctx.saved_tensors
         return g * polygamma(ctx.n + 1, x), None
+
+
+def _polygamma_of_large_order(x: Tensor, n: int) -> Tensor:
+    """As `Polygamma`, where n! and the powers of x leave the range of floats: by their logarithms.
+
+    Euler and Maclaurin's sum is that of (x / (x + k))^s, which is 1 for k = 0. Where the last of
+    the powers is 0, so is what comes after it.
+    """
+    dtype, x = x._type.dtype, cast(x, f64)
+    s = float(n + 1)
+    total = constant(1.0, f64)
+    for k in range(1, _SHIFT):
+        total = total + exp(-s * log1p(k / x))
+    far = x + _SHIFT
+    ratio, rest = s / far, far / float(n) + 0.5
+    for k, bernoulli in enumerate(_BERNOULLI):
+        rest = rest + bernoulli / math.factorial(2 * k + 2) * ratio
+        ratio = ratio * ((s + 2 * k + 1) / far) * ((s + 2 * k + 2) / far)
+    last = exp(-s * log1p(_SHIFT / x))
+    total = choose(last > 0, total + last * rest, total)
+    size = exp(math.lgamma(s) - s * log(x) + log(total))
+    value = choose(x == math.inf, 0.0, size)
+    return cast(value if n % 2 else -value, dtype)
 
 
 def lgamma(input: Tensor) -> Tensor:
@@ -149,11 +176,12 @@ def polygamma_of(input: Tensor, n: int) -> Tensor:
 
 def mvlgamma(input: Tensor, p: int) -> Tensor:
     """Return the logarithm of the multivariate gamma function of dimension `p`."""
-    x = floating(input, "mvlgamma")
-    total: Tensor = lgamma(x)
-    for i in range(1, p):
-        total = total + lgamma(x - i / 2)
-    return total + p * (p - 1) / 4 * math.log(math.pi)
+    x, size = floating(input, "mvlgamma"), integer(p, "mvlgamma", "p")
+    if size < 1:
+        raise OptionError(f"mvlgamma: p has to be greater than or equal to 1, got {size}")
+    halves = emit(ops.iota, (), shape=(size,), axis=0, dtype=x._type.dtype) * 0.5
+    total: Tensor = lgamma(x.unsqueeze(-1) - halves).sum(-1)
+    return total + size * (size - 1) / 4 * math.log(math.pi)
 
 
 def _quotient(x: Tensor, parts: tuple[Sequence[float], Sequence[float]]) -> Tensor:

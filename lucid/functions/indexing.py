@@ -306,6 +306,8 @@ def _parse_slice(parsed: _Parsed, item: slice, size: int) -> None:
     if length == 0:
         start = stop = 0
         step = 1
+    elif length == 1:
+        stop, step = start + 1, 1  # whatever the step was, it isn't taken
     parsed.starts.append(start)
     parsed.stops.append(stop)
     parsed.steps.append(step)

@@ -8,7 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from lucid.functions.arguments import axis_of, describe, integer, shape_of, tensor_of
+from lucid.functions.arguments import (
+    axis_of,
+    describe,
+    integer,
+    require_listable,
+    sizes_of,
+    tensor_of,
+)
 from lucid.functions.elementwise import choose, clone
 from lucid.functions.naming import numpy_names
 from lucid.functions.promotion import Number, common_dtype, operand
@@ -81,7 +88,9 @@ def split(tensor: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Te
         raise ShapeError("split: split expects at least a 1-dimensional tensor")
     size = x._type.shape[axis]
     if isinstance(split_size_or_sections, (tuple, list)):
-        sizes = list(shape_of((split_size_or_sections,), "split"))
+        sizes = list(sizes_of((split_size_or_sections,), "split"))
+        if min(sizes, default=0) < 0:
+            raise ShapeError(f"split: expects split_sizes have only non-negative entries: {sizes}")
         if sum(sizes) != size:
             raise ShapeError(
                 "split: split_with_sizes expects split_sizes to sum exactly to "
@@ -91,6 +100,7 @@ def split(tensor: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Te
         step = integer(split_size_or_sections, "split", "split_size")
         if step < 0 or (step == 0 and size):
             raise OptionError(f"split: expects split_size be non-negative, but got {step}")
+        require_listable(size // (step or 1), "split")
         sizes = [min(step, size - at) for at in range(0, size, step or 1)] or [0]
     ends = list(accumulate(sizes))
     pairs = zip([0, *ends], ends, strict=False)
@@ -117,6 +127,7 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
         raise ShapeError("chunk: chunk expects at least a 1-dimensional tensor")
     size = x._type.shape[axis]
     if not size:
+        require_listable(chunks, "chunk")
         return split(x, [0] * chunks, axis)
     return split(x, -(-size // chunks), axis)
 
@@ -128,6 +139,7 @@ def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     axis = axis_of(dim, x.ndim, "unbind")
     if not x.ndim:
         raise ShapeError("unbind: Dimension specified as 0 but tensor has no dimensions")
+    require_listable(x._type.shape[axis], "unbind")
     return tuple(select(x, axis, i) for i in range(x._type.shape[axis]))
 
 

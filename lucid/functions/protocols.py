@@ -13,7 +13,8 @@ from lucid.functions.reduction import any as any_of
 from lucid.functions.shape import flip
 from lucid.functions.tensors import Tensor
 from lucid.ir.errors import ArgumentError, LucidError, OptionError, ShapeError
-from lucid.tensor.core import alias, of_array
+from lucid.ir.inference import MOST_ELEMENTS, too_many
+from lucid.tensor.core import alias, of_array, with_origins
 
 
 def item(input: Tensor) -> Any:
@@ -31,7 +32,10 @@ def item(input: Tensor) -> Any:
 
 def tolist(input: Tensor) -> Any:
     """Return nested lists of Python numbers; of a 0-d tensor its number."""
-    return input._concrete("tolist()").tolist()
+    array = input._concrete("tolist()")
+    if array.size > MOST_ELEMENTS:
+        raise with_origins(too_many("tolist", "read", input._type, [input._type]), [input])
+    return array.tolist()
 
 
 def to_bool(input: Tensor) -> bool:

@@ -108,7 +108,7 @@ def diff(
     parts = [part for part in (prepend, x, append) if part is not None]
     if len(parts) > 1:
         x = cat(parts, axis)
-    for _ in range(integer(n, "diff", "n")):
+    for _ in range(min(integer(n, "diff", "n"), x._type.shape[axis])):  # then there are no more
         size = x._type.shape[axis]
         after, before = sliced(x, axis, min(1, size), size), sliced(x, axis, 0, max(size - 1, 0))
         x = after != before if x._type.dtype.kind == "bool" else after - before

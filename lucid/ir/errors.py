@@ -25,6 +25,14 @@ class ShapeError(LucidError, ValueError):
     """Shapes that don't fit the operation."""
 
 
+class SizeError(ShapeError):
+    """Sizes that no tensor can have."""
+
+
+class TooLargeError(SizeError, MemoryError):
+    """A value with more elements or bytes than can be counted, computed or held."""
+
+
 class DTypeError(LucidError, TypeError):
     """A dtype that the operation doesn't take."""
 

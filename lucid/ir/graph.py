@@ -6,7 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from lucid.ir.attributes import check_arguments
 from lucid.ir.hosts import HostFunction
+from lucid.ir.inference import result_type
 from lucid.ir.location import Location
 from lucid.ir.op import OPS, Attributes, Op, Operand
 from lucid.ir.types import DType, TensorType
@@ -159,7 +161,8 @@ class Graph:
         """Append a node; its type is inferred. Raises what the op's type rule raises."""
         values = [value for value in operands if isinstance(value, Value)]
         assert len(values) == len(operands), "operands of a node are values"
-        type = op.infer(*(value.type for value in values), **attributes)
+        type = result_type(op, [value.type for value in values], attributes)
+        check_arguments(op, len(values), attributes)
         node = Node(op, values, attributes, (type,), self)
         self.nodes.append(node)
         return node
@@ -247,8 +250,18 @@ def has_effect(node: Node, functions: dict[str, Graph]) -> bool:
     """Whether a node checks a value or calls Python, itself or in one of the functions."""
     if node.op.kind != "call":
         return node.op.kind in ("host", "check")
-    function = functions.get(node.attributes["function"])
-    return function is not None and any(has_effect(inner, functions) for inner in function.nodes)
+    pending, seen = [node.attributes["function"]], set[str]()
+    while pending:
+        name = pending.pop()
+        if name in seen or name not in functions:
+            continue
+        seen.add(name)
+        for inner in functions[name].nodes:
+            if inner.op.kind in ("host", "check"):
+                return True
+            if inner.op.kind == "call":
+                pending.append(inner.attributes["function"])
+    return False
 
 
 def freeze_attributes(attributes: Attributes) -> tuple[tuple[str, Any], ...]:

@@ -10,6 +10,7 @@ import numpy as np
 from lucid.ir.errors import ArgumentError, LucidError, ShapeError
 from lucid.ir.graph import Graph, Node, Value
 from lucid.ir.hosts import Frame, HostFunction, host_function
+from lucid.ir.inference import no_memory
 from lucid.ir.location import at_line
 
 
@@ -95,6 +96,8 @@ def evaluate_node(node: Node, operands: Sequence[np.ndarray]) -> np.ndarray:
         result = np.asarray(node.op.evaluate(*operands, **node.attributes))
     except LucidError as error:
         raise at_line(error, node.location) from error
+    except MemoryError as error:
+        raise at_line(no_memory(node.op, node.operands, error), node.location) from error
     type_ = node.result.type
     assert result.dtype == type_.dtype.numpy and result.shape == type_.shape, (
         f"{node.op.name} gave {result.dtype}{list(result.shape)}, declared is {type_}"

@@ -99,7 +99,12 @@ def view_strides(op: Op, attributes: Attributes, shape: Shape, strides: Strides)
         kept = (0 if old == 1 else s for old, s in zip(shape, strides, strict=True))
         return (0,) * lead + tuple(kept)
     if op.name == "windows":
-        place = {name: attributes[name] for name in ("axes", "steps", "dilations")}
-        return window_strides(strides, **place)
+        axes: Sequence[int] = attributes["axes"]
+        # A longer step than the axis has no second window, nor such a dilation another element.
+        steps, dilations = (
+            tuple(min(n, shape[axis]) for n, axis in zip(attributes[name], axes, strict=True))
+            for name in ("steps", "dilations")
+        )
+        return window_strides(strides, axes, steps, dilations)
     assert op.name == "reshape", op.name
     return reshape_strides(shape, strides, attributes["shape"])

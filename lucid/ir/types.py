@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from dataclasses import dataclass, field
+from functools import lru_cache
 from math import prod
 
 import numpy as np
 
-from lucid.ir.errors import DTypeError
+from lucid.ir.errors import DTypeError, SizeError, TooLargeError
 
 Shape = tuple[int, ...]
 
@@ -102,17 +102,41 @@ def has_dtype(array: np.ndarray) -> bool:
     return array.dtype in _BY_NUMPY
 
 
-@dataclass(frozen=True)
+MOST_BYTES = 2**63 - 1
+"""Of a value: its bytes, and so its elements, strides and offsets, are counted in an i64."""
+_SMALL = 2**60  # elements of 8 bytes are fewer than that
+
+
+@dataclass(frozen=True, slots=True, init=False)
 class TensorType:
-    """Element type and static shape: `f32[64,128]`, `i64[]`."""
+    """Element type and static shape: `f32[64,128]`, `i64[]`.
+
+    Raises `SizeError` for a negative size, and `TooLargeError` where the elements, in row-major
+    order without gaps, would take more than `MOST_BYTES`. Axes of size 0 count as one element in
+    that, since the strides of the others are products of the sizes; NumPy has the same limit.
+
+    Attributes:
+        size: the number of elements.
+    """
 
     dtype: DType
     shape: Shape
 
-    @cached_property
-    def size(self) -> int:
-        """Number of elements."""
-        return prod(self.shape)
+    size: int = field(repr=False, compare=False)
+
+    def __init__(self, dtype: DType, shape: Shape) -> None:
+        size = prod(shape)
+        _set_dtype(self, dtype)
+        _set_shape(self, shape)
+        _set_size(self, size)
+        if shape and not (min(shape) > 0 and size < _SMALL):
+            self._check_sizes()
+
+    def _check_sizes(self) -> None:
+        if min(self.shape) < 0:
+            raise SizeError(f"a size is negative in {self}")
+        if prod(max(size, 1) for size in self.shape) * self.dtype.itemsize > MOST_BYTES:
+            raise TooLargeError(f"the bytes of {self} are more than 64 bits can count")
 
     @property
     def ndim(self) -> int:
@@ -130,6 +154,12 @@ class TensorType:
 
     def with_dtype(self, dtype: DType) -> TensorType:
         return TensorType(dtype, self.shape)
+
+
+# Eager ops make types: what a frozen dataclass is set with otherwise takes twice as long.
+_set_dtype = vars(TensorType)["dtype"].__set__
+_set_shape = vars(TensorType)["shape"].__set__
+_set_size = vars(TensorType)["size"].__set__
 
 
 def type_of_array(array: np.ndarray) -> TensorType:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
+from lucid.ir.attributes import check_arguments
 from lucid.ir.errors import LucidError, VerifyError
 from lucid.ir.graph import Graph, Node, Value, has_effect
-from lucid.ir.types import DType, TensorType, f64, i64
+from lucid.ir.inference import result_type
+from lucid.ir.types import DTYPES, DType, TensorType, f64, i64
 
 _INPUT_KINDS = ("arg", "state", "live")
 LIVE_TYPES = (TensorType(f64, ()), TensorType(i64, ()))
@@ -68,6 +71,8 @@ class _Verifier:
             raise self._error(node, f"{value!r} belongs to another graph")
         if value in self._defined:
             raise self._error(node, f"{value!r} is defined twice")
+        if value.type.dtype not in DTYPES:
+            raise self._error(node, f"%{value.name} is of no dtype {value.type.dtype!r}")
         self._defined.add(value)
 
     def _inputs(self) -> None:
@@ -113,8 +118,9 @@ class _Verifier:
 
     def _types(self, node: Node) -> None:
         try:
-            inferred = node.op.infer(*(v.type for v in node.operands), **node.attributes)
-        except (LucidError, TypeError, ValueError, IndexError) as error:
+            check_arguments(node.op, len(node.operands), node.attributes)
+            inferred = result_type(node.op, [v.type for v in node.operands], node.attributes)
+        except LucidError as error:
             raise self._error(node, f"its type rule refuses it: {error}") from error
         found = [result.type for result in node.results]
         if found != [inferred]:
@@ -140,29 +146,28 @@ class _Verifier:
 
 
 def _is_normal(value: Any) -> bool:
-    """Ints, bools, strings, dtypes, NumPy scalars, and tuples of them."""
+    """Ints, bools, strings, dtypes, NumPy scalars, and flat tuples of them."""
     if isinstance(value, tuple):
-        return all(map(_is_normal, value))
+        return not any(isinstance(item, tuple) for item in value) and all(map(_is_normal, value))
     return type(value) in (int, bool, str) or isinstance(value, (DType, np.generic))
 
 
 def _verify_no_function_calls_itself(graph: Graph) -> None:
     done: set[str] = set()
-    path: list[str] = []
-
-    def visit(name: str) -> None:
-        if name in path:
-            raise VerifyError(f"graph {graph.name}: {' calls '.join([*path, name])}")
-        if name in done:
-            return
-        path.append(name)
-        for callee in called_functions(graph.functions[name]):
-            visit(callee)
-        path.pop()
-        done.add(name)
-
     for name in graph.functions:
-        visit(name)
+        path = {name: _callees(graph, name)}  # of calls, each with those that are left to visit
+        while path:
+            callee = next(path[next(reversed(path))], None)
+            if callee is None:
+                done.add(path.popitem()[0])
+            elif callee in path:
+                raise VerifyError(f"graph {graph.name}: {' calls '.join([*path, callee])}")
+            elif callee not in done:
+                path[callee] = _callees(graph, callee)
+
+
+def _callees(graph: Graph, name: str) -> Iterator[str]:
+    return iter(called_functions(graph.functions[name]))
 
 
 def called_functions(graph: Graph) -> list[str]:

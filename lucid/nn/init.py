@@ -113,6 +113,8 @@ def eye_(tensor: Tensor) -> Tensor:
 
 def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
     """Make a convolution's weight (out, in, *sizes) pass its input channels on as they are."""
+    if groups < 1 or tensor.shape[0] % groups:
+        raise OptionError(f"dirac_: dim 0 must be divisible by groups, {tensor.shape[0]}, {groups}")
     out, channels = tensor.shape[0] // groups, tensor.shape[1]
     array = np.zeros(tuple(tensor.shape), tensor.dtype.numpy)
     middle = tuple(size // 2 for size in tensor.shape[2:])

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from lucid.ir.errors import TooLargeError
 from lucid.runtime.addresses import address_of
 
 ALIGNMENT = 64
@@ -26,7 +27,7 @@ class Arena:
     The first touch of a page of 4 KB takes about 2 us; on huge pages it is five times faster, and
     scattered accesses rarely miss the page table's cache.
 
-    Raises: MemoryError where the system has no room for it.
+    Raises: TooLargeError where the system has no room for it.
 
     Attributes:
         size: in bytes.
@@ -52,7 +53,7 @@ def _mapped(size: int) -> mmap.mmap:
     try:
         return mmap.mmap(-1, size)
     except (OSError, OverflowError, ValueError) as error:
-        raise MemoryError(f"unable to allocate {size / 2**30:,.1f} GiB") from error
+        raise TooLargeError(f"unable to allocate {size / 2**30:,.1f} GiB") from error
 
 
 # Sharing --------------------------------------------------------------------------------------

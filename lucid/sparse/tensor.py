@@ -21,9 +21,10 @@ from lucid.ir.errors import (
     ArgumentError,
     LucidError,
     ShapeError,
+    SizeError,
     TraceError,
 )
-from lucid.ir.types import DType, f32, f64, i64
+from lucid.ir.types import DType, TensorType, f32, f64, i64
 from lucid.layouts import sparse_coo
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, constant, from_array
@@ -305,6 +306,10 @@ def sparse_coo_tensor(
             "sparse_coo_tensor: number of dimensions must be the rows of indices "
             f"({places._type.shape[0]}), but size is {list(shape)}"
         )
+    try:
+        TensorType(numbers.dtype, shape)
+    except SizeError as error:
+        raise type(error)(f"sparse_coo_tensor: {error}") from None
     if check_invariants is not False:
         _check_places(places, shape)
     return SparseTensor(places, numbers, shape, bool(is_coalesced))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from lucid.ir import ops
 from lucid.ir.errors import ExampleDataError, LucidError, MissingRuleError
+from lucid.ir.inference import result_type
 from lucid.ir.op import Attributes, Op
 from lucid.ir.types import TensorType
 from lucid.tensor.context import context
@@ -165,7 +166,7 @@ class BatchLevel(Level):
         if op.kind == "random":
             return self._draw(op, operands, attributes, position)
         try:
-            op.infer(*[operand._type for operand in operands], **attributes)
+            result_type(op, [operand._type for operand in operands], attributes)
         except LucidError as error:
             raise with_origins(error, operands) from None
         assert op.batch is not None, f"{op.name} has no batching rule"

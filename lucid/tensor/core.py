@@ -16,10 +16,11 @@ from lucid.autograd.host_arrays import HostArray
 from lucid.autograd.node import Node, OpNode, edge_of
 from lucid.autograd.private import Note, note_op
 from lucid.ir.errors import ArgumentError, IndexOutOfRangeError, LucidError, TraceError
+from lucid.ir.inference import MOST_ELEMENTS, no_memory, result_type, strides_of_view
 from lucid.ir.location import Location, at_line, here, user_frame
 from lucid.ir.op import Attributes, Op, Operand
 from lucid.ir.ops.rules import with_birthplaces
-from lucid.ir.strides import Strides, contiguous_strides, view_strides
+from lucid.ir.strides import Strides, contiguous_strides
 from lucid.ir.types import DType, TensorType
 from lucid.tensor.context import context, epoch
 from lucid.tensor.levels import acting_level
@@ -70,9 +71,7 @@ class TensorCore(WithGradient):
     __array_priority__ = 1000.0  # NumPy's operators leave `array * tensor` to the tensor
 
     _storage: Storage
-    _array: (
-        np.ndarray | None
-    )  # the data seen through the chain; None when it exists only in a trace
+    _array: np.ndarray | None  # the data seen through the chain; None: it is only in a trace
     _type: TensorType
     _strides: Strides | None  # None: read them from _array
     _chain: ViewChain  # from the whole storage to this tensor
@@ -501,6 +500,8 @@ def apply_op(op: Op, operands: Sequence[Operand], attributes: Attributes) -> Ope
         if recorder is None and (op.kind == "check" or isinstance(error, IndexOutOfRangeError)):
             raise at_line(error, here()) from None  # as a compiled step says it
         raise with_origins(error, tensors) from None
+    except MemoryError as error:
+        raise with_origins(no_memory(op, tensors, error), tensors) from error
     keep_history(op, tensors, attributes, result)
     return result
 
@@ -510,14 +511,13 @@ def _evaluate(op: Op, operands: Sequence[TensorCore], attributes: Attributes) ->
 
     Results that are no views are row-major, so that views of them agree with those of a trace.
     """
-    arrays = [operand._array for operand in operands]
-    if None in [None if a is None else 1 for a in arrays]:
-        for operand in operands:
+    for operand in operands:
+        if operand._array is None:
             operand._concrete(op.name)
     if op.kind == "view":
         return _evaluate_view(op, operands[0], attributes)
-    type = op.infer(*[operand._type for operand in operands], **attributes)
-    array = op.evaluate(*arrays, **attributes)
+    type = result_type(op, [operand._type for operand in operands], attributes)
+    array = op.evaluate(*[operand._array for operand in operands], **attributes)
     if not array.flags.c_contiguous:
         array = np.ascontiguousarray(array)
     storage = Storage(type)
@@ -528,8 +528,10 @@ def _evaluate(op: Op, operands: Sequence[TensorCore], attributes: Attributes) ->
 
 
 def _evaluate_view(op: Op, operand: TensorCore, attributes: Attributes) -> Tensor:
-    type = op.infer(operand._type, **attributes)
+    type = result_type(op, (operand._type,), attributes)
     assert operand._array is not None
+    if type.size > MOST_ELEMENTS:
+        strides_of_view(op, attributes, operand, type)
     array = op.evaluate(operand._array, **attributes)
     if op.name == "reshape" and not np.may_share_memory(array, operand._array):
         result = _new(Storage.of_array(array), type, array, ())
@@ -543,7 +545,7 @@ def _evaluate_view(op: Op, operand: TensorCore, attributes: Attributes) -> Tenso
 
 def traced_view(op: Op, operand: TensorCore, attributes: Attributes, value: Any) -> Tensor:
     """The result of a view op in a trace: a view of the same storage, or a tensor of its own."""
-    strides = view_strides(op, attributes, operand._type.shape, operand.element_strides())
+    strides = strides_of_view(op, attributes, operand, value.type)
     if strides is None:
         return of_value(value)
     storage = operand._storage

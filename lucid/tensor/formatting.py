@@ -172,11 +172,12 @@ def format_array(array: np.ndarray, indent: int) -> str:
 
 def _edges(array: np.ndarray, count: int) -> np.ndarray:
     """The part of an abbreviated array that is shown."""
-    for axis in range(array.ndim):
-        size = array.shape[axis]
-        if size > 2 * count:
-            array = np.take(array, [*range(count), *range(size - count, size)], axis)
-    return array
+    places = (
+        [*range(count), *range(size - count, size)] if size > 2 * count else [*range(size)]
+        for size in array.shape
+    )
+    edges: np.ndarray = array[np.ix_(*places)]  # nothing else is copied: a view may be vast
+    return edges
 
 
 def _nested(array: np.ndarray, indent: int, abbreviated: bool, formatter: _Formatter) -> str:

@@ -18,8 +18,9 @@ from ir.op_cases import (
     standing_ops,
 )
 
-from lucid.ir import ops
-from lucid.ir.errors import DTypeError, LucidError
+from lucid.ir import inference, ops
+from lucid.ir.attributes import attribute_kinds, check_arguments
+from lucid.ir.errors import DTypeError, LucidError, SizeError, TooLargeError
 from lucid.ir.op import Op, Sample
 from lucid.ir.types import DTYPES, TensorType, f64, i64, type_of_array
 
@@ -272,3 +273,53 @@ def test_wrong_shapes_are_refused_by_name(op: Op) -> None:
                     op.infer(*mixed, **sample.attributes)
                 except LucidError as error:
                     assert str(error).startswith(f"{op.name}: ")
+
+
+# Sizes
+
+
+@pytest.mark.parametrize("shape", [(2**63,), (2**60,), (2**40, 2**40), (2**62, 0, 2**62)], ids=str)
+def test_a_type_whose_bytes_64_bits_cannot_count_is_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(TooLargeError, match="are more than 64 bits can count"):
+        TensorType(f64, shape)
+
+
+def test_a_type_has_no_negative_size() -> None:
+    for shape in ((-1,), (-2, -3), (0, -1), (-(2**70),)):
+        with pytest.raises(SizeError, match="a size is negative in f64"):
+            TensorType(f64, shape)
+
+
+@pytest.mark.parametrize("op", standing_ops(), ids=named)
+def test_no_op_but_a_view_reads_or_computes_more_than_the_limit(
+    op: Op, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a limit of no elements at all, each sample that has some is over it."""
+    monkeypatch.setattr(inference, "MOST_ELEMENTS", 0)
+    for sample, arrays, result in cases(op, rng, (f64, i64)):
+        types = [type_of_array(array) for array in arrays]
+        if op.kind == "view" or not any(type.size for type in (*types, result)):
+            assert inference.result_type(op, types, sample.attributes) == result
+        else:
+            with pytest.raises(TooLargeError, match=rf"^{op.name}: would (read|compute) the "):
+                inference.result_type(op, types, sample.attributes)
+
+
+def test_the_limit_lets_a_fused_step_of_minutes_through() -> None:
+    type_ = TensorType(f64, (2**20, 2**20 - 1))
+    assert inference.result_type(ops.neg, [type_], {}) == type_
+    with pytest.raises(TooLargeError) as caught:
+        inference.result_type(ops.neg, [TensorType(f64, (2**20, 2**20))], {})
+    assert isinstance(caught.value, (ValueError, MemoryError, RuntimeError))
+    assert str(caught.value) == (
+        "neg: would read the 1,099,511,627,776 elements of f64[1048576,1048576]\n"
+        "  operand 0: f64[1048576,1048576]\n"
+        "hint: an op computes fewer than 2**40 elements: take parts, one by one"
+    )
+
+
+@pytest.mark.parametrize("op", standing_ops(), ids=named)
+def test_the_annotations_of_a_type_rule_are_a_schema_of_its_attributes(op: Op) -> None:
+    for sample in op.samples:
+        assert set(attribute_kinds(op)) == set(sample.attributes)
+        check_arguments(op, len(sample.operands), sample.attributes)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import math
+import random
+import re
 import struct
 from typing import Any
 
@@ -13,7 +15,7 @@ import pytest
 from hypothesis import strategies as st
 from random_graphs import annotated_graphs, operand_types
 
-from lucid.ir.errors import ParseError
+from lucid.ir.errors import ParseError, VerifyError
 from lucid.ir.graph import Graph, Region, Value, freeze_attributes
 from lucid.ir.location import Location
 from lucid.ir.op import OPS, Op
@@ -263,6 +265,49 @@ ERRORS: list[tuple[str, str]] = [
         "  %y = sum %x {axes = 0.5}\n                      ^",
     ),
     (
+        "graph g(%x: f32[2,-3]) {",
+        "line 1: a size is negative in f32[2,-3]\ngraph g(%x: f32[2,-3]) {\n            ^",
+    ),
+    (
+        "graph g() {\n  %y = host f() : f64[4294967296,4294967296]\n",
+        "line 2: the bytes of f64[4294967296,4294967296] are more than 64 bits can count\n"
+        "  %y = host f() : f64[4294967296,4294967296]\n                  ^",
+    ),
+    (
+        "graph g(%x: f32[3]) {\n  %y = cast %x {dtype = 64}\n",
+        "line 2: cast: dtype is a dtype, such as f32, not 64\n"
+        "  %y = cast %x {dtype = 64}\n                        ^",
+    ),
+    (
+        "graph g() {\n  %y = iota {shape = [3], axis = 0, dtype = 5}\n",
+        "line 2: iota: dtype is a dtype, such as f32, not 5\n"
+        "  %y = iota {shape = [3], axis = 0, dtype = 5}\n" + 44 * " " + "^",
+    ),
+    (
+        "graph g(%x: f32[3]) {\n  %y = sum %x {axes = 0}\n",
+        "line 2: sum: axes is a list of whole numbers of 64 bits, such as [2,3], not 0\n"
+        "  %y = sum %x {axes = 0}\n                      ^",
+    ),
+    (
+        "graph g(%x: f32[3]) {\n  %y = sum %x {axes = [[0]]}\n",
+        "line 2: expected a number or a name, found `[`\n"
+        "  %y = sum %x {axes = [[0]]}\n                       ^",
+    ),
+    (
+        "graph g(%x: f32[3]) {\n  %y = sum %x {axes = [0], axes = [0]}\n",
+        "line 2: sum: axes is given twice\n"
+        "  %y = sum %x {axes = [0], axes = [0]}\n                           ^",
+    ),
+    (
+        "graph g(%x: f32[3]) {\n  %y = neg %x {axis = 0}\n",
+        "line 2: neg: there is no attribute axis\n"
+        "  %y = neg %x {axis = 0}\n                      ^",
+    ),
+    (
+        "graph g(%x: f32[3]) {\n  %y = sum %x\n",
+        "line 2: sum: the attribute axes is missing\n  %y = sum %x\n       ^",
+    ),
+    (
         "graph g() {\n  return\n}\nfunction f() {\n  return\n}\nfunction f() {\n  return\n}",
         "line 7: function f is defined twice\nfunction f() {\n         ^",
     ),
@@ -293,3 +338,107 @@ def test_no_text_makes_the_parser_fail_otherwise(data: Any) -> None:
     text = DUMP[:start] + data.draw(st.sampled_from(["", DUMP[start:stop] * 2])) + DUMP[stop:]
     with contextlib.suppress(ParseError):
         parse(text)
+
+
+def sample_texts(op: Op) -> list[str]:
+    """A graph of each of the op's samples, in the first dtype that it takes."""
+    texts = []
+    for sample in op.samples:
+        taken = (operand_types(op, sample, dtype) for dtype in DTYPES)
+        types = next((types for types in taken if types is not None), None)
+        if types is not None:
+            graph = Graph("sample")
+            operands = [graph.add_input(type) for type in types]
+            graph.outputs = [graph.append(op, operands, dict(sample.attributes)).result]
+            texts.append(str(graph))
+    return texts
+
+
+ATTRIBUTE = re.compile(r"(?<= = )(\[[^]]*\]|\"[^\"]*\"|[^][\",}\s]+)(?=[,}])")
+ATTRIBUTES = """
+64 -5 9223372036854775808 -9223372036854775809 [] [1] [-1] [9223372036854775808]
+[4611686018427387904,4] [true] [f32] [[1]] true None f32 i64 f16 f32(0.5) i64(3) bool(true) "x"
+"ik,kj->ij" "" "->" "i,j,k->ijk" 1.5 nan [1, ]
+"""
+SHAPE = re.compile(r"(?<=[a-z\d]\[)[\d,]*(?=\])")
+SHAPES = """
+-3 -2,-3 0,-1 1.5 x 9223372036854775808 9223372036854775807 4611686018427387904,4
+0,9223372036854775807 1099511627776
+"""
+
+
+def read(text: str) -> None:
+    """Parse and verify a text: it is well formed and stays so, or it is a ParseError."""
+    try:
+        graph = parse(text)
+    except ParseError as error:
+        first, *_, caret = str(error).split("\n")
+        assert first.startswith("line ") and caret.strip() == "^"
+    else:
+        with contextlib.suppress(VerifyError):  # a call that doesn't fit
+            verify(graph)
+        assert print_graph(parse(print_graph(graph))) == print_graph(graph)
+
+
+@pytest.mark.parametrize("op", [op for op in OPS.values() if op.samples], ids=lambda op: op.name)
+def test_no_attribute_and_no_type_makes_an_op_fail_otherwise(op: Op) -> None:
+    for text in sample_texts(op)[:4]:
+        for pattern, others in ((ATTRIBUTE, ATTRIBUTES.split()), (SHAPE, SHAPES.split())):
+            for place in pattern.finditer(text):
+                for other in others:
+                    read(text[: place.start()] + other + text[place.end() :])
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_no_exchange_of_tokens_makes_the_parser_fail_otherwise(seed: int) -> None:
+    """Tokens of printed graphs are dropped, doubled, exchanged, and replaced by others'."""
+    rng = random.Random(seed)
+    texts = [DUMP, *(text for op in OPS.values() if op.samples for text in sample_texts(op)[:2])]
+    words = [*ATTRIBUTES.split(), *(token for text in texts for token in tokens_of(text))]
+    for _ in range(100):
+        tokens = tokens_of(rng.choice([DUMP, rng.choice(texts)]))
+        for _ in range(rng.randint(1, 3)):
+            i, j = rng.randrange(len(tokens)), rng.randrange(len(tokens))
+            change = rng.randrange(4)
+            if change == 0:
+                tokens[i] = ""
+            elif change == 1:
+                tokens[i] += " " + tokens[i]
+            elif change == 2:
+                tokens[i], tokens[j] = tokens[j], tokens[i]
+            else:
+                tokens[i] = rng.choice(words)
+        read("".join(tokens))
+
+
+def tokens_of(text: str) -> list[str]:
+    """The pieces of a text that its tokens and the spaces between them are."""
+    return re.findall(r"\s+|[%@#]?[\w.]+|.", text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "graph g(%x: f32[]) {\n  %y = sum %x {axes = " + "[" * 100_000,
+        "graph g" + "(" * 100_000,
+        "graph g(%x: f32[" + "9" * 100_000 + "]) {",
+        "graph g() {\n  return\n}\nloc @1 net.py:" + "9" * 100_000,
+    ],
+    ids=["brackets", "parentheses", "a size", "a line"],
+)
+def test_what_is_deep_or_long_is_refused_as_well(text: str) -> None:
+    with pytest.raises(ParseError, match=r"^line \d"):
+        parse(text)
+
+
+def test_a_function_without_results_that_calls_itself_is_refused() -> None:
+    graph = parse("graph g() { call f() return } function f() { call f() return }")
+    with pytest.raises(VerifyError, match="the call of f has no result"):
+        verify(graph)
+
+
+def test_a_long_chain_of_functions_is_verified() -> None:
+    count = 3000
+    calls = [f"%y = call f{i + 1}(%x) : f32[]" for i in range(count)] + ["%y = neg %x"]
+    bodies = [f"f{i}(%x: f32[]) {{ {call} return %y }}" for i, call in enumerate(calls)]
+    verify(parse("graph " + "\nfunction ".join(["g() { return }", *bodies])))

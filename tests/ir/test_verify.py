@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from lucid.ir.clone import copy_graph
 from lucid.ir.errors import VerifyError
 from lucid.ir.graph import Graph, Input, Value
 from lucid.ir.text import parse
-from lucid.ir.types import TensorType, f32
+from lucid.ir.types import DType, TensorType, f32
 from lucid.ir.verify import verify
 
 TEXT = """\
@@ -39,6 +40,8 @@ loc @1 net.py:3 "y = h * self.w"
 """
 MUL = "\n  node: mul(%h: f32[4,8], %w: f32[8])\n  from net.py:3   y = h * self.w"
 SUM = "\n  node: sum(%y: f32[4,8])"
+RULE = "graph step: sum: its type rule refuses it: sum: "
+AXES = "axes is a list of whole numbers of 64 bits, such as [2,3]"
 CALL = "\n  node: call(%x: f32[4,8])"
 
 
@@ -83,6 +86,31 @@ def list_attribute(graph: Graph) -> None:
 
 def array_attribute(graph: Graph) -> None:
     graph.nodes[2].attributes["axes"] = (np.zeros(1),)
+
+
+def nested_attribute(graph: Graph) -> None:
+    graph.nodes[2].attributes["axes"] = ((0,),)
+
+
+def bool_for_axes(graph: Graph) -> None:
+    graph.nodes[2].attributes["axes"] = True
+
+
+def vast_axis(graph: Graph) -> None:
+    graph.nodes[2].attributes["axes"] = (2**63,)
+
+
+def missing_attribute(graph: Graph) -> None:
+    del graph.nodes[2].attributes["axes"]
+
+
+def missing_operand(graph: Graph) -> None:
+    graph.nodes[2].operands = ()
+
+
+def no_dtype(graph: Graph) -> None:
+    value = graph.inputs[1].value
+    value._type = TensorType(cast(DType, 64), value.shape)
 
 
 def no_function(graph: Graph) -> None:
@@ -173,6 +201,12 @@ BROKEN: list[tuple[Callable[[Graph], None], str]] = [
         array_attribute,
         f"graph step: sum: attribute axes = (array([0.]),) isn't a plain value{SUM}",
     ),
+    (nested_attribute, f"graph step: sum: attribute axes = ((0,),) isn't a plain value{SUM}"),
+    (bool_for_axes, f"{RULE}{AXES}, not True{SUM}"),
+    (vast_axis, f"{RULE}{AXES}, not (9223372036854775808,){SUM}"),
+    (missing_attribute, f"{RULE}the attribute axes is missing{SUM}"),
+    (missing_operand, f"{RULE}takes 1 operands, not 0\n  node: sum()"),
+    (no_dtype, "graph step: %w is of no dtype 64"),
     (no_function, f"graph step: call: no function Swish{CALL}"),
     (
         wrong_operands,

@@ -385,3 +385,17 @@ def test_a_network_learns_the_same_compiled() -> None:
     eager = train(lambda step: step)
     assert_allclose(train(lucid.compile), eager, rtol=1e-9)
     assert eager[-1] < eager[0]
+
+
+@pytest.mark.parametrize("mode", ["eager", "compiled"])
+def test_strides_and_dilations_that_are_never_taken_may_be_of_any_size(mode: str) -> None:
+    def call(x: lucid.Tensor, w: lucid.Tensor) -> list[lucid.Tensor]:
+        far = 2**62
+        strided, dilated = F.conv2d(x, w, stride=far), F.conv2d(x, w[..., :1, :1], dilation=far)
+        return [strided, dilated, F.max_pool2d(x, 2, stride=far), F.unfold(x, 2, stride=far)]
+
+    x = lucid.arange(16.0).reshape(1, 1, 4, 4)
+    w = lucid.ones(1, 1, 2, 2)
+    found = (lucid.compile(call) if mode == "compiled" else call)(x, w)
+    assert found[0].tolist() == [[[[10.0]]]] and found[1].tolist() == x.tolist()
+    assert found[2].tolist() == [[[[5.0]]]] and found[3].flatten().tolist() == [0.0, 1.0, 4.0, 5.0]

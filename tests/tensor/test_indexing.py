@@ -208,3 +208,15 @@ def test_a_wrong_value_raises() -> None:
     with pytest.raises(lucid.ShapeError, match=r"value tensor of shape \[2\] cannot be broadcast"):
         x[[0, 1]] = lucid.zeros(2)
     assert x.sum().item() == 0
+
+
+@pytest.mark.parametrize("mode", ["eager", "compiled"])
+@pytest.mark.parametrize("far", [2**31, 2**62, 2**70])
+def test_slices_may_say_more_than_there_is(far: int, mode: str) -> None:
+    def pick(x: lucid.Tensor) -> list[lucid.Tensor]:
+        return [x[:far] + 0, x[::far] * 2, x[-far:far] + 0, x[far:] + 0, x[-1:-far:-far] * 2]
+
+    call = lucid.compile(pick) if mode == "compiled" else pick
+    whole, first, same, nothing, last = call(lucid.arange(3.0))
+    assert whole.tolist() == same.tolist() == [0.0, 1.0, 2.0]
+    assert (first.tolist(), nothing.tolist(), last.tolist()) == ([0.0], [], [4.0])

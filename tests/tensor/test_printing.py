@@ -85,3 +85,12 @@ def test_options_are_settable_and_resettable() -> None:
 def test_formatting_of_numbers() -> None:
     assert f"{lucid.tensor(2.5):.2f}" == "2.50"
     assert f"{lucid.tensor([1, 2])}" == "tensor([1, 2])"
+
+
+def test_only_the_ends_of_a_vast_view_are_looked_at() -> None:
+    vast = lucid.tensor([[1.0], [2.0]]).expand(2, 2**40)
+    assert (
+        repr(vast)
+        == "tensor([[1., 1., 1.,  ..., 1., 1., 1.],\n        [2., 2., 2.,  ..., 2., 2., 2.]])"
+    )
+    assert repr(vast.T).startswith("tensor([[1., 2.],\n        [1., 2.],")

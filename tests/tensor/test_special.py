@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -170,3 +171,34 @@ def test_the_normal_quantile_has_all_derivatives():
     p = lucid.tensor([1e-3, 0.075, 0.4, 0.6, 0.95], dtype=lucid.float64, requires_grad=True)
     assert gradcheck(S.ndtri, (p,), eps=1e-8, atol=1e-3)
     assert gradgradcheck(S.ndtri, (p[1:].detach().requires_grad_(),), eps=1e-8, atol=1e-2)
+
+
+@pytest.mark.parametrize("order", [31, 100, 200, 3000])
+def test_polygamma_of_a_large_order_is_right_where_its_factors_are_no_floats(
+    order: int, run: Callable[..., Any]
+) -> None:
+    points = [0.5, 1.0, 3.0, 60.0, 100.0, 1100.0, 1e5, math.inf]
+    found = run(lambda x: S.polygamma(order, x), lucid.tensor(points, dtype=lucid.float64)).numpy()
+    exact = [mpmath.polygamma(order, x) for x in points[:-1]]
+    np.testing.assert_allclose(found, [*map(float, exact), 0.0], rtol=1e-10)
+
+
+def test_polygamma_of_an_order_beyond_all_counting_ends(run: Callable[..., Any]) -> None:
+    """n! / x^(n+1) leaves the floats on both sides of x = n / e."""
+    x = lucid.tensor([1.0, 2.0**38, 2.0**40])
+    assert run(lambda x: S.polygamma(2**40, x), x).tolist() == [-math.inf, -math.inf, 0.0]
+    assert run(lambda x: S.polygamma(2**40 + 1, x), x).tolist() == [math.inf, math.inf, 0.0]
+
+
+def test_differences_end_where_there_are_no_neighbours(run: Callable[..., Any]) -> None:
+    x = lucid.arange(6.0).reshape(2, 3)
+    assert run(lambda x: lucid.diff(x, n=2**40), x).shape == (2, 0)
+    assert run(lambda x: lucid.diff(x, n=2**40, dim=0), x).shape == (0, 3)
+    assert run(lambda x: lucid.diff(x * x, n=2), x).tolist() == [[2.0], [2.0]]
+
+
+def test_the_gamma_function_of_many_dimensions_is_a_product() -> None:
+    x = lucid.tensor([8.5, 30.0], dtype=lucid.float64)
+    for p in (1, 2, 7):
+        expected = scipy.special.multigammaln(30.0, p)
+        assert S.multigammaln(x, p)[1].item() == pytest.approx(expected, rel=1e-14)

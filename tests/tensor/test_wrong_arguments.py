@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -293,3 +295,36 @@ def test_an_error_of_the_users_own_code_in_a_constructor_stays_what_it_is():
 
     with pytest.raises(KeyError, match="mine"):
         Broken(2, 2)
+
+
+SMALL_MACHINE = """
+import resource
+import lucid
+
+resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+x = lucid.ones(1)
+calls = lambda x: lucid.zeros(2**31), lambda x: x.expand(2**31) * 2, lambda x: lucid.randn(2**31)
+for call in (*calls, *map(lucid.compile, calls)):
+    try:
+        call(x)
+    except lucid.TooLargeError as error:
+        assert isinstance(error, MemoryError)
+        print(str(error).splitlines()[0])
+"""
+
+
+def test_memory_that_the_machine_lacks_is_an_error_of_the_librarys():
+    run = subprocess.run([sys.executable, "-c", SMALL_MACHINE], capture_output=True, text=True)
+    zeros, product, drawn, *compiled = run.stdout.splitlines()
+    assert zeros.startswith("zeros: Unable to allocate 8.00 GiB"), run.stderr
+    assert product.startswith("mul: Unable to allocate 8.00 GiB")
+    assert "Unable to allocate" in drawn
+    assert len(compiled) == 3 and all("unable to allocate" in text for text in compiled)
+
+
+def test_vast_views_of_little_memory_are_views_in_both_modes():
+    def ends(x):
+        return x.expand(2**45)[-2:] + 1
+
+    x = lucid.ones(1)
+    assert ends(x).tolist() == lucid.compile(ends)(x).tolist() == [2.0, 2.0]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from lucid.ir.errors import (
+    ArgumentError,
     DivisionByZeroError,
     IndexOutOfRangeError,
     LucidError,
@@ -15,7 +16,7 @@ from lucid.ir.errors import (
 )
 from lucid.ir.op import Op, Sample, declare
 from lucid.ir.ops import batching
-from lucid.ir.ops.rules import require_count, require_index
+from lucid.ir.ops.rules import failure, require_index
 from lucid.ir.types import TensorType
 
 ERRORS: Mapping[str, type[LucidError]] = {
@@ -32,9 +33,11 @@ def out_of_range(value: int, message: str, error: str) -> LucidError:
     return completed(ERRORS[error](message.replace("{}", str(value))))
 
 
-def _infer(x: TensorType, low: int, high: int, message: object, error: str) -> TensorType:
-    require_count("check", ("x",), (x,))
+def _infer(x: TensorType, low: int, high: int, message: str, error: str) -> TensorType:
     require_index("check", ("x",), (x,), 0)
+    if error not in ERRORS:
+        problem = f"there is no error {error!r}; there are {', '.join(ERRORS)}"
+        raise failure(ArgumentError, "check", problem, ("x",), (x,))
     return x
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from lucid.ir import ops
-from lucid.ir.errors import ShapeError
+from lucid.ir.errors import ArgumentError, ShapeError
 from lucid.ir.op import Op, Operand, Sample, declare
 from lucid.ir.ops import batching
 from lucid.ir.ops.evaluation import quiet
@@ -78,6 +79,9 @@ def split_indices(indices: str) -> tuple[str, str, str]:
 
 def _infer_contract(a: TensorType, b: TensorType, indices: str) -> TensorType:
     require_dtype("contract", _NAMES, (a, b), NUMBERS)
+    if not re.fullmatch(r"\w*,\w*->\w*", indices):
+        problem = f"{indices!r} names no axes; a product of matrices has 'ik,kj->ij'"
+        raise failure(ArgumentError, "contract", problem, _NAMES, (a, b))
     lhs, rhs, result = split_indices(indices)
     repeated = any(len(set(term)) != len(term) for term in (lhs, rhs, result))
     lonely = set(lhs) ^ set(rhs) ^ set(result) ^ (set(lhs) & set(rhs) & set(result))

@@ -35,6 +35,9 @@ def _check_windows(
     if any(len(entry) != len(axes) for entry in given) or any(n < 1 for n in sum(given, ())):
         problem = f"sizes, steps and dilations must be positive, one for each of axes {list(axes)}"
         raise failure(ArgumentError, op, problem, ("x",), (x,))
+    if any(n >= 2**63 for n in sum(given, ())):
+        problem = f"sizes, steps and dilations must fit into 64 bits, not {list(map(list, given))}"
+        raise failure(ArgumentError, op, problem, ("x",), (x,))
     if len(set(axes)) != len(axes) or not all(0 <= axis < rank for axis in axes):
         problem = f"{list(axes)} are not different axes of {rank}"
         raise failure(ShapeError, op, problem, ("x",), (x,))

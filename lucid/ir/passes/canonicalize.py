@@ -5,6 +5,7 @@ from __future__ import annotations
 from lucid.ir import ops
 from lucid.ir.errors import LucidError
 from lucid.ir.graph import Graph, Node, Value
+from lucid.ir.inference import result_type
 from lucid.ir.passes.rewrite import (
     Rules,
     broadcast_like,
@@ -60,7 +61,7 @@ def _drop_implied_broadcasts(node: Node) -> Value | None:
             continue
         shorter = [*operands[:index], source, *operands[index + 1 :]]
         try:
-            type = node.op.infer(*(v.type for v in shorter), **node.attributes)
+            type = result_type(node.op, [v.type for v in shorter], node.attributes)
         except LucidError:
             continue
         if type == node.result.type:

@@ -7,8 +7,10 @@ import json
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from lucid.ir.errors import LucidError
+from lucid.ir.attributes import check_arguments, wrong_attribute
+from lucid.ir.errors import LucidError, SizeError
 from lucid.ir.graph import Graph, Input, Node, Region, Value
+from lucid.ir.inference import result_type
 from lucid.ir.location import Location
 from lucid.ir.op import OPS, Attributes, Op
 from lucid.ir.text.literals import number
@@ -103,8 +105,9 @@ class _Tables:
             tokens.expect(":")
             line = tokens.take_int()
         else:
-            file, _, digits = tokens.take("file").text.rpartition(":")
-            line = int(digits)
+            token = tokens.take("file")
+            file, _, digits = token.text.rpartition(":")
+            line = tokens.int_of(token, digits)
         source = _string(tokens) if tokens.current.kind == "string" else ""
         return Location(file, line, source)
 
@@ -256,10 +259,11 @@ class _Body:
     def _plain(self, op: Op, at: Token) -> Node:
         tokens = self._tokens
         operands = self._operands()
-        attributes = self._attributes() if tokens.accept("{") else {}
+        attributes = self._attributes(op) if tokens.accept("{") else {}
         try:
-            inferred = op.infer(*(value.type for value in operands), **attributes)
-        except (LucidError, TypeError, ValueError, IndexError) as error:
+            check_arguments(op, len(operands), attributes)
+            inferred = result_type(op, [value.type for value in operands], attributes)
+        except LucidError as error:
             raise tokens.error(at, str(error)) from error
         if tokens.accept(":"):
             at = tokens.current
@@ -282,6 +286,7 @@ class _Body:
     def _type(self) -> TensorType:
         """`f32[4,8]`."""
         tokens = self._tokens
+        at = tokens.current
         dtype = self._dtype(tokens.take("word"))
         tokens.expect("[")
         shape = []
@@ -289,7 +294,10 @@ class _Body:
             shape.append(tokens.take_int())
             if tokens.current.text != "]":
                 tokens.expect(",")
-        return TensorType(dtype, tuple(shape))
+        try:
+            return TensorType(dtype, tuple(shape))
+        except SizeError as error:
+            raise tokens.error(at, str(error)) from None
 
     def _dtype(self, token: Token) -> DType:
         if token.text not in _DTYPES:
@@ -298,28 +306,38 @@ class _Body:
             )
         return _DTYPES[token.text]
 
-    def _attributes(self) -> Attributes:
+    def _attributes(self, op: Op) -> Attributes:
         tokens = self._tokens
         attributes: Attributes = {}
         while not tokens.accept("}"):
-            key = tokens.take("word").text
+            key = tokens.take("word")
+            if key.text in attributes:
+                raise tokens.error(key, f"{op.name}: {key.text} is given twice")
             tokens.expect("=")
-            attributes[key] = self._attribute()
+            at = tokens.current
+            attributes[key.text] = value = self._attribute()
+            if error := wrong_attribute(op, key.text, value):
+                raise tokens.error(at, str(error))
             if tokens.current.text != "}":
                 tokens.expect(",")
         return attributes
 
     def _attribute(self) -> Any:
         tokens = self._tokens
-        if tokens.current.kind == "string":
-            return _string(tokens)
         if tokens.accept("["):
             items = []
             while not tokens.accept("]"):
-                items.append(self._attribute())
+                items.append(self._plain_attribute())
                 if tokens.current.text != "]":
                     tokens.expect(",")
             return tuple(items)
+        return self._plain_attribute()
+
+    def _plain_attribute(self) -> Any:
+        """An attribute that is no list; lists hold no others."""
+        tokens = self._tokens
+        if tokens.current.kind == "string":
+            return _string(tokens)
         token = tokens.take("number", "word")
         if token.text in ("true", "false"):
             return token.text == "true"

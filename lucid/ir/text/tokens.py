@@ -100,10 +100,14 @@ class Tokens:
     def take_int(self) -> int:
         """Take a whole number."""
         token = self.take("number")
+        return self.int_of(token, token.text)
+
+    def int_of(self, token: Token, text: str) -> int:
+        """The whole number that a part of a token spells."""
         try:
-            return int(token.text)
-        except ValueError:
-            raise self.error(token, f"{token.text} isn't a whole number") from None
+            return int(text)
+        except ValueError:  # not whole, or of more digits than Python reads
+            raise self.error(token, f"{text:.40} isn't a whole number") from None
 
     def expect_end(self) -> None:
         """Raise `ParseError` if anything is left."""

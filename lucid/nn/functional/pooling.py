@@ -13,6 +13,7 @@ import numpy as np
 
 import lucid
 from lucid.autograd import Function
+from lucid.functions.arguments import require_computable
 from lucid.ir import ops
 from lucid.ir.errors import OptionError, ShapeError
 from lucid.ir.types import Shape, i32
@@ -342,6 +343,7 @@ def _adaptive_avg_pool(
 
 def _means(length: int, size: int) -> np.ndarray:
     """The matrix (length, size) that takes the mean of each bin, from floor to ceiling."""
+    require_computable((length, size), "adaptive_avg_pool")
     matrix = np.zeros((length, size))
     for i in range(size):
         start, stop = i * length // size, -(-(i + 1) * length // size)

@@ -1,0 +1,81 @@
+"""What attributes an op takes: its type rule's own annotations, read as a schema.
+
+A rule's parameters of type `TensorType` are the operands, all others are attributes. Eager mode
+calls ops with attributes that the library has made, and doesn't look; graphs, which may come from
+text, do.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any, get_type_hints
+
+import numpy as np
+
+from lucid.ir.errors import ArgumentError, LucidError
+from lucid.ir.op import Attributes, Op
+from lucid.ir.types import DTYPES, DType
+
+
+def is_whole(value: Any) -> bool:
+    """Whether it is an int of 64 bits, as compiled code counts with; a bool is none."""
+    return type(value) is int and -(2**63) <= value < 2**63
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, tuple) and all(map(is_whole, value))
+
+
+_KINDS: Mapping[Any, tuple[Callable[[Any], bool], str]] = {
+    int: (is_whole, "a whole number of 64 bits"),
+    tuple[int, ...]: (_is_list, "a list of whole numbers of 64 bits, such as [2,3]"),
+    bool: (lambda value: type(value) is bool, "true or false"),
+    str: (lambda value: type(value) is str, 'text, such as "ij->ji"'),
+    DType: (lambda value: isinstance(value, DType) and value in DTYPES, "a dtype, such as f32"),
+    np.generic: (lambda value: isinstance(value, np.generic), "a number, such as f32(0.5)"),
+}
+
+
+@cache
+def attribute_kinds(op: Op) -> dict[str, Any]:
+    """The annotated type of each attribute."""
+    hints = get_type_hints(op.infer)
+    names = inspect.signature(op.infer).parameters
+    return {name: hints[name] for name in names if hints[name] in _KINDS}
+
+
+@cache
+def _operand_count(op: Op) -> int | None:
+    """How many operands the op takes; None: its rule counts them."""
+    kinds = attribute_kinds(op)
+    operands = [p for p in inspect.signature(op.infer).parameters.values() if p.name not in kinds]
+    return None if any(p.kind is p.VAR_POSITIONAL for p in operands) else len(operands)
+
+
+def wrong_attribute(op: Op, name: str, value: Any) -> LucidError | None:
+    """The error that an attribute deserves; None for one of the op's, of the right type."""
+    kinds = attribute_kinds(op)
+    if name not in kinds:
+        takes = f"; it has {', '.join(kinds)}" if kinds else ""
+        return ArgumentError(f"{op.name}: there is no attribute {name}{takes}")
+    fits, wanted = _KINDS[kinds[name]]
+    if not fits(value):
+        return ArgumentError(f"{op.name}: {name} is {wanted}, not {value!r:.60}")
+    return None
+
+
+def check_arguments(op: Op, operands: int, attributes: Attributes) -> None:
+    """Raise `ArgumentError` unless there are as many operands as the op takes, and all attributes.
+
+    What the numbers must be, and go together, is the type rule's to say.
+    """
+    for name, value in attributes.items():
+        if error := wrong_attribute(op, name, value):
+            raise error
+    if missing := [name for name in attribute_kinds(op) if name not in attributes]:
+        raise ArgumentError(f"{op.name}: the attribute {missing[0]} is missing")
+    count = _operand_count(op)
+    if count is not None and operands != count:
+        raise ArgumentError(f"{op.name}: takes {count} operands, not {operands}")

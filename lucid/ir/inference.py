@@ -1,0 +1,84 @@
+"""The door to the ops' type rules: sizes that nothing can count or compute are refused here.
+
+Eager mode, traces, the parser and the verifier all ask `result_type`, so they agree on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from lucid.ir.errors import LucidError, SizeError, TooLargeError
+from lucid.ir.op import Attributes, Op, Operand
+from lucid.ir.ops.rules import failure
+from lucid.ir.strides import Strides, view_strides
+from lucid.ir.types import TensorType
+
+MOST_ELEMENTS = 2**40 - 1
+"""What one op that is no view may read or compute.
+
+A view of more elements is only a way to see memory: no work is done for it, unless it is a reshape
+that has to copy. But nothing else ends:
+at an element a nanosecond, 2**40 are 18 minutes of a processor in one native call, or one call of
+NumPy, that Ctrl-C doesn't reach; and as a value of its own they are 4 TiB of f32. The limit doesn't
+depend on the machine, nor on what is fused, so eager mode and every compiled step have the same.
+"""
+LESS = "an op computes fewer than 2**40 elements"
+
+
+def result_type(op: Op, types: Sequence[TensorType], attributes: Attributes) -> TensorType:
+    """The type of what `op` gives for operands of these types.
+
+    Raises what the op's rule raises; `SizeError` for a negative size; `TooLargeError` for a result
+    whose bytes 64 bits can't count, and where an op that is no view would read or compute more than
+    `MOST_ELEMENTS`.
+    """
+    try:
+        result = op.infer(*types, **attributes)
+    except SizeError as error:
+        raise _failure(type(error), op.name, str(error), types) from None
+    if op.kind != "view":
+        for type_ in types:
+            if type_.size > MOST_ELEMENTS:
+                raise too_many(op.name, "read", type_, types)
+        if result.size > MOST_ELEMENTS:
+            raise too_many(op.name, "compute", result, types)
+    return result
+
+
+def too_many(name: str, verb: str, type: TensorType, types: Sequence[TensorType]) -> LucidError:
+    """The error of a function that would read or compute all elements of a value of this type."""
+    problem = f"would {verb} the {type.size:,} elements of {type}"
+    return _failure(TooLargeError, name, problem, types, f"{LESS}: take parts, one by one")
+
+
+def no_memory(op: Op, operands: Sequence[Operand], error: MemoryError) -> LucidError:
+    """The error of an op for whose result or intermediates the system had no memory."""
+    text = str(error) or "the system has no memory for it"
+    return _failure(TooLargeError, op.name, text, [operand._type for operand in operands])
+
+
+class _Strided(Protocol):
+    _type: TensorType
+
+    def element_strides(self) -> Strides: ...
+
+
+def strides_of_view(
+    op: Op, attributes: Attributes, operand: _Strided, type: TensorType
+) -> Strides | None:
+    """Strides of the view of `type` that an op gives; None where only a copy has that shape.
+
+    Raises `TooLargeError` for a copy of more than `MOST_ELEMENTS`.
+    """
+    strides = view_strides(op, attributes, operand._type.shape, operand.element_strides())
+    if strides is None and type.size > MOST_ELEMENTS:
+        raise too_many(op.name, "copy", type, [operand._type])
+    return strides
+
+
+def _failure(
+    error: type[SizeError], name: str, problem: str, types: Sequence[TensorType], hint: str = ""
+) -> LucidError:
+    names = [f"operand {i}" for i in range(len(types))]
+    return failure(error, name, problem, names, types, hint)
