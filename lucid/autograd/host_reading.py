@@ -148,7 +148,7 @@ class Reader:
     def attribute(self, value: Any, name: str) -> Entry:
         """What an attribute of ctx is that held a tensor or an array while tracing."""
         label = _numbered(f"ctx.{name}", None)
-        if not isinstance(value, np.ndarray):
+        if type(value) is not np.ndarray:
             return self.entry(value, label)
         if id(value) not in self._known:
             self._known[id(value)] = self.add(value, label)

@@ -16,6 +16,7 @@ import numpy as np
 
 from lucid.autograd.host_replay import Differs, Replay, replaying
 from lucid.compiler.collector import collector_paused
+from lucid.compiler.inputs.arrays import refuse_arrays
 from lucid.compiler.inputs.bound_to_tensors import AsksAttributes, unasked
 from lucid.compiler.inputs.objects import ChangesArgument
 from lucid.compiler.inputs.signature import Call, MovingInts, changes, describe
@@ -228,7 +229,11 @@ class Compiled:
 
     def _signature(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
         """The call, with live numbers for ints that are read at each call."""
-        call = Call(*self._ints.marked(args, kwargs), frozenset(self._asked))
+        try:
+            call = Call(*self._ints.marked(args, kwargs), frozenset(self._asked))
+        except LucidError:
+            refuse_arrays(self.__wrapped__, args, kwargs)
+            raise
         call.given, call.fixed = (args, kwargs), self._ints.fixed
         return call
 

@@ -17,6 +17,7 @@ from lucid.ir.types import bool_, i64
 from lucid.tensor.core import emit
 
 Operand = Tensor | Number
+_COMPARED = (Tensor, bool, int, float, np.generic, np.ndarray)  # by `==`
 
 
 def _compared(op: Op, x: Any, y: Any) -> Tensor:
@@ -65,15 +66,18 @@ def ge(input: Operand, other: Operand) -> Tensor:
 
 
 def operator_eq(input: Tensor, other: Any) -> Any:
-    """`==`: as `eq`; what is neither tensor nor number is unequal, as in `x == None`."""
-    if not isinstance(other, (Tensor, bool, int, float, np.generic)):
+    """`==`: as `eq`; what is neither tensor, number nor array is unequal, as in `x == None`.
+
+    Raises `ArgumentError` for an array, as all operators do.
+    """
+    if not isinstance(other, _COMPARED):
         return NotImplemented
     return _compared(ops.eq, input, other)
 
 
 def operator_ne(input: Tensor, other: Any) -> Any:
     """`!=`: the opposite of `==`."""
-    if not isinstance(other, (Tensor, bool, int, float, np.generic)):
+    if not isinstance(other, _COMPARED):
         return NotImplemented
     return _compared(ops.ne, input, other)
 

@@ -15,7 +15,8 @@ from lucid.functions.elementwise import clone
 from lucid.functions.promotion import scalar_dtype
 from lucid.functions.tensors import Tensor
 from lucid.ir.errors import ArgumentError, OptionError, ShapeError
-from lucid.ir.types import DType, bool_, dtype_of_numpy, has_dtype
+from lucid.ir.types import DType, bool_, has_dtype
+from lucid.tensor.arrays import copied_array, native_dtype, plain_array, plain_data
 from lucid.tensor.context import context
 from lucid.tensor.core import constant, from_array, of_users_array
 
@@ -43,11 +44,14 @@ def tensor(
         result = clone(cast(data.detach(), wanted or data._type.dtype)).detach()
     elif type(data) is not data.__class__:  # a live scalar: its class is only what it says
         result = constant(data, wanted or scalar_dtype(data, "tensor"))
-    elif _is_read_live(data):
-        shared = of_users_array(data, is_copied=True)
-        result = clone(cast(shared, wanted or shared._type.dtype)).detach()
     else:
-        result = from_array(_array(data, wanted))
+        if hasattr(data, "__array__") and not isinstance(data, np.generic):
+            data = plain_array(data, "tensor")
+        if _is_read_live(data):
+            shared = of_users_array(data, "tensor", is_copied=True)
+            result = clone(cast(shared, wanted or shared._type.dtype)).detach()
+        else:
+            result = from_array(_array(data, wanted))
     return as_leaf(result, requires_grad)
 
 
@@ -65,9 +69,8 @@ def _array(data: Any, dtype: DType | None) -> np.ndarray:
     """A new array of the data in a dtype that lucid has."""
     if _is_nested(data):
         return _array_of_lists(data, dtype)
-    if isinstance(data, (np.ndarray, np.generic)) or hasattr(data, "__array__"):
-        array = np.asarray(data)
-        return np.array(array, (dtype or dtype_of_numpy(array.dtype)).numpy, order="C")
+    if isinstance(data, (np.ndarray, np.generic)):
+        return copied_array(np.asarray(data), dtype, "tensor")
     found = scalar_dtype(data, "tensor") if dtype is None else dtype
     if not isinstance(data, (bool, int, float)):
         scalar_dtype(data, "tensor")
@@ -75,6 +78,7 @@ def _array(data: Any, dtype: DType | None) -> np.ndarray:
 
 
 def _array_of_lists(data: Any, dtype: DType | None) -> np.ndarray:
+    data = plain_data(data, "tensor")
     leaves = list(_leaves(data))
     if dtype is None:
         dtype = _dtype_of_leaves(leaves)
@@ -120,7 +124,7 @@ def _dtype_of_leaves(leaves: list[Any]) -> DType:
         elif isinstance(leaf, Tensor):
             dtype = leaf._type.dtype
         elif isinstance(leaf, (np.ndarray, np.generic)):
-            dtype = dtype_of_numpy(leaf.dtype)
+            dtype = native_dtype(leaf.dtype)
         else:
             dtype = scalar_dtype(leaf, "tensor")
         found = promote_types(found, dtype)
@@ -142,10 +146,15 @@ def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tens
     if isinstance(data, Tensor):
         return data if dtype is None else cast(data, as_dtype(dtype, "as_tensor"))
     if isinstance(data, np.ndarray):
+        if not isinstance(data, HostArray):
+            data = plain_array(data, "as_tensor")
         if dtype is None or _is_read_live(data):
-            shared = of_users_array(data)
+            shared = of_users_array(data, "as_tensor")
             return shared if dtype is None else cast(shared, as_dtype(dtype, "as_tensor"))
-        return of_users_array(np.asarray(data, as_dtype(dtype, "as_tensor").numpy))
+        wanted = as_dtype(dtype, "as_tensor")
+        if data.dtype != wanted.numpy:
+            data = copied_array(data, wanted, "as_tensor")
+        return of_users_array(data, "as_tensor")
     return tensor(data, dtype=dtype)
 
 
@@ -165,7 +174,11 @@ def asarray(
 def from_numpy(ndarray: np.ndarray) -> Tensor:
     """Return a tensor on the array's memory: writes to one show in the other.
 
-    Raises: `ArgumentError` for what is no array, `DTypeError` for dtypes that lucid hasn't got.
+    A subclass of NumPy's class is seen as `np.asarray` shows it. A copy of bytes in another order
+    than the processor's couldn't be shared: such an array has no dtype of lucid's.
+
+    Raises: `ArgumentError` for what is no array, `DTypeError` for dtypes that lucid hasn't got,
+    `OptionError` for a masked array with masked elements.
     """
     if not isinstance(ndarray, np.ndarray):
         raise ArgumentError(f"from_numpy: expected np.ndarray (got {type(ndarray).__name__})")
@@ -174,4 +187,6 @@ def from_numpy(ndarray: np.ndarray) -> Tensor:
 
 def from_dlpack(ext_tensor: Any) -> Tensor:
     """Return a tensor on the memory of another library's CPU array."""
+    if isinstance(ext_tensor, np.ndarray):
+        return of_users_array(ext_tensor, "from_dlpack")
     return of_users_array(np.from_dlpack(ext_tensor))

@@ -34,6 +34,7 @@ from lucid.ir.errors import (
 )
 from lucid.ir.location import warn
 from lucid.ir.types import Shape, bool_, has_dtype, i64, u8
+from lucid.tensor.arrays import plain_data
 from lucid.tensor.context import context
 from lucid.tensor.core import emit, from_array, of_users_array
 from lucid.tensor.writing import write_
@@ -208,7 +209,7 @@ def _entry(item: Any) -> Any:
     if isinstance(item, (np.bool_, np.integer)):
         return item.item()
     if isinstance(item, (list, tuple, range, np.ndarray)):
-        array = np.asarray(item)
+        array = np.asarray(plain_data(item, "indexing"))
         if array.size == 0 and not isinstance(item, np.ndarray):
             array = array.astype(np.int64)
         if array.dtype.kind not in "biu":
@@ -216,7 +217,7 @@ def _entry(item: Any) -> Any:
         if array.dtype.kind == "b":
             return array
         if isinstance(item, np.ndarray) and context.recorder is not None and has_dtype(item):
-            return cast(of_users_array(item), i64)  # read at each call
+            return cast(of_users_array(array), i64)  # read at each call
         return from_array(array.astype(np.int64))
     if hasattr(item, "__index__"):
         return item.__index__()

@@ -13,6 +13,7 @@ from lucid.nn.errors import ModuleStateError
 from lucid.nn.modules import state_hooks
 from lucid.nn.parameter import Parameter
 from lucid.nn.uninitialized import Uninitialized
+from lucid.tensor.arrays import plain_array
 from lucid.tensor.core import of_array
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.writing import write_
@@ -158,7 +159,7 @@ def _as_tensor(path: str, value: Any) -> Tensor:
     if isinstance(value, Tensor):
         return value
     if isinstance(value, (np.ndarray, np.generic)):
-        return of_array(np.asarray(value))
+        return of_array(plain_array(value, f'load_state_dict: "{path}"'))
     raise ArgumentError(
         f'While copying the parameter named "{path}", expected lucid.Tensor or numpy.ndarray from '
         f"checkpoint but received {type(value).__name__}"

@@ -15,6 +15,7 @@ from lucid.nn.naming import trace_name, variable_name
 from lucid.optim.groups import Layout, ParamGroup, State, StateEntry
 from lucid.optim.hooked import NATIVE, Hooked, hooked_step
 from lucid.optim.native import NativeStep
+from lucid.tensor.arrays import copied_array, plain_array
 from lucid.tensor.context import context, epoch
 from lucid.tensor.core import constant, of_array
 from lucid.tensor.tensor import Tensor
@@ -299,13 +300,17 @@ def _load(entry: StateEntry, key: str, value: Any, parameter: Tensor) -> None:
     if not isinstance(value, (Tensor, np.ndarray)):
         entry[key] = value
         return
-    array = value.detach().numpy() if isinstance(value, Tensor) else value
+    if isinstance(value, Tensor):
+        array = value.detach().numpy()
+    else:
+        array = plain_array(value, f"load_state_dict: {key!r}")
     if isinstance(present, Tensor) and tuple(present.shape) == array.shape:
         with no_grad():
-            write_(present, of_array(array.astype(present.dtype.numpy)))
+            write_(present, of_array(copied_array(array, present.dtype, "load_state_dict")))
         return
     moment = key != "step" and array.dtype.kind == "f" and parameter.dtype.is_floating_point
-    entry[key] = of_array(array.astype(parameter.dtype.numpy) if moment else array.copy())
+    dtype = parameter.dtype if moment else None
+    entry[key] = of_array(copied_array(array, dtype, "load_state_dict"))
 
 
 def zeros_like(parameter: Tensor) -> Tensor:

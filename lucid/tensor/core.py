@@ -22,6 +22,7 @@ from lucid.ir.op import Attributes, Op, Operand
 from lucid.ir.ops.rules import with_birthplaces
 from lucid.ir.strides import Strides, contiguous_strides
 from lucid.ir.types import DType, TensorType
+from lucid.tensor.arrays import shareable
 from lucid.tensor.context import context, epoch
 from lucid.tensor.levels import acting_level
 from lucid.tensor.promises import WithGradient
@@ -68,7 +69,7 @@ class TensorCore(WithGradient):
         "_value",
         "_view_chain",
     )
-    __array_priority__ = 1000.0  # NumPy's operators leave `array * tensor` to the tensor
+    __array_priority__ = float("inf")  # whatever its class: `array * tensor` is the tensor's
 
     _storage: Storage
     _array: np.ndarray | None  # the data seen through the chain; None: it is only in a trace
@@ -406,13 +407,9 @@ def _new(
     return tensor
 
 
-def of_array(array: np.ndarray) -> Tensor:
+def of_array(array: np.ndarray, what: str = "tensor") -> Tensor:
     """A tensor on the array's memory, whether or not a trace runs. Raises `DTypeError`."""
-    if array.itemsize and any(stride % array.itemsize for stride in array.strides):
-        raise ArgumentError(
-            f"an array whose strides {array.strides} are no multiples of its item size "
-            f"{array.itemsize} can't be shared\nhint: pass array.copy()"
-        )
+    array = shareable(array, what)
     storage = Storage.of_array(array)
     return _new(storage, storage.root_type, array, ())
 
@@ -435,11 +432,13 @@ def from_array(array: np.ndarray, requires_grad: bool = False) -> Tensor:
     return tensor
 
 
-def of_users_array(array: np.ndarray | HostArray, *, is_copied: bool = False) -> Tensor:
+def of_users_array(
+    array: np.ndarray | HostArray, what: str = "from_numpy", *, is_copied: bool = False
+) -> Tensor:
     """A tensor on the memory of the user's array, of which eager mode may compute with a copy."""
     if isinstance(array, HostArray):
         return array.as_tensor()
-    tensor = of_array(array)
+    tensor = of_array(array, what)
     if context.recorder is not None:
         context.recorder.arrays.adopt(tensor, is_copied)
     tensor._line = user_line()

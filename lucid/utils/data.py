@@ -16,6 +16,7 @@ import numpy as np
 import lucid
 from lucid.ir.errors import ArgumentError, MissingRuleError, OptionError, ShapeError
 from lucid.random import Generator
+from lucid.tensor.arrays import plain_array
 from lucid.tensor.tensor import Tensor
 
 
@@ -147,7 +148,9 @@ def get_worker_info() -> None:
 def default_convert(data: Any) -> Any:
     """Arrays and NumPy's numbers as tensors, also in lists, tuples and dicts; all else as it is."""
     if isinstance(data, np.ndarray | np.generic):
-        return lucid.as_tensor(np.asarray(data)) if data.dtype.kind not in "SUO" else data
+        if data.dtype.kind in "SUO":
+            return data
+        return lucid.as_tensor(plain_array(data, "default_convert"))
     if isinstance(data, Mapping):
         return {key: default_convert(item) for key, item in data.items()}
     if isinstance(data, tuple) and hasattr(data, "_fields"):
@@ -163,7 +166,7 @@ def default_collate(batch: Sequence[Any]) -> Any:
     if isinstance(first, Tensor):
         return lucid.stack(list(batch))
     if isinstance(first, (np.ndarray, np.generic)):
-        return lucid.from_numpy(np.stack([np.asarray(item) for item in batch]))
+        return lucid.from_numpy(np.stack([plain_array(item, "default_collate") for item in batch]))
     if isinstance(first, float):
         return lucid.tensor(list(batch), dtype=lucid.float64)
     if isinstance(first, (bool, int)):

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from lucid.compiler.inputs.arrays import refuse_arrays
 from lucid.compiler.inputs.bound_to_tensors import LIBRARYS
 from lucid.compiler.inputs.objects import data_of
 from lucid.compiler.inputs.owners import entries_of, owners_of, path_of
@@ -174,6 +175,7 @@ def call_with_tensors(
     """
     if not _has_arrays((args, kwargs)):
         return function(*args, **kwargs)
+    refuse_arrays(function, args, kwargs)
     as_tensor = partial(_as_tensor, {})
     given = [("", value) for value in (*args, *kwargs.values())]
     known: dict[int, Any] = {}

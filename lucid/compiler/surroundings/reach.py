@@ -213,16 +213,26 @@ class Reach:
         attribute: str | None,
         code: types.CodeType | None,
         holder: object,
+        is_mask: bool = False,
     ) -> None:
         if id(array) not in self._seen:
             self._seen.add(id(array))
             self._keep.append(array)
             self._owners.add(id(owner_of(array)))
-            if array.nbytes <= _COPIED_BYTES and not array.dtype.hasobject:
-                watch = ArrayWatch(path, array, array.copy(), code, attribute)
+            plain = np.asarray(array)  # whose methods are NumPy's
+            is_compared = plain.nbytes <= _COPIED_BYTES or is_mask
+            if is_compared and not plain.dtype.hasobject:
+                watch = ArrayWatch(path, plain, plain.copy(), code, attribute)
                 self.watches.append(watch)
                 if isinstance(holder, CONTAINERS):
                     self._ways.belongs(watch, holder)
+            if isinstance(array, np.ma.MaskedArray):
+                mask = np.ma.getmask(array)
+                if isinstance(mask, np.ndarray):
+                    self._visit_array(f"{path}.mask", mask, None, None, None, is_mask=True)
+                self._watch(f"{path}.mask", vars(array), "_mask", mask, False)
+            elif is_users(type(array)):
+                self._visit_users_object(path, array, False)
 
     def _visit_container(self, path: str, value: Any, in_module: bool) -> None:
         if isinstance(value, tuple):

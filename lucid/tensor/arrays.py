@@ -1,0 +1,84 @@
+"""NumPy's arrays at the entrances of the library: inside of it there are only plain `ndarray`s."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from lucid.ir.errors import ArgumentError, DTypeError, OptionError
+from lucid.ir.types import DType, dtype_of_numpy
+
+_OFTEN = {bool, int, float}
+_NUMBERS = "biuf"  # kinds of dtypes whose elements are numbers that a tensor can hold
+
+
+def plain_array(given: Any, what: str) -> np.ndarray:
+    """An array as `np.asarray` gives it: of the class `ndarray`, on the same memory.
+
+    Every entrance of the library takes arrays by this function. An `np.matrix`, an `np.memmap` or
+    an array of a class of the user's is seen as what it is in memory, and none of its methods is
+    called, then or later. What is no array is asked for its `__array__`.
+
+    what: names it in a message.
+    Raises: `OptionError` for masked elements, which are no numbers.
+    """
+    if type(given) is np.ndarray:
+        return given
+    array = np.asanyarray(given)
+    if isinstance(array, np.ma.MaskedArray):
+        _refuse_masked(array, what)
+    return np.asarray(array)
+
+
+def _refuse_masked(array: np.ma.MaskedArray[Any, Any], what: str) -> None:
+    mask, plain = np.asarray(np.ma.getmask(array)), np.asarray(array)
+    if mask.dtype.names is None and (count := np.count_nonzero(mask)):
+        raise OptionError(
+            f"{what}: {count} of the {plain.size} elements of a masked array are masked, and a "
+            f"tensor has no mask\n  array: {plain.dtype}{list(plain.shape)}\n"
+            "hint: x.filled(value) puts a number in their places"
+        )
+
+
+def shareable(given: Any, what: str) -> np.ndarray:
+    """The plain array, one that a tensor can lie on. Raises `ArgumentError` for odd strides."""
+    array = given if type(given) is np.ndarray else plain_array(given, what)
+    if array.itemsize and any(stride % array.itemsize for stride in array.strides):
+        raise ArgumentError(
+            f"an array whose strides {array.strides} are no multiples of its item size "
+            f"{array.itemsize} can't be shared\nhint: pass array.copy()"
+        )
+    return array
+
+
+def native_dtype(dtype: np.dtype[Any]) -> DType:
+    """The dtype of a copy, whose bytes are in the processor's order. Raises `DTypeError`."""
+    return dtype_of_numpy(dtype if dtype.isnative else dtype.newbyteorder("="))
+
+
+def copied_array(array: np.ndarray, dtype: DType | None, what: str) -> np.ndarray:
+    """A row-major copy of a plain array, in the dtype asked for or in its own.
+
+    The order of the bytes of a number is NumPy's business: a copy has that of the processor.
+    Raises: `DTypeError` for what are no numbers, and for a dtype that lucid hasn't got.
+    """
+    own = array.dtype
+    if dtype is None:
+        dtype = native_dtype(own)
+    elif own.kind not in _NUMBERS:
+        raise DTypeError(
+            f"{what}: elements of dtype {own} are no numbers that {dtype!r} could hold\n"
+            f"  array: {own}{list(array.shape)}\n"
+            "hint: convert with .astype(...) first"
+        )
+    return np.array(array, dtype.numpy, order="C")
+
+
+def plain_data(data: Any, what: str) -> Any:
+    """Nested lists and tuples with plain arrays in them."""
+    if isinstance(data, (list, tuple)):
+        if _OFTEN.issuperset(map(type, data)):
+            return data
+        return [plain_data(item, what) for item in data]
+    return plain_array(data, what) if isinstance(data, np.ndarray) else data
