@@ -57,7 +57,16 @@ class FunctionCtx:
         self.saved_for_forward = tensors
 
     def mark_dirty(self, *tensors: TensorCore) -> None:
-        """Say which inputs forward wrote in place; each must be returned."""
+        """Say which inputs forward wrote in place; each must be returned.
+
+        Raises: `LucidError` for one whose memory overlaps itself.
+        """
+        from lucid.tensor.core import TensorCore
+        from lucid.tensor.writing import refuse_overlaps
+
+        for tensor in tensors:
+            if isinstance(tensor, TensorCore):
+                refuse_overlaps(tensor)
         self.dirty_tensors = tensors
 
     def mark_shared_storage(self, *pairs: Any) -> None:

@@ -17,7 +17,7 @@ from lucid.ir import ops
 from lucid.ir.errors import LucidError, ShapeError
 from lucid.tensor.context import context
 from lucid.tensor.core import constant, emit
-from lucid.tensor.writing import set_data, write_
+from lucid.tensor.writing import refuse_overlaps, set_data, write_
 
 P = ParamSpec("P")
 Function = Callable[Concatenate[Tensor, P], Tensor]
@@ -103,6 +103,7 @@ def set_(input: Tensor, source: Tensor) -> Tensor:
 
 def apply_(input: Tensor, callable: Callable[[Any], Any]) -> Tensor:
     """Overwrite each element with what a Python function gives for it. Eager only, slow."""
+    refuse_overlaps(input)
     array = input.detach().numpy()
     array[...] = np.reshape([callable(item) for item in array.ravel().tolist()], array.shape)
     input._counter.value += 1
@@ -111,6 +112,7 @@ def apply_(input: Tensor, callable: Callable[[Any], Any]) -> Tensor:
 
 def map_(input: Tensor, tensor: Tensor, callable: Callable[[Any, Any], Any]) -> Tensor:
     """Overwrite each element with a Python function of it and one of `tensor`. Eager, slow."""
+    refuse_overlaps(input)
     array = input.detach().numpy()
     others = np.broadcast_to(tensor.detach().numpy(), array.shape)
     pairs = zip(array.ravel().tolist(), others.ravel().tolist(), strict=True)

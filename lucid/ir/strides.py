@@ -1,8 +1,16 @@
-"""Strides, in elements, of what the view ops make: the one place that knows when a view exists."""
+"""Strides, in elements, of what the view ops make: the one place that knows when a view exists.
+
+And whether two elements of an array lie at one address, so that a write to it makes no sense.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from lucid.ir.op import Attributes, Op
 from lucid.ir.types import Shape
@@ -31,6 +39,48 @@ def is_contiguous(shape: Shape, strides: Strides) -> bool:
                 return False
             expected *= size
     return True
+
+
+_CANDIDATES: Any = 1 << 16  # pairs of elements that are tried before an array is held to overlap
+
+
+@lru_cache(maxsize=4096)
+def overlaps_itself(shape: Shape, strides: Strides) -> bool:
+    """Whether two elements lie at one address, as in a broadcast or in sliding windows.
+
+    Where the stride of each axis is above what the axes of smaller strides span, none do: that is
+    nearly every array. The others are decided exactly, but for a few with many interleaved axes,
+    which are held to overlap when the search takes too long.
+
+    >>> overlaps_itself((2, 3), (3, 1)), overlaps_itself((4, 6), (1, 1))
+    (False, True)
+    """
+    if 0 in shape:
+        return False
+    axes = [(abs(s), n) for n, s in zip(shape, strides, strict=True) if n > 1]
+    span = 0
+    for stride, size in sorted(axes):
+        if stride <= span or stride == 0:
+            break
+        span += stride * (size - 1)
+    else:
+        return False
+    return any(stride == 0 for stride, _ in axes) or _meets_itself(axes)
+
+
+def _meets_itself(axes: Sequence[tuple[int, int]]) -> bool:
+    """Whether two different elements of an array with these strides and sizes share an address.
+
+    Such two differ first along some axis. Then the elements at 0 along it share an address with
+    those behind 0, among the elements at 0 along all axes before it.
+    """
+    strides, shape = zip(*axes, strict=True)
+    array = as_strided(np.empty(1, np.int8), shape, strides)  # which nobody reads
+    for _ in axes:
+        if np.may_share_memory(array[0], array[1:], max_work=_CANDIDATES):
+            return True
+        array = array[0]
+    return False
 
 
 def reshape_strides(shape: Shape, strides: Strides, new_shape: Shape) -> Strides | None:

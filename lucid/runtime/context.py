@@ -12,7 +12,7 @@ import numpy as np
 
 from lucid.codegen.entry_words import IS_READY, IS_TOUCHED
 from lucid.ir.errors import ArgumentError, DTypeError, ShapeError
-from lucid.ir.strides import Strides
+from lucid.ir.strides import Strides, overlaps_itself
 from lucid.ir.types import TensorType
 from lucid.runtime.addresses import address_of
 from lucid.runtime.arena import Arena, arenas
@@ -78,12 +78,11 @@ def expected_input(
     steps = [(n - 1) * s for n, s in zip(type.shape, strides, strict=True)] if type.size else []
     low = sum(step for step in steps if step < 0) * size
     high = (sum(step for step in steps if step > 0) + (type.size > 0)) * size
-    if (
-        written
-        and type.size
-        and any(n > 1 and s == 0 for n, s in zip(type.shape, strides, strict=True))
-    ):
-        raise ArgumentError(f"input {name} is written, but repeats elements (a stride is 0)")
+    if written and overlaps_itself(type.shape, tuple(strides)):
+        raise ArgumentError(
+            f"input {name} is written, but several of its elements, {type} of strides "
+            f"{tuple(strides)}, lie at one address"
+        )
     given = tuple(stride * size for stride in strides)
     return Expected(name, type.dtype.numpy, type.shape, given, low, high, written, live)
 

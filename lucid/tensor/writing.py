@@ -9,8 +9,11 @@ import numpy as np
 from lucid.autograd.node import CopySlices, OverwriteBackward, edge_of, move_retained
 from lucid.autograd.private import note_write
 from lucid.ir import ops
-from lucid.ir.errors import ArgumentError, DTypeError, LucidError, ShapeError
+from lucid.ir.errors import ArgumentError, DTypeError, LucidError, ShapeError, completed
+from lucid.ir.location import at_line, here
 from lucid.ir.op import Attributes, Op
+from lucid.ir.strides import Strides, overlaps_itself, view_strides
+from lucid.ir.types import TensorType
 from lucid.tensor import claims
 from lucid.tensor.context import context, epoch
 from lucid.tensor.core import TensorCore, ViewChain
@@ -24,6 +27,7 @@ _OVERLAPS = (
     "unsupported operation: more than one element of the written-to tensor refers to a single "
     "memory location. Please clone() the tensor before performing the operation."
 )
+_REPEATING = ("broadcast", "windows")  # views that may show an element more than once
 READ_ONLY = "the memory of this tensor is read-only\nhint: use clone() first"
 
 
@@ -56,7 +60,7 @@ def _unview(op: Op, attributes: Attributes, whole: Any, new: Any) -> Any:
         return ops.transpose(new, perm=inverse)
     if op.name == "slice":
         return ops.update_slice(whole, new, **attributes)
-    raise LucidError(_OVERLAPS)
+    raise LucidError(READ_ONLY)  # as NumPy's arrays are that a broadcast or windows give
 
 
 def replay_history(base: TensorCore, chain: ViewChain) -> TensorCore:
@@ -93,8 +97,6 @@ def write_(target: TensorCore, value: TensorCore) -> Tensor:
     else:
         array = target._concrete("an in-place operation")
         if not array.flags.writeable:
-            if any(op.name == "broadcast" for op, _ in target._chain):
-                raise LucidError(_OVERLAPS)
             raise LucidError(READ_ONLY)
         if context.lent is not None:
             context.lent.before_write(target._storage)
@@ -145,12 +147,42 @@ def check_writable(target: TensorCore) -> None:
             )
     if context.grad_enabled and made_without_grad(target):
         raise LucidError(MADE_WITHOUT_GRAD)
-    overlapping = (
-        stride == 0 and size > 1
-        for size, stride in zip(target._type.shape, target.element_strides(), strict=True)
+    refuse_overlaps(target)
+
+
+def refuse_overlaps(target: TensorCore) -> None:
+    """Raise where the memory that a write to `target` goes to has several elements at one address.
+
+    That may be the memory itself, an array of `as_strided`, or a view that leads to `target`: an
+    expanded tensor, or sliding windows. PyTorch looks at `target` alone, so it writes one row of
+    rows that overlap, and others change with it. Here the elements of a storage are independent
+    values: a step that is compiled gives each a place of its own, and so neither mode does that.
+    """
+    storage, chain = target._storage, target._chain
+    type, strides = storage.root_type, None
+    if storage.array is not None and not storage.array.flags.c_contiguous:
+        strides = storage.strides
+        if overlaps_itself(type.shape, strides):
+            raise _overlap(target, type, strides)
+    if not any(op.name in _REPEATING for op, _ in chain):
+        return
+    strides = strides or storage.strides
+    for op, attributes in chain:
+        seen = view_strides(op, attributes, type.shape, strides)
+        assert seen is not None
+        type, strides = op.infer(type, **attributes), seen
+        if op.name in _REPEATING and overlaps_itself(type.shape, strides):
+            raise _overlap(target, type, strides)
+
+
+def _overlap(target: TensorCore, type: TensorType, strides: Strides) -> LucidError:
+    place = target.location
+    origin = "" if place is None else f"  from {place}   {place.text}"
+    error = LucidError(
+        f"{_OVERLAPS}\n  target: {target._type} of strides {target.element_strides()}{origin}\n"
+        f"  memory: {type} of strides {strides}\nhint: write into x.clone()"
     )
-    if target._type.size and any(overlapping):
-        raise LucidError(_OVERLAPS)
+    return completed(at_line(error, here()))
 
 
 MADE_WITHOUT_GRAD = (

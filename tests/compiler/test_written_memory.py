@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import operator
+
 import numpy as np
 import pytest
+from numpy.lib.stride_tricks import as_strided
 
 import lucid
 from lucid.autograd import grad
@@ -236,3 +239,169 @@ def test_parameters_that_are_parts_of_one_buffer_are_trained_in_it(agree, shared
         return [found, a, b, buffer, gradients, buffer._version]
 
     agree(scenario, traces=1)
+
+
+# ---------------------------------------------------------------------- memory that overlaps itself
+
+
+class AddsOne(lucid.autograd.Function):
+    """Writes into its input by an operation; by NumPy if `by_numpy`."""
+
+    @staticmethod
+    def forward(ctx, x, by_numpy):
+        ctx.mark_dirty(x)
+        if by_numpy:
+            x.numpy()[...] += 1
+        else:
+            x.add_(1)
+        return x
+
+    @staticmethod
+    def backward(ctx, g):
+        return g, None
+
+
+def overlapping():
+    """Four rows, each on five elements of the one before it."""
+    return lucid.from_numpy(as_strided(np.arange(9, dtype=np.float32), (4, 6), (4, 4)))
+
+
+def take_a_step(x):
+    optimizer = lucid.optim.SGD([x.requires_grad_()], lr=0.1)
+    (x * x).sum().backward()
+    optimizer.step()
+
+
+OVERLAPPING = {
+    "as_strided": overlapping,
+    "expand": lambda: lucid.arange(6.0).expand(4, 6),
+    "unfold": lambda: lucid.arange(9.0).unfold(0, 6, 1),
+    "as_strided, interleaved": lambda: lucid.from_numpy(
+        as_strided(np.arange(30, dtype=np.float32), (4, 6), (12, 8))
+    ),
+}
+WRITES = {
+    "x[1] = 7": lambda x: operator.setitem(x, 1, 7.0),
+    "x[1, 2] = 7": lambda x: operator.setitem(x, (1, 2), 7.0),
+    "x[...] = 7": lambda x: operator.setitem(x, ..., 7.0),
+    "x[mask] = 7": lambda x: operator.setitem(x, x > 3, 7.0),
+    "x[index] = 7": lambda x: operator.setitem(x, lucid.tensor([0, 1]), 7.0),
+    "add_": lambda x: x.add_(1),
+    "copy_": lambda x: x.copy_(lucid.ones(6)),
+    "zero_": lambda x: x.zero_(),
+    "normal_": lambda x: x.normal_(),
+    "out=": lambda x: lucid.add(lucid.ones(4, 6), 1, out=x),
+    "index_put_": lambda x: x.index_put_((lucid.tensor([0]),), lucid.tensor(3.0)),
+    "scatter_": lambda x: x.scatter_(0, lucid.zeros(1, 6, dtype=lucid.int64), lucid.ones(1, 6)),
+    "of a row": lambda x: x[1].fill_(3.0),
+    "of a column": lambda x: x.t()[2].fill_(3.0),
+    "of a view": lambda x: x.detach()[1:2].mul_(2),
+    ".data": lambda x: x.data.mul_(2),
+    "a custom Function": lambda x: AddsOne.apply(x, False),
+    "an optimizer": take_a_step,
+    "init": lambda x: lucid.nn.init.ones_(x),
+}
+
+
+def refusal_of(write, make, mode):
+    """The text of the error; the memory is as it was."""
+    x = make()
+    before = x.numpy().copy()
+    calls = {
+        "eager": lambda: write(x),
+        "state": lucid.compile(lambda: [write(x), None][1]),
+        "argument": lambda: lucid.compile(lambda y: [write(y), None][1])(x),
+    }
+    with pytest.raises(lucid.LucidError) as caught:
+        calls[mode]()
+    assert np.array_equal(x.detach().numpy(), before)
+    assert x._version == 0
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("memory", OVERLAPPING)
+@pytest.mark.parametrize("write", WRITES)
+def test_memory_that_overlaps_itself_is_not_written(write, memory):
+    texts = {
+        refusal_of(WRITES[write], OVERLAPPING[memory], mode)
+        for mode in ("eager", "state", "argument")
+    }
+    assert len(texts) == 1
+    assert texts.pop().startswith(
+        "unsupported operation: more than one element of the written-to tensor refers to a single "
+        "memory location. Please clone() the tensor before performing the operation.\n  target: "
+    )
+
+
+def test_the_refusal_names_what_is_written_and_where(run):
+    x = overlapping()
+
+    def step():
+        x[1] = 7.0
+
+    with pytest.raises(lucid.LucidError) as caught:
+        run(step)
+    target, memory, line, hint = str(caught.value).split("\n")[1:]
+    assert target.startswith("  target: f32[6] of strides (1,)  from test_written_memory.py:")
+    assert memory == "  memory: f32[4,6] of strides (1, 1)"
+    assert line.startswith("  in test_written_memory.py:") and line.endswith("   x[1] = 7.0")
+    assert hint == "hint: write into x.clone()"
+
+
+@pytest.mark.parametrize("mode", ["eager", "state", "argument"])
+def test_a_forward_that_marks_overlapping_memory_as_dirty_is_refused(mode):
+    text = refusal_of(lambda x: AddsOne.apply(x, True), overlapping, mode)
+    assert text.startswith("unsupported operation: more than one element of the written-to tensor")
+    assert "\n  memory: f32[4,6] of strides (1, 1)\n" in text
+
+
+def test_python_functions_of_elements_are_not_written_into_overlapping_memory():
+    for write in (lambda x: x.apply_(abs), lambda x: x.map_(x.clone(), max)):
+        assert "more than one element" in refusal_of(write, overlapping, "eager")
+
+
+def test_memory_that_overlaps_itself_is_read(agree):
+    def scenario(compile):
+        x = overlapping()
+        step = compile(lambda y: [x * 2, y.sum(), (x @ y.t())[1], x[1:, 2].clone().add_(1)])
+        found = [step(overlapping()), step(x)]
+        x.numpy()[0, 1] = 5.0
+        return [*found, step(x)]
+
+    agree(scenario)
+
+
+def test_strided_memory_without_overlaps_is_written(agree):
+    def scenario(compile):
+        base = np.arange(240, dtype=np.float32)
+        arrays = [
+            as_strided(base, (4, 6), (8, 36)),
+            as_strided(base, (3, 2), (8, 12)),
+            base.reshape(10, 24)[::-2, 3::4].T,
+            as_strided(base, (1, 6), (0, 4)),
+        ]
+        step = compile(lambda x: [x.add_(1), x[0].mul_(2), x[:, 1].fill_(5.0)][0] * 1)
+        return [[step(lucid.from_numpy(array)), base.copy()] for array in arrays]
+
+    agree(scenario)
+
+
+def test_an_expanded_tensor_that_repeats_nothing_is_written(agree):
+    def scenario(compile):
+        def step(x):
+            x.expand(1, 2, 3)[0, 1].mul_(3)
+            y = (x * 2).expand(1, 2, 3)
+            y += 1
+            return y
+
+        x = lucid.arange(6.0).reshape(2, 3)
+        return [compile(step)(x), x]
+
+    agree(scenario)
+
+
+def test_windows_side_by_side_are_read_only_in_both_modes(run):
+    x = lucid.arange(6.0)
+    with pytest.raises(lucid.LucidError, match="the memory of this tensor is read-only"):
+        run(lambda: x.unfold(0, 2, 2).add_(1))
+    assert x.tolist() == [0, 1, 2, 3, 4, 5]

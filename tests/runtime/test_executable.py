@@ -208,7 +208,7 @@ def test_a_wrong_input_is_refused(inputs: list[object], error: type, message: st
 
 
 def test_a_state_with_repeated_elements_is_refused() -> None:
-    with pytest.raises(ArgumentError, match="is written, but repeats elements"):
+    with pytest.raises(ArgumentError, match="is written, but several of its elements"):
         compile_graph(counter(), [(0,), None, None])
 
 

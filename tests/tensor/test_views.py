@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import copy
+import operator
 import pickle
+import time
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import lucid
+from lucid.ir.strides import overlaps_itself
 
 Tensor = lucid.Tensor
 
@@ -243,3 +249,19 @@ def test_a_tensor_with_history_keeps_its_shape_in_place(run: Callable[..., Any])
     with pytest.raises(lucid.LucidError, match=message):
         run(step, lucid.ones(2, requires_grad=True))
     assert copy.deepcopy(lucid.float32) is lucid.float32
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 5), st.integers(-12, 30)), max_size=5),
+)
+def test_whether_memory_overlaps_itself_is_decided_exactly(axes: list[tuple[int, int]]) -> None:
+    shape, strides = tuple(n for n, _ in axes), tuple(s for _, s in axes)
+    places = [sum(map(operator.mul, index, strides)) for index in product(*map(range, shape))]
+    assert overlaps_itself(shape, strides) == (len(set(places)) < len(places))
+
+
+def test_many_interleaved_axes_are_held_to_overlap_in_bounded_time() -> None:
+    strides = tuple(10**11 + 7919 * 10**7 * i * i for i in range(8))
+    begin = time.perf_counter()
+    overlaps_itself((50,) * 8, strides)
+    assert time.perf_counter() - begin < 10

@@ -13,7 +13,7 @@ from lucid.ir.errors import LucidError
 from lucid.ir.op import Operand
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, of_value
-from lucid.tensor.writing import replay
+from lucid.tensor.writing import refuse_overlaps, replay
 
 if TYPE_CHECKING:
     from lucid.autograd.function import BackwardCFunction
@@ -87,6 +87,7 @@ class Traced:
 
     def _write(self, operand: int, content: TensorCore) -> None:
         target = self._tensors[operand]
+        refuse_overlaps(target)
         if context.mutation_guard is not None:
             context.mutation_guard.before_write(target)
         if context.forward is not None:
