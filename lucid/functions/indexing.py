@@ -206,7 +206,7 @@ def _entry(item: Any) -> Any:
         if isinstance(item, Tensor) and item._type.dtype is u8:
             return _mask_of_bytes(item)
         return item
-    if isinstance(item, (np.bool_, np.integer)):
+    if isinstance(item, np.generic) and item.dtype.kind in "biu":
         return item.item()
     if isinstance(item, (list, tuple, range, np.ndarray)):
         array = np.asarray(plain_data(item, "indexing"))
@@ -219,7 +219,7 @@ def _entry(item: Any) -> Any:
         if isinstance(item, np.ndarray) and context.recorder is not None and has_dtype(item):
             return cast(of_users_array(array), i64)  # read at each call
         return from_array(array.astype(np.int64))
-    if hasattr(item, "__index__"):
+    if hasattr(item, "__index__") and not isinstance(item, np.generic):
         return item.__index__()
     raise NotAnIndexError(
         "indexing: only integers, slices (`:`), ellipsis (`...`), None and integer or bool "

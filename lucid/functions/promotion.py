@@ -31,7 +31,7 @@ def scalar_dtype(value: Any, op: str) -> DType:
         return i64
     if isinstance(value, (bool, np.bool_)):
         return bool_
-    if isinstance(value, (int, np.integer)) and not isinstance(value, np.timedelta64):
+    if isinstance(value, (int, np.integer)) and kind is not np.timedelta64:
         return i64
     if isinstance(value, (float, np.floating)):  # a live scalar says that it is a float
         return get_default_dtype()

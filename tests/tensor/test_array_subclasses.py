@@ -200,6 +200,8 @@ def test_what_numpy_has_besides_real_numbers_is_no_operand(number: Any) -> None:
         kind, text = agreed(function, number)
         assert kind is lucid.ArgumentError
         assert f"operands are tensors and Python numbers, not {type(number).__name__}" in text
+    kind, text = agreed(lambda n: X[n], number)
+    assert issubclass(kind, lucid.LucidError) and text.startswith("indexing: ")
 
 
 @pytest.mark.parametrize("entrance", TAKES)
