@@ -7,11 +7,12 @@ and the backward half reads them (`ir/passes/residuals.py`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from lucid.compiler.inputs.sources import Source
 from lucid.ir.clone import copy_graph
 from lucid.ir.graph import Graph, Value
 from lucid.ir.passes.pipeline import optimize
@@ -23,11 +24,6 @@ from lucid.runtime.stages import Stages
 
 if TYPE_CHECKING:
     from lucid.compiler.programs.program import Program
-    from lucid.tensor.storage import Storage
-
-# What an input of a program is, the same in both: an argument by its number, and whether it is all
-# of its memory; or the memory of state.
-Source = tuple[int, bool] | int
 
 
 class Joint:
@@ -60,14 +56,10 @@ class Joint:
         return outputs[len(outputs) - self.count :]
 
 
-def joined(
-    forward: Program, backward: Program, moved: dict[int, Storage], count: int
-) -> Joint | None:
+def joined(forward: Program, backward: Program, given: Mapping[Source, Source]) -> Joint | None:
     """The halves of a program and of its backward; None where they have nothing in common.
 
-    Args:
-        moved: arguments of the backward that hold what was in a buffer before the step wrote it.
-        count: of the arguments, which the backward has as its first ones.
+    given: what the backward is given as an argument, and the step finds elsewhere.
     """
     if forward.hosts or backward.hosts or not forward.may_leave_residuals:
         return None
@@ -75,9 +67,7 @@ def joined(
     by_source = dict(zip(forward.sources, (entry.value for entry in first.inputs), strict=True))
     common: dict[Value, Value] = {}
     for source, entry in zip(backward.sources, second.inputs, strict=True):
-        if isinstance(source, tuple) and source[0] >= count:
-            source = id(moved[source[0]]) if source[0] in moved else None
-        known = None if source is None else by_source.get(source)
+        known = None if source is None else by_source.get(given.get(source, source))
         if known is not None and known.type == entry.value.type:
             common[entry.value] = known
     cut = keep_residuals(first, second, common)
@@ -102,12 +92,3 @@ def _flat(program: Program) -> Graph:
     graph = copy_graph(program.graphs["trace"])
     inline_calls(graph)
     return graph
-
-
-def source_of(cell: Any) -> Source | None:
-    """What a cell is, for both halves; None for what only one of them has."""
-    if cell is None:
-        return None
-    if cell.kind == "arg":
-        return cell.position, cell.is_whole
-    return id(cell.storage) if cell.kind == "state" else None

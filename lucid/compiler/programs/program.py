@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,9 @@ from lucid.compiler.inputs.cells import Cell, GradUse
 from lucid.compiler.inputs.scalars import Formula, LiveSource
 from lucid.compiler.inputs.sharing import Sharing
 from lucid.compiler.inputs.signature import Call, Description, is_quick
+from lucid.compiler.inputs.sources import Source, source_of
 from lucid.compiler.programs.guards import Guards
-from lucid.compiler.programs.joint import Joint, joined, source_of
+from lucid.compiler.programs.joint import Joint, joined
 from lucid.compiler.programs.plain import LONG_WAY, PlainCalls
 from lucid.compiler.programs.plain_places import PlainPlaces, plain_reads
 from lucid.compiler.recording.names import name_values
@@ -41,7 +42,7 @@ from lucid.compiler.stance import eager_is_forced
 from lucid.compiler.surroundings.reach import owner_of
 from lucid.dtypes import get_default_dtype
 from lucid.ir.clone import copy_graph
-from lucid.ir.graph import Graph
+from lucid.ir.graph import Graph, Value
 from lucid.ir.location import user_frame
 from lucid.ir.passes.pipeline import optimize
 from lucid.ir.passes.regions import inline_calls, outline_regions
@@ -135,7 +136,8 @@ class Program:
         """Arrays of state are bound once; arguments, gradients and floats are read at each call."""
         cells = {cell.value: cell for cell, _ in trace.cells}
         live = dict(trace.live)
-        self.sources = [source_of(cells.get(entry.value)) for entry in trace.graph.inputs]
+        entries: dict[Value, Cell | LiveSource] = {**cells, **live}
+        self.sources = [source_of(entries[entry.value]) for entry in trace.graph.inputs]
         self._inputs: list[Any] = []
         self._arguments: list[tuple[int, int]] = []
         self._found: list[tuple[int, Cell]] = []
@@ -241,9 +243,12 @@ class Program:
         """Whether containers or objects that are arguments are changed."""
         return self._rebinding is not None and bool(self._rebinding.of_arguments)
 
-    def join(self, backward: Program, moved: dict[int, Storage], count: int) -> None:
-        """Compute what the backward needs once, from the next call on."""
-        self.joint = joint = joined(self, backward, moved, count)
+    def join(self, backward: Program, given: Mapping[Source, Source]) -> None:
+        """Compute what the backward needs once, from the next call on.
+
+        given: what the backward is given as an argument, and the step finds elsewhere.
+        """
+        self.joint = joint = joined(self, backward, given)
         if joint is not None:
             self.stages = self.stages.then(joint.stages)
 

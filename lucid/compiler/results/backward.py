@@ -13,6 +13,7 @@ from lucid.autograd.hooks import HookHandle
 from lucid.autograd.host_replay import Differs
 from lucid.autograd.node import CustomNode, Edge, Gradients, Node, edge_of, origin_line
 from lucid.autograd.saved import FREED, modified, with_history
+from lucid.compiler.inputs import sources
 from lucid.compiler.results.argument_contents import owners_in, present_contents
 from lucid.compiler.results.histories import (
     GradientOf,
@@ -463,7 +464,7 @@ class History:
         joint = self._joint
         if joint is not None and joint.program is program:
             return program.run_half(joint.backward, call, self._residuals)
-        if not rule.is_joined and method == rule.again.gradients and not context.grad_enabled:
+        if method == rule.again.gradients and not context.grad_enabled and rule.is_worth_joining():
             self._join(program, call, asked[0])
         try:
             return program.run(call, asked, {})
@@ -473,23 +474,34 @@ class History:
     def _join(self, backward: Program, call: Call, given: Given) -> None:
         """Have the function leave what its first backward would compute again."""
         rule = self.rule
-        rule.is_joined = True
         program = None if rule.program is None else rule.program()
         assert self._call is not None
         arguments = self._call.tensors
         count = len(arguments)
         firsts = call.tensors[:count]
         is_same = len(firsts) == count and all(map(operator.is_, firsts, arguments))
-        if program is None or backward.is_claiming or not is_same or given.rest.kept:
+        rest = given.rest
+        if program is None or backward.is_claiming or not is_same:
+            return
+        if rest.kept or rest.present or rest.written:
             return
         written = zip(given.rest.state, rule.before.written, strict=True)
-        storages = {id(content): storage for content, (storage, _) in written}
-        moved = {
-            i: storages[id(x)]
+        before = {id(content): storage for content, (storage, _) in written}
+        elsewhere = {
+            sources.argument(i): sources.state(before[id(x)])
             for i, x in enumerate(call.tensors)
-            if i >= count and id(x) in storages
+            if i >= count and id(x) in before
         }
-        program.join(backward, moved, count)
+        numbers = zip(rule.before.entries, given.rest.numbers, strict=False)
+        entries = [
+            sources.hyper_parameter(owner, key, index)
+            for (owner, key), value in numbers
+            for index, item in (enumerate(value) if isinstance(value, tuple) else [(-1, value)])
+            if type(item) is float
+        ]
+        first = len(call.floats) - len(entries)
+        elsewhere |= {sources.number(first + i): entry for i, entry in enumerate(entries)}
+        program.join(backward, elsewhere)
 
 
 _OF_GRADIENTS = (

@@ -51,6 +51,8 @@ if TYPE_CHECKING:
     from lucid.compiler.compiled import Compiled
     from lucid.compiler.programs.program import Program
 
+WARM_UP = 2  # backwards of a program, from which on it keeps residuals
+
 
 @dataclass(frozen=True, slots=True)
 class Before:
@@ -185,7 +187,7 @@ class Differentiable:
         saving: per result the nodes behind it that saved something.
         kept: numbers of those whose tensors they saved.
         again: the functions that compute gradients and call hooks.
-        program: the one whose results these are; is_joined: whether its backward was looked at.
+        program: the one whose results these are.
     """
 
     def __init__(
@@ -216,7 +218,7 @@ class Differentiable:
         self.again = Again(function, layers, before, count, further)
         self._compiled: dict[str, Compiled] = {}
         self.program: weakref.ref[Program] | None = None
-        self.is_joined = False
+        self._walked = 0
 
     @property
     def writes(self) -> bool:
@@ -263,6 +265,14 @@ class Differentiable:
             ]
             for leaves in self._leaves
         ]
+
+    def is_worth_joining(self) -> bool:
+        """Whether it is time to compile program and backward as one: it costs as much as they did.
+
+        Asked once for each backward, until then.
+        """
+        self._walked += 1
+        return self._walked == WARM_UP
 
     def backward(self) -> Compiled:
         """The compiled function that computes the gradients."""
