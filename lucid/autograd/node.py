@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from lucid.autograd.saved import FREED, SavedTensor
 from lucid.ir import ops
 from lucid.ir.errors import LucidError
-from lucid.ir.inference import result_type
 from lucid.ir.location import Location
 from lucid.ir.op import Attributes, Op, Operand
 from lucid.ir.types import DType, TensorType
@@ -50,7 +49,7 @@ class Missing(Operand):
     def emit(self, op: Op, operands: Sequence[Operand], attributes: Attributes) -> Operand:
         if not any(isinstance(operand, Missing) for operand in operands):
             return self._present.emit(op, operands, attributes)
-        type = result_type(op, [operand._type for operand in operands], attributes)
+        type = op.infer(*(operand._type for operand in operands), **attributes)
         return Missing(type, self._present)
 
     def constant(self, value: float, dtype: DType) -> Operand:
@@ -322,7 +321,7 @@ class _Spy(Operand):
         self.sources = sources
 
     def emit(self, op: Op, operands: Sequence[Operand], attributes: Attributes) -> _Spy:
-        type = result_type(op, [operand._type for operand in operands], attributes)
+        type = op.infer(*(operand._type for operand in operands), **attributes)
         sources = frozenset[int]()
         for operand in operands:
             if isinstance(operand, _Spy):

@@ -14,7 +14,6 @@ from typing import Any
 from lucid.autograd.node import Missing, looked_at_by
 from lucid.ir import ops
 from lucid.ir.errors import MissingRuleError
-from lucid.ir.inference import result_type
 from lucid.ir.op import Attributes, Op, Operand
 from lucid.ir.types import DType, TensorType
 
@@ -36,7 +35,7 @@ class _Linear(Operand):
     def emit(self, op: Op, operands: Sequence[Operand], attributes: Attributes) -> Operand:
         if not any(isinstance(operand, _Linear) for operand in operands):
             return self.like.emit(op, operands, attributes)
-        type = result_type(op, [operand._type for operand in operands], attributes)
+        type = op.infer(*(operand._type for operand in operands), **attributes)
         if any(isinstance(operand, Missing) for operand in operands):
             return Missing(type, self.like)
         result = _Linear(type, self.like, self.tape)

@@ -43,7 +43,7 @@ def attribute_kinds(op: Op) -> dict[str, Any]:
     """The annotated type of each attribute."""
     hints = get_type_hints(op.infer)
     names = inspect.signature(op.infer).parameters
-    return {name: hints[name] for name in names if hints[name] in _KINDS}
+    return {name: hints[name] for name in names if hints.get(name) in _KINDS}
 
 
 @cache

@@ -1,6 +1,7 @@
 """The door to the ops' type rules: sizes that nothing can count or compute are refused here.
 
-Eager mode, traces, the parser and the verifier all ask `result_type`, so they agree on them.
+Eager mode, traces, the parser and the verifier all ask `result_type`, so they agree on them. Dry
+runs, of a derivative rule for what it looks at, ask the rules themselves: nothing is computed.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ MOST_ELEMENTS = 2**40 - 1
 """What one op that is no view may read or compute.
 
 A view of more elements is only a way to see memory: no work is done for it, unless it is a reshape
-that has to copy. But nothing else ends:
-at an element a nanosecond, 2**40 are 18 minutes of a processor in one native call, or one call of
-NumPy, that Ctrl-C doesn't reach; and as a value of its own they are 4 TiB of f32. The limit doesn't
-depend on the machine, nor on what is fused, so eager mode and every compiled step have the same.
+that has to copy. But all else takes its time: at a nanosecond each, 2**40 elements are 18 minutes
+of a processor in one native call, or one call of NumPy, that Ctrl-C doesn't reach; as a value of
+its own they are 4 TiB of f32. The limit depends neither on the machine nor on what is fused, so
+eager mode and all compiled steps have the same. Elements are counted, and not the products that a
+contraction takes of each.
 """
 LESS = "an op computes fewer than 2**40 elements"
 

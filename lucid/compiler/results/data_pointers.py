@@ -11,7 +11,6 @@ from lucid.compiler.inputs.cells import Cell, GradUse
 from lucid.compiler.inputs.signature import Call
 from lucid.compiler.results.outcomes import leaf_of, storage_of
 from lucid.ir.errors import TraceError
-from lucid.ir.inference import result_type
 from lucid.ir.strides import view_strides
 from lucid.runtime.addresses import address_of
 from lucid.tensor.context import context
@@ -168,5 +167,5 @@ def _offset(tensor: TensorCore) -> int:
             offset += sum(i * step for i, step in zip(attributes["starts"], strides, strict=True))
         seen = view_strides(op, attributes, type.shape, strides)
         assert seen is not None, "a chain has views only"
-        type, strides = result_type(op, (type,), attributes), seen
+        type, strides = op.infer(type, **attributes), seen
     return offset
