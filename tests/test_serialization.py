@@ -676,8 +676,10 @@ def test_a_file_that_could_run_code_is_refused(
     file = io.BytesIO()
     save({"x": Trap()}, file)
     file.seek(0)
-    with pytest.raises(lucid.OptionError, match=r"holds a [\w.]+.*, which is no plain data"):
-        lucid.load(file)
+    for unsaid in (True, None, 0):
+        file.seek(0)
+        with pytest.raises(lucid.OptionError, match=r"holds a [\w.]+.*, which is no plain data"):
+            lucid.load(file, weights_only=unsaid)  # type: ignore[arg-type]
     assert capsys.readouterr().out == ""
     file.seek(0)
     lucid.load(file, weights_only=False)

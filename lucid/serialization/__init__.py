@@ -53,7 +53,7 @@ def save(obj: Any, f: File) -> None:
         write(f, tree, encoder.arrays)
 
 
-def load(f: File, map_location: Any = None, *, weights_only: bool = True) -> Any:
+def load(f: File, map_location: Any = None, *, weights_only: bool | None = None) -> Any:
     """Read what `save` wrote.
 
     Nothing in the file is run. Sizes are compared with the length of the file before memory is
@@ -63,34 +63,35 @@ def load(f: File, map_location: Any = None, *, weights_only: bool = True) -> Any
         f: a path, or a binary file that stands where `save` began to write; it is left where the
             data end.
         map_location: where tensors go in PyTorch; here there is the CPU alone.
-        weights_only: take data alone. With False, objects that `save` has pickled are unpickled:
-            **this runs code that the file names**. Do it only where you would run a program from
-            the same place.
+        weights_only: take data alone, as None does. With False, objects that `save` has pickled
+            are unpickled: **this runs code that the file names**. Do it only where you would run a
+            program from the same place.
 
     Raises: `FileFormatError`, with path, offset and what is wrong, for a file that is truncated or
     changed, or that holds more than data; `OSError` from reading.
     """
     if not callable(map_location) and not isinstance(map_location, dict):
         check_device(map_location, "load")
+    is_trusted = weights_only is False  # and not what merely counts as false
     if isinstance(f, (str, os.PathLike)):
         with open(f, "rb") as file:
             source = Source(file, os.fspath(f))
-            loaded = _load(source, weights_only)
+            loaded = _load(source, is_trusted)
             source.expect_end()
         return loaded
-    return _load(Source(f), weights_only)
+    return _load(Source(f), is_trusted)
 
 
-def _load(source: Source, weights_only: bool) -> Any:
+def _load(source: Source, is_trusted: bool) -> Any:
     if begins(source):
         tree, arrays = read(source)
         try:
             return source.checked(lambda: Decoder(arrays).decode(tree))
         except PickledError as found:
-            if weights_only:
+            if not is_trusted:
                 source.refuse(str(found))
             return pickle.loads(found.data)
-    if weights_only:
+    if not is_trusted:
         return source.checked(PickleReader(source).read)
     try:
         return pickle.load(source)
