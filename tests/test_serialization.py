@@ -6,6 +6,7 @@ import collections
 import contextlib
 import gzip
 import io
+import itertools
 import json
 import os
 import pickle
@@ -169,6 +170,30 @@ def test_several_saves_in_one_file_are_loaded_one_after_the_other() -> None:
     assert lucid.load(file).tolist() == [1.0, 1.0]
 
 
+def test_several_files_of_an_earlier_version_in_one_are_loaded_one_after_the_other() -> None:
+    """Which may be shorter than what a file is recognized by."""
+    for options in ({}, {"weights_only": False}):
+        file = io.BytesIO(pickle.dumps(3, protocol=4) + pickle.dumps([4], protocol=4))
+        assert lucid.load(file, **options) == 3
+        assert lucid.load(file, **options) == [4]
+
+
+def test_a_compiled_step_saves_and_loads_at_each_call(tmp_path: Path) -> None:
+    path = tmp_path / "x.pt"
+
+    @lucid.compile
+    def step(x: lucid.Tensor) -> Any:
+        lucid.save({"x": x * 2, "calls": lucid.load(path)["calls"] + 1}, path)
+        return x + 1
+
+    lucid.save({"calls": 0}, path)
+    for calls in (1, 2, 3, 4):
+        step(lucid.full((2,), float(calls)))
+        found = lucid.load(path)
+        assert (found["calls"], found["x"].tolist()) == (calls, [2.0 * calls] * 2)
+    assert "it loads a file" in step.stats.eager_reasons[0]
+
+
 def test_a_stream_of_unknown_length_is_read(tmp_path: Path) -> None:
     with gzip.open(tmp_path / "x.gz", "wb") as file:
         lucid.save(checkpoint(), file)
@@ -283,6 +308,60 @@ def test_a_file_keeps_its_permissions_and_a_link_stays_one(tmp_path: Path) -> No
     assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
 
 
+def test_what_a_file_takes_piece_by_piece_is_written_whole() -> None:
+    class Pipe:
+        def __init__(self) -> None:
+            self.data = b""
+
+        def write(self, data: memoryview) -> int:
+            self.data += bytes(data[:7])
+            return min(7, len(data))
+
+    pipe = Pipe()
+    lucid.save({"w": lucid.ones(3)}, pipe)  # type: ignore[arg-type]
+    assert pipe.data == saved({"w": lucid.ones(3)})
+
+
+def test_an_error_of_writing_names_the_path_that_was_given(tmp_path: Path) -> None:
+    path = tmp_path / "absent" / "x.pt"
+    with pytest.raises(FileNotFoundError) as caught:
+        lucid.save(1, path)
+    assert caught.value.filename == str(path)
+    with pytest.raises(FileNotFoundError, match="''"):
+        lucid.save(1, "")
+    with pytest.raises(
+        lucid.ArgumentError, match=r"save takes a path or a file .*, not a NoneType"
+    ):
+        lucid.save(1, None)  # type: ignore[arg-type]
+    with pytest.raises(lucid.ArgumentError, match=r"load takes a path or a file .*, not a int"):
+        lucid.load(3)  # type: ignore[arg-type]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="names are counted in bytes elsewhere")
+def test_a_name_may_be_as_long_as_the_system_lets_it(tmp_path: Path) -> None:
+    path = tmp_path / ("ä" * 126 + ".pt")
+    lucid.save(1, path)
+    assert lucid.load(path) == 1
+    assert len(os.listdir(tmp_path)) == 1
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs pipes with a path")
+def test_a_pipe_is_written_to() -> None:
+    source, target = os.pipe()
+    lucid.save([1], f"/dev/fd/{target}")
+    os.close(target)
+    with open(source, "rb") as file:
+        assert lucid.load(file) == [1]
+
+
+def test_the_mask_of_permissions_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is the process's: another thread would make files with the one that is set meanwhile."""
+    monkeypatch.delattr(os, "umask")
+    lucid.save(1, tmp_path / "x.pt")
+
+
 # Wrong files ----------------------------------------------------------------------------------
 
 
@@ -354,6 +433,14 @@ def test_other_files_are_told_apart(data: bytes, message: str) -> None:
 def test_a_file_of_a_later_version_says_so(small: bytes) -> None:
     later = small.replace(b'"version":"1"', b'"version":"2"', 1)
     assert "version 2 of the format, and this lucid reads version 1" in refusal(later)
+
+
+def test_a_damaged_stream_is_the_same_error(tmp_path: Path) -> None:
+    packed = gzip.compress(saved({"w": lucid.randn(1000)}))
+    damaged = packed[:2000] + b"xxxx" + packed[2004:]
+    for data in (packed[:1000], packed[:-4], damaged):
+        with pytest.raises(lucid.FileFormatError):
+            list(map(lucid.load, [gzip.GzipFile(fileobj=io.BytesIO(data))] * 2))
 
 
 def test_a_text_file_is_no_binary_file() -> None:
@@ -504,6 +591,27 @@ def test_bools_are_0_or_1() -> None:
     assert "a bool is neither 0 nor 1" in refusal(data)
 
 
+MODULUS = 2**61 - 1  # of Python's hashes of numbers: its multiples all have the hash 0
+MULTIPLES = [i * MODULUS for i in range(20_000)]
+ALIKE = {
+    "a set": {"set": MULTIPLES},
+    "a dict": {"dict": [[key, 0] for key in MULTIPLES]},
+    "tuples": {"frozenset": [{"tuple": x} for x in itertools.product((-1, -2), repeat=14)]},
+}
+
+
+@pytest.mark.parametrize("name", ALIKE)
+def test_keys_that_were_chosen_for_their_hashes_are_refused(name: str) -> None:
+    assert "more than 100 different keys have one hash" in refusal(forged(json.dumps(ALIKE[name])))
+
+
+def test_keys_that_happen_to_have_one_hash_are_data() -> None:
+    corners = {(a, b, c): a * b * c for a in (-2, -1, 0) for b in (-2, -1, 0) for c in (-2, -1)}
+    many = dict.fromkeys(range(-1000, 1000))
+    for data in (saved([corners, many]), pickle.dumps([corners, many], protocol=4)):
+        assert loaded(data) == [corners, many]
+
+
 def test_a_header_that_names_something_twice_is_refused() -> None:
     text = forged("1", {"w": entry("F32", [1], 0, 4)}, FOUR)
     size = int.from_bytes(text[:8], "little")
@@ -634,6 +742,32 @@ PICKLES = {
         b"})\x94" + b"".join(b"h" + bytes([i]) + b"\x86\x94" for i in range(60)) + b"Ns",
         "a key has more than 1000 parts",
     ),
+    "keys that were chosen for their hashes": (
+        b"\x8f("
+        + b"".join(b"\x8a\x0a" + (i * MODULUS).to_bytes(10, "little") for i in range(20_000))
+        + b"\x90",
+        "more than 100 different keys have one hash",
+    ),
+    "keys that share what they hold": (
+        b"((" + b"K\x01" * 990 + b"t\x94}("
+        + b"".join(b"h\x00J" + struct.pack("<i", i) + b"\x86N" for i in range(40_000)) + b"ut",
+        "or all have too many",
+    ),
+    "long keys that are compared": (
+        b"(" + (b"X" + struct.pack("<I", 10**6) + b"x" * 10**6 + b"\x94") * 2
+        + b"}(" + b"h\x00Nh\x01N" * 50_000 + b"ut",
+        "or all have too many",
+    ),
+    "copies of bytes": (
+        b"(B" + struct.pack("<I", 10**6) + bytes(10**6) + b"\x94"
+        + (named("builtins", "bytearray") + b"h\x00\x85R") * 1500 + b"t",
+        "objects share contents that each has for itself",
+    ),
+    "copies of a dict": (
+        b"(}(" + b"".join(b"J" + struct.pack("<i", i) + b"N" for i in range(30_000)) + b"u\x94"
+        + (named("collections", "Counter") + b"h\x00\x85R") * 300 + b"t",
+        "objects share contents that each has for itself",
+    ),
     "a list as a key": (b"}]Ns", "a list is no key"),
     "an object that isn't there": (b"h\x07", "object 7 of the pickle isn't there"),
     "an empty stack": (b"a", "finds nothing on the stack"),
@@ -660,6 +794,15 @@ def test_a_pickle_that_is_no_data_is_refused(name: str) -> None:
     assert message in refusal(b"\x80\x04" + body + b".")
     assert lucid.Tensor.backward is backward
     assert dict(vars(lucid.Tensor)) == state
+
+
+def test_slices_that_share_what_they_hold_are_looked_at_once() -> None:
+    deep = b"".join(
+        named("builtins", "slice") + (b"h" + bytes([i])) * 3 + b"\x87R\x94" for i in range(30)
+    )
+    begin = time.process_time()
+    assert len(loaded(b"\x80\x04(N\x94" + deep + b"t.")) == 31
+    assert time.process_time() - begin < 1
 
 
 class Trap:

@@ -24,6 +24,13 @@ def running_trace() -> weakref.ref[Recorder] | None:
     return None if context.recorder is None else weakref.ref(context.recorder)
 
 
+def run_op_by_op(reason: str) -> None:
+    """Give the running trace up: what the call does makes sense op by op only."""
+    recorder = context.recorder
+    if recorder is not None:
+        recorder.run_op_by_op(reason)
+
+
 @contextmanager
 def outside_trace() -> Iterator[None]:
     """Evaluate ops inside of the block at once, on concrete tensors, though a trace runs.

@@ -12,8 +12,17 @@ import os
 import pickle
 from typing import IO, Any
 
+from lucid.compiler import hooks
 from lucid.device import check_device
-from lucid.serialization.container import Source, begins, read, replaced_at_once, write
+from lucid.ir.errors import ArgumentError
+from lucid.serialization.container import (
+    COMPLAINTS,
+    Source,
+    begins,
+    read,
+    replaced_at_once,
+    write,
+)
 from lucid.serialization.pickles import PickleReader
 from lucid.serialization.tree import Decoder, Encoder, NotDataError, PickledError, pickled
 
@@ -41,6 +50,7 @@ def save(obj: Any, f: File) -> None:
     >>> lucid.load(file)
     {'w': tensor([1., 1.]), 'epoch': 3}
     """
+    hooks.run_op_by_op("it saves to a file, which each call is to write")
     encoder = Encoder()
     try:
         tree = encoder.encode(obj)
@@ -49,8 +59,11 @@ def save(obj: Any, f: File) -> None:
     if isinstance(f, (str, os.PathLike)):
         with replaced_at_once(f) as file:
             write(file, tree, encoder.arrays)
-    else:
+    elif callable(getattr(f, "write", None)):
         write(f, tree, encoder.arrays)
+    else:
+        kind = type(f).__name__
+        raise ArgumentError(f"save takes a path or a file that is open for bytes, not a {kind}")
 
 
 def load(f: File, map_location: Any = None, *, weights_only: bool | None = None) -> Any:
@@ -70,6 +83,7 @@ def load(f: File, map_location: Any = None, *, weights_only: bool | None = None)
     Raises: `FileFormatError`, with path, offset and what is wrong, for a file that is truncated or
     changed, or that holds more than data; `OSError` from reading.
     """
+    hooks.run_op_by_op("it loads a file, which each call is to read")
     if not callable(map_location) and not isinstance(map_location, dict):
         check_device(map_location, "load")
     is_trusted = weights_only is False  # and not what merely counts as false
@@ -79,21 +93,25 @@ def load(f: File, map_location: Any = None, *, weights_only: bool | None = None)
             loaded = _load(source, is_trusted)
             source.expect_end()
         return loaded
-    return _load(Source(f), is_trusted)
+    source = Source(f)
+    try:
+        return _load(source, is_trusted)
+    finally:
+        source.give_back()
 
 
 def _load(source: Source, is_trusted: bool) -> Any:
     if begins(source):
-        tree, arrays = read(source)
+        tree, arrays = source.checked(lambda: read(source))
         try:
             return source.checked(lambda: Decoder(arrays).decode(tree))
         except PickledError as found:
             if not is_trusted:
-                source.refuse(str(found))
+                source.refuse(str(found)[:500])
             return pickle.loads(found.data)
     if not is_trusted:
         return source.checked(PickleReader(source).read)
     try:
         return pickle.load(source)
-    except (pickle.UnpicklingError, EOFError) as error:
-        raise source.error(str(error)) from error
+    except (pickle.UnpicklingError, EOFError, *COMPLAINTS) as error:
+        raise source.error(str(error) or type(error).__name__) from error

@@ -21,15 +21,15 @@ import io
 import json
 import os
 import stat
-import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from math import prod
 from typing import IO, Any, NoReturn, TypeVar
+from zipfile import BadZipFile
 
 import numpy as np
 
-from lucid.ir.errors import FileFormatError
+from lucid.ir.errors import ArgumentError, FileFormatError
 from lucid.serialization.arrays import (
     STORED_DTYPES,
     check_elements,
@@ -48,9 +48,15 @@ _NO_CHECKSUM = b"00000000"
 _CHECKSUM = slice(len(_BEFORE_CHECKSUM), len(_BEFORE_CHECKSUM) + len(_NO_CHECKSUM))
 _PIECE = 1 << 24  # bytes that are read, hashed or written at once
 # What Python and NumPy raise for sizes, codes and texts that make no sense.
-_COMPLAINTS = (
+COMPLAINTS = (
     ValueError, TypeError, LookupError, ArithmeticError, MemoryError, RecursionError
 )  # fmt: skip
+# What files raise, besides an `OSError` without a number, that unpack another one.
+_DAMAGES: tuple[type[Exception], ...] = (EOFError, MemoryError, zlib.error, BadZipFile)
+with contextlib.suppress(ImportError):  # Python can be built without it
+    from lzma import LZMAError
+
+    _DAMAGES = (*_DAMAGES, LZMAError)
 _METADATA = {"format", "version", "crc32", "tree", "checksums"}
 
 
@@ -72,11 +78,18 @@ def write(file: Any, tree: object, arrays: Mapping[str, np.ndarray]) -> None:
         checksums[name] = zlib.crc32(_bytes_of(array))
         offset = end
     metadata = {"tree": _json(tree), "checksums": _json(checksums)}
-    file.write(_header(metadata, entries))
+    _write_all(file, memoryview(_header(metadata, entries)))
     for name in names:
         data = _bytes_of(arrays[name])
         for start in range(0, len(data), _PIECE):
-            file.write(data[start : start + _PIECE])
+            _write_all(file, data[start : start + _PIECE])
+
+
+def _write_all(file: Any, data: memoryview) -> None:
+    """Write to a file which may take less than it is given, as files without a buffer do."""
+    while len(data):
+        count = file.write(data)
+        data = data[count:] if isinstance(count, int) else data[:0]
 
 
 def _header(metadata: Mapping[str, str], entries: Mapping[str, object]) -> bytes:
@@ -103,23 +116,29 @@ def replaced_at_once(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 
     A link stays a link, a file keeps its permissions; what is no file, a pipe, is written as it is.
     """
-    place = os.path.realpath(os.fspath(path))
     try:
-        mode = os.stat(place).st_mode
+        mode = os.stat(path).st_mode
     except FileNotFoundError:
-        mode = stat.S_IFREG | 0o666 & ~_umask()
-    if not stat.S_ISREG(mode):
-        with open(place, "wb") as file:
+        mode = None
+    if not os.fspath(path) or (mode is not None and not stat.S_ISREG(mode)):
+        with open(path, "wb") as file:
             yield file
         return
+    place = os.fsdecode(os.path.realpath(path))
     folder, name = os.path.split(place)
-    handle, part = tempfile.mkstemp(".part", f".{name[:100]}.", folder)
+    part = os.path.join(folder, f".{name[:40]}.{os.urandom(6).hex()}.part")
     try:
-        with open(handle, "wb") as file:
+        created = open(part, "xb")  # noqa: SIM115 - closed below; nothing to remove if it fails
+    except OSError as error:
+        error.filename = os.fsdecode(path)
+        raise
+    try:
+        with created as file:
             yield file
             file.flush()
-            with contextlib.suppress(OSError):  # a file system without permissions
-                os.chmod(part, stat.S_IMODE(mode))
+            if mode is not None:
+                with contextlib.suppress(OSError):  # a file system without permissions
+                    os.chmod(part, stat.S_IMODE(mode))
             os.fsync(file.fileno())
         os.replace(part, place)
     except BaseException:
@@ -127,13 +146,6 @@ def replaced_at_once(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
             os.unlink(part)
         raise
     _sync_folder(folder)
-
-
-def _umask() -> int:
-    """The process's; it can only be read by setting it."""
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
 
 
 def _sync_folder(folder: str) -> None:
@@ -159,6 +171,9 @@ class Source:
     """
 
     def __init__(self, file: Any, name: str | bytes | None = None) -> None:
+        if not callable(getattr(file, "read", None)):
+            kind = type(file).__name__
+            raise ArgumentError(f"load takes a path or a file that is open for bytes, not a {kind}")
         self._file = file
         given = name or getattr(file, "name", None) or f"a {type(file).__name__}"
         self.name = os.fsdecode(given) if isinstance(given, (str, bytes)) else str(given)
@@ -186,7 +201,7 @@ class Source:
             return make()
         except FileFormatError:
             raise
-        except _COMPLAINTS as error:
+        except COMPLAINTS as error:
             raise self.error(str(error) or type(error).__name__) from error
 
     def peek(self, count: int) -> bytes:
@@ -218,6 +233,13 @@ class Source:
             piece[:] = self.exactly(len(piece), what)
             checksum = zlib.crc32(piece, checksum)
         return checksum
+
+    def give_back(self) -> None:
+        """Have the file stand behind what was read, if it can: short pickles end sooner."""
+        if self._ahead:
+            with contextlib.suppress(AttributeError, OSError):
+                self._file.seek(-len(self._ahead), os.SEEK_CUR)
+            self._ahead = b""
 
     def expect_end(self) -> None:
         """Raise `FileFormatError` where something comes after the data."""
@@ -255,7 +277,7 @@ class Source:
         """Up to so many bytes; memory is only taken for what is there."""
         pieces = []
         while count > 0:
-            piece = self._file.read(min(count, _PIECE))
+            piece = self._piece(min(count, _PIECE))
             if not isinstance(piece, bytes):
                 raise self.error("load reads files that are open for bytes, mode 'rb'")
             if not piece:
@@ -263,6 +285,15 @@ class Source:
             pieces.append(piece)
             count -= len(piece)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _piece(self, count: int) -> Any:
+        """What the file has for one call; what a compressed one says of its contents is ours."""
+        try:
+            return self._file.read(count)
+        except (OSError, *_DAMAGES) as error:
+            if isinstance(error, OSError) and (error.errno or isinstance(error, ValueError)):
+                raise  # of the system's, or of a file that isn't open for reading
+            raise self.error(f"it can't be unpacked: {error or type(error).__name__}") from error
 
     def _ends_early(self, count: int, what: str, left: int) -> FileFormatError:
         return self.error(f"{what} takes {count} bytes, and the file ends after {left}")

@@ -21,13 +21,18 @@ from lucid.device import CPU
 from lucid.ir.types import DType, dtype_named
 from lucid.serialization.arrays import TENSOR_CLASSES, array_of_bytes, dtype_of_code, tensor_of
 from lucid.serialization.container import Source
-from lucid.serialization.tree import DEEPEST
+from lucid.serialization.tree import DEEPEST, Hashes
 from lucid.tensor.size import Size
 from lucid.tensor.tensor import Tensor
 
 _LONGEST_INT = 1 << 12  # bytes
-_LARGEST_KEY = 1000  # parts of tuples within tuples; what is shared counts as often as it occurs
+# Parts of keys, for each byte read: hashing and comparing takes time for each. What is shared
+# counts as often as it occurs; a long string counts as several.
+_KEY_PARTS_PER_BYTE = 2
+_LARGEST_KEY = 1000
+_PART_BYTES = 1000
 _ATOMS = (type(None), bool, int, float, complex, str, bytes, Size, DType)
+_CONTAINERS = (list, tuple, set, frozenset, dict, slice)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +64,9 @@ class PickleReader:
         self._stack: list[Any] = []
         self._marks: list[int] = []
         self._memo: dict[int, Any] = {}
+        self._hashes = Hashes()
+        self._key_parts = 0
+        self._copied = 0
 
     def read(self) -> Any:
         """The object. Raises `FileFormatError`, `ValueError` or `TypeError` for all but data."""
@@ -88,15 +96,17 @@ class PickleReader:
                     self._refuse(value)
                 if isinstance(value, _Unbuilt):
                     raise ValueError("an array or a dtype has no contents")
-                if isinstance(value, (list, tuple, set, frozenset, dict)) and id(value) not in seen:
-                    seen.add(id(value))
-                    below += [*value, *value.values()] if isinstance(value, dict) else value
+                if not isinstance(value, _CONTAINERS) or id(value) in seen:
+                    continue
+                seen.add(id(value))
                 if isinstance(value, slice):
                     below += [value.start, value.stop, value.step]
+                else:
+                    below += [*value, *value.values()] if isinstance(value, dict) else value
             level = below
 
     def _refuse(self, name: _Name) -> None:
-        self._source.refuse(f"a {name.module}.{name.name}")
+        self._source.refuse(f"a {name.module[:80]}.{name.name[:80]}")
 
     # The stack ----------------------------------------------------------------------------
 
@@ -188,11 +198,11 @@ class PickleReader:
 
     def _add(self) -> None:
         values = self._marked()
-        self._top(set).update(map(_key, values))
+        self._top(set).update(map(self._key, values))
 
     def _set_item(self) -> None:
         value, key = self._pop(), self._pop()
-        self._top(dict, OrderedDict, defaultdict)[_key(key)] = value
+        self._top(dict, OrderedDict, defaultdict)[self._key(key)] = value
 
     def _set_items(self) -> None:
         values = self._marked()
@@ -200,7 +210,7 @@ class PickleReader:
             raise ValueError("a key has no value")
         target = self._top(dict, OrderedDict, defaultdict)
         for key, value in zip(values[::2], values[1::2], strict=True):
-            target[_key(key)] = value
+            target[self._key(key)] = value
 
     def _reduce(self) -> None:
         """Call a name; also with NEWOBJ, for classes."""
@@ -209,33 +219,44 @@ class PickleReader:
         if make is None:
             self._refuse(name)
             return
+        self._expect_own(arguments)
         self._push(make(*arguments))
 
     def _build(self) -> None:
         state, target = self._pop(tuple), self._pop(_Unbuilt)
+        self._expect_own(state)
         built = _built_array(*state) if target.code is None else _built_dtype(target.code, *state)
         for number in target.memo:
             self._memo[number] = built
         self._push(built)
 
+    def _expect_own(self, arguments: tuple[Any, ...]) -> None:
+        """Raise `ValueError` where copies of one object are made, more than the file has bytes."""
+        self._copied += sum(len(x) for x in arguments if type(x) in (bytes, dict, tuple))
+        if self._copied > self._source.offset:
+            raise ValueError("objects share contents that each has for itself")
 
-def _key(value: Any) -> Any:
-    """A key or an element of a set: atoms and tuples of them, not so many that hashing takes long.
+    def _key(self, value: Any) -> Any:
+        """A key or an element of a set: atoms and tuples, not so many that hashing takes long.
 
-    A tuple that holds another one twice, which does so again, is short in a file and takes for
-    ever to hash.
-    """
-    left, count = [value], 0
-    while left:
-        part = left.pop()
-        count += 1
-        if count > _LARGEST_KEY:
-            raise ValueError(f"a key has more than {_LARGEST_KEY} parts")
-        if type(part) in (tuple, frozenset):
-            left += part
-        elif type(part) not in _ATOMS and not isinstance(part, np.generic):
-            raise ValueError(f"a {type(part).__name__} is no key")
-    return value
+        A tuple that holds another one twice, which does so again, is short in a file and takes for
+        ever to hash.
+        """
+        left, count = [value], 0
+        most = _LARGEST_KEY + _KEY_PARTS_PER_BYTE * self._source.offset - self._key_parts
+        while left:
+            part = left.pop()
+            count += 1
+            if count > most or count > _LARGEST_KEY:
+                raise ValueError(f"a key has more than {_LARGEST_KEY} parts, or all have too many")
+            if type(part) in (tuple, frozenset):
+                left += part
+            elif type(part) in (str, bytes):
+                count += len(part) // _PART_BYTES
+            elif type(part) not in _ATOMS and not isinstance(part, np.generic):
+                raise ValueError(f"a {type(part).__name__} is no key")
+        self._key_parts += count
+        return self._hashes.checked(value)
 
 
 _OPCODES: dict[bytes, Callable[[PickleReader], None]] = {
@@ -265,7 +286,7 @@ _OPCODES: dict[bytes, Callable[[PickleReader], None]] = {
     b"]": lambda r: r._push([]),
     b"}": lambda r: r._push({}),
     b"\x8f": lambda r: r._push(set()),
-    b"\x91": lambda r: r._push(frozenset(map(_key, r._marked()))),
+    b"\x91": lambda r: r._push(frozenset(map(r._key, r._marked()))),
     b"a": PickleReader._append,
     b"e": PickleReader._extend,
     b"s": PickleReader._set_item,

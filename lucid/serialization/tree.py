@@ -38,6 +38,7 @@ from lucid.sparse.tensor import SparseTensor, sparse_coo_tensor
 from lucid.tensor.size import Size
 
 DEEPEST = 100  # levels of containers; each is two or three of JSON, whose readers recurse
+_MOST_ALIKE = 100  # different keys with one hash; nobody's data has more than some ten
 _SAME = "same"
 _PICKLE = "pickle"
 _ATOMS = (type(None), bool, int, float, str)
@@ -172,6 +173,7 @@ class Decoder:
         self._arrays = arrays
         self._made: list[Any] = []
         self._depth = 0
+        self._hashes = Hashes()
 
     def decode(self, tree: Any) -> Any:
         """The object. Raises `PickledError` for a tree that stands for a pickle."""
@@ -202,8 +204,11 @@ class Decoder:
         name, contents = _kind_of(tree)
         self._go_down()
         if name in ("tuple", "frozenset"):
-            parts = [self.key(part) for part in _list(contents)]
-            value: Any = tuple(parts) if name == "tuple" else frozenset(parts)
+            value: Any = (
+                tuple(map(self.key, _list(contents)))
+                if name == "tuple"
+                else frozenset(self.elements(contents))
+            )
         elif name in _KINDS and _KINDS[name].kind in _KEYS:
             value = _KINDS[name].decode(self, contents)
         else:
@@ -223,7 +228,11 @@ class Decoder:
     def pairs(self, contents: Any) -> list[tuple[Any, Any]]:
         """Keys and values."""
         pairs = [_parts(pair, 2) for pair in _list(contents)]
-        return [(self.key(key), self.decode(value)) for key, value in pairs]
+        return [(self._hashes.checked(self.key(key)), self.decode(value)) for key, value in pairs]
+
+    def elements(self, contents: Any) -> list[Any]:
+        """The elements of a set."""
+        return [self._hashes.checked(self.key(part)) for part in _list(contents)]
 
     def array(self, contents: Any) -> np.ndarray:
         """The array of a name."""
@@ -239,6 +248,27 @@ class Decoder:
         array = array.view(dtype).reshape(array.shape[:-1])
         check_elements(array)
         return array
+
+
+class Hashes:
+    """Refuses keys that somebody has chosen for their hashes: each would be compared with all.
+
+    Only those of strings and bytes are nobody's choice: Python computes them with a secret.
+    """
+
+    def __init__(self) -> None:
+        self._alike: dict[int, list[Any]] = {}
+
+    def checked(self, key: Any) -> Any:
+        """The key. Raises `ValueError` where too many others have its hash."""
+        if type(key) in (str, bytes):
+            return key
+        alike = self._alike.setdefault(hash(key), [])
+        if key not in alike:
+            if len(alike) == _MOST_ALIKE:
+                raise ValueError(f"more than {_MOST_ALIKE} different keys have one hash")
+            alike.append(key)
+        return key
 
 
 # The parts of trees ---------------------------------------------------------------------------
@@ -433,11 +463,8 @@ _TABLE = (
     Kind("bytearray", bytearray, lambda e, v: _base64(v), lambda d, c: bytearray(_bytes(c))),
     Kind("list", list, _encode_parts, lambda d, c: d.parts(c)),
     Kind("tuple", tuple, _encode_parts, lambda d, c: tuple(d.parts(c))),
-    Kind("set", set, _encode_keys, lambda d, c: {d.key(part) for part in _list(c)}),
-    Kind(
-        "frozenset", frozenset, _encode_keys,
-        lambda d, c: frozenset(d.key(part) for part in _list(c)),
-    ),
+    Kind("set", set, _encode_keys, lambda d, c: set(d.elements(c))),
+    Kind("frozenset", frozenset, _encode_keys, lambda d, c: frozenset(d.elements(c))),
     Kind("dict", dict, _encode_dict, _decode_dict),
     Kind("OrderedDict", OrderedDict, _encode_pairs, lambda d, c: OrderedDict(d.pairs(c))),
     Kind("Counter", Counter, _encode_pairs, lambda d, c: Counter(dict(d.pairs(c)))),
