@@ -52,7 +52,7 @@ COMPLAINTS = (
     ValueError, TypeError, LookupError, ArithmeticError, MemoryError, RecursionError
 )  # fmt: skip
 # What files raise, besides an `OSError` without a number, that unpack another one.
-_DAMAGES: tuple[type[Exception], ...] = (EOFError, MemoryError, zlib.error, BadZipFile)
+_DAMAGES: tuple[type[Exception], ...] = (OSError, EOFError, MemoryError, zlib.error, BadZipFile)
 with contextlib.suppress(ImportError):  # Python can be built without it
     from lzma import LZMAError
 
@@ -290,10 +290,12 @@ class Source:
         """What the file has for one call; what a compressed one says of its contents is ours."""
         try:
             return self._file.read(count)
-        except (OSError, *_DAMAGES) as error:
+        except _DAMAGES as error:
             if isinstance(error, OSError) and (error.errno or isinstance(error, ValueError)):
                 raise  # of the system's, or of a file that isn't open for reading
-            raise self.error(f"it can't be unpacked: {error or type(error).__name__}") from error
+            raise self.error(
+                f"it can't be unpacked: {str(error) or type(error).__name__}"
+            ) from error
 
     def _ends_early(self, count: int, what: str, left: int) -> FileFormatError:
         return self.error(f"{what} takes {count} bytes, and the file ends after {left}")
