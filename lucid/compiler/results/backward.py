@@ -13,8 +13,8 @@ from lucid.autograd.hooks import HookHandle
 from lucid.autograd.host_replay import Differs
 from lucid.autograd.node import CustomNode, Edge, Gradients, Node, edge_of, origin_line
 from lucid.autograd.saved import FREED, modified, with_history
-from lucid.compiler.inputs import sources
 from lucid.compiler.results.argument_contents import owners_in, present_contents
+from lucid.compiler.results.found_elsewhere import found_elsewhere
 from lucid.compiler.results.histories import (
     GradientOf,
     Made,
@@ -481,27 +481,9 @@ class History:
         firsts = call.tensors[:count]
         is_same = len(firsts) == count and all(map(operator.is_, firsts, arguments))
         rest = given.rest
-        if program is None or backward.is_claiming or not is_same:
-            return
-        if rest.kept or rest.present or rest.written:
-            return
-        written = zip(given.rest.state, rule.before.written, strict=True)
-        before = {id(content): storage for content, (storage, _) in written}
-        elsewhere = {
-            sources.argument(i): sources.state(before[id(x)])
-            for i, x in enumerate(call.tensors)
-            if i >= count and id(x) in before
-        }
-        numbers = zip(rule.before.entries, given.rest.numbers, strict=False)
-        entries = [
-            sources.hyper_parameter(owner, key, index)
-            for (owner, key), value in numbers
-            for index, item in (enumerate(value) if isinstance(value, tuple) else [(-1, value)])
-            if type(item) is float
-        ]
-        first = len(call.floats) - len(entries)
-        elsewhere |= {sources.number(first + i): entry for i, entry in enumerate(entries)}
-        program.join(backward, elsewhere)
+        is_other = backward.is_claiming or rest.kept or rest.present or rest.written
+        if program is not None and is_same and not is_other:
+            program.join(backward, found_elsewhere(rule.before, rest, call, count))
 
 
 _OF_GRADIENTS = (
