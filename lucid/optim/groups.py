@@ -269,6 +269,29 @@ class State(dict[Any, Any]):
         epoch.count += 1
         super().__setitem__(parameter, value if isinstance(value, StateEntry) else _entry(value))
 
+    def __delitem__(self, parameter: Any) -> None:
+        self.pop(parameter)
+
+    def pop(self, parameter: Any, *default: Any) -> Any:
+        hooks.binds(self, parameter, lambda: "an optimizer's state of a parameter")
+        epoch.count += 1
+        return super().pop(parameter, *default)
+
+    def popitem(self) -> tuple[Any, Any]:
+        if not self:
+            return super().popitem()
+        parameter = next(reversed(self))
+        return parameter, self.pop(parameter)
+
+    def setdefault(self, parameter: Any, default: Any = None) -> Any:
+        if parameter not in self and default is not None:
+            self[parameter] = default
+        return self[parameter]
+
+    def update(self, *args: Any, **kwargs: Any) -> None:
+        for parameter, value in dict(*args, **kwargs).items():
+            self[parameter] = value
+
     def clear(self) -> None:
         epoch.count += 1
         super().clear()

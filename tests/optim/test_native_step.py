@@ -206,3 +206,57 @@ def test_native_code_goes_with_its_optimizer() -> None:
     del opt
     gc.collect()
     assert code() is None
+
+
+def both_ways(change: Callable[[Any, list[nn.Parameter], int], None]) -> list[list[np.ndarray]]:
+    """Parameters after each step, natively and op by op; `change` is called before each."""
+    found = []
+    for is_native in (True, False):
+        parameters = [nn.Parameter(lucid.ones(3)), nn.Parameter(lucid.ones(2))]
+        opt = lucid.optim.Adam(parameters, lr=0.1)
+        values = []
+        for number in range(8):
+            for i, p in enumerate(parameters):
+                p.grad = lucid.full(p.shape, float(number + i + 1))
+            change(opt, parameters, number)
+            if is_native:
+                opt.step()
+            else:
+                with lucid.no_grad():
+                    opt._step_groups()
+            values += [p.detach().numpy().copy() for p in parameters]
+        found.append(values)
+    return found
+
+
+@pytest.mark.parametrize(
+    "forget",
+    [
+        lambda state, p: state.__delitem__(p),
+        lambda state, p: state.pop(p),
+        lambda state, p: state.popitem(),
+        lambda state, p: state.update({p: {}}),
+        lambda state, p: state[p].clear(),
+        lambda state, p: state.clear(),
+    ],
+)
+def test_state_that_is_forgotten_begins_anew(forget: Callable[[Any, Any], Any]) -> None:
+    """A compiled step went on with the moments that it knew."""
+
+    def change(opt: Any, parameters: list[nn.Parameter], number: int) -> None:
+        if number == 5:
+            forget(opt.state, parameters[1])
+
+    for a, b in zip(*both_ways(change), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_gradient_on_the_memory_of_its_parameter_is_not_expected_ever_after() -> None:
+    """The step for such a gradient wrote into the one that came next, and not into the weights."""
+
+    def change(opt: Any, parameters: list[nn.Parameter], number: int) -> None:
+        if number == 4:
+            parameters[0].grad = parameters[0].detach()
+
+    for a, b in zip(*both_ways(change), strict=True):
+        np.testing.assert_array_equal(a, b)

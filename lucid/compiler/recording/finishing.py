@@ -414,6 +414,7 @@ class Finisher:
         assert environment is not None
         known = {tensor._storage for _, tensor in environment.tensors()}
         known.update(storage for storage, cell in cells.items() if cell.kind == "state")
+        known.update(use.leaf._storage for use in self._originals.values() if use.leaf is not None)
         for use in self._originals.values():
             if use.original is not None and use.original._storage in known:
                 use.storage = use.original._storage
