@@ -583,3 +583,26 @@ def test_a_claim_that_is_interrupted_leaves_everything_as_it_was(
         except KeyboardInterrupt:
             assert lucid.equal(total, before)
     assert float(step(x)) == (calls + 1) * 300.0**3 and not held
+
+
+def test_a_step_keeps_the_machine_code_that_checks_its_calls() -> None:
+    """Threads that ask for it at the same time make one each, of which the cache keeps one."""
+
+    @lucid.compile
+    def step(x: lucid.Tensor) -> lucid.Tensor:
+        return x + 1
+
+    native._measured.cache_clear()
+    runtime_entry.entry_for.cache_clear()
+    x = lucid.ones(3)
+    for _ in range(4):
+        step(x)
+    measured = native._measured()
+    assert measured is not None
+    entry = weakref.ref(measured[0])
+    del measured
+    native._measured.cache_clear()
+    runtime_entry.entry_for.cache_clear()
+    gc.collect()
+    assert entry() is not None
+    assert step(x).tolist() == [2.0, 2.0, 2.0]

@@ -130,7 +130,9 @@ class NativeCalls:
         self, calls: PlainCalls, buffers: Context, entry: Entry, offsets: _Offsets
     ) -> None:
         self._offsets = offsets
-        self._kept: list[Any] = [calls, buffers]
+        # The entry as well: threads that ask for it at the same time may each make one, and the
+        # cache holds one of these.
+        self._kept: list[Any] = [calls, buffers, entry]
         self._plan = np.zeros(len(Word), np.int64)
         self._guard = calls.guard
         self._enter_constants(calls)
