@@ -190,6 +190,19 @@ def test_a_bias_that_nobody_saved_may_be_written_before_the_backward() -> None:
     assert_gradients(net, expected)
 
 
+def test_a_backward_that_needs_a_copy_leaves_joining_to_a_later_one() -> None:
+    make, size = MODELS["mlp"]
+    net = make()
+    model, x = lucid.compile(net), lucid.randn(size)
+    for number in range(4):
+        y = model(x).sum()
+        if number == 1:
+            with lucid.no_grad():
+                net[0].bias.add_(1)  # type: ignore[index]
+        y.backward()
+        assert (joint_of(model) is not None) == (number >= 2)
+
+
 def test_a_graph_that_is_kept_is_walked_again() -> None:
     model, net, x = prepared()
     expected = eager_gradients(net, x)

@@ -248,6 +248,8 @@ class Program:
 
         given: what the backward is given as an argument, and the step finds elsewhere.
         """
+        assert self._differentiable is not None
+        self._differentiable.program = None
         self.joint = joint = joined(self, backward, given)
         if joint is not None:
             self.stages = self.stages.then(joint.stages)

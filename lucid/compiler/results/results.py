@@ -187,7 +187,7 @@ class Differentiable:
         saving: per result the nodes behind it that saved something.
         kept: numbers of those whose tensors they saved.
         again: the functions that compute gradients and call hooks.
-        program: the one whose results these are.
+        program: the one whose results these are; None once it knows its backward.
     """
 
     def __init__(
@@ -269,10 +269,10 @@ class Differentiable:
     def is_worth_joining(self) -> bool:
         """Whether it is time to compile program and backward as one: it costs as much as they did.
 
-        Asked once for each backward, until then.
+        Asked once for each backward.
         """
         self._walked += 1
-        return self._walked == WARM_UP
+        return self._walked >= WARM_UP and self.program is not None
 
     def backward(self) -> Compiled:
         """The compiled function that computes the gradients."""
