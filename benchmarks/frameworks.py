@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -20,15 +21,30 @@ BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
 
 
 @dataclass
-class Program:
-    """`step(i)` starts a training step, `value` waits for its loss.
+class Part:
+    """What is timed of a step: `run`; `before` brings about what it starts from."""
 
-    `state` gives the parameters, or the gradients if there is no optimizer.
+    before: Callable[[], object]
+    run: Callable[[], object]
+
+
+@dataclass
+class Program:
+    """A workload in one framework.
+
+    Attributes:
+        step: starts a training step on batch i.
+        value: waits for its loss.
+        state: the parameters, or the gradients if there is no optimizer.
+        parts: of a step, by name, where they are timed alone.
+        residual_bytes: what a call of the compiled model keeps for its backward.
     """
 
     step: Callable[[int], Any]
     value: Callable[[Any], float]
     state: Callable[[], Arrays]
+    parts: dict[str, Part] = field(default_factory=dict)
+    residual_bytes: Callable[[], int] = int
 
 
 class UnavailableError(Exception):
@@ -77,7 +93,7 @@ def lucid(w: Workload, mode: str | None = None) -> Program:
     """The whole step in `lucid.compile`."""
     import lucid as L
 
-    L.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+    L.set_num_threads(threads())
     return torch_like(L, w, partial(L.compile, mode=mode) if mode else L.compile, as_is)
 
 
@@ -86,26 +102,31 @@ def lucid_eager(w: Workload) -> Program:
     return lucid(w, mode="eager")
 
 
-def lucid_outside(w: Workload) -> Program:
-    """Forward and loss compiled; `backward()` and the optimizer called from Python."""
-    import lucid as L
-
-    L.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
-    return torch_like(L, w, as_is, L.compile)
-
-
-def torch_eager(w: Workload, compile_loss: bool = False) -> Program:
+def torch_eager(w: Workload, compiler: Any = as_is) -> Program:
     """PyTorch op by op, with its fused optimizer."""
     import torch
 
-    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
-    flags = {"fused": True} if w.optimizer else {}
-    return torch_like(torch, w, as_is, torch.compile if compile_loss else as_is, **flags)
+    torch.set_num_threads(threads())
+    return torch_like(torch, w, as_is, compiler, **({"fused": True} if w.optimizer else {}))
 
 
 def torch_compile(w: Workload) -> Program:
     """Forward and loss compiled; `backward()` inside of a compiled function is not supported."""
-    return torch_eager(w, compile_loss=True)
+    return torch_eager(w, torch_compiler())
+
+
+def torch_compiler() -> Any:
+    """`torch.compile`, which needs a C++ compiler."""
+    import torch
+
+    if shutil.which(os.environ.get("CXX", "g++")) is None:
+        raise UnavailableError("torch.compile needs a C++ compiler, and there is none")
+    return torch.compile
+
+
+def threads() -> int:
+    """How many this process may use."""
+    return int(os.environ["OMP_NUM_THREADS"])
 
 
 def jax_jit(w: Workload) -> Program:
@@ -213,6 +234,5 @@ FRAMEWORKS: dict[str, Callable[[Workload], Program]] = {
     "torch eager": torch_eager,
     "torch.compile": torch_compile,
     "jax.jit": jax_jit,
-    "lucid outside": lucid_outside,
     "lucid eager": lucid_eager,
 }

@@ -11,6 +11,7 @@ import numpy as np
 from frameworks import FRAMEWORKS
 from worker import Worker
 from workloads import WORKLOADS
+from workloads.workload import Workload
 
 # In float32 a maximum of two nearly equal values, or a relu near zero, may fall either way, and one
 # such element moves an update by up to a percent.
@@ -46,25 +47,30 @@ def figure(us: float) -> str:
 
 def write_json(measured: Measured, threads: int, path: Path) -> list[str]:
     """Write all figures; return what disagrees, a line each."""
+    steps = {step: figures(WORKLOADS[step](), workers) for step, workers in measured.items()}
     result = {
         "machine": platform.machine(),
         "cpus": os.cpu_count(),
         "threads": threads,
-        "steps": {step: figures(step, workers) for step, workers in measured.items()},
+        "steps": steps,
     }
     path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    return disagreements(steps)
+
+
+def disagreements(steps: dict[str, dict]) -> list[str]:
+    """The results that differ too much from the reference, by the figures of each step."""
     return [
         f"{step}, {framework}: {kind} differ by {value:.1e}"
-        for step, figures_of in result["steps"].items()
+        for step, figures_of in steps.items()
         for framework, of in figures_of["frameworks"].items()
         for kind, value in of["difference"].items()
         if not value <= TOLERANCE[kind]
     ]
 
 
-def figures(step: str, workers: list[Worker]) -> dict:
+def figures(w: Workload, workers: list[Worker]) -> dict:
     """All that is known of one step."""
-    w = WORKLOADS[step]()
     ran = {worker.framework: worker for worker in workers}
     reference = ran[next((name for name in REFERENCE if name in ran), next(iter(ran)))]
     start = w.parameters if w.optimizer else None
@@ -73,7 +79,7 @@ def figures(step: str, workers: list[Worker]) -> dict:
         "reference": reference.framework,
         "frameworks": {
             name: worker.built
-            | {"us": worker.us, "median_us": worker.median, "peak_mb": worker.peak_mb}
+            | worker.measured
             | {"difference": difference(worker, reference, start)}
             for name, worker in ran.items()
         },

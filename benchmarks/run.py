@@ -3,7 +3,8 @@
 Each framework lives in a process of its own. They are measured in turns, round after round, so
 that a drift of the machine hits all of them alike; the table has the median of the rounds. The
 first losses and what the steps did to the parameters must agree before a time counts. A peer
-that isn't installed is left out, with a note.
+that isn't installed is left out, with a note. `outside_backward` times the parts of steps whose
+model alone is compiled.
 """
 
 from __future__ import annotations
@@ -13,20 +14,25 @@ import os
 import sys
 from pathlib import Path
 
+import outside_backward
 from frameworks import FRAMEWORKS
 from report import markdown, plot, write_json
 from worker import Worker, work
 from workloads import WORKLOADS
 
-SLOW = ("torch.compile", "lucid outside", "lucid eager")  # measured when asked for
+SLOW = ("torch.compile", "lucid eager")  # measured when asked for
+PROGRAMS = {
+    "steps": (WORKLOADS, FRAMEWORKS),
+    outside_backward.NAME: (outside_backward.MODELS, outside_backward.CONTESTANTS),
+}
 
 
 def measure(name: str, args: argparse.Namespace) -> list[Worker]:
     """Measure one step in all frameworks that have it."""
     workers = []
-    for framework in args.frameworks:
+    for framework in args.frameworks or [f for f in FRAMEWORKS if f not in SLOW]:
         python = sys.executable if "lucid" in framework else args.peers_python
-        worker = Worker(name, framework, python, args.threads, args.seconds)
+        worker = Worker(("steps", name, framework), python, args.threads, args.seconds)
         if "missing" in worker.built:
             worker.stop()
             print(f"{name}: {framework} is left out, {worker.built['missing']}")
@@ -43,12 +49,13 @@ def measure(name: str, args: argparse.Namespace) -> list[Worker]:
 def parse_arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
+    steps = [*WORKLOADS, outside_backward.NAME]
+    parser.add_argument("--steps", nargs="+", choices=steps, default=steps)
     parser.add_argument(
         "--frameworks",
         nargs="+",
         choices=FRAMEWORKS,
-        default=[name for name in FRAMEWORKS if name not in SLOW],
+        help=f"without it {', '.join(SLOW)} are left out, but not of {outside_backward.NAME}",
     )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=0.4, help="of each measurement")
@@ -57,7 +64,7 @@ def parse_arguments() -> argparse.Namespace:
         "--peers-python", default=sys.executable, help="a Python that has torch and jax"
     )
     parser.add_argument("--out", type=Path, default=Path("build/bench"), help="a folder")
-    parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--worker", nargs=3, help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
@@ -65,14 +72,21 @@ def main() -> int:
     """Run, print the table, write JSON and plot; return 1 if results disagree."""
     args = parse_arguments()
     if args.worker:
-        work(*args.worker, args.seconds)
+        kind, name, framework = args.worker
+        workloads, frameworks = PROGRAMS[kind]
+        work(workloads[name](), frameworks[framework], args.seconds)
         return 0
-    measured = {name: measure(name, args) for name in args.steps}
-    print(f"\n{markdown(measured)}\n")
     args.out.mkdir(parents=True, exist_ok=True)
-    wrong = write_json(measured, args.threads, args.out / "steps.json")
-    plot(measured, args.out / "steps.png")
-    print(f"written to {args.out / 'steps.json'} and {args.out / 'steps.png'}")
+    wrong = []
+    steps = [name for name in args.steps if name in WORKLOADS]
+    if steps:
+        measured = {name: measure(name, args) for name in steps}
+        print(f"\n{markdown(measured)}\n")
+        wrong += write_json(measured, args.threads, args.out / "steps.json")
+        plot(measured, args.out / "steps.png")
+        print(f"written to {args.out / 'steps.json'} and {args.out / 'steps.png'}")
+    if outside_backward.NAME in args.steps:
+        wrong += outside_backward.compare(args)
     for line in wrong:
         print(f"these results disagree, so the times mean nothing: {line}")
     return int(bool(wrong))

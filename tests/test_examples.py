@@ -63,3 +63,25 @@ def test_the_benchmark_compares_and_draws_what_it_measures(tmp_path: Path) -> No
     assert set(measured) == set(frameworks)
     assert all(of["difference"]["state"] < 1e-4 for of in measured.values())
     assert (tmp_path / "build/bench/steps.png").stat().st_size > 0
+
+
+def test_the_benchmark_times_the_parts_around_a_model_compiled_alone(tmp_path: Path) -> None:
+    alone, whole = "lucid model alone", "lucid whole step"
+    printed = run(
+        tmp_path,
+        "benchmarks/run.py",
+        *("--steps", "outside_backward", "--rounds", "1", "--seconds", "0.05"),
+        *("--frameworks", "lucid"),
+    )
+    assert f"| µs | {alone} | {whole} |" in printed
+    assert f"mlp: model, forward and backward, {alone} / {whole}: " in printed
+    assert f"{alone} / ({whole} + residuals): " in printed
+    path = tmp_path / "build/bench/outside_backward.json"
+    result = json.loads(path.read_text(encoding="utf-8"))
+    for of in result["models"].values():
+        assert set(of["frameworks"]) == {alone, whole}
+        assert all(of["difference"]["state"] < 1e-3 for of in of["frameworks"].values())
+    parts = result["models"]["mlp"]["frameworks"][alone]["parts_us"]
+    assert set(parts) >= {"model, forward and backward", "opt.step()", "whole iteration"}
+    assert result["memory"]["residuals of a call, MiB"][alone] > 1
+    assert not (tmp_path / "build/bench/steps.json").exists()

@@ -1,4 +1,4 @@
-"""Perceptrons: the digits example, and three sizes that are bound by calls, by caches, by FMAs."""
+"""Perceptrons: the digits example, and sizes that are bound by calls, by caches, by FMAs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from workloads.workload import Arrays, Gradients, Loss, Optimizer, Workload, normal, uniform
+from workloads.workload import (
+    Arrays,
+    Gradients,
+    Loss,
+    Model,
+    Optimizer,
+    Workload,
+    cross_entropy_of,
+    normal,
+    uniform,
+)
 
 
 def layers(sizes: Sequence[int]) -> Arrays:
@@ -21,24 +31,24 @@ def layers(sizes: Sequence[int]) -> Arrays:
     return arrays
 
 
-def torch_loss(depth: int, activation: Callable[[Any], Any]) -> Callable[[Any], Loss]:
-    """Linear layers with an activation between them, and the cross-entropy."""
+def torch_model(depth: int, activation: Callable[[Any], Any]) -> Callable[[Any], Model]:
+    """Linear layers with an activation between them."""
 
-    def of(torch: Any) -> Loss:
+    def of(torch: Any) -> Model:
         F, act = torch.nn.functional, activation(torch)
 
-        def loss(P: Any, x: Any, y: Any) -> Any:
+        def model(P: Any, x: Any) -> Any:
             for i in range(depth - 1):
                 x = act(F.linear(x, P[f"w{i}"], P[f"b{i}"]))
-            return F.cross_entropy(F.linear(x, P[f"w{depth - 1}"], P[f"b{depth - 1}"]), y)
+            return F.linear(x, P[f"w{depth - 1}"], P[f"b{depth - 1}"])
 
-        return loss
+        return model
 
     return of
 
 
 def jax_loss(depth: int, activation: Callable[[], Any]) -> Callable[[], Loss]:
-    """The same with jax."""
+    """The same with jax, and the cross-entropy."""
 
     def of() -> Loss:
         import jax
@@ -96,6 +106,7 @@ def relu(batch: int, sizes: Sequence[int], optimizer: Optimizer) -> Workload:
     rng = np.random.default_rng(1)
     batches = [(normal(rng, batch, sizes[0]), rng.integers(0, sizes[-1], batch)) for _ in range(4)]
     depth = len(sizes) - 1
+    model = torch_model(depth, lambda torch: torch.relu)
 
     def jax_relu() -> Any:
         import jax
@@ -106,10 +117,12 @@ def relu(batch: int, sizes: Sequence[int], optimizer: Optimizer) -> Workload:
         f"{batch}x{'-'.join(map(str, sizes))} perceptron, {optimizer.name}",
         layers(sizes),
         batches,
-        torch_loss(depth, lambda torch: torch.relu),
+        cross_entropy_of(model),
         jax_loss(depth, jax_relu),
         optimizer,
         numpy_gradients(depth),
+        model,
+        sizes[-1],
     )
 
 
@@ -121,6 +134,11 @@ def tiny() -> Workload:
 def small() -> Workload:
     """All data fit the cache of one core."""
     return relu(64, (64, 128, 128, 10), Optimizer("Adam", 1e-3))
+
+
+def medium() -> Workload:
+    """Products take most of the time, and a call's own cost still shows."""
+    return relu(128, (64, 256, 256, 10), Optimizer("Adam", 1e-3))
 
 
 def large() -> Workload:
@@ -178,7 +196,7 @@ def digits() -> Workload:
         "examples/digits.py: 64x64-128-128-10, custom Swish, clipping, AdamW",
         layers((64, 128, 128, 10)),
         [(x[rows], y[rows]) for rows in order],
-        torch_loss(3, swish),
+        cross_entropy_of(torch_model(3, swish)),
         jax_loss(3, jax_swish),
         Optimizer("AdamW", 1e-3, decay=1e-2, clip=1.0),
     )

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from workloads.workload import Loss, Optimizer, Workload, normal
+from workloads.workload import Loss, Model, Optimizer, Workload, cross_entropy_of, normal
 
 LAYERS, WIDTH, HEADS, LENGTH, BATCH, CHARACTERS, EPSILON = 4, 128, 4, 64, 16, 65, 1e-5
 HEAD = WIDTH // HEADS
 
 
-def torch_loss(torch: Any) -> Loss:
+def torch_model(torch: Any) -> Model:
     """Blocks of attention and perceptron before the residual, no biases."""
     F = torch.nn.functional
 
@@ -27,19 +27,21 @@ def torch_loss(torch: Any) -> Loss:
         h = F.layer_norm(x, (WIDTH,), P[f"norm_b{i}"], None, EPSILON)
         return x + F.linear(F.gelu(F.linear(h, P[f"up{i}"])), P[f"down{i}"])
 
-    def loss(P: Any, text: Any, following: Any) -> Any:
+    def model(P: Any, text: Any) -> Any:
         x = F.embedding(text, P["characters"]) + P["places"]
         for i in range(LAYERS):
             x = block(P, i, x)
         x = F.layer_norm(x, (WIDTH,), P["norm"], None, EPSILON)
-        scores = F.linear(x, P["characters"])
-        return F.cross_entropy(scores.view(-1, CHARACTERS), following.view(-1))
+        return F.linear(x, P["characters"]).view(-1, CHARACTERS)
 
-    return loss
+    return model
 
 
 def jax_loss() -> Loss:
-    """The same with jax, products on flattened rows, which XLA's CPU backend likes better."""
+    """The same with jax, and the cross-entropy.
+
+    Products are on flattened rows, which XLA's CPU backend likes better.
+    """
     import jax
     import jax.numpy as jnp
 
@@ -96,7 +98,9 @@ def characters() -> Workload:
         "transformer, 4 layers of width 128, 16 x 64 characters, Adam",
         parameters,
         [(np.ascontiguousarray(t[:, :-1]), np.ascontiguousarray(t[:, 1:])) for t in texts],
-        torch_loss,
+        cross_entropy_of(torch_model),
         jax_loss,
         Optimizer("Adam", 1e-3),
+        torch_model=torch_model,
+        classes=CHARACTERS,
     )

@@ -11,6 +11,7 @@ import numpy as np
 
 Arrays = dict[str, np.ndarray]
 Loss = Callable[..., Any]  # (parameters by name, *batch) -> loss
+Model = Callable[..., Any]  # (parameters by name, inputs) -> scores, f32[n, classes]
 Gradients = Callable[..., tuple[float, Arrays]]
 
 
@@ -36,6 +37,8 @@ class Workload:
         jax_loss: () -> loss.
         numpy_gradients: () -> function that returns the loss and all gradients, by hand.
         optimizer: None: the step ends with the gradients.
+        torch_model: module -> model, where the loss is the cross-entropy of its scores.
+        classes: how many scores there are for each target.
     """
 
     title: str
@@ -45,6 +48,32 @@ class Workload:
     jax_loss: Callable[[], Loss]
     optimizer: Optimizer | None = None
     numpy_gradients: Callable[[], Gradients] | None = None
+    torch_model: Callable[[Any], Model] | None = None
+    classes: int = 0
+
+
+def cross_entropy(torch: Any) -> Callable[[Any, Any], Any]:
+    """The mean over scores, f32[n, classes], and n targets in any shape."""
+    F = torch.nn.functional
+
+    def loss(scores: Any, targets: Any) -> Any:
+        return F.cross_entropy(scores, targets.flatten())
+
+    return loss
+
+
+def cross_entropy_of(torch_model: Callable[[Any], Model]) -> Callable[[Any], Loss]:
+    """A workload's `torch_loss` from its `torch_model`."""
+
+    def of(torch: Any) -> Loss:
+        model, criterion = torch_model(torch), cross_entropy(torch)
+
+        def loss(P: Any, x: Any, y: Any) -> Any:
+            return criterion(model(P, x), y)
+
+        return loss
+
+    return of
 
 
 def uniform(rng: np.random.Generator, fan_in: int, *shape: int) -> np.ndarray:
