@@ -7,12 +7,16 @@ accumulate last: an error in the middle leaves every `.grad` as it was. There is
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import heapq
 import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from lucid.autograd.anomaly import check_anomaly
 from lucid.autograd.hooks import run_post_hooks, run_pre_hooks, run_tensor_hooks
@@ -43,6 +47,7 @@ class BackwardRun:
         wanted: edges whose gradient is asked for; None: all leaves accumulate.
         captured: the gradients of `wanted`, as they become complete.
         is_part: another walk goes on from the wanted edges, with their hooks; this one ends there.
+        unshared: the gradient of the leaf whose turn it is, if nobody else holds it or its memory.
     """
 
     def __init__(
@@ -64,6 +69,7 @@ class BackwardRun:
         self.roots: list[Node] = []
         self.root_edges: list[Edge] = []
         self.spent: list[Node] = []
+        self.unshared: TensorCore | None = None
 
     def run(self, roots: Sequence[tuple[Edge, TensorCore]]) -> None:
         self.roots = [edge[0] for edge, _ in roots]
@@ -71,7 +77,7 @@ class BackwardRun:
         if self.wanted is not None:
             self.needed = self._needed_nodes(self.roots)
             if context.recorder is not None and not self.is_part:
-                context.recorder.note_paths_outside(self)
+                context.recorder.refuse_paths_outside(self)
         with _walking(self):
             for edge, gradient in roots:
                 self.send(edge, gradient)
@@ -127,7 +133,9 @@ class BackwardRun:
             return
         if isinstance(node, AccumulateGrad):
             if self.wanted is None:
+                self.unshared = slots[0] if _is_unshared(node, slots) else None
                 node.apply(tuple(slots))
+                self.unshared = None
             return
         if self.needed is not None and node not in self.needed:
             return
@@ -221,19 +229,68 @@ def _room_to_nest(depth: int) -> Iterator[None]:
 
 
 def accumulate(variable: TensorCore, gradient: TensorCore) -> None:
-    """Add to `variable.grad`, in place when there is one; a first one gets memory of its own."""
+    """Add to `variable.grad`, in place when there is one; a first one has memory of its own."""
     from lucid.tensor.writing import write_
 
     with claims.lock:
         if claims.held and context.recorder is None:
             claims.wait_for(frozenset((id(variable),)))
-        present = variable.grad
+        present, run = variable.grad, context.backward_run
         if present is None:
-            variable.grad = own_copy(gradient)
+            is_unshared = run is not None and run.unshared is gradient
+            variable.grad = gradient if is_unshared else own_copy(gradient)
         elif context.grad_enabled:
             variable.grad = ops.add(present, gradient)
         else:
             write_(present, ops.add(present, gradient))
+
+
+def _is_unshared(leaf: AccumulateGrad, slots: list[TensorCore | None]) -> bool:
+    """Whether the gradient in a leaf's only slot can become its `.grad` as it is.
+
+    Nobody else holds the tensor, its storage or its array, which is laid out as a copy would be.
+    """
+    from lucid.tensor.tensor import Tensor
+
+    gradient = slots[0]
+    if context.recorder is not None or context.grad_enabled or context.levels:
+        return False
+    if gradient is None or leaf._pre_hooks or leaf._post_hooks:  # hooks may keep what they get
+        return False
+    array = gradient._array
+    if array is None or not array.flags.c_contiguous or not _owns_memory(array):
+        return False
+    if type(gradient) is not Tensor or gradient._base is not None:
+        return False
+    if gradient._requires_grad or gradient._private is not None or gradient._counter.now:
+        return False
+    del gradient, array
+    return _references(slots) == _references_when_alone()
+
+
+def _owns_memory(array: np.ndarray) -> bool:
+    """Whether nobody else can get at an array's memory but through the array.
+
+    It may be lent, as that of large results is (`lucid/runtime/recycling.py`).
+    """
+    if array.flags.owndata:
+        return True
+    memory: Any = array.base
+    return isinstance(memory, ctypes.Array) and sys.getrefcount(memory) == 3
+
+
+@functools.cache
+def _references_when_alone() -> tuple[int, int, int]:
+    """The same for a tensor that only a list holds, as this interpreter counts."""
+    from lucid.tensor.core import of_array
+
+    return _references([of_array(np.zeros(1))])
+
+
+def _references(cell: list[Any]) -> tuple[int, int, int]:
+    """How many references there are to the tensor in a list, to its storage and to its array."""
+    count = sys.getrefcount
+    return count(cell[0]), count(cell[0]._storage), count(cell[0]._array)
 
 
 def own_copy(tensor: TensorCore) -> TensorCore:

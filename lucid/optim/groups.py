@@ -50,7 +50,7 @@ class ParamGroup(dict[str, Any]):
 
     def __getitem__(self, key: str) -> Any:
         value = dict.__getitem__(self, key)
-        if not self.is_input() or hooks.is_given(self, key):
+        if not self.is_input():
             return value
         self.owner.guard()
         if hooks.has_bound(self, key):

@@ -2,65 +2,58 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from lucid.ir.errors import LucidError
+from lucid.compiler.repeated import Repeated
+from lucid.tensor.context import context, epoch
+from lucid.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
     from lucid.compiler.compiled import Compiled
-
-WARM_UP = 2  # calls that run op by op: a program costs as much as some hundred of them
-MANY = 4  # traces, after which what differs from call to call isn't followed any more
+    from lucid.optim.groups import ParamGroup
 
 
 class Updating(Protocol):
     """What is asked of an optimizer."""
 
-    def _step_groups(self) -> None: ...
+    param_groups: list[ParamGroup]
+
+    def trace_name(self) -> str: ...
+    def _step_groups(self, gradients: Sequence[Tensor | None]) -> None: ...
 
 
 class NativeStep:
     """Runs the updates of an optimizer: op by op at first, then as a compiled step of their own.
 
-    An update of elements gives the same bits in both, so that it doesn't matter when they change
-    over. One that sums, and so is rounded otherwise, is native from the first call on.
-
-    Attributes:
-        compiled: the step; None before, and again where it isn't worth it: the gradients that there
-            are differ from call to call, or it can't be recorded.
+    The gradients are its arguments. Which parameters have one is what it is specialized on.
     """
 
-    def __init__(self, *, sums: bool) -> None:
-        self.compiled: Compiled | None = None
-        self._left = 0 if sums else WARM_UP
+    def __init__(self, optimizer: Updating, *, sums: bool) -> None:
+        self._optimizer = optimizer
+        self._has_gradient: list[bool] = []
+        name = f"{type(optimizer).__name__}.step"
+        self._repeated = Repeated(self._update, name, sums=sums)
 
-    def __call__(self, optimizer: Updating) -> None:
+    @property
+    def compiled(self) -> Compiled | None:
+        """The step; None before, and again where it isn't worth it."""
+        return self._repeated.compiled
+
+    def __call__(self) -> None:
         """Update all parameters that have a gradient."""
-        if self._left != 0:
-            self._left -= 1
-        elif self.compiled is None:
-            self.compiled = _compiled(optimizer)
-        compiled = self.compiled
-        if compiled is None:
-            optimizer._step_groups()
-            return
-        try:
-            compiled()
-        except LucidError:  # nothing has changed, and op by op it is raised again if it is real
-            self._give_up()
-            optimizer._step_groups()
-        if compiled.stats.traces > MANY or compiled.stats.eager_reasons:
-            self._give_up()
+        groups = self._optimizer.param_groups
+        gradients = [p.grad for group in groups for p in group.raw("params")]
+        has_gradient = [gradient is not None for gradient in gradients]
+        if has_gradient != self._has_gradient:
+            self._has_gradient = has_gradient
+            epoch.count += 1
+        self._repeated(*(gradient for gradient in gradients if gradient is not None))
 
-    def _give_up(self) -> None:
-        self.compiled, self._left = None, -1
-
-
-def _compiled(optimizer: Updating) -> Compiled:
-    from lucid.compiler.compiled import Compiled
-
-    def step() -> None:
-        optimizer._step_groups()
-
-    step.__name__ = step.__qualname__ = f"{type(optimizer).__name__}.step"
-    return Compiled(step, "native")
+    def _update(self, *gradients: Tensor) -> None:
+        recorder, expected = context.recorder, self._has_gradient
+        if recorder is not None:
+            which = f"which parameters of {self._optimizer.trace_name()} have a gradient"
+            recorder.guard_value(which, lambda: self._has_gradient, expected, gated=True)
+        found = iter(gradients)
+        self._optimizer._step_groups([next(found) if has else None for has in expected])

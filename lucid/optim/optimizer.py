@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from lucid.autograd.modes import enable_grad, no_grad
 from lucid.compiler import hooks
+from lucid.compiler.repeated import RepeatedByShape
 from lucid.ir.errors import ArgumentError, MissingRuleError, OptionError
 from lucid.ir.types import f32
 from lucid.nn.naming import trace_name, variable_name
@@ -92,14 +93,18 @@ class Optimizer(Hooked):
     # ------------------------------------------------------------------ one step
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget the gradients, or fill them with zeros."""
+        """Forget the gradients, or fill them with zeros, which have no history."""
+        gradients = []
         for group in self.param_groups:
             for parameter in group["params"]:
                 if set_to_none:
                     parameter.grad = None
-                elif parameter.grad is not None:
-                    with no_grad():
-                        write_(parameter.grad, constant(0, parameter.dtype))
+                elif (gradient := parameter.grad) is not None:
+                    if gradient.requires_grad:
+                        _end_history(gradient)
+                    gradients.append(gradient)
+        if gradients:
+            _filling(*gradients)
 
     @hooked_step
     def step(self, closure: Closure | None = None) -> Any:
@@ -128,22 +133,28 @@ class Optimizer(Hooked):
         """The updates of a call from Python, outside of all compiled steps."""
         native = vars(self).get(NATIVE)
         if native is None:
-            native = vars(self)[NATIVE] = NativeStep(sums=self._sums)
-        native(self)
+            native = vars(self)[NATIVE] = NativeStep(self, sums=self._sums)
+        native()
 
-    def _step_groups(self) -> None:
-        with_gradient = [
-            [p for p in group["params"] if p.grad is not None] for group in self.param_groups
+    def _step_groups(self, gradients: Sequence[Tensor | None] | None = None) -> None:
+        """Update all parameters that have a gradient.
+
+        gradients: one per parameter, in the order of the groups; default: their `.grad`.
+        """
+        of_all = [(group, p) for group in self.param_groups for p in group["params"]]
+        if gradients is None:
+            gradients = [parameter.grad for _, parameter in of_all]
+        updates = [
+            (group, parameter, gradient)
+            for (group, parameter), gradient in zip(of_all, gradients, strict=True)
+            if gradient is not None
         ]
-        for group, parameters in zip(self.param_groups, with_gradient, strict=True):
-            for parameter in parameters:
-                self._prepare(group, parameter)
+        for group, parameter, _ in updates:
+            self._prepare(group, parameter)
         if hooks.is_tracing():
             self._guard_tensors()
-        for group, parameters in zip(self.param_groups, with_gradient, strict=True):
-            for parameter in parameters:
-                gradient = parameter.grad
-                self._update(group, parameter, -gradient if group["maximize"] else gradient)
+        for group, parameter, gradient in updates:
+            self._update(group, parameter, -gradient if group["maximize"] else gradient)
 
     def _update(self, group: ParamGroup, parameter: Tensor, gradient: Tensor) -> None:
         """Update one parameter; its state is there."""
@@ -262,6 +273,22 @@ class Optimizer(Hooked):
             names = sorted(key for key in group if key != "params")
             lines.extend(f"    {key}: {group.raw(key)}" for key in names)
         return f"{type(self).__name__} (\n" + "\n".join(lines) + "\n)"
+
+
+def _end_history(gradient: Tensor) -> None:
+    if gradient.grad_fn is None:
+        gradient.requires_grad_(False)
+    else:
+        gradient.detach_()
+
+
+def _fill(*gradients: Tensor) -> None:
+    with no_grad():
+        for gradient in gradients:
+            write_(gradient, constant(0, gradient.dtype))
+
+
+_filling = RepeatedByShape(_fill, "zero_grad")
 
 
 def _spread(values: dict[str, Any]) -> None:

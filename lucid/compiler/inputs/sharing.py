@@ -81,11 +81,22 @@ class Sharing:
             self._refuse(self.written_spans[place][2], number)
 
     def _check_pairs(self, given: Sequence[tuple[int, np.ndarray]]) -> None:
-        for i, (number, array) in enumerate(given):
-            for other, second in given[:i]:
-                either = number in self._written or other in self._written
-                if either and np.shares_memory(array, second):
-                    self._refuse(other, number)
+        """Refuse two arrays that overlap where one is written; those that own theirs don't."""
+        are_distinct = len({id(array) for _, array in given}) == len(given)
+        if are_distinct and all(array.base is None for _, array in given):
+            return
+        entries = sorted((*_span(array), i) for i, (_, array) in enumerate(given) if array.size)
+        reaching: list[tuple[int, int]] = []  # into what follows: end, entry
+        for low, high, place in entries:
+            number, array = given[place]
+            reaching = [before for before in reaching if before[0] > low]
+            for _, before in reaching:
+                other, second = given[before]
+                written = (number in self._written) + (other in self._written)
+                # what is written must lie apart for native code, as even and odd elements don't
+                if written == 2 or (written and np.shares_memory(array, second)):
+                    self._refuse(*sorted((other, number)))
+            reaching.append((high, place))
 
     def _refuse(self, first: int, second: int) -> NoReturn:
         raise EagerOnlyError(

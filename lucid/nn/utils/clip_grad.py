@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
 
 import lucid
 from lucid.autograd.modes import no_grad
+from lucid.compiler import hooks
+from lucid.compiler.repeated import RepeatedByShape
 from lucid.functions.checks import require
 from lucid.ir.errors import OptionError
+from lucid.tensor.core import of_array
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.writing import write_
 
@@ -17,7 +24,8 @@ _TINY = 1e-6  # keeps the scale finite for a norm of 0
 
 def _gradients(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
     tensors = [parameters] if isinstance(parameters, Tensor) else list(parameters)
-    return [tensor.grad for tensor in tensors if tensor.grad is not None]
+    gradients = [tensor.grad for tensor in tensors]
+    return [gradient for gradient in gradients if gradient is not None]
 
 
 def get_total_norm(
@@ -86,9 +94,24 @@ def clip_grad_norm_(
     Raises: see `get_total_norm`.
     """
     gradients = _gradients(parameters)
+    if gradients and not error_if_nonfinite and _may_be_native(max_norm):
+        clipped: Tensor = _clipping(float(norm_type))(_argument(max_norm), *gradients)
+        return clipped
     total = get_total_norm(gradients, norm_type, error_if_nonfinite)
     _scale(gradients, max_norm, total)
     return total
+
+
+@functools.lru_cache(maxsize=16)
+def _clipping(norm_type: float) -> RepeatedByShape:
+    """What scales gradients, given after the greatest norm, and returns their norm."""
+
+    def clip(limit: Tensor, *gradients: Tensor) -> Tensor:
+        total = get_total_norm(gradients, norm_type)
+        _scale(gradients, limit.to(total.dtype), total)
+        return total
+
+    return RepeatedByShape(clip, "clip_grad_norm_", sums=True)
 
 
 def clip_grads_with_norm_(
@@ -101,7 +124,7 @@ def clip_grads_with_norm_(
     _scale(_gradients(parameters), max_norm, total_norm)
 
 
-def _scale(gradients: list[Tensor], max_norm: float, total: Tensor) -> None:
+def _scale(gradients: Iterable[Tensor], max_norm: float | Tensor, total: Tensor) -> None:
     with no_grad():
         scale = (max_norm / (total + _TINY)).clamp(max=1.0)
         for gradient in gradients:
@@ -112,6 +135,34 @@ def clip_grad_value_(
     parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: bool | None = None
 ) -> None:
     """Limit each gradient's elements to [-clip_value, clip_value], in place."""
+    gradients = _gradients(parameters)
+    if gradients and _may_be_native(clip_value):
+        _limiting(_argument(clip_value), *gradients)
+    else:
+        _limit(clip_value, *gradients)
+
+
+def _limit(limit: Any, *gradients: Tensor) -> None:
     with no_grad():
-        for gradient in _gradients(parameters):
-            write_(gradient, gradient.clamp(min=-clip_value, max=clip_value))
+        for gradient in gradients:
+            bound = limit.to(gradient.dtype) if isinstance(limit, Tensor) else limit
+            write_(gradient, gradient.clamp(min=-bound, max=bound))
+
+
+_limiting = RepeatedByShape(_limit, "clip_grad_value_")
+
+
+def _may_be_native(limit: object) -> bool:
+    """Whether it is a number, outside of traces, which record all that is done with it."""
+    return isinstance(limit, (int, float, np.number)) and not hooks.is_tracing()
+
+
+def _argument(number: float) -> Tensor:
+    """A number as a tensor, which may be another one at each call of a native step."""
+    return _shared_number(float(number), math.copysign(1.0, number))
+
+
+@functools.lru_cache(maxsize=64)
+def _shared_number(number: float, sign: float) -> Tensor:
+    """0-d, f64; -0.0 isn't 0.0."""
+    return of_array(np.array(number))

@@ -1,0 +1,115 @@
+"""Functions that a training loop calls from Python, such as `opt.step()`: soon one native call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from lucid.ir.errors import LucidError
+from lucid.ir.types import Shape
+from lucid.tensor.context import context
+from lucid.tensor.core import TensorCore
+from lucid.tensor.tensor import Tensor
+
+if TYPE_CHECKING:
+    from lucid.compiler.compiled import Compiled
+
+WARM_UP = 2  # calls that run op by op: a program costs as much as some hundred of them
+MANY = 4  # traces, after which what differs from call to call isn't followed any more
+KEPT = 64  # lists of shapes for which a function keeps programs
+
+
+class Repeated:
+    """A function of tensors that runs op by op at first, then as a compiled step of its own.
+
+    The tensors are arguments, so that calls with others of the same types go through one program.
+    What only rounds elements gives the same bits in both, and it doesn't matter when they change
+    over. What sums is rounded otherwise, and so is native from the first call on: a result mustn't
+    depend on how many calls came before.
+
+    Attributes:
+        compiled: the step; None before, and again where it isn't worth it: it can't be recorded,
+            or calls differ in more than it follows.
+    """
+
+    def __init__(self, function: Callable[..., Any], name: str, *, sums: bool) -> None:
+        self.compiled: Compiled | None = None
+        self._function = function
+        self._name = name
+        self._left = 0 if sums else WARM_UP
+
+    def __call__(self, *tensors: TensorCore) -> Any:
+        compiled = self.compiled
+        if compiled is None:
+            if self._left != 0:
+                self._left -= 1
+                return self._function(*tensors)
+            compiled = self.compiled = self._compiled()
+        try:
+            result = compiled(*tensors)
+        except LucidError:  # nothing has changed, and op by op it is raised again if it is real
+            self._give_up()
+            return self._function(*tensors)
+        stats = compiled.stats
+        if stats.traces > MANY or stats.eager_reasons:
+            self._give_up()
+        return result
+
+    def _compiled(self) -> Compiled:
+        from lucid.compiler.compiled import Compiled
+
+        function = self._function
+
+        def step(*tensors: TensorCore) -> Any:
+            return function(*tensors)
+
+        step.__name__ = step.__qualname__ = self._name
+        return Compiled(step, "native")
+
+    def _give_up(self) -> None:
+        self.compiled, self._left = None, -1
+
+
+class RepeatedByShape:
+    """The same for a function that belongs to nobody: one `Repeated` for each list of shapes.
+
+    It runs with gradients off. Calls that single ops serve as well stay op by op: in a trace, which
+    records them, in vmap and custom forwards, and with tensors that are views, require grad or
+    share memory.
+    """
+
+    def __init__(self, function: Callable[..., Any], name: str, *, sums: bool = False) -> None:
+        self._function = function
+        self._name = name
+        self._sums = sums
+        self._known: dict[tuple[Shape, ...], Repeated] = {}
+
+    def __call__(self, *tensors: TensorCore) -> Any:
+        before = context.grad_enabled
+        context.grad_enabled = False
+        try:
+            if context.recorder is not None or context.forward is not None or context.levels:
+                return self._function(*tensors)
+            if not _are_plain(tensors):
+                return self._function(*tensors)
+            return self._of_shapes(tensors)(*tensors)
+        finally:
+            context.grad_enabled = before
+
+    def _of_shapes(self, tensors: Sequence[TensorCore]) -> Repeated:
+        """What calls with tensors of these shapes go through."""
+        shapes = tuple([tensor._type.shape for tensor in tensors])
+        found = self._known.get(shapes)
+        if found is None:
+            if len(self._known) >= KEPT:
+                self._known.pop(next(iter(self._known)), None)
+            found = self._known[shapes] = Repeated(self._function, self._name, sums=self._sums)
+        return found
+
+
+def _are_plain(tensors: Sequence[TensorCore]) -> bool:
+    """Whether each of them has memory of its own, and no history."""
+    for tensor in tensors:
+        if tensor.__class__ is not Tensor or tensor._requires_grad or tensor._base is not None:
+            return False
+    return len({tensor._storage for tensor in tensors}) == len(tensors)
