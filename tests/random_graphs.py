@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lucid.ir import ops
 from lucid.ir.errors import LucidError
-from lucid.ir.graph import Graph, Node, Region, Value
+from lucid.ir.graph import REGION_KINDS, Graph, Node, Region, Value
 from lucid.ir.location import Location
 from lucid.ir.op import OPS, Attributes, Op, Sample
 from lucid.ir.types import DTYPES, DType, TensorType, bool_, dtype_of_numpy, f32, f64, i64
@@ -244,7 +244,8 @@ def annotated_graphs(draw: Draw) -> Graph:
     locations = st.none() | st.sampled_from(lines)
     regions: list[Region | None] = [None]
     for name in ("Swish", "Swish.backward", "<lambda>", "inf"):
-        regions.append(Region(name, draw(locations), draw(st.sampled_from(regions))))
+        kind = draw(st.sampled_from(REGION_KINDS))
+        regions.append(Region(name, draw(locations), draw(st.sampled_from(regions)), kind))
     values = list(graph.values())
     for node in graph.nodes:
         node.location = draw(locations)

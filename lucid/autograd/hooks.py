@@ -11,6 +11,7 @@ from lucid.autograd.node import Node, accumulator_of, edge_of
 from lucid.autograd.saved import MutationGuard, copy_of
 from lucid.ir.errors import ArgumentError, LucidError, OptionError
 from lucid.tensor.context import context, epoch
+from lucid.tensor.core import attributes_of
 
 if TYPE_CHECKING:
     from lucid.autograd.engine import BackwardRun
@@ -81,7 +82,7 @@ def register_post_accumulate_hook(tensor: TensorCore, hook: Callable[..., Any]) 
     if tensor.grad_fn is not None:
         raise LucidError("post accumulate grad hooks cannot be registered on non-leaf tensors")
     node = accumulator_of(tensor)
-    tensor.__dict__["_kept_accumulator"] = node
+    attributes_of(tensor)["_kept_accumulator"] = node
     if node.post_accumulate_hooks is None:
         node.post_accumulate_hooks = {}
     return HookHandle.add(node.post_accumulate_hooks, hook)
@@ -94,7 +95,7 @@ def take_hooks(stand_in: TensorCore, leaf: TensorCore) -> None:
     node = None if leaf._accumulator is None else leaf._accumulator()
     if node is None or not (node.post_accumulate_hooks or node._pre_hooks or node._post_hooks):
         return
-    own = stand_in.__dict__["_kept_accumulator"] = accumulator_of(stand_in)
+    own = attributes_of(stand_in)["_kept_accumulator"] = accumulator_of(stand_in)
     own.post_accumulate_hooks = node.post_accumulate_hooks and dict(node.post_accumulate_hooks)
     own._pre_hooks = node._pre_hooks and dict(node._pre_hooks)
     own._post_hooks = node._post_hooks and dict(node._post_hooks)
@@ -207,10 +208,18 @@ def run_post_hooks(
 
 
 class SavedTensorHooks(NamedTuple):
-    """What to call when a tensor is saved, and when it is read back."""
+    """What to call when a tensor is saved, and when it is read back.
 
-    pack: Callable[[Any], Any]
+    Attributes:
+        pack: may return a `Place`, so that writes to the tensor are noticed. None: the tensor
+            itself is saved, and `unpack` gets it.
+        take_private: called with what `pack` returned and the history that only a custom forward
+            knows of, where it has one; returns the one to keep. None: that history itself is kept.
+    """
+
+    pack: Callable[[Any], Any] | None
     unpack: Callable[[Any], Any]
+    take_private: Callable[[Any, Any], Any] | None = None
 
 
 @contextmanager
@@ -233,9 +242,16 @@ def saved_tensors_hooks(
     The innermost block wins. None and attributes of a ctx are not packed. Compiled functions that
     are called in the block run op by op.
     """
+    with saving_with(SavedTensorHooks(pack_hook, unpack_hook)):
+        yield
+
+
+@contextmanager
+def saving_with(hooks: SavedTensorHooks) -> Iterator[None]:
+    """Let hooks be in force. Raises where `disable_saved_tensors_hooks` forbids it."""
     if context.saved_hooks_refused is not None:
         raise LucidError(context.saved_hooks_refused)
-    context.saved_hooks.append(SavedTensorHooks(pack_hook, unpack_hook))
+    context.saved_hooks.append(hooks)
     try:
         with _saving_block():
             yield

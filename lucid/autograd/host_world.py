@@ -168,12 +168,12 @@ class Changes:
         for state, version in zip(self._states, self._versions, strict=True):
             state.counter.value = version  # versions move with the step, as counted by the trace
 
-    def before_write(self, storage: Storage) -> None:
+    def before_write(self, storage: Storage, counter: VersionCounter | None = None) -> None:
         """Keep a copy of what the call is not known to write, and may write now."""
         if self._is_unknown(storage):
             self._copies[storage] = np.array(storage.array)
         if self._around is not None:
-            self._around.before_write(storage)
+            self._around.before_write(storage, counter)
 
     def shown(self, storage: Storage, array: np.ndarray) -> np.ndarray:
         """What NumPy gets for a tensor's memory."""

@@ -24,6 +24,23 @@ FREED = (
 )
 
 
+class Place:
+    """What is kept instead of a tensor that will be computed again: its number among such."""
+
+    __slots__ = ("__weakref__", "_counter", "_type", "number", "original")
+
+    def __init__(self, tensor: TensorCore, number: int) -> None:
+        self._counter = tensor._counter
+        self._type = tensor._type
+        self.number = number
+        self.original: weakref.ref[TensorCore] | None = None
+
+    @property
+    def tensor(self) -> TensorCore | None:
+        """The tensor, as long as somebody else holds it, for messages."""
+        return None if self.original is None else self.original()
+
+
 class SavedTensor:
     """A tensor kept for the backward.
 
@@ -71,6 +88,10 @@ class SavedTensor:
 
         if self.output_nr < 0:
             self.private_edge = noted_edge(tensor)
+        if context.saved_hooks and not is_private and self.private_edge is not None:
+            take = context.saved_hooks[-1].take_private
+            if take is not None:
+                self.private_edge = take(self.packed, self.private_edge)
         if self.private_edge is not None:
             for level in context.levels:
                 level.keep_private_history(tensor)
@@ -82,6 +103,10 @@ class SavedTensor:
         from lucid.tensor.core import alias
 
         hooks = context.saved_hooks[-1]
+        if hooks.pack is None:
+            self.tensor = tensor if self.output_nr < 0 else _without_history(tensor)
+            self.unpack_hook = hooks.unpack
+            return
         if self.output_nr < 0:
             self.edge = edge_of(tensor)
         given = alias(tensor)
@@ -97,6 +122,8 @@ class SavedTensor:
                 "input to pack hook cannot be modified by in-place operations as this can lead to "
                 "unexpected side-effects."
             )
+        if type(self.packed) is Place:
+            self.packed.original = weakref.ref(tensor)
         self.unpack_hook = hooks.unpack
 
     def unpack(self, node: Node, differentiably: bool = True) -> TensorCore:
@@ -115,17 +142,24 @@ class SavedTensor:
         if tensor is None:
             from lucid.autograd.hooks import checked_unpack
 
+            if type(self.packed) is Place and self.packed._counter.value != self.version:
+                raise LucidError(self._modified(self.packed, self.packed.tensor, node))
             return checked_unpack(self.unpack_hook, self.packed)
         if tensor._counter.value != self.version:
-            raise LucidError(self._modified(tensor, node))
-        return tensor
+            raise LucidError(self._modified(tensor, tensor, node))
+        if self.unpack_hook is None:
+            return tensor
+        found: TensorCore = self.unpack_hook(tensor)
+        return with_history_of(tensor, found) if context.grad_enabled else found
 
-    def _modified(self, tensor: TensorCore, node: Node) -> str:
-        source = node if self.output_nr >= 0 else tensor._grad_fn
-        number = self.output_nr if self.output_nr >= 0 else tensor._output_nr
+    def _modified(self, saved: TensorCore | Place, tensor: TensorCore | None, node: Node) -> str:
+        source: Node | None = node
+        number = self.output_nr
+        if number < 0:
+            source, number = (None, 0) if tensor is None else (tensor._grad_fn, tensor._output_nr)
         name = None if source is None else source._output_name(number)
         origin = f"{node._name()}{node._place()}"
-        return modified(tensor._type, name, tensor._counter.value, self.version, origin)
+        return modified(saved._type, name, saved._counter.value, self.version, origin)
 
     def keep_copy(self) -> None:
         """Keep a copy instead of the tensor, which is about to be written in place."""
@@ -164,14 +198,14 @@ def copy_of(tensor: TensorCore) -> TensorCore:
 def with_history(tensor: TensorCore, edge: Edge) -> TensorCore:
     """A tensor on the same memory whose gradient goes along `edge`."""
     from lucid.autograd.node import AccumulateGrad
-    from lucid.tensor.core import alias
+    from lucid.tensor.core import alias, attributes_of
 
     restored = alias(tensor)
     restored._requires_grad = True
     node, number = edge
     if isinstance(node, AccumulateGrad):  # it stands for the leaf
         restored._accumulator = weakref.ref(node)
-        restored.__dict__["_kept_accumulator"] = node
+        attributes_of(restored)["_kept_accumulator"] = node
     else:
         restored._grad_fn, restored._output_nr = node, number
     return restored

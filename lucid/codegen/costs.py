@@ -19,6 +19,8 @@ ROW = 16384
 LONG = 64
 # Sums of columns that stay in the L1 cache while rows are swept.
 COLUMNS = 1 << 13
+# Bytes of a temp that don't count where kernels are put into an order that needs little memory.
+LITTLE = 1 << 12
 # Size of one loop body; beyond it registers spill and code generation gets slow.
 LOOP = 400
 EPILOGUE = 200

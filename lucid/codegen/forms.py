@@ -90,6 +90,8 @@ def dot(forms: Sequence[Form], strides: Sequence[int], offset: int = 0) -> Form:
 def pull(view: Node, forms: Forms, sizes: Mapping[int, int]) -> Forms | None:
     """Forms of a view's operand from those of its result; None where they aren't linear."""
     attributes, shape = view.attributes, view.operands[0].shape
+    if view.op.name == "barrier":
+        return forms
     if view.op.name == "transpose":
         result: list[Form] = [ZERO] * len(shape)
         for axis, index in zip(attributes["perm"], forms, strict=True):
@@ -121,6 +123,8 @@ PartialForms = tuple[Form | None, ...]
 def push(view: Node, forms: PartialForms, sizes: Mapping[int, int]) -> PartialForms | None:
     """Forms of a view's result from those of its operand: None on axes that it repeats."""
     shape = view.operands[0].shape
+    if view.op.name == "barrier":
+        return forms
     if view.op.name == "transpose":
         return tuple(forms[axis] for axis in view.attributes["perm"])
     if view.op.name == "slice":

@@ -61,10 +61,11 @@ class ItemList:
         self._copied: dict[Value, tuple[Region, Item | None]] = {}
         self._ranges = Ranges()
         self._named_checks: dict[Node, Item] = {}
-        self._checks: dict[tuple[Value, int], Item] = {}
+        self._checks: dict[tuple[Layout, Shape, int], Item] = {}
         self._layouts: dict[Value, Layout] = {}
         self._viewers: dict[Value, list[Node]] = {}
         self._effects: list[Item] = []
+        self._has_barriers = any(node.op.name == "barrier" for node in graph.nodes)
         for number, (entry, given) in enumerate(zip(graph.inputs, strides, strict=True)):
             self._add_input(number, entry.value, given)
         for node in graph.nodes:
@@ -252,7 +253,7 @@ class ItemList:
         if known is not None and known.is_within(-size, size - 1):
             return [self._named_checks[check] for check in known.checks]
         index = self._in_memory(index)
-        key = (index, size)
+        key = (self.layout(index), index.shape, size)  # behind a barrier they are the same
         if key not in self._checks:
             item = Item("check", node, (index,), index.shape, limits=(-size, size))
             self._checks[key] = self._in_turn(item)
@@ -335,6 +336,17 @@ class ItemList:
         found = [*item.after]
         for operand in self.reads(item):
             found += self.producers.get(self.base(operand), [])
+            if self._has_barriers:
+                found += self._behind_barriers(operand)
+        return found
+
+    def _behind_barriers(self, value: Value) -> list[Item]:
+        """What the barriers between a value and its base wait for."""
+        found: list[Item] = []
+        while (node := value.producer) and node.op.kind == "view" and not self._is_copy(value):
+            for other in node.operands[1:]:
+                found += self.producers.get(self.base(other), [])
+            value = node.operands[0]
         return found
 
     def reads(self, item: Item) -> list[Value]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from math import prod
 
+from lucid.codegen import costs
 from lucid.codegen.build import Builder
 from lucid.codegen.forms import dot
 from lucid.codegen.fuse import Fusion
-from lucid.codegen.groups import Group
+from lucid.codegen.groups import Group, bits_of
 from lucid.codegen.item import Item, reads_elements
 from lucid.codegen.items import ItemList
 from lucid.codegen.kernel import CheckKernel, HostKernel, Kernel
@@ -18,7 +20,7 @@ from lucid.codegen.layouts import choose_layouts
 from lucid.codegen.legalize import legalize
 from lucid.codegen.origins import Origins, without_origins
 from lucid.codegen.parallel import shared
-from lucid.codegen.placement import place
+from lucid.codegen.placement import place, size_of
 from lucid.codegen.regions import Buffer, Region
 from lucid.codegen.target import Target
 from lucid.ir.clone import copy_graph
@@ -325,18 +327,103 @@ def _drop_copies_to_outputs(fusion: Fusion) -> None:
 
 
 def _ordered(fusion: Fusion) -> list[Group]:
-    """All groups that have something to do, each behind those it waits for."""
-    waiting = sorted(fusion.groups.values(), key=lambda group: group.items[-1].index)
-    done = ~sum(1 << number for number in fusion.groups)
-    order: list[Group] = []
-    while waiting:
-        ready = (group for group in waiting if not fusion.before[group.number] & ~done)
-        group = next(ready, None)
-        assert group is not None, "kernels wait for each other in a cycle"
-        waiting.remove(group)
-        done |= 1 << group.number
-        order.append(group)
-    return order
+    """All groups that have something to do, each behind those it waits for.
+
+    They come in the order of the graph, but one after which less memory is in use than before
+    comes as soon as it can, such as the update of a parameter: so what its gradient is a product
+    of doesn't wait for the end of the step. What takes next to nothing comes at once, too, since
+    updates wait for such numbers.
+    """
+    position = {group: group.items[-1].index for group in fusion.groups.values()}
+    memory = _Memory(fusion)
+    waiting_for = {number: _others(fusion, number) for number in fusion.groups}
+    followers: dict[int, list[int]] = {}
+    for number, others in waiting_for.items():
+        for other in others:
+            followers.setdefault(other, []).append(number)
+    ready: list[tuple[int, int]] = []
+    first: list[tuple[bool, int, int]] = []
+    order: dict[Group, None] = {}
+
+    def enter(number: int) -> None:
+        """Note that a group may run."""
+        entry = position[fusion.groups[number]], number
+        heappush(ready, entry)
+        taken, freed = memory.change(number)
+        if taken < freed or taken <= costs.LITTLE:
+            heappush(first, (taken >= freed, *entry))
+
+    for number, others in waiting_for.items():
+        if not others:
+            enter(number)
+    while ready or first:
+        number = heappop(first)[-1] if first else heappop(ready)[-1]
+        group = fusion.groups[number]
+        if group in order:
+            continue
+        order[group] = None
+        for other in memory.run(number):
+            if fusion.groups[other] not in order and not waiting_for[other]:
+                enter(other)
+        for follower in followers.get(number, ()):
+            waiting_for[follower].discard(number)
+            if not waiting_for[follower]:
+                enter(follower)
+    assert len(order) == len(fusion.groups), "kernels wait for each other in a cycle"
+    return list(order)
+
+
+def _others(fusion: Fusion, number: int) -> set[int]:
+    """The groups that a group waits for, those aside which others of them wait for."""
+    found: set[int] = set()
+    pending, seen = [number], {number}
+    for each in pending:  # which grows meanwhile
+        for other in bits_of(fusion.nearest[each]):
+            if other in fusion.groups:
+                found.add(other)
+            elif other not in seen:  # a copy that is not made after all
+                seen.add(other)
+                pending.append(other)
+    return found
+
+
+class _Memory:
+    """Which temps are in use, as groups run one after the other."""
+
+    def __init__(self, fusion: Fusion) -> None:
+        homes, base = fusion.source.homes, fusion.source.base
+        self._touched: dict[int, set[Buffer]] = {number: set() for number in fusion.groups}
+        self._users: dict[Buffer, set[int]] = {}
+        self._in_use: set[Buffer] = set()
+        for item, group in fusion.group_of.items():
+            values = [*map(base, item.operands), *([] if item.value is None else [item.value])]
+            regions = [*(homes[value] for value in values if value in homes)]
+            for region in regions if item.region is None else [*regions, item.region]:
+                if region.buffer.kind == "temp" and group.number in self._touched:
+                    self._touched[group.number].add(region.buffer)
+                    self._users.setdefault(region.buffer, set()).add(group.number)
+
+    def change(self, number: int) -> tuple[int, int]:
+        """How many bytes a group takes that it leaves in use, and how many it frees."""
+        taken = freed = 0
+        for buffer in self._touched[number]:
+            is_in_use, is_last = buffer in self._in_use, len(self._users[buffer]) == 1
+            if is_in_use and is_last:
+                freed += size_of(buffer)
+            elif not is_in_use and not is_last:
+                taken += size_of(buffer)
+        return taken, freed
+
+    def run(self, number: int) -> list[int]:
+        """Note that a group has run; return those that may free a temp now."""
+        freeing: list[int] = []
+        for buffer in self._touched[number]:
+            users = self._users[buffer]
+            users.discard(number)
+            self._in_use.add(buffer)
+            if len(users) == 1:
+                freeing += users
+        return freeing
 
 
 def lifetimes(steps: list[Step]) -> dict[Buffer, tuple[int, int]]:

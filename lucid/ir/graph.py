@@ -47,19 +47,34 @@ class Value(Operand):
         return f"%{self.name or '?'}: {self.type}"
 
 
+REGION_KINDS = ("region", "checkpoint", "repeated")
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Region:
-    """One call of a custom Function while it was traced: nodes carry it until they are outlined.
+    """One call of a custom Function, or of a block of `checkpoint`, while it was traced.
 
     Attributes:
-        name: the Function's name, with ".backward" for its backward.
-        location: the user's line that called `apply` (or `backward`).
+        name: the Function's name, with ".backward" for its backward; or the block's.
+        location: the user's line that called `apply` (or `backward`, or `checkpoint`).
         parent: the region around it; None at the top.
+        kind: "region" (a custom Function's: nodes carry it until they are outlined), "checkpoint"
+            (a checkpointed block's) or "repeated" (what is computed again of such a block).
     """
 
     name: str
     location: Location | None
     parent: Region | None
+    kind: str = "region"
+
+    @property
+    def blocks(self) -> Iterator[Region]:
+        """The checkpointed blocks that it is in, or is itself, the innermost first."""
+        region: Region | None = self
+        while region is not None:
+            if region.kind == "checkpoint":
+                yield region
+            region = region.parent
 
 
 class Node:
@@ -69,7 +84,8 @@ class Node:
         location: the user's line that it came from.
         scope: path of the module or library function around it, such as `model.0`.
         gradient_of: the value whose gradient this node helps to compute, None in the forward.
-        region: the custom Function's call that it was recorded in.
+        region: the call of a custom Function, or the checkpointed block, that it was recorded in.
+            A barrier with one operand carries the block that has saved that operand.
     """
 
     __slots__ = (

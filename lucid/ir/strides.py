@@ -139,6 +139,8 @@ def window_strides(
 
 def view_strides(op: Op, attributes: Attributes, shape: Shape, strides: Strides) -> Strides | None:
     """Strides of a view op's result on an operand with `shape` and `strides`; None for a copy."""
+    if op.name == "barrier":
+        return strides
     if op.name == "transpose":
         return tuple(strides[axis] for axis in attributes["perm"])
     if op.name == "slice":

@@ -325,3 +325,60 @@ def test_what_only_sums_read_is_not_stored(rng: np.random.Generator) -> None:
     executable = run(graph, rng)
     assert _temp_sizes(executable) == [30 * 50 * 4], "the gradient"
     assert executable.kernel_count == 2
+
+
+# Order ----------------------------------------------------------------------------------------
+
+
+def temps_in_use(executable: Executable, size: int) -> float:
+    """The arena's size, in matrices of so many elements."""
+    return int(executable.stages["buffers"].split()[2]) / (4 * size)
+
+
+def test_what_a_gradient_is_a_product_of_does_not_wait_for_the_end_of_the_step(
+    rng: np.random.Generator,
+) -> None:
+    layers, rows, columns = 8, 96, 64
+    graph = Graph()
+    (x,) = inputs(graph, (rows, columns))
+    weights = inputs(graph, *[(columns, columns)] * layers, kind="state")
+    hidden = [x]
+    for w in weights:
+        hidden.append(ops.tanh(ops.matmul(hidden[-1], w)))
+    gradient, updates = hidden[-1], []
+    for w, before, y in zip(weights[::-1], hidden[-2::-1], hidden[:0:-1], strict=True):
+        g = gradient * y
+        updates.append((w, ops.matmul(ops.transpose(before, perm=(1, 0)), g)))
+        gradient = ops.matmul(g, ops.transpose(w, perm=(1, 0))) * 0.1
+    graph.writes = [(w, w - dw * 0.01) for w, dw in updates]
+    executable = run(graph, rng)
+    assert temps_in_use(executable, rows * columns) <= layers + 3
+
+
+def test_behind_a_barrier_memory_is_read_when_what_stands_before_is_done(
+    rng: np.random.Generator,
+) -> None:
+    """Without it the two loops over x would be one, and their results kept until the end."""
+    used = []
+    for is_apart in (True, False):
+        graph = Graph()
+        x, w = inputs(graph, (32, 32), (32, 32))
+        e = ops.sigmoid(x)
+        g = ops.matmul(e, w)
+        again = ops.barrier(x, g) if is_apart else x
+        f = ops.sin(ops.sigmoid(again) * 0.5)
+        graph.outputs = [ops.tanh(ops.matmul(ops.tanh(g), f) * 0.01) + f]
+        executable = run(graph, rng)
+        used.append(temps_in_use(executable, 32 * 32))
+    assert used[0] == used[1] - 1
+
+
+def test_indices_behind_a_barrier_are_checked_once(rng: np.random.Generator) -> None:
+    graph = Graph()
+    (x,) = inputs(graph, (COLUMNS, LINES))
+    index = indices(graph, CHOSEN)
+    first = ops.take(x, index, axis=0)
+    again = ops.take(x, ops.barrier(index, first), axis=0)
+    graph.outputs = [ops.exp(first), ops.sin(again)]
+    executable = run(graph, rng)
+    assert executable.stages["kernels"].count("call k") - 2 <= 1

@@ -122,6 +122,7 @@ from lucid.ir.ops.reductions import (
     sum,
 )
 from lucid.ir.ops.views import (
+    barrier,
     broadcast,
     inverse_permutation,
     reshape,
@@ -143,6 +144,7 @@ __all__ = [
     "argmax",
     "argmin",
     "argsort",
+    "barrier",
     "bit_and",
     "bit_not",
     "bit_or",

@@ -82,6 +82,11 @@ def slicing(
     return op(*_spread(size, batched, operands), **whole)
 
 
+def barrier(op: Op, size: int, batched: Flags, x: Operand, *after: Operand) -> Any:
+    """Wait for what the others are of all examples."""
+    return op(*_spread(size, batched[:1], (x,)), *after)
+
+
 def pad(
     op: Op, size: int, batched: Flags, x: Operand, value: Operand, low: Ints, high: Ints
 ) -> Any:

@@ -182,3 +182,30 @@ slice = declare(
         batch=batching.slicing,
     )
 )
+
+
+def _infer_barrier(x: TensorType, *after: TensorType) -> TensorType:
+    return x
+
+
+barrier = declare(
+    Op(
+        "barrier",
+        _infer_barrier,
+        lambda x, *after: x,
+        lambda g, y, x, *after: (g, *(None for _ in after)),
+        kind="view",
+        samples=(
+            Sample(((2, 3),)),
+            Sample(((2, 3), (4,))),
+            Sample(((), (0, 2), (1,))),
+        ),
+        batch=batching.barrier,
+    )
+)
+"""The first operand, as a value of its own that is there when the others have been computed.
+
+No pass computes once what follows from a value and what follows from its barrier, and no kernel
+reads the barrier before it has those others. With one operand it is what a backward asks for of a
+checkpointed block: see `lucid.ir.passes.rematerialize`.
+"""

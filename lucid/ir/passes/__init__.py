@@ -9,6 +9,7 @@ from lucid.ir.passes.fold import fold_constants
 from lucid.ir.passes.numbering import eliminate_common_subexpressions
 from lucid.ir.passes.pipeline import PASSES, optimize
 from lucid.ir.passes.regions import inline_calls, outline_regions
+from lucid.ir.passes.rematerialize import rematerialize
 
 __all__ = [
     "PASSES",
@@ -21,5 +22,6 @@ __all__ = [
     "inline_calls",
     "optimize",
     "outline_regions",
+    "rematerialize",
     "simplify_algebra",
 ]

@@ -13,10 +13,12 @@ from lucid.ir.passes.dead import eliminate_dead_nodes
 from lucid.ir.passes.fold import fold_constants
 from lucid.ir.passes.numbering import eliminate_common_subexpressions
 from lucid.ir.passes.regions import inline_calls
+from lucid.ir.passes.rematerialize import rematerialize
 from lucid.ir.verify import verify
 
 PASSES: tuple[Callable[[Graph], bool], ...] = (
     inline_calls,
+    rematerialize,
     canonicalize,
     simplify_algebra,
     fold_constants,

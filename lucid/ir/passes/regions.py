@@ -16,9 +16,10 @@ def outline_regions(graph: Graph) -> bool:
     Nodes count as one call while they stand together; regions inside of regions become calls inside
     of functions. What a region reads from around it are the function's parameters, what is read
     outside are its results. Regions that compute the same share a function; a different one with
-    the same name gets a suffix. Dead nodes are removed before.
+    the same name gets a suffix. Dead nodes are removed before. Checkpointed blocks stay marks: of
+    calls, and of nodes outside of custom Functions.
     """
-    if all(node.region is None for node in graph.nodes):
+    if all(_region_at(node, 0) is None for node in graph.nodes):
         return False
     eliminate_dead_nodes(graph)
     _Outliner(graph).outline(graph, 0)
@@ -51,7 +52,7 @@ class _Outliner:
             call = Node(OPS["call"], operands, name, types, graph)
             call.location = region.location
             call.scope = scope
-            call.region = region.parent
+            call.region = next(region.blocks, None)
             call.gradient_of = next((n.gradient_of for n in span if n.gradient_of), None)
             # Values that stay inside are only met outside in marks "gradient of".
             if results:
@@ -121,11 +122,12 @@ def _spans(nodes: Sequence[Node], depth: int) -> list[tuple[Region | None, list[
 
 
 def _region_at(node: Node, depth: int) -> Region | None:
-    """The node's region at a nesting depth, 0 outermost."""
+    """The custom Function's call that a node is in, at a nesting depth, 0 outermost."""
     chain: list[Region] = []
     region = node.region
     while region is not None:
-        chain.append(region)
+        if region.kind == "region":
+            chain.append(region)
         region = region.parent
     return chain[-1 - depth] if depth < len(chain) else None
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from lucid.ir.attributes import check_arguments, wrong_attribute
 from lucid.ir.errors import LucidError, SizeError
-from lucid.ir.graph import Graph, Input, Node, Region, Value
+from lucid.ir.graph import REGION_KINDS, Graph, Input, Node, Region, Value
 from lucid.ir.inference import result_type
 from lucid.ir.location import Location
 from lucid.ir.op import OPS, Attributes, Op
@@ -77,22 +77,22 @@ class _Tables:
         return table[token.text]
 
     def read(self) -> None:
-        rows: list[tuple[Token, str, Token | None, Token | None]] = []
+        rows: list[tuple[str, Token, str, Token | None, Token | None]] = []
         tokens = self._tokens
-        while tokens.accept("region"):
+        while kind := next((kind for kind in REGION_KINDS if tokens.accept(kind)), None):
             key, name = tokens.take("index"), _name(tokens)
             location = tokens.accept_kind("line")
-            rows.append(
-                (key, name, location, tokens.take("index") if tokens.accept("in") else None)
-            )
+            parent = tokens.take("index") if tokens.accept("in") else None
+            rows.append((kind, key, name, location, parent))
         while tokens.accept("loc"):
             key = tokens.take("line")
             self._locations[key.text] = self._location()
-        for key, name, line, parent in rows:  # a parent stands before its regions
+        for kind, key, name, line, parent in rows:  # a parent stands before its regions
             self._regions[key.text] = Region(
                 name,
                 None if line is None else self._find(self._locations, line, "location"),
                 None if parent is None else self._find(self._regions, parent, "region"),
+                kind,
             )
         for assign in self._waiting:
             assign()

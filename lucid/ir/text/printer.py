@@ -55,7 +55,7 @@ class _Tables:
     def lines(self) -> list[str]:
         regions = []
         for region, index in self._regions.items():
-            line = f"region #{index} {name_text(region.name)}"
+            line = f"{region.kind} #{index} {name_text(region.name)}"
             if region.location is not None:
                 line += f" {self.location(region.location)}"
             if region.parent is not None:
