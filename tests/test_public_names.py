@@ -249,7 +249,7 @@ def test_it_does_the_same_in_both_modes(text: str, requires_grad: bool) -> None:
             [observed(x.grad) for x in compiled.values()],
             [observed(x.grad) for x in eager.values()],
         )
-    assert step.stats.traces == 1
+    assert step.stats.traces == (0 if "data_ptr" in text else 1)
 
 
 # ---------------------------------------------------------------------- modules and optimizers

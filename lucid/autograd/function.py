@@ -102,6 +102,7 @@ class BackwardCFunction(FunctionCtx, CustomNode):
     _forward_cls: type[Function]
     _own_names: frozenset[str]  # of the attributes that are lucid's
     _host_forward: Any = None  # in a trace, the host call that keeps what backward needs
+    _host_beside: Any = None  # in a trace, the host call of a forward whose backward is recorded
     _jvp_host: Any = None  # the same for jvp
     _withheld: frozenset[str] = frozenset()  # in a trace, what only such a call could give
 

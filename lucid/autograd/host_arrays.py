@@ -33,6 +33,10 @@ class HostArray:
     def __class__(self) -> type:
         return np.ndarray
 
+    def on(self, tensor: TensorCore) -> HostArray:
+        """The same with other elements."""
+        return HostArray(tensor, self._leave)
+
     def as_tensor(self) -> Tensor:
         """A tensor on the array's memory."""
         return self._tensor._same_memory()

@@ -199,6 +199,8 @@ class HostForward:
             found.ctx._seal(numbers)
         found.ctx.dirty_tensors = found.ctx.non_differentiable = ()
         frame[self] = found.ctx
+        if context.contexts is not None:
+            context.contexts[self] = found.ctx
 
     def _difference(self, found: Evaluated) -> str | None:
         """How forward did something else than while tracing; None: it didn't.
@@ -336,9 +338,10 @@ class HostBackward:
         self, frame: Frame, arrays: Sequence[np.ndarray]
     ) -> tuple[tuple[Any, ...], Changes]:
         """Run the user's backward on copies, and the checks on what it returns."""
+        kept = None if self.forward is None else self._kept_ctx(frame)
         with EagerThread(self.grad_enabled), Changes(self.states, arrays) as changes:
             tensors = lend(arrays, self.slots)
-            ctx = self._recorded_ctx(tensors) if self.forward is None else frame[self.forward]
+            ctx = self._recorded_ctx(tensors) if kept is None else kept
             ctx.needs_input_grad = self.needs_input_grad
             given = [None if number is None else tensors[number] for number in self.gradients]
             before, ctx._is_running = ctx._is_running, True
@@ -353,6 +356,14 @@ class HostBackward:
             )
             parts = checked_gradients(ctx, returned, backward_of(self.function))
         return parts, changes
+
+    def _kept_ctx(self, frame: Frame) -> BackwardCFunction:
+        """The ctx of the forward: of this step, or of the call whose backward this step is."""
+        assert self.forward is not None
+        kept = frame if self.forward in frame else context.contexts
+        assert kept is not None
+        found: BackwardCFunction = kept[self.forward]
+        return found
 
     def _recorded_ctx(self, tensors: Sequence[Any]) -> BackwardCFunction:
         ctx = self.function._backward_cls()

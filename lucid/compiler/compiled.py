@@ -17,10 +17,11 @@ import numpy as np
 from lucid.autograd.host_replay import Differs, Replay, replaying
 from lucid.compiler.collector import collector_paused
 from lucid.compiler.inputs.arrays import refuse_arrays
-from lucid.compiler.inputs.bound_to_tensors import AsksAttributes, unasked
+from lucid.compiler.inputs.bound_to_tensors import AsksAttributes
 from lucid.compiler.inputs.objects import ChangesArgument
 from lucid.compiler.inputs.signature import Call, MovingInts, changes, describe
 from lucid.compiler.programs.plain import LONG_WAY
+from lucid.compiler.programs.plain_writes import take_short_way
 from lucid.compiler.stance import eager_is_forced
 from lucid.compiler.surroundings.argument_places import (
     CountsInArgument,
@@ -97,7 +98,7 @@ class Stats:
 
 _OWN = frozenset(
     {
-        *("_mode", "_is_pure", "_programs", "_order", "_places", "_ints", "_fixed", "_latest"),
+        *("_mode", "_programs", "_order", "_places", "_ints", "_fixed", "_latest"),
         *("_asked", "_untraceable", "refusals", "stats"),
     }
 )
@@ -112,16 +113,15 @@ class Compiled:
         refusals: why calls in custom forwards run op by op, by signature.
     """
 
-    def __init__(self, function: Callable[..., Any], mode: str, *, is_pure: bool = False) -> None:
+    def __init__(self, function: Callable[..., Any], mode: str) -> None:
         functools.update_wrapper(self, function, updated=())
         self.__wrapped__ = function
         self._mode = mode
-        self._is_pure = is_pure  # state is read, and what is written to it is dropped
         self._programs: dict[Any, list[Program]] = {}
         self._order: deque[tuple[Any, list[Program]]] = deque()
         self._places: dict[Identity, Place] = {}  # that it binds, or that move
         self._ints = MovingInts(function)
-        self._asked: set[str] = set()  # attributes of tensors that it is given
+        self._asked: set[str] = set()  # attributes that it looks for in tensors
         self._fixed: set[Identity] = set()  # places whose contents it needs to know
         self._latest: Program | None = None
         self._untraceable = Untraceable()
@@ -215,7 +215,7 @@ class Compiled:
                 self.stats.add_call()
                 return result
             left -= 1
-        failure = program.failed_guard(call)
+        failure = program.guards.failure(call)
         raise LucidError(
             f"{_name_of(self.__wrapped__)}: {ATTEMPTS} programs in turn didn't fit the call any "
             f"more when they were to run{f': {failure}' if failure else ''}\n"
@@ -223,9 +223,25 @@ class Compiled:
             "or pass it as an argument"
         )
 
-    def go_on(self, differs: Differs, args: tuple[Any, ...]) -> Any:
-        """Call the function where a program of it, which was run, has come to something else."""
-        return self._call(args, {}, differs)
+    def call_natively(self, args: tuple[Any, ...]) -> Any:
+        """Call a function that is no use in eager mode. Raises `EagerOnlyError`."""
+        latest = self._latest
+        differs = None
+        if latest is not None:
+            calls = latest.calls
+            result = LONG_WAY
+            if calls is not None and calls.enter is not None:
+                result = calls.enter(*args)
+            try:
+                if result is LONG_WAY:
+                    result = latest.call_plain(args)
+                    if result is not LONG_WAY:
+                        self.stats.add_call()
+            except Differs as found:
+                differs = found.with_traceback(None)
+            if result is not LONG_WAY:
+                return result
+        return self._call_natively(args, {}, differs)
 
     def _signature(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
         """The call, with live numbers for ints that are read at each call."""
@@ -251,10 +267,6 @@ class Compiled:
             self.refusals.clear()
         self.refusals[key] = reason
         self.note_eager(reason)
-
-    def prepare(self, args: tuple[Any, ...]) -> tuple[Call, Program]:
-        """The call's signature and program, also where eager is asked for."""
-        return self._prepared(args, {})
 
     def leaves_histories(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Whether a call gives histories to tensors that are no results of it."""
@@ -287,12 +299,6 @@ class Compiled:
                 pass
             except AsksAttributes as error:
                 self._asked |= error.names
-            except (AttributeError, KeyError):  # as of `del x.mask`, or of `vars(x)`
-                names = unasked(call.tensors, self._asked)
-                if not names:
-                    self._ints.fixed -= fixed
-                    raise
-                self._asked |= names
             except BaseException:  # which says nothing about the ints
                 self._ints.fixed -= fixed
                 raise
@@ -356,7 +362,7 @@ class Compiled:
             with replaying(None if differs is None else Replay(differs.made)):
                 program = self._trace(call, args, kwargs, reason, claim)
             if not kwargs:
-                program.take_plain(call, args, self.stats.counted)
+                take_short_way(program, call, args, self.stats.counted)
             programs = self._programs.setdefault(call.key, [])
             programs.append(program)
             self._forget_oldest(call.key, programs)
@@ -365,24 +371,19 @@ class Compiled:
     def _fitting(self, call: Call, differs: Differs | None) -> tuple[Program | None, str | None]:
         """The program for a call; or None, and the guard that failed for the latest one."""
         reason = None if differs is None else differs.reason
-        for is_exact in (False, True) if call.is_shared else (False,):
-            if is_exact or call.is_exact:
-                call.be_exact(is_exact)
-            for program in reversed(self._programs.get(call.key, [])):
-                if differs is not None and not program.fits(differs.made):
-                    continue
-                failure = program.failed_guard(call)
-                if failure is None:
-                    return program, None
-                reason = reason or failure
-        if call.is_exact:
-            call.be_exact(False)
+        for program in reversed(self._programs.get(call.key, [])):
+            if differs is not None and not program.fits(differs.made):
+                continue
+            failure = program.guards.failure(call)
+            if failure is None:
+                return program, None
+            reason = reason or failure
         return None, reason
 
     def _forget_oldest(self, key: Any, programs: list[Program]) -> None:
         """Keep the number of programs bounded; say so when there are many."""
         self._order.append((key, programs))
-        if self.stats.traces == MANY and not self._is_pure:  # a backward has many by its nature
+        if self.stats.traces == MANY:
             logger.warning(
                 "%s was traced %d times, the last time because of: %s",
                 _name_of(self.__wrapped__),
@@ -407,7 +408,7 @@ class Compiled:
         from lucid.compiler.programs.program import Program
 
         marked = self._ints.marked(args, kwargs)
-        description = describe(self.__wrapped__, *marked, call.asked)
+        description = describe(self.__wrapped__, *marked)
         earlier = [program.description for found in self._programs.values() for program in found]
         if self._ints.add(args, kwargs, description, earlier):
             raise MovesInts
@@ -425,7 +426,7 @@ class Compiled:
             raise MovesInts(self._ints.fix()) from None
         claim.give_up(TRACING)
         try:
-            program = Program(recorded, description, call.objects, self._is_pure)
+            program = Program(recorded, description, call.objects)
         except BaseException:
             recorded.undo()
             raise
@@ -445,9 +446,7 @@ class Compiled:
         from lucid.compiler.recording.trace import trace
         from lucid.compiler.surroundings.places import live_places
 
-        record = functools.partial(
-            trace, self.__wrapped__, call, args, kwargs, is_pure=self._is_pure
-        )
+        record = functools.partial(trace, self.__wrapped__, call, args, kwargs)
         guards = [program.guards.watches for program in self._programs.get(call.key, ())]
         found = {place.identity: place for place in live_places(guards)}
         places = {key: place for key, place in found.items() if key not in self._fixed}
@@ -477,7 +476,9 @@ class Compiled:
 
     @property
     def stages(self) -> Mapping[str, str]:
-        return self._latest_program().stages
+        from lucid.compiler.reports.joint_graph import with_backward
+
+        return with_backward(self._latest_program())
 
     def dump_ir(self) -> str:
         """The graph of the program used last, with custom Functions as regions of their own."""

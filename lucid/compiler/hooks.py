@@ -82,7 +82,7 @@ def item_of(read: Callable[[], Any], index: int) -> Any:
 
 
 def reads(owner: dict[str, Any], key: str) -> None:
-    """Note that the running trace has read a hyper-parameter: a later backward needs it as well."""
+    """Refuse to read a hyper-parameter that an effect after the call will have changed."""
     recorder = context.recorder
     if recorder is None:
         return
@@ -92,13 +92,6 @@ def reads(owner: dict[str, Any], key: str) -> None:
             f"reading {key.lstrip('_')!r} after {later}, which takes place after the call,",
             f"read it before {later}, or call that outside of the compiled function",
         )
-    recorder.entries[id(owner), key] = owner, key
-
-
-def is_given(owner: dict[str, Any], key: str) -> bool:
-    """Whether an entry holds what an earlier call has found there, for its backward."""
-    recorder = context.recorder
-    return recorder is not None and (id(owner), key) in recorder.given_entries
 
 
 def live(owner: dict[str, Any], key: str, source: str) -> Any:
@@ -109,7 +102,7 @@ def live(owner: dict[str, Any], key: str, source: str) -> Any:
     """
     value = dict.__getitem__(owner, key)
     recorder = context.recorder
-    if recorder is None or is_given(owner, key):
+    if recorder is None:
         return value
     reads(owner, key)
     read = partial(dict.__getitem__, owner, key)  # at each call: no Python function

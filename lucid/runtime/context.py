@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -142,6 +142,11 @@ class Context:
     @property
     def is_ready(self) -> bool:
         return bool(self.words[IS_READY])
+
+    def forget(self, numbers: Iterable[int]) -> None:
+        """Let go of inputs, which each call gives anew; a call that runs has them still."""
+        for number in numbers:
+            self.bound[number] = _NOTHING
 
     def forget_touched(self) -> None:
         """Look at all arguments again, if native code has entered others."""

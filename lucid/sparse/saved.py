@@ -23,6 +23,11 @@ class SavedSparse:
         parts = (tensor.coordinates, tensor.entries)
         self.parts = [SavedTensor(part, -1, is_private) for part in parts]
 
+    def let_go(self) -> None:
+        """Keep the tensor no longer, only its parts."""
+        coordinates, entries = (cast("Tensor", part.tensor) for part in self.parts)
+        self._kept = replace(self._kept, coordinates=coordinates, entries=entries)
+
     def unpack(self, node: Node, is_running: bool) -> SparseTensor:
         """The tensor as it was. Raises when a part was written in place since."""
         coordinates, entries = (

@@ -4,19 +4,31 @@ from __future__ import annotations
 
 import sys
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakValueDictionary
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from lucid.autograd.engine import BackwardRun
     from lucid.autograd.hooks import SavedTensorHooks
     from lucid.autograd.host_replay import Replay
-    from lucid.autograd.host_world import Changes
     from lucid.autograd.private import CustomForward
     from lucid.autograd.saved import MutationGuard
     from lucid.compiler.recording.recorder import Recorder
     from lucid.tensor.core import TensorCore
     from lucid.tensor.levels import Level
+    from lucid.tensor.storage import Storage, VersionCounter
+
+
+class Lending(Protocol):
+    """A call after which tensors from outside are to be what they were before it."""
+
+    def before_write(self, storage: Storage, counter: VersionCounter | None = None) -> None:
+        """Copy what is needed of memory that is about to be written."""
+
+    def shown(self, storage: Storage, array: np.ndarray) -> np.ndarray:
+        """What NumPy gets for a tensor's memory."""
 
 
 class _Context(threading.local):
@@ -36,7 +48,8 @@ class _Context(threading.local):
         backward_run: the backward walk that is going on, the innermost one.
         backward_depth: how many of them are inside one another.
         anomaly: whether backwards are watched for NaN; None outside of anomaly mode.
-        lent: in a host call, what keeps tensors from outside as they were.
+        lent: in a host call, or a checkpointed block, what keeps tensors from outside as they were.
+        contexts: what host calls of a compiled call leave for its backward; None: nobody asks.
         replay: what host calls of an earlier run did, and those of this run need not do.
     """
 
@@ -53,7 +66,8 @@ class _Context(threading.local):
         self.backward_run: BackwardRun | None = None
         self.backward_depth = 0
         self.anomaly: bool | None = None
-        self.lent: Changes | None = None
+        self.lent: Lending | None = None
+        self.contexts: dict[Any, Any] | None = None
         self.replay: Replay | None = None
 
 

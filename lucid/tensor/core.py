@@ -177,9 +177,9 @@ class TensorCore(WithGradient):
         return self._counter.value if recorder is None else recorder.version_of(self)
 
     def data_ptr(self) -> int:
-        """Address of the first element; in a trace something that can only be compared."""
+        """Address of the first element; a compiled call that asks for one runs op by op."""
         if context.recorder is not None:
-            return cast(int, context.recorder.data_pointer(self))
+            context.recorder.refuse_address()
         return int(self._concrete("data_ptr()").__array_interface__["data"][0])
 
     def detach(self) -> Tensor:
@@ -373,6 +373,8 @@ class TensorCore(WithGradient):
         return self._retains_grad and not self.is_leaf
 
 
+attributes_of: Callable[[TensorCore], dict[str, Any]] = TensorCore.__dict__["__dict__"].__get__
+
 # ---------------------------------------------------------------------- making tensors
 
 
@@ -447,9 +449,8 @@ def of_users_array(
 
 def constant(value: Any, dtype: DType) -> Tensor:
     """A 0-d constant; a live scalar gives its recorded value, cast."""
-    recorder = context.recorder
-    if recorder is not None:
-        return recorder.constant(value, dtype)
+    if context.recorder is not None:
+        return context.recorder.constant(value, dtype)
     return of_array(np.array(value, dtype.numpy))
 
 

@@ -39,7 +39,8 @@ from lucid.functions import shape as shapes
 from lucid.functions.border import enter_border
 from lucid.layouts import strided
 from lucid.tensor import formatting
-from lucid.tensor.core import TensorCore, register_tensor_class
+from lucid.tensor.context import context
+from lucid.tensor.core import TensorCore, attributes_of, register_tensor_class
 from lucid.tensor.size import Size
 from lucid.tensor.written import WrittenInPlace
 
@@ -55,6 +56,18 @@ class Tensor(WrittenInPlace):
     def __new__(cls, *data: Any) -> Tensor:
         """`Tensor(data)`: in the default dtype; `Tensor(2, 3)`: of a shape; else by the library."""
         return creation.legacy_tensor(get_default_dtype(), data) if data else object.__new__(cls)
+
+    @property
+    def __dict__(self) -> dict[str, Any]:
+        """What users have bound to it; a compiled call that looks at all of that runs op by op."""
+        recorder = context.recorder
+        if recorder is not None and id(self) in recorder.positions:  # what stands for it has none
+            recorder.run_op_by_op("it looks at the __dict__ of a tensor that it is given")
+        return attributes_of(self)
+
+    @__dict__.setter
+    def __dict__(self, attributes: dict[str, Any]) -> None:
+        TensorCore.__dict__["__dict__"].__set__(self, attributes)
 
     # ------------------------------------------------------------------ what it is
 

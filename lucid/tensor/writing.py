@@ -17,7 +17,6 @@ from lucid.ir.types import TensorType
 from lucid.tensor import claims
 from lucid.tensor.context import context, epoch
 from lucid.tensor.core import TensorCore, ViewChain
-from lucid.tensor.keepers import keepers, tell_keepers, tell_of_assignment
 from lucid.tensor.levels import acting_level
 
 if TYPE_CHECKING:
@@ -99,11 +98,9 @@ def write_(target: TensorCore, value: TensorCore) -> Tensor:
         if not array.flags.writeable:
             raise LucidError(READ_ONLY)
         if context.lent is not None:
-            context.lent.before_write(target._storage)
+            context.lent.before_write(target._storage, target._counter)
         if claims.held:
             claims.note_write(array)
-        if keepers:
-            tell_keepers(target._storage)
         np.copyto(array, cast(np.ndarray, value._array))
     target._counter.value += 1
     keep_written(target, value)
@@ -275,8 +272,6 @@ def set_data(target: TensorCore, value: TensorCore) -> None:
 
 def assign_memory(target: TensorCore, value: TensorCore) -> None:
     """Give `target` the memory that `value` shows, where calls go on from now."""
-    if keepers:
-        tell_of_assignment(target)
     take_memory(target, value)
 
 

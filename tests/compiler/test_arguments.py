@@ -253,7 +253,7 @@ def test_inputs_and_targets_from_one_stream_need_one_program(agree):
 
 
 @pytest.mark.parametrize("written", [0, 1, 2, 3])
-def test_what_is_written_shows_in_the_other_parts_of_its_memory(agree, written):
+def test_what_is_written_shows_in_the_other_parts_of_its_memory_op_by_op(agree, written):
     def scenario(compile):
         def body(*parts):
             parts[written].mul_(3.0)
@@ -267,7 +267,20 @@ def test_what_is_written_shows_in_the_other_parts_of_its_memory(agree, written):
             found.append((step(x, y, x.detach(), y), stream, x._version))
         return found
 
-    agree(scenario)
+    (step,) = agree(scenario)
+    assert step.stats.calls == 1
+    assert len(step.stats.eager_reasons) == 3
+    assert step.stats.eager_reasons[0].startswith("two inputs of the step share memory")
+
+
+def test_parts_of_one_memory_that_lie_apart_are_written_natively(agree):
+    def scenario(compile):
+        step, stream = compile(lambda x, y: [x.mul_(y), y.add_(x)]), lucid.arange(12.0)
+        pairs = [(stream[i : i + 3], stream[i + 3 : i + 6]) for i in range(3)]
+        return [[step(*pair) for pair in pairs], stream, stream._version]
+
+    (step,) = agree(scenario, traces=1)
+    assert step.stats.calls == 3
 
 
 def test_gradients_of_parts_of_one_memory(agree):

@@ -1,11 +1,8 @@
-"""What users bind to tensors that are arguments: `x.mask = ...`, read and bound in a step."""
+"""What users bind to tensors that are arguments, `x.mask = ...`: who uses it runs op by op."""
 
 from __future__ import annotations
 
-import threading
-from collections import deque
-
-import numpy as np
+import pytest
 
 import lucid
 from lucid import nn
@@ -17,71 +14,110 @@ def batches(count=4):
     return [lucid.tensor(X) * (i + 1) for i in range(count)]
 
 
-def test_a_step_reads_what_is_bound_to_its_argument(agree):
+def read(x):
+    return x * x.mask
+
+
+def read_where_there_is_one(x):
+    return x * x.mask if hasattr(x, "mask") else x
+
+
+def read_or_not(x):
+    return x * getattr(x, "mask", 1.0)
+
+
+def tried(x):
+    try:
+        return x * x.mask
+    except:  # noqa: E722 - as users write it
+        return x
+
+
+def deleted(x):
+    del x.mask
+    return x * 2
+
+
+def tried_to_delete(x):
+    try:
+        del x.mask
+    except AttributeError:
+        return x
+    return x * 2
+
+
+def listed(x):
+    return x * len(vars(x)) if "mask" in x.__dict__ else x
+
+
+def bound(x):
+    x.mask = x * 3
+    return x.mask + x
+
+
+READS = "it reads .mask, which is bound to a tensor that it is given"
+DELETES = "it deletes .mask of a tensor that it is given"
+LISTS = "it looks at the __dict__ of a tensor that it is given"
+BINDS = "it binds .mask to a tensor that it is given"
+
+
+@pytest.mark.parametrize("is_first", [True, False], ids=["first", "later"])
+@pytest.mark.parametrize(
+    ("use", "reason"),
+    [
+        (read, READS),
+        (read_where_there_is_one, READS),
+        (read_or_not, READS),
+        (tried, READS),
+        (deleted, DELETES),
+        (tried_to_delete, DELETES),
+        (listed, LISTS),
+        (bound, BINDS),
+    ],
+)
+def test_a_call_that_uses_an_attribute_of_its_argument_runs_op_by_op(agree, use, reason, is_first):
     def scenario(compile):
-        weight = nn.Parameter(lucid.ones(3))
-
-        def step(x):
-            weight.grad = None
-            loss = (weight * x * x.mask).sum() * x.scale * x.times
-            loss.backward()
-            weight.detach().sub_(weight.grad, alpha=0.1)
-            return loss.detach() if x.kind == "loss" else weight.grad.clone()
-
-        step = compile(step)
-        found = []
-        for i, x in enumerate(batches()):
-            x.mask = lucid.tensor([1.0, float(i), 0.0])
-            x.scale, x.times, x.kind = 0.5 * i, i, "loss"
-            found.append(step(x))
-        x.kind = "gradient"
-        return [found, step(x), weight]
-
-    steps = agree(scenario, traces=2)
-    assert steps[0].stats.retrace_reasons == ["x.kind: str 'loss' -> str 'gradient'"]
-    assert steps[0].stats.calls == 5
-
-
-def test_what_a_step_binds_to_its_argument_stays_there(agree):
-    def scenario(compile):
-        def step(x):
-            x.cache = x * 2
-            x.count = getattr(x, "count", 0) + 1
-            x.itself = x
-            return x.cache.sum() * x.count
-
-        step = compile(step)
-        x, y = lucid.tensor(X), lucid.ones(3)
-        found = []
-        for tensor in (x, x, y, x, y):
-            found.append([step(tensor), tensor.cache, tensor.count])
-            assert tensor.itself is tensor and type(tensor.count) is int
-        return [found, sorted(vars(x)), sorted(vars(y))]
-
-    agree(scenario, traces=2)
-
-
-def test_each_call_finds_whether_there_is_an_attribute(agree):
-    def scenario(compile):
-        def step(x):
-            try:
-                mask = x.mask
-            except:  # noqa: E722 - as users write it
-                mask = None
-            return x.sum() if mask is None else (x * mask).sum()
-
-        step = compile(step)
+        step = compile(lambda x: use(x) + 1)
         found = []
         for i, x in enumerate(batches(6)):
-            if i % 2:
+            if is_first or i > 2 or use in (read, deleted):
                 x.mask = lucid.tensor([1.0, 0.0, float(i)])
-            if i == 5:
-                x.mask = None
-            found.append(step(x))
+            found.append([step(x), [*vars(x)]])
         return found
 
-    steps = agree(scenario, traces=3)
-    assert steps[0].stats.calls == 6
+    (step,) = agree(scenario)
+    assert set(step.stats.eager_reasons) == {reason}
+    asks_in_vain = reason == READS and use is not read and not is_first
+    assert step.stats.calls == (3 if asks_in_vain else 0)
+
+
+def test_a_call_that_asks_in_vain_for_an_attribute_is_native(agree):
+    def scenario(compile):
+        step = compile(lambda x, y: x * 2 if hasattr(x, "keys") or hasattr(y, "mask") else y * 3)
+        return [step(x, y) for x, y in zip(batches(), batches(), strict=True)]
+
+    (step,) = agree(scenario, traces=1)
+    assert step.stats.calls == 4
+
+
+def test_a_call_whose_argument_is_state_and_has_attributes_runs_op_by_op(agree):
+    def scenario(compile):
+        state = lucid.ones(3)
+
+        @compile
+        def step(x):
+            x.count = getattr(x, "count", 0) + 1
+            return x * state * x.count
+
+        found = []
+        for i in range(3):
+            alias = state.detach()
+            if i:
+                alias.count = i
+            found.append([step(alias), step(alias), alias.count])
+        return found
+
+    agree(scenario, traces=0)
 
 
 def test_attributes_that_no_step_asks_for_are_nothing_to_it(agree):
@@ -93,92 +129,8 @@ def test_attributes_that_no_step_asks_for_are_nothing_to_it(agree):
             found.append(step(x))
         return found
 
-    steps = agree(scenario, traces=1)
+    steps = agree(scenario)
     assert steps[0].stats.calls == 4
-
-
-def test_a_step_takes_attributes_of_its_argument_away(agree):
-    def scenario(compile):
-        def step(x):
-            del x.mask
-            if hasattr(x, "again"):
-                del x.again
-                x.again = x + 1
-            return x.sum()
-
-        step = compile(step)
-        found = []
-        for i, x in enumerate(batches()):
-            x.mask = lucid.ones(3)
-            if i > 1:
-                x.again = 3
-            found.append([step(x), sorted(vars(x))])
-        return [found, x.again]
-
-    agree(scenario, traces=2)
-
-
-def test_one_tensor_in_two_places_has_its_attributes_once(agree):
-    def scenario(compile):
-        def step(x, y):
-            x.total = getattr(x, "total", 0.0) + 1.0
-            y.total = getattr(y, "total", 0.0) + 10.0
-            return (x * x.total + y * y.total).sum()
-
-        step = compile(step)
-        x, y = lucid.tensor(X), lucid.ones(3)
-        found = [step(x, y), step(x, x), step(x, y), step(y, y), step(y, x)]
-        return [found, x.total, y.total]
-
-    agree(scenario)
-
-
-def test_containers_and_objects_that_are_bound_to_an_argument(agree):
-    class Lengths:
-        def __init__(self, lengths):
-            self.lengths, self.used = lengths, 0
-
-    def scenario(compile):
-        def step(batch):
-            x = batch["x"]
-            x.meta["calls"] += 1
-            x.meta["latest"] = x.parts[0] * x.meta["calls"]
-            x.parts.append(x.meta["latest"] + 1)
-            x.parts.popleft() if len(x.parts) > 2 else None
-            x.pair = (x.lengths.lengths.sum(), {"double": x * 2})
-            return x.parts[-1].sum() + x.pair[0]
-
-        step = compile(step)
-        found = []
-        x = lucid.tensor(X)
-        x.meta, x.parts = {"calls": 0}, deque([lucid.ones(3)])
-        x.lengths = Lengths(lucid.tensor([3.0, 4.0]))
-        meta, parts = x.meta, x.parts
-        for _ in range(5):
-            found.append(step({"x": x}))
-        assert x.meta is meta and x.parts is parts
-        return [found, x.meta, list(x.parts), x.pair]
-
-    agree(scenario)
-
-
-def test_what_is_bound_is_written_in_place(agree):
-    def scenario(compile):
-        def step(x):
-            if not hasattr(x, "velocity"):
-                x.velocity = lucid.zeros_like(x)
-            x.velocity.mul_(0.5).add_(x)
-            return x.velocity.sum()
-
-        step = compile(step)
-        x = lucid.tensor(X)
-        found = [step(x), step(x)]
-        velocity = x.velocity
-        found += [step(x), step(x)]
-        assert x.velocity is velocity
-        return [found, velocity]
-
-    agree(scenario, traces=2)
 
 
 def test_the_hidden_state_that_a_step_keeps_may_carry_attributes(agree):
@@ -200,29 +152,6 @@ def test_the_hidden_state_that_a_step_keeps_may_carry_attributes(agree):
         return found
 
     agree(scenario)
-
-
-def test_results_that_are_differentiated_outside_follow_attributes_op_by_op(agree):
-    def scenario(compile):
-        weight = nn.Parameter(lucid.ones(3))
-
-        def loss_of(x):
-            x.hidden = weight * x * x.mask
-            return x.hidden.square().sum()
-
-        loss_of = compile(loss_of)
-        found = []
-        for x in batches(3):
-            x.mask = lucid.tensor([1.0, 0.0, 2.0])
-            loss = loss_of(x)
-            x.mask = None
-            (loss + x.hidden.sum()).backward()
-            found.append([loss.detach(), x.hidden.detach(), weight.grad.clone()])
-        return found
-
-    steps = agree(scenario)
-    assert len(steps[0].stats.eager_reasons) == 3
-    assert "attributes of tensors" in steps[0].stats.eager_reasons[0]
 
 
 def test_a_failed_step_leaves_attributes_as_they_were(agree):
@@ -266,131 +195,26 @@ def test_a_missing_attribute_is_an_attribute_error_in_the_step_as_outside():
     assert not hasattr(type(x), "__getattr__")
 
 
-def test_sizes_arrays_functions_and_views_that_are_bound_to_an_argument(agree):
+def test_attributes_of_parameters_that_the_function_knows_by_another_name(agree):
     def scenario(compile):
-        def step(x):
-            rows = x.whole.view(x.rows, -1).sum(0) * x.array.sum() + lucid.tensor(x.array)
-            x.flat.mul_(2.0)
-            return x.change(rows).sum() + x.sum()
+        weight, bias = nn.Parameter(lucid.ones(3)), nn.Parameter(lucid.tensor(X))
+        weight.steps, bias.steps = 0, 5
 
-        step = compile(step)
-        found = []
-        for rows in (2, 3, 2):
-            x = lucid.arange(6.0)
-            x.whole, x.rows, x.flat = lucid.arange(6.0) * rows, rows, x[2:4]
-            x.array = np.full(6 // rows, 0.5 * rows, np.float32)
-            x.change = lucid.tanh if rows == 2 else lucid.square
-            found.append([step(x), x, x.flat, step(x)])
-        return found
+        def step(p):
+            weight.steps += 1
+            p.steps += 10
+            p.latest = p * weight.steps
+            return (p * p.steps + weight * weight.steps).sum().detach()
+
+        def mark(p):
+            p.marked = p * 2
+            return weight.detach() + bias
+
+        step, mark = compile(step), compile(lucid.no_grad()(mark))
+        found = [step(weight), step(weight), step(bias), step(weight), mark(weight), mark(bias)]
+        return [found, [[p.steps, p.latest.detach(), p.marked] for p in (weight, bias)]]
 
     agree(scenario)
-
-
-def test_parameters_and_state_that_are_bound_to_an_argument(agree):
-    def scenario(compile):
-        layer = nn.Linear(3, 2, bias=False)
-        layer.weight.detach().copy_(lucid.arange(6.0).reshape(2, 3) / 10)
-
-        def step(x):
-            layer.zero_grad()
-            (layer(x) + (x.weight * x).sum() * x.weight.scale).sum().backward()
-            x.weight.detach().sub_(layer.weight.grad, alpha=0.1)
-            x.gradient = x.weight.grad
-            return x.weight.sum().detach()
-
-        step = compile(step)
-        found = []
-        layer.weight.scale = 3.0
-        for x in batches():
-            x.weight = layer.weight
-            found.append([step(x), x.gradient.clone()])
-            assert x.gradient is layer.weight.grad
-        return [found, layer.weight]
-
-    agree(scenario)
-
-
-def test_attributes_of_an_argument_in_a_custom_function(agree):
-    class Masked(lucid.autograd.Function):
-        @staticmethod
-        def forward(ctx, x, w):
-            ctx.mask = x.mask
-            return x * w * x.mask
-
-        @staticmethod
-        def backward(ctx, g):
-            return None, g * ctx.mask
-
-    def scenario(compile):
-        weight = nn.Parameter(lucid.ones(3))
-
-        def step(x):
-            weight.grad = None
-            Masked.apply(x, weight).sum().backward()
-            return weight.grad.clone()
-
-        step = compile(step)
-        found = []
-        for i, x in enumerate(batches()):
-            x.mask = lucid.tensor([1.0, float(i), 0.0])
-            found.append(step(x))
-        return found
-
-    agree(scenario)
-
-
-def test_attributes_of_parameters_that_are_arguments(agree):
-    def scenario(compile):
-        def step(parameters):
-            for p in parameters:
-                p.grad = None
-            sum((p * p).sum() * p.decay for p in parameters).backward()
-            for p in parameters:
-                p.momentum = 0.9 * getattr(p, "momentum", 0.0) + p.grad
-                p.detach().sub_(p.momentum, alpha=0.1)
-                p.steps += 1
-
-        step = compile(step)
-        parameters = [nn.Parameter(lucid.ones(3)), nn.Parameter(lucid.full((2,), 3.0))]
-        for i, p in enumerate(parameters):
-            p.decay, p.steps = 0.1 * (i + 1), i
-        for _ in range(4):
-            step(parameters)
-        return [[p, p.momentum, p.steps] for p in parameters]
-
-    agree(scenario, traces=2)
-
-
-def test_keyword_arguments_and_methods_of_modules_read_attributes(agree):
-    class Net(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer = nn.Linear(3, 3)
-
-        def forward(self, *, batch):
-            hidden = self.layer(batch)
-            return hidden * batch.mask if hasattr(batch, "mask") else hidden
-
-    def scenario(compile):
-        net = Net()
-        optimizer = lucid.optim.SGD(net.parameters(), 0.001)
-
-        def step(batch):
-            optimizer.zero_grad()
-            loss = net(batch=batch).square().sum()
-            loss.backward()
-            optimizer.step()
-            return loss.detach()
-
-        step = compile(step)
-        found = []
-        for i, x in enumerate(batches(5)):
-            if i > 1:
-                x.mask = lucid.tensor([1.0, float(i), 0.0])
-            found.append(step(batch=x))
-        return found
-
-    agree(scenario, traces=2)
 
 
 def test_a_compiled_function_in_a_custom_forward_finds_attributes(agree):
@@ -419,49 +243,5 @@ def test_a_compiled_function_in_a_custom_forward_finds_attributes(agree):
             loss.backward()
             found.append([loss.detach(), weight.grad])
         return found
-
-    agree(scenario)
-
-
-def test_threads_bind_attributes_to_their_own_tensors():
-    @lucid.compile
-    def step(x):
-        x.count = getattr(x, "count", 0) + 1
-        x.total = getattr(x, "total", 0.0) + x
-        return x.total.sum()
-
-    tensors = [lucid.full((3,), float(i)) for i in range(4)]
-
-    def work(x):
-        for _ in range(20):
-            step(x)
-
-    threads = [threading.Thread(target=work, args=(x,)) for x in tensors]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert [x.count for x in tensors] == [20] * 4
-    assert [x.total.tolist() for x in tensors] == [[20.0 * i] * 3 for i in range(4)]
-
-
-def test_attributes_of_parameters_that_the_function_knows_by_another_name(agree):
-    def scenario(compile):
-        weight, bias = nn.Parameter(lucid.ones(3)), nn.Parameter(lucid.tensor(X))
-        weight.steps, bias.steps = 0, 5
-
-        def step(p):
-            weight.steps += 1
-            p.steps += 10
-            p.latest = p * weight.steps
-            return (p * p.steps + weight * weight.steps).sum().detach()
-
-        def mark(p):
-            p.marked = p * 2
-            return weight.detach() + bias
-
-        step, mark = compile(step), compile(lucid.no_grad()(mark))
-        found = [step(weight), step(weight), step(bias), step(weight), mark(weight), mark(bias)]
-        return [found, [[p.steps, p.latest.detach(), p.marked] for p in (weight, bias)]]
 
     agree(scenario)

@@ -248,52 +248,30 @@ def test_a_place_that_was_empty_at_the_call_is_empty_for_its_backward(agree, hol
     agree(scenario)
 
 
-def test_values_are_afterwards_as_they_were():
-    settings, log, w = types.SimpleNamespace(times=1), [1], nn.Parameter(lucid.ones(2))
-    step = lucid.compile(lambda: w * settings.times * len(log))
-    for _ in range(2):
-        result = step()
-        settings.times, log[:] = 3, [1, 2, 3]
-        result.sum().backward()
-        assert (settings.times, log) == (3, [1, 2, 3])
-        settings.times, log[:] = 1, [1]
-    assert w.grad is not None and w.grad.tolist() == [2.0, 2.0]
+@pytest.mark.parametrize("around", [nullcontext, detect_anomaly])
+def test_a_backward_leaves_values_as_they_are_by_then(agree, around):
+    """Even where they could not be put back: it doesn't look at what forward has read."""
 
-
-def test_what_cannot_be_put_back_is_an_error():
     class Guarded(dict):
         def __setitem__(self, key, value):
-            raise KeyError(key)
+            if key in self:
+                raise KeyError(key)
+            super().__setitem__(key, value)
 
-    guarded, w = Guarded(times=2), nn.Parameter(lucid.ones(2))
-    step = lucid.compile(lambda: w ** guarded["times"])
-    result = step()
-    dict.__setitem__(guarded, "times", 3)
-    with pytest.raises(lucid.LucidError) as error:
-        result.sum().backward()
-    assert str(error.value) == (
-        "what a compiled function read has changed since the call, and can't be put back to "
-        "differentiate its results\n  guarded['times']: 2 -> 3\n"
-        "hint: call backward() before it changes, or inside of the compiled function"
-    )
-    assert w.grad is None and guarded == {"times": 3}
+    def scenario(compile):
+        settings, log, w = Guarded(times=2), [1], nn.Parameter(lucid.tensor([1.0, 3.0]))
+        step = compile(lambda: w ** settings["times"] * len(log))
+        found = []
+        for number in range(3):
+            result = step()
+            dict.__setitem__(settings, "times", 3 + number)
+            log.append(number)
+            with around():
+                result.sum().backward()
+            found += [w.grad.clone(), dict(settings), list(log)]
+        return found
 
-
-@pytest.mark.parametrize("around", [nullcontext, detect_anomaly])
-def test_what_cannot_be_put_back_is_left_as_it_was(around):
-    class Bounded(dict):
-        bound = 9
-
-        def __setitem__(self, key, value):
-            super().__setitem__(key, min(value, self.bound))
-
-    settings, other, w = Bounded(times=5), {"times": 2}, nn.Parameter(lucid.ones(2))
-    step = lucid.compile(lambda: w ** settings["times"] * other["times"])
-    result = step()
-    settings["times"], other["times"], Bounded.bound = 1, 4, 3
-    with pytest.raises(lucid.LucidError, match="can't be put back"), around():
-        result.sum().backward()
-    assert (settings, other) == ({"times": 1}, {"times": 4})
+    agree(scenario)
 
 
 def test_a_backward_method_reads_what_is_there_when_it_runs(agree):

@@ -1,9 +1,10 @@
-"""A model compiled alone: its backward reads what the forward has kept."""
+"""A model compiled alone: each call keeps what its backward needs, and that is compiled as well."""
 
 from __future__ import annotations
 
 import copy
 import gc
+import re
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 import lucid
 import lucid.nn.functional as F
 from lucid import nn
-from lucid.autograd import Function
+from lucid.autograd import Function, grad
 
 
 class Cubed(Function):
@@ -66,13 +67,16 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 }  # fmt: skip
 
 
-def joint_of(model: Any) -> Any:
-    return model._latest_program().joint
-
-
-def residuals_of(result: lucid.Tensor) -> Any:
+def kept_by(result: lucid.Tensor) -> list[Any]:
     """What a call keeps for the backward of its result."""
-    return result.grad_fn._history._residuals  # type: ignore[union-attr]
+    kept: list[Any] = result.grad_fn._record._kept  # type: ignore[union-attr]
+    return kept
+
+
+def backwards_of(result: lucid.Tensor) -> list[Any]:
+    """The compiled functions that have computed gradients of such a result."""
+    kinds = result.grad_fn._record.rule._kinds.values()  # type: ignore[union-attr]
+    return [backward.run.__self__ for backward in kinds]
 
 
 def train(model: Any, net: nn.Module, size: tuple[int, ...], steps: int = 4) -> list[np.ndarray]:
@@ -100,28 +104,25 @@ def test_gradients_are_those_of_eager_mode(name: str) -> None:
     model = lucid.compile(net)
     for a, b in zip(train(model, net, size), train(twin, twin, size), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
-    assert joint_of(model).count > 0
     assert model.stats.traces == 1
+    (backward,) = backwards_of(model(lucid.randn(size).requires_grad_()))
+    assert backward.stats.traces == 1
 
 
 def prepared(name: str = "mlp") -> tuple[Any, nn.Module, lucid.Tensor]:
-    """A model whose backward was seen, so that it keeps residuals."""
+    """A model, compiled, and an input for it."""
     make, size = MODELS[name]
     lucid.manual_seed(0)
     net = make()
-    model = lucid.compile(net)
-    train(model, net, size, 2)
-    assert joint_of(model) is not None
-    net.zero_grad()
-    x = lucid.randn(size).requires_grad_()
-    assert residuals_of(model(x))
-    return model, net, x
+    return lucid.compile(net), net, lucid.randn(size).requires_grad_()
 
 
 def eager_gradients(net: nn.Module, x: lucid.Tensor) -> list[np.ndarray]:
     net.zero_grad()
     (net(x) * 2).sum().backward()
-    return [p.grad.numpy().copy() for p in net.parameters()]
+    found = [p.grad.numpy().copy() for p in net.parameters()]
+    net.zero_grad()
+    return found
 
 
 def assert_gradients(net: nn.Module, expected: list[np.ndarray], times: float = 1) -> None:
@@ -130,19 +131,63 @@ def assert_gradients(net: nn.Module, expected: list[np.ndarray], times: float = 
 
 
 def test_the_backward_makes_no_product_of_the_forward_again() -> None:
-    model, _, _ = prepared()
-    stages = model.stages
-    assert stages["residuals"].startswith("kept      %")
-    assert stages["forward half"].count("= matmul") == 2
-    assert stages["backward half"].count("= matmul") == 4  # two for each layer, input included
+    model, _, x = prepared()
+    y = model(x)
+    assert model.stages["residuals"].startswith("kept      ")
+    assert model.stages["optimize"].count("= matmul") == 2
+    y.sum().backward()
+    (backward,) = backwards_of(y)
+    assert backward.stages["optimize"].count("= matmul") == 4  # two for each layer, with the input
+
+
+def test_residuals_are_decided_when_the_forward_is_traced() -> None:
+    """There is no warm-up: the first call keeps what all others do."""
+    model, _, x = prepared()
+    first, second = model(x), model(x)
+    assert [kept.shape for kept in kept_by(first)] == [kept.shape for kept in kept_by(second)]
+    assert [kept.shape for kept in kept_by(first)] == [(5, 6), (5, 9)]
+    assert kept_by(first)[0] is x._storage.array
+    assert kept_by(first)[1] is not kept_by(second)[1]
+
+
+def test_what_a_custom_function_saved_is_kept_or_computed_again() -> None:
+    """Of `y` and `y * y` only one is kept; `sin(y)`, an attribute, costs more than it weighs."""
+
+    class Weighted(Function):
+        @staticmethod
+        def forward(ctx: Any, y: lucid.Tensor) -> lucid.Tensor:
+            ctx.save_for_backward(y, y * y)
+            ctx.wave = y.sin()
+            return y * y * ctx.wave
+
+        @staticmethod
+        def backward(ctx: Any, g: lucid.Tensor) -> lucid.Tensor:
+            y, square = ctx.saved_tensors
+            return g * (2 * y * ctx.wave + square * y.cos())
+
+    def scaled(x: lucid.Tensor) -> lucid.Tensor:
+        return Weighted.apply(x @ w)
+
+    w = nn.Parameter(lucid.randn(4, 3))
+    model, x = lucid.compile(scaled), lucid.randn(5, 4)
+    y = model(x)
+    text = re.sub(r"  test_residuals.py:\d+", "", model.stages["residuals"])
+    assert text.split("\n") == [
+        "kept      matmul : f32[5,3], 60 bytes",
+        "kept      sin : f32[5,3], 60 bytes",
+        "repeated  mul : f32[5,3], work of 15 bytes",
+    ]
+    y.sum().backward()
+    found = w.grad
+    w.grad = None
+    scaled(x).sum().backward()
+    np.testing.assert_allclose(found, w.grad, rtol=1e-5, atol=1e-6)
 
 
 def test_two_calls_keep_their_own_residuals() -> None:
     model, net, x = prepared()
     expected = [eager_gradients(net, x), eager_gradients(net, x + 1)]
-    net.zero_grad()
     first, second = model(x), model((x + 1).detach().requires_grad_())
-    assert residuals_of(first) and residuals_of(second)
     (first * 2).sum().backward()
     assert_gradients(net, expected[0])
     net.zero_grad()
@@ -150,152 +195,181 @@ def test_two_calls_keep_their_own_residuals() -> None:
     assert_gradients(net, expected[1])
 
 
-def test_a_result_that_is_written_before_the_backward_is_no_residual() -> None:
-    """The softmax saves its result: eager mode refuses; the linear layer doesn't."""
-    model, net, x = prepared()
-    expected = eager_gradients(net, x)
-    net.zero_grad()
-    y = model(x)
-    loss = (y * 2).sum()
+def written(tensor: lucid.Tensor) -> None:
     with lucid.no_grad():
-        y.zero_()
-    loss.backward()
-    assert_gradients(net, expected)
-    model, net, x = prepared("softmax")
-    y = model(x)
-    loss = y.sum()
-    with lucid.no_grad():
-        y.zero_()
-    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-        loss.backward()
+        tensor.mul_(2)
 
 
-def test_a_weight_that_is_written_before_the_backward_is_found_out() -> None:
-    model, net, x = prepared()
-    loss = model(x).sum()
-    with lucid.no_grad():
-        net[2].weight.mul_(2)
-    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-        loss.backward()
+WRITTEN: dict[str, tuple[str, Callable[[Any, Any, Any], lucid.Tensor]]] = {
+    "a result that is not saved": ("mlp", lambda net, x, y: y),
+    "a result that is saved": ("softmax", lambda net, x, y: y),
+    "an input": ("mlp", lambda net, x, y: x),
+    "a weight that is saved": ("mlp", lambda net, x, y: net[2].weight),
+    "a weight that is not saved": ("softmax", lambda net, x, y: net[0].weight),
+    "a bias": ("mlp", lambda net, x, y: net[0].bias),
+    "a buffer": ("batch norm", lambda net, x, y: net[1].running_mean),
+    "a bias that is computed with again": ("attention", lambda net, x, y: net[0].norm.bias),
+}
 
 
-def test_a_bias_that_nobody_saved_may_be_written_before_the_backward() -> None:
-    model, net, x = prepared()
-    expected = eager_gradients(net, x)
-    net.zero_grad()
-    loss = (model(x) * 2).sum()
-    with lucid.no_grad():
-        net[0].bias.add_(3)
-    loss.backward()
-    assert_gradients(net, expected)
+@pytest.mark.parametrize("has_input_grad", [True, False])
+@pytest.mark.parametrize("case", WRITTEN)
+def test_what_is_written_between_call_and_backward(agree: Any, case: str, has_input_grad: bool):
+    """An error where a node has saved it, with eager mode's text; else it makes no difference."""
+    name, choose = WRITTEN[case]
 
+    def scenario(compile: Any) -> Any:
+        make, size = MODELS[name]
+        net = make()
+        model, found = compile(net), []
+        for number in range(3):
+            x = lucid.randn(size).requires_grad_(has_input_grad)
+            y = model(x)
+            if number:
+                written(choose(net, x, y))
+            try:
+                y.sum().backward()
+            except lucid.LucidError as error:
+                found.append(str(error).partition("\n")[0])
+        return [found, net]
 
-def test_a_backward_that_needs_a_copy_leaves_joining_to_a_later_one() -> None:
-    make, size = MODELS["mlp"]
-    net = make()
-    model, x = lucid.compile(net), lucid.randn(size)
-    for number in range(4):
-        y = model(x).sum()
-        if number == 1:
-            with lucid.no_grad():
-                net[0].bias.add_(1)  # type: ignore[index]
-        y.backward()
-        assert (joint_of(model) is not None) == (number >= 2)
+    agree(scenario, traces=1)
 
 
 def test_a_graph_that_is_kept_is_walked_again() -> None:
     model, net, x = prepared()
     expected = eager_gradients(net, x)
-    net.zero_grad()
-    loss = (model(x) * 2).sum()
+    y = model(x)
+    loss = (y * 2).sum()
     loss.backward(retain_graph=True)
+    assert kept_by(y)
     loss.backward()
     assert_gradients(net, expected, times=2)
+    assert not kept_by(y)
     with pytest.raises(RuntimeError, match="a second time"):
         loss.backward()
 
 
-def test_second_derivatives_run_the_forward_again() -> None:
-    model, net, x = prepared("batch norm")
-    twin = copy.deepcopy(net)
-    results = []
-    for function in (model, twin):
+@pytest.mark.parametrize("name", MODELS)
+def test_second_derivatives_are_those_of_eager_mode(name: str) -> None:
+    make, size = MODELS[name]
+    lucid.manual_seed(0)
+    net, results = make(), []
+    x = lucid.randn(size).requires_grad_()
+    for function in (lucid.compile(net), net):
+        lucid.manual_seed(5)
         y = function(x)
-        (g,) = lucid.autograd.grad((y * y).sum(), x, create_graph=True)
-        results.append(lucid.autograd.grad((g * g).sum(), x)[0].numpy())
-    np.testing.assert_allclose(*results, rtol=1e-4, atol=1e-5)
+        (g,) = grad((y * y).sum(), x, create_graph=True)
+        net.zero_grad()
+        (g * g).sum().backward(inputs=[x, *net.parameters()])
+        results.append([None if t.grad is None else t.grad.clone() for t in (x, *net.parameters())])
+        x.grad = None
+    for found, expected in zip(*results, strict=True):
+        assert (found is None) == (expected is None)
+        if expected is not None:
+            np.testing.assert_allclose(found, expected, rtol=2e-4, atol=2e-5)
 
 
-def test_gradients_of_some_leaves_only_are_right_too() -> None:
+def test_each_choice_of_leaves_has_a_backward_of_its_own() -> None:
     model, net, x = prepared()
     expected = eager_gradients(net, x)
     for _ in range(2):
-        (found,) = lucid.autograd.grad((model(x) * 2).sum(), net[0].weight)
-        np.testing.assert_allclose(found, expected[0], rtol=2e-5, atol=2e-6)
-
-
-def test_residuals_go_with_the_backward_and_with_the_result() -> None:
-    model, _, x = prepared()
-    for walk in (True, False):
         y = model(x)
-        residual = weakref.ref(residuals_of(y)[0])
-        assert residual() is not None
-        if walk:
-            y.sum().backward()
-        else:
-            del y
-        gc.collect()
-        assert residual() is None
+        for number in (0, 3):
+            (found,) = grad((y * 2).sum(), [*net.parameters()][number], retain_graph=True)
+            np.testing.assert_allclose(found, expected[number], rtol=2e-5, atol=2e-6)
+    products = [b.stages["optimize"].count("= matmul") for b in backwards_of(y)]
+    assert products == [2, 0]  # of the last bias it is a sum
 
 
-def test_nothing_is_kept_where_no_gradient_can_be_asked_for() -> None:
+def test_some_of_the_results_may_have_a_gradient() -> None:
+    lucid.manual_seed(0)
+    a, b = nn.Linear(4, 3), nn.Linear(4, 3)
+    model, x = lucid.compile(lambda x: (a(x).tanh(), b(x).exp())), lucid.randn(5, 4)
+    for number in (0, 1, 0):
+        for layer in (a, b):
+            layer.weight.grad = None
+        results = model(x)
+        results[number].sum().backward()
+        assert [layer.weight.grad is not None for layer in (a, b)] == [number == 0, number == 1]
+        assert kept_by(results[0])  # the other one can be differentiated still
+        results[1 - number].sum().backward()
+        assert not kept_by(results[0])
+    (expected,) = grad(b(x).exp().sum(), b.weight)
+    np.testing.assert_allclose(b.weight.grad, expected, rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("walks", [True, False])
+def test_residuals_go_with_the_backward_and_with_the_result(walks: bool) -> None:
     model, _, x = prepared()
-    with lucid.no_grad():
+    y = model(x)
+    record = weakref.ref(y.grad_fn._record)  # type: ignore[union-attr]
+    if walks:
+        y.sum().backward()
+        assert record() is not None
+        assert not kept_by(y)
+    del y
+    gc.collect()
+    assert record() is None
+
+
+@pytest.mark.parametrize("mode", [lucid.no_grad, lucid.inference_mode])
+def test_nothing_is_kept_where_no_gradient_can_be_asked_for(mode: Any) -> None:
+    model, _, x = prepared()
+    with mode():
         y = model(x)
     assert y.grad_fn is None
-    assert model._latest_program().joint is None
+    assert "residuals" not in model.stages
 
 
-def test_a_model_that_changed_over_computes_the_same_bits() -> None:
-    """From the third call on the halves run; before, the forward ran twice."""
-    lucid.manual_seed(0)
-    net = MODELS["attention"][0]()
-    model, x = lucid.compile(net), lucid.randn(2, 5, 8)
+def test_all_calls_compute_the_same_bits() -> None:
+    model, net, x = prepared("attention")
     found = []
     for _ in range(4):
         net.zero_grad()
         model(x).sum().backward()
         found.append([p.grad.numpy().copy() for p in net.parameters()])
-    assert joint_of(model) is not None
     for later in found[1:]:
         for a, b in zip(found[0], later, strict=True):
             np.testing.assert_array_equal(a, b)
 
 
-def test_a_profile_and_a_check_of_a_model_alone_still_work() -> None:
+def test_a_profile_and_a_check_of_a_model_alone_work() -> None:
     model, _, x = prepared()
     assert model.profile(x).rows
-    assert "agree" in str(model.check(x)) or model.check(x)
+    assert "agree" in str(model.check(x))
     model(x).sum().backward()
 
 
-def test_host_functions_run_as_before() -> None:
+@pytest.mark.parametrize("half", ["forward", "backward", "both"])
+def test_host_functions_in_either_half(agree: Any, half: str) -> None:
     class OnHost(Function):
         @staticmethod
         def forward(ctx: Any, x: lucid.Tensor) -> lucid.Tensor:
-            return lucid.from_numpy(np.sin(x.numpy()))
+            ctx.save_for_backward(x)
+            ctx.times = 3.0
+            return x.sin() if half == "backward" else lucid.from_numpy(np.sin(x.numpy()))
 
         @staticmethod
         def backward(ctx: Any, g: lucid.Tensor) -> lucid.Tensor:
-            return g * 2
+            (x,) = ctx.saved_tensors
+            cos = x.cos() if half == "forward" else lucid.from_numpy(np.cos(x.numpy()))
+            return g * cos * ctx.times
 
-    w = lucid.ones(3, requires_grad=True)
-    model = lucid.compile(lambda x: OnHost.apply(x * w).exp())
-    for _ in range(3):
-        w.grad = None
-        model(lucid.ones(3)).sum().backward()
-        np.testing.assert_allclose(w.grad, np.full(3, 2 * np.exp(np.sin(1))), rtol=1e-6)
-    assert joint_of(model) is None
+    def scenario(compile: Any) -> Any:
+        w = lucid.ones(3, requires_grad=True)
+        model, found = compile(lambda x: OnHost.apply(x * w).exp()), []
+        for number in range(3):
+            first, second = model(lucid.ones(3) + number), model(lucid.ones(3) * 0.5)
+            second.sum().backward()
+            first.sum().backward(retain_graph=True)
+            first.sum().backward()
+            with pytest.raises(RuntimeError, match="a second time"):
+                first.sum().backward()
+            found.append(w.grad.clone())
+        return found
+
+    agree(scenario)
 
 
 def test_losses_are_functions_of_their_own() -> None:
@@ -310,17 +384,40 @@ def test_losses_are_functions_of_their_own() -> None:
         net.zero_grad()
         F.cross_entropy(net(x), y).backward()
         np.testing.assert_allclose(found, net.weight.grad, rtol=1e-5, atol=1e-6)
-    assert joint_of(loss) is not None
+    assert loss.stats.traces == model.stats.traces == 1
 
 
 def test_hyper_parameters_are_the_same_in_both_halves() -> None:
-    """eps is a live number of the step, and handed on to its backward: both have the same one."""
+    """eps is a live number of the step; a backward has the one of its call."""
     model, net, x = prepared("attention")
-    assert model.stages["backward half"].count("rsqrt") == 0
     expected = eager_gradients(net, x)
-    for _ in range(2):
+    for eps in (0.5, 0.25, 0.125):
         net.zero_grad()
-        (model(x) * 2).sum().backward()
+        y = model(x)
+        net[0].norm.eps = eps  # type: ignore[index, union-attr]
+        (y * 2).sum().backward()
         assert_gradients(net, expected)
-        net[0].norm.eps = 0.5  # type: ignore[union-attr]
         expected = eager_gradients(net, x)
+
+
+def test_numbers_in_ctx_are_those_of_the_call(agree: Any) -> None:
+    class Scaled(Function):
+        @staticmethod
+        def forward(ctx: Any, x: lucid.Tensor, by: float) -> lucid.Tensor:
+            ctx.by, ctx.nested = by, {"half": (by / 2, "text")}
+            return x * by
+
+        @staticmethod
+        def backward(ctx: Any, g: lucid.Tensor) -> tuple[lucid.Tensor, None]:
+            return g * ctx.by + ctx.nested["half"][0], None
+
+    def scenario(compile: Any) -> Any:
+        w = nn.Parameter(lucid.tensor([1.0, 2.0]))
+        model, found = compile(lambda x, by: Scaled.apply(w * x, by)), []
+        for by in (1.0, 2.5, 4.0):
+            first, second = model(lucid.ones(2), by), model(lucid.ones(2), by * 3)
+            (first.sum() + second.sum() * 2).backward()
+            found.append(w.grad.clone())
+        return found
+
+    agree(scenario, traces=1)

@@ -136,17 +136,6 @@ def test_hooks_on_results_see_what_comes_through_other_results(agree):
     agree(scenario, traces=1)
 
 
-def test_the_function_runs_again_only_once_for_an_unwatched_chain_of_results():
-    w = nn.Parameter(numbers(1.0, 2.0))
-    step = lucid.compile(lambda x: (w * x, (w * x).exp(), ((w * x).exp() * w).sum()))
-    results = step(numbers(1.0, 1.0))
-    node = results[2].grad_fn
-    results[2].backward()
-    runs = node._history.rule.backward().stats
-    assert runs.traces == 1
-    assert w.grad.tolist() == pytest.approx((np.exp([1, 2]) * [2, 3]).tolist())
-
-
 def test_outputs_of_one_function_are_results_side_by_side(agree):
     class Both(Function):
         @staticmethod
@@ -424,12 +413,17 @@ def test_a_backward_inside_that_does_not_look_at_what_it_saved_can_be_repeated(a
     agree(scenario)
 
 
-def test_a_walk_past_all_that_is_freed_says_that_the_call_is() -> None:
-    w, v = nn.Parameter(numbers(1.0, 2.0)), nn.Parameter(numbers(3.0, 4.0))
-    y = lucid.compile(lambda: w.sin() + v)()
-    y.sum().backward()
-    with pytest.raises(lucid.LucidError, match=re.escape(FREED + "\n  in Sin, recorded at ")):
-        grad(y.sum(), v)
+def test_a_walk_that_comes_to_nothing_that_was_freed_is_allowed(agree):
+    def scenario(compile):
+        w, v = nn.Parameter(numbers(1.0, 2.0)), nn.Parameter(numbers(3.0, 4.0))
+        y = compile(lambda: w.sin() + v)()
+        y.sum().backward()
+        found = [grad(y.sum(), v)]
+        with pytest.raises(lucid.LucidError, match=re.escape(FREED + "\n  in Sin, recorded at ")):
+            grad(y.sum(), w)
+        return found
+
+    agree(scenario, traces=1)
 
 
 # ---------------------------------------------------------------------- messages

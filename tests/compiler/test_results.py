@@ -244,7 +244,10 @@ def test_a_gradient_flows_on_into_what_the_argument_was_computed_from(agree):
         step(w * 2)
         return [w]
 
-    agree(scenario, traces=1)
+    (step,) = agree(scenario)
+    assert set(step.stats.eager_reasons) == {
+        "a backward() in it goes on into the history of an argument, outside, by Mul"
+    }
 
 
 def test_an_argument_computed_from_what_the_step_updates(agree):

@@ -13,7 +13,7 @@ import pytest
 import lucid
 from lucid import nn
 from lucid.compiler import compiled
-from lucid.compiler.programs.program import Program
+from lucid.compiler.programs.guards import Guards
 
 SCALE = 2.0
 CONFIG = {"scale": 2.0, "flags": [True, "a"]}
@@ -467,7 +467,7 @@ def test_a_program_that_never_fits_when_it_is_to_run_is_an_error(monkeypatch):
     """As where another thread changes what the step reads faster than it is traced."""
     state = lucid.zeros(1)
     step = lucid.compile(lambda x: state.add_(x) is None)
-    monkeypatch.setattr(Program, "failed_guard", lambda program, call: "FACTOR: 2.0 -> 3.0")
+    monkeypatch.setattr(Guards, "failure", lambda guards, call: "FACTOR: 2.0 -> 3.0")
     monkeypatch.setattr(compiled, "ATTEMPTS", 2)
     with pytest.raises(lucid.LucidError) as error:
         step(lucid.ones(1))

@@ -1,4 +1,4 @@
-"""The cut between a forward graph and its backward: what is kept, what is computed again."""
+"""The cut through a forward graph: what is kept for the backward, what is computed again."""
 
 from __future__ import annotations
 
@@ -8,43 +8,59 @@ import numpy as np
 import pytest
 
 from lucid.ir import ops
-from lucid.ir.clone import copy_graph
 from lucid.ir.graph import Graph, Value
 from lucid.ir.interpret import interpret
 from lucid.ir.passes.differentiate import differentiate
-from lucid.ir.passes.residuals import Cut, common_values, keep_residuals
+from lucid.ir.passes.residuals import Cut, equal_values, minimum_cut, nodes_between, repeat
 from lucid.ir.types import TensorType, f32, i64
 from lucid.ir.verify import verify
 
 Build = Callable[..., Value]
 
 
-def halves(build: Build, *types: TensorType) -> tuple[Graph, Graph, dict[Value, Value]]:
-    """A function, and a graph that runs it again and differentiates it, by all its floats."""
-    forward, backward = Graph("forward"), Graph("backward")
-    inputs = [forward.add_input(type, name=f"x{i}") for i, type in enumerate(types)]
-    forward.outputs = [build(*inputs)]
-    again = [backward.add_input(type, name=f"x{i}") for i, type in enumerate(types)]
-    result = build(*again)
-    cotangent = backward.add_input(result.type, name="g")
-    floats = [x for x in again if x.dtype.is_floating_point]
-    found = differentiate(backward, result, floats, cotangent)
-    backward.outputs = [gradient for gradient in found if gradient is not None]
+def read_by_backward(graph: Graph, result: Value) -> tuple[list[Value], Graph]:
+    """What the derivative of a result reads of a graph; and a graph that makes it of that."""
+    known = [*graph.values()]
+    count = len(graph.nodes)
+    cotangent = graph.add_input(result.type, name="g")
+    floats = [e.value for e in graph.inputs[:-1] if e.value.dtype.is_floating_point]
+    gradients = [x for x in differentiate(graph, result, floats, cotangent) if x is not None]
+    nodes, graph.nodes = graph.nodes[count:], graph.nodes[:count]
+    needed = {x for node in nodes for x in node.operands} | {*gradients}
+    read = [value for value in known if value in needed]
+    backward = Graph("backward")
+    mapping = {
+        value: backward.add_input(value.type, name=value.name) for value in [*read, cotangent]
+    }
+    mapping = repeat(nodes, backward, mapping)
+    backward.outputs = [mapping[gradient] for gradient in gradients]
     backward.drop_dead_nodes()
-    return forward, backward, dict(zip(again, inputs, strict=True))
+    graph.inputs.pop()
+    used = {x for node in backward.nodes for x in node.operands} | {*backward.outputs}
+    return [value for value in read if mapping[value] in used], backward
 
 
-def cut(build: Build, *types: TensorType) -> Cut:
-    forward, backward, inputs = halves(build, *types)
-    return keep_residuals(forward, backward, inputs)
+def traced(build: Build, *types: TensorType) -> Graph:
+    graph = Graph("forward")
+    graph.outputs = [build(*(graph.add_input(type, name=f"x{i}") for i, type in enumerate(types)))]
+    return graph
 
 
-def kept(build: Build, *types: TensorType) -> list[str]:
-    return [x.producer.op.name for x in cut(build, *types).kept if x.producer is not None]
+def cut(build: Build, *types: TensorType, free: Sequence[int] | None = None) -> Cut:
+    """The cut where some inputs are there for the backward; None: all."""
+    graph = traced(build, *types)
+    needed, _ = read_by_backward(graph, graph.outputs[0])
+    inputs = [entry.value for entry in graph.inputs]
+    return minimum_cut(graph, needed, inputs if free is None else [inputs[i] for i in free])
 
 
-def repeated(build: Build, *types: TensorType) -> list[str]:
-    return [x.producer.op.name for x in cut(build, *types).repeated if x.producer is not None]
+def kept(build: Build, *types: TensorType, free: Sequence[int] | None = None) -> list[str]:
+    found = cut(build, *types, free=free).kept
+    return [x.name or "?" if x.producer is None else x.producer.op.name for x in found]
+
+
+def repeated(build: Build, *types: TensorType, free: Sequence[int] | None = None) -> list[str]:
+    return [x.op.name for x in cut(build, *types, free=free).repeated if x.operands]
 
 
 def f(*shape: int) -> TensorType:
@@ -113,33 +129,48 @@ def test_nothing_is_kept_that_follows_from_the_inputs_at_little_cost() -> None:
     assert repeated(cheap, f(40), f(40)) == ["add", "sub"]
 
 
-def test_without_common_inputs_there_is_nothing_to_keep() -> None:
-    forward, backward, _ = halves(layers, f(8, 16), f(16, 32), f(32, 4))
-    text = str(backward)
-    assert keep_residuals(forward, backward, {}).kept == []
-    assert str(backward) == text
+def test_an_input_that_is_not_there_later_is_kept() -> None:
+    assert kept(cheap, f(40), f(40), free=()) == ["add", "sub"]
+    assert kept(chain, f(40, 50), free=()) == ["x0", "exp", "tanh"]
 
 
-def test_equal_values_are_found_under_other_names_and_in_another_order() -> None:
-    first, second = Graph(), Graph()
-    a, b = (first.add_input(f(3)) for _ in range(2))
-    first.outputs = [ops.add(a, b), ops.exp(ops.add(a, b)), ops.sub(a, b)]
-    x, y = (second.add_input(f(3)) for _ in range(2))
-    second.outputs = [ops.sub(y, x), ops.exp(ops.add(y, x))]
-    common = common_values(first, second, {x: a, y: b})
-    assert second.outputs[0] not in common
-    assert common[second.outputs[1]] is first.outputs[1]
+def test_values_without_work_are_never_kept() -> None:
+    def views(x: Value, w: Value) -> Value:
+        flat = ops.reshape(ops.transpose(ops.matmul(x, w), perm=(1, 0)), shape=(32 * 8,))
+        return ops.mul(flat, flat)
+
+    assert kept(views, f(8, 16), f(16, 32)) in (["matmul"], ["transpose"], ["reshape"])
+
+
+def test_equal_values_are_found_in_another_order_too() -> None:
+    graph = Graph()
+    a, b = (graph.add_input(f(3)) for _ in range(2))
+    first, second = ops.add(a, b), ops.exp(ops.add(b, a))
+    third = ops.exp(first)
+    graph.outputs = [second, third, ops.sub(a, b)]
+    assert second.producer is not None
+    assert equal_values(graph) == {second.producer.operands[0]: first, third: second}
 
 
 def test_a_check_that_has_passed_is_not_made_again() -> None:
-    def build(table: Value, at: Value) -> Value:
-        said = {"low": 0, "high": 5, "message": "{} is wrong", "error": "index"}
-        return ops.exp(ops.take(table, ops.check(at, **said), axis=0))
+    said = {"low": 0, "high": 5, "message": "{} is wrong", "error": "index"}
+    graph = Graph()
+    at = graph.add_input(TensorType(i64, (4,)), name="at")
+    checked = ops.check(at, **said)
+    found = minimum_cut(graph, [checked], [at])
+    assert found.kept == []
+    later = Graph()
+    given = later.add_input(at.type)
+    assert repeat(found.repeated, later, {at: given})[checked] is given
+    assert later.nodes == []
 
-    forward, backward, inputs = halves(build, f(5, 3), TensorType(i64, (4,)))
-    keep_residuals(forward, backward, inputs)
-    assert "check" in {node.op.name for node in forward.nodes}
-    assert "check" not in {node.op.name for node in backward.nodes}
+
+def test_a_cut_says_in_text_what_it_costs() -> None:
+    text = str(cut(layers, f(8, 16), f(16, 32), f(32, 4)))
+    assert text.splitlines() == [
+        "kept      matmul : f32[8,32], 1,024 bytes",
+        "repeated  maximum : f32[8,32], work of 256 bytes",
+    ]
 
 
 def random_function(seed: int) -> tuple[Build, Sequence[TensorType]]:
@@ -172,21 +203,34 @@ def random_function(seed: int) -> tuple[Build, Sequence[TensorType]]:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_gradients_are_those_without_a_cut(seed: int) -> None:
+    """Of the minimum cut, and of any other set of values that is enough."""
     build, types = random_function(seed)
-    forward, backward, inputs = halves(build, *types)
+    graph = traced(build, *types)
+    needed, backward = read_by_backward(graph, graph.outputs[0])
+    inputs = [entry.value for entry in graph.inputs]
     rng = np.random.default_rng(seed)
+    free = [value for value in inputs if rng.random() < 0.7]
     arrays = [rng.normal(size=type.shape).astype(np.float32) * 0.3 for type in types]
-    seed_of = np.ones((), np.float32)
-    whole = copy_graph(backward)
-    (result,), _ = interpret(forward, arrays)
-    decided = keep_residuals(forward, backward, inputs)
-    verify(forward)
-    verify(backward)
-    (again, *residuals), _ = interpret(forward, arrays)
-    assert len(residuals) == len(decided.kept)
-    np.testing.assert_array_equal(again, result)
-    found, _ = interpret(backward, [*arrays, seed_of, *residuals])
-    for a, b in zip(found, interpret(whole, [*arrays, seed_of])[0], strict=True):
-        np.testing.assert_array_equal(a, b)
-    for node in backward.nodes:
-        assert node.op.name != "matmul" or node.gradient_of is not None
+    one = np.ones((), np.float32)
+
+    def values(*wanted: Value) -> list[np.ndarray]:
+        graph.outputs = [*wanted]
+        return [*interpret(graph, arrays)[0]] if wanted else []
+
+    expected, _ = interpret(backward, [*values(*needed), one])
+    decided = minimum_cut(graph, needed, free)
+    whatever = [x for x in graph.values() if rng.random() < 0.3]
+    for chosen in (decided.kept, [*whatever, *inputs]):
+        known = [*dict.fromkeys([*free, *chosen])]
+        again = Graph("again")
+        mapping = {value: again.add_input(value.type) for value in known}
+        nodes = nodes_between(graph, {*known}, needed)
+        if chosen is decided.kept:
+            assert nodes == decided.repeated
+            assert all(node.op.name not in ("matmul", "sum") for node in nodes)
+        mapping = repeat(nodes, again, mapping)
+        again.outputs = [mapping[value] for value in needed]
+        verify(again)
+        found, _ = interpret(again, values(*known))
+        for a, b in zip(interpret(backward, [*found, one])[0], expected, strict=True):
+            np.testing.assert_array_equal(a, b)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -107,19 +108,11 @@ class Traced:
         if kind == "result":
             return self._results[entry[1]]
         if kind == "array":
-            return HostArray(self._results[entry[1]], self._leave)
+            return HostArray(self._results[entry[1]], functools.partial(_leave, self._name))
         if kind in ("view", "alias"):
             base = self._tensors[entry[1]]
             return self._view(base if kind == "view" else base.detach(), entry[2])
         return self._inputs[entry[1]] if kind == "argument" else entry[1]
-
-    def _leave(self, what: str) -> NoReturn:
-        """A backward looks at an array on ctx: it is a host call, then."""
-        self._recorder.hosts.leave()
-        self._recorder.refuse(
-            f"{what} of an array that {self._name}, a host call, left on its ctx",
-            "make it a tensor, lucid.from_numpy(ctx.array)",
-        )
 
     def _view(self, base: TensorCore, chain: Any) -> Any:
         before = context.grad_enabled
@@ -147,6 +140,17 @@ class Traced:
             f"position {position}",
             "it would be the same at every call; return it as a tensor, lucid.tensor(value)",
         )
+
+
+def _leave(name: str, what: str) -> NoReturn:
+    """A backward looks at an array on ctx: it is a host call, then."""
+    recorder = context.recorder
+    assert recorder is not None
+    recorder.hosts.leave()
+    recorder.refuse(
+        f"{what} of an array that {name}, a host call, left on its ctx",
+        "make it a tensor, lucid.from_numpy(ctx.array)",
+    )
 
 
 def _holds_tensors(value: Any) -> bool:

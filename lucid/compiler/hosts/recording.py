@@ -7,9 +7,10 @@ results, and recorded as a `host` node. What the evaluation changes in Python is
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -86,6 +87,10 @@ class HostRecording:
         self.left: LeavesTrace | None = None
         self.undo: list[PythonChanges] = []
         self.written: dict[int, Any] = {}
+
+    def know(self, contexts: Mapping[HostForward, BackwardCFunction]) -> None:
+        """Take what host calls of an earlier call have left for those of its backward."""
+        self._frame.update((host, copy.copy(ctx)) for host, ctx in contexts.items())
 
     # ---------------------------------------------------------------- which methods
 
@@ -188,6 +193,7 @@ class HostRecording:
             self._beside.add(code_of(backward_of(function)))
             attributes = sort_attributes(found, inputs, keywords)
             host.constants, host.shown = attributes.constants, tuple(attributes.shown)
+            ctx._host_beside = host
         if context.levels and self.takes(function.jvp):
             host.keeps_ctx = True
             ctx._jvp_host = host
@@ -316,11 +322,14 @@ class HostRecording:
         operands = Operands(self._recorder, name)
         given = tuple(operands.number(gradient) for gradient in gradients)
         saved = ctx.saved_tensors  # raises for what was written since, as in eager mode
-        is_recorded = ctx._host_forward is None
+        keeper = ctx._host_forward
+        if keeper is None and ctx._host_beside in self._frame:  # kept by the call, for this
+            keeper = ctx._host_beside
+        is_recorded = keeper is None
         attributes = attributes_of(ctx) if is_recorded else {}
         host = HostBackward(
             function,
-            ctx._host_forward,
+            keeper,
             {key: operands.capture(value) for key, value in attributes.items()},
             tuple(map(operands.number, saved)) if is_recorded else (),
             given,
@@ -332,7 +341,7 @@ class HostRecording:
             context.grad_enabled,
         )
         methods = (backward_of(function),)
-        on_ctx = attributes if is_recorded else attributes_of(self._frame[ctx._host_forward])
+        on_ctx = attributes if is_recorded else attributes_of(self._frame[keeper])
         around = Surroundings(self._recorder, name, methods, tuple(on_ctx.values()))
         host.states = around.states(len(operands.values))
         values = [*operands.values, *around.values]

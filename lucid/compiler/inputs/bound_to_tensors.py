@@ -1,8 +1,6 @@
-"""What users bind to tensors that are arguments: `x.mask = ...`.
+"""What users bind to tensors that are arguments, `x.mask = ...`: a step that uses it runs op by op.
 
-Of these attributes a program knows those that the function has been seen to ask for: others, a
-number or a name that each batch carries, are nothing to it. A function that asks for none is called
-as if there were none.
+Others, a number or a name that each batch carries, are nothing to it.
 """
 
 from __future__ import annotations
@@ -11,18 +9,18 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from lucid.ir.errors import EagerOnlyError
 from lucid.tensor.context import context
-from lucid.tensor.core import TensorCore
+from lucid.tensor.core import TensorCore, attributes_of
 
 LIBRARYS = ("_compiled_", "_kept_accumulator")  # what compiled methods and hooks are kept as
-_LOOK_AGAIN = "__getattr__"
 _Search = tuple[Mapping[int, int], Collection[str], set[str]]
 _NO_SEARCH: _Search = ({}, (), set())
 _searches: dict[int, _Search] = {}  # by trace: host calls in one may begin another
 
 
 class AsksAttributes(BaseException):
-    """A step looks for attributes of tensors that it was given: its calls know them from now on.
+    """A step looks for attributes of tensors that it was given: calls that have them won't do.
 
     No `Exception`, so that a program that is being traced doesn't catch it.
 
@@ -34,37 +32,40 @@ class AsksAttributes(BaseException):
         self.names = frozenset(names)
 
 
-def attributes_of(tensor: TensorCore, asked: Collection[str]) -> dict[str, Any]:
-    """What users have bound to a tensor under these names, in the order of the alphabet."""
-    attributes = vars(tensor) if asked else {}
-    return {name: attributes[name] for name in sorted(asked) if name in attributes}
+def names_bound_to(tensor: TensorCore) -> list[str]:
+    """The names of the attributes that users have bound to a tensor."""
+    return [name for name in attributes_of(tensor) if not name.startswith(LIBRARYS)]
 
 
-def unasked(tensors: Collection[TensorCore], asked: Collection[str]) -> set[str]:
-    """The names of all other attributes that users have bound to some of the tensors."""
-    names = {name for tensor in tensors for name in vars(tensor) if name not in asked}
-    return {name for name in names if not name.startswith(LIBRARYS)}
+def refuse_attributes(tensor: TensorCore, asked: Collection[str]) -> None:
+    """Raise `EagerOnlyError` for a tensor of a call with an attribute that the step looks for."""
+    for name in attributes_of(tensor):
+        if name in asked:
+            raise EagerOnlyError(f"it reads .{name}, which is bound to a tensor that it is given")
 
 
 @contextmanager
 def noticing(handles: Mapping[int, int], asked: Collection[str]) -> Iterator[None]:
     """Raise `AsksAttributes` where the running trace looks for others of the tensors it is given.
 
-    Meanwhile tensors have a `__getattr__`, which makes every look at an attribute slower.
+    And `EagerOnlyError` where it deletes one. Meanwhile tensors have a `__getattr__`, which makes
+    every look at an attribute slower.
 
     handles: the positions of the arguments by the identity of what stands for them.
     """
     found: set[str] = set()
     of_trace = id(context.recorder)
     if not _searches:
-        setattr(TensorCore, _LOOK_AGAIN, _look_again)
+        for name, method in _METHODS.items():
+            setattr(TensorCore, name, method)
     _searches[of_trace] = handles, asked, found
     try:
         yield
     finally:
         del _searches[of_trace]
         if not _searches:
-            delattr(TensorCore, _LOOK_AGAIN)
+            for name in _METHODS:
+                delattr(TensorCore, name)
         if found:  # whatever the user's code has made of it
             raise AsksAttributes(found) from None
 
@@ -75,3 +76,13 @@ def _look_again(tensor: TensorCore, name: str) -> Any:
         found.add(name)
         raise AsksAttributes(found)
     return object.__getattribute__(tensor, name)  # raises what it has raised
+
+
+def _delete(tensor: TensorCore, name: str) -> None:
+    recorder = context.recorder
+    if recorder is not None and id(tensor) in recorder.positions and not hasattr(TensorCore, name):
+        recorder.run_op_by_op(f"it deletes .{name} of a tensor that it is given")
+    object.__delattr__(tensor, name)
+
+
+_METHODS = {"__getattr__": _look_again, "__delattr__": _delete}

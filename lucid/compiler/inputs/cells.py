@@ -26,7 +26,6 @@ class Cell:
             that one's.
         leaf: of a "grad", the leaf; None for an argument's.
         counter: of "state", the version counter of the tensor that was met.
-        is_whole: of an "arg", whether the input is all of its storage; else what it shows.
     """
 
     storage: Storage
@@ -34,7 +33,6 @@ class Cell:
     kind: str
     position: int = -1
     leaf: TensorCore | None = None
-    is_whole: bool = False
     counter: VersionCounter | None = None
 
     @property
@@ -72,7 +70,6 @@ class GradUse:
         was_set: whether it was set.
         name: the user's expression for the leaf; empty when unknown.
         storage: the memory of what was there, if it is state of the step as well.
-        goes_on: of an argument with a history: whether the gradient goes on into that.
     """
 
     leaf: TensorCore | None
@@ -84,7 +81,6 @@ class GradUse:
     was_set: bool = False
     name: str = ""
     storage: Storage | None = None
-    goes_on: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,13 +135,6 @@ class FormulaGuard:
 def _is_negative(number: Any) -> bool:
     """Whether a float has a sign, that of zero included."""
     return isinstance(number, (float, np.floating)) and bool(np.signbit(number))
-
-
-class ArgumentsOverlap(BaseException):
-    """The step writes memory of which its arguments show several parts; the trace starts again.
-
-    No `Exception`, so that a program that is being traced doesn't catch it.
-    """
 
 
 class ArgumentIsState(BaseException):

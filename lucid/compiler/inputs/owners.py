@@ -3,42 +3,32 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from lucid.compiler.inputs.bound_to_tensors import attributes_of
 from lucid.compiler.inputs.objects import data_of
 from lucid.compiler.inputs.tree import entry_path, fields_of, is_record, items_of
-from lucid.tensor.core import TensorCore
 
 Owner = tuple[str, Any]  # the user's expression for it, and itself
 
 
-def owners_of(named: Sequence[tuple[str, Any]], asked: Collection[str] = ()) -> list[Owner]:
+def owners_of(named: Sequence[tuple[str, Any]]) -> list[Owner]:
     """The containers, dataclass instances and objects of plain data in a call's arguments.
 
     One that is there twice is there by its first name; a tuple, which can't change, by each.
-
-    asked: names of the tensors' attributes that are looked into.
     """
     seen: set[int] = set()
-    return [owner for name, value in named for owner in _owners(name, value, seen, asked)]
+    return [owner for name, value in named for owner in _owners(name, value, seen)]
 
 
-def _owners(path: str, value: Any, seen: set[int], asked: Collection[str]) -> Iterator[Owner]:
+def _owners(path: str, value: Any, seen: set[int]) -> Iterator[Owner]:
     if isinstance(value, tuple):
         if type(value) is tuple or hasattr(value, "_fields"):
             yield path, value
             for name, item in entries_of(value).items():
-                yield from _owners(path_of(path, value, name), item, seen, asked)
+                yield from _owners(path_of(path, value, name), item, seen)
         return
     if id(value) in seen:
-        return
-    if isinstance(value, TensorCore):
-        if asked:
-            seen.add(id(value))
-            for name, item in attributes_of(value, asked).items():
-                yield from _owners(f"{path}.{name}", item, seen, asked)
         return
     is_container = type(value) in (list, deque) or isinstance(value, dict) or is_record(value)
     if not is_container and data_of(value) is None:
@@ -46,7 +36,7 @@ def _owners(path: str, value: Any, seen: set[int], asked: Collection[str]) -> It
     seen.add(id(value))
     yield path, value
     for key, item in entries_of(value).items():
-        yield from _owners(path_of(path, value, key), item, seen, asked)
+        yield from _owners(path_of(path, value, key), item, seen)
 
 
 def entries_of(owner: Any) -> dict[Any, Any]:

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from lucid.compiler.inputs.bound_to_tensors import attributes_of
+from lucid.compiler.inputs.bound_to_tensors import refuse_attributes
 from lucid.compiler.inputs.objects import BY_VALUE, data_of, visit_leaves
 from lucid.compiler.inputs.owners import owners_of
 from lucid.compiler.inputs.tree import fields_of, is_record, items_of, map_tree
-from lucid.compiler.inputs.views import frozen_chain, kinship, same_view, shared_bases
+from lucid.compiler.inputs.views import same_view
 from lucid.compiler.inputs.watches import hooks_of
 from lucid.dtypes import get_default_dtype
 from lucid.ir.strides import is_contiguous
@@ -28,7 +28,6 @@ Description = dict[str, str]
 MOVES = 4  # programs that differ only in ints: one more is made for all of their values
 _OFTEN = frozenset((bool, str, type(None)))  # of those that are known by their values
 _NOTHING: list[Any] = []
-_NO_NUMBERS: set[int] = set()
 
 
 class LiveInt:
@@ -112,46 +111,27 @@ class Call:
         objects: arguments of other classes; the key holds their identity.
         data: objects of plain data; the key holds what is in them.
         values: what the places hold; keys: for each of them, as `key`.
-        overlapping: numbers of the tensor arguments on memory of which they show several parts.
-        is_shared: whether different tensor arguments share memory.
-        is_exact: whether the key says which parts they show; only a step that writes one needs to
-            know.
-        bases: tensors that several arguments are views of, and that are no arguments; the last of
-            `tensors`. Only an exact call has them, or one whose gradients meet there.
-        shares_places: whether a place holds a tensor on the memory of one of those.
         given: the arguments as they are.
         fixed: ints in them that Python needs to know.
-        has_containers: whether there are lists, dicts or objects of plain data among them.
-        asked: names of the attributes of tensors that the key, and so a program, knows.
-        has_attributes: whether some of the tensors have such attributes.
+        asked: names of attributes that no tensor of a native call may have.
     """
 
     __slots__ = (
         "_arrays",
         "_containers",
         "_given",
-        "_in_attributes",
         "_in_places",
-        "_knows_bases",
-        "_overlaps",
         "_owners",
         "_parts",
         "_storages",
         "_tensors",
         "asked",
-        "bases",
         "data",
         "fixed",
         "floats",
         "given",
-        "has_attributes",
-        "has_containers",
-        "is_exact",
-        "is_shared",
         "keys",
         "objects",
-        "overlapping",
-        "shares_places",
         "tensors",
         "values",
     )
@@ -160,7 +140,6 @@ class Call:
         self, args: tuple[Any, ...], kwargs: dict[str, Any], asked: Collection[str] = ()
     ) -> None:
         self.asked = asked
-        self.has_attributes = False
         self._parts: list[Any] = [context.grad_enabled, get_default_dtype()]
         self._tensors: list[TensorCore] = []
         self.tensors: Sequence[TensorCore] = self._tensors
@@ -169,72 +148,36 @@ class Call:
         self.data: list[Any] = []
         self._storages: dict[Storage, int] = {}
         self._arrays: dict[int, TensorCore] = {}
-        self._overlaps: list[Any] = []
         self._given: tuple[int, ...] = ()
-        self.overlapping: set[int] = set()
-        self.is_exact = self.is_shared = self.shares_places = self._knows_bases = False
-        self.bases: list[TensorCore] = []
         self.given = args, kwargs
         self.fixed: Collection[str] = ()
         self._owners: list[Any] | None = None
         self._containers: dict[int, int] = {}
-        self._in_places = self._in_attributes = False
+        self._in_places = False
         for value in args:
             self._add(value)
         for name in sorted(kwargs):
             self._parts.append(name)
             self._add(kwargs[name])
-        if self._overlaps:
-            self._settle_overlaps()
-        self.has_containers = bool(self._containers or self.data)
         given = (self._parts, self._tensors, self.floats, self.objects, self.data)
         self._given = (*map(len, given), len(self._containers))
         self._in_places = True
-        if self._knows_bases:
-            self.be_exact(False)
         self.values: Sequence[Any] = ()
         self.keys: list[tuple[Any, ...]] = []
-
-    def _settle_overlaps(self) -> None:
-        """Enter those into the key without which it isn't known whether gradients meet."""
-        if any(number is None for number, _ in self._overlaps):
-            self._parts += self._overlaps
-            self.overlapping, self._overlaps = set(), []
-        shared = {self.tensors[number]._storage for number in self.overlapping}
-        self.overlapping = {i for i, x in enumerate(self.tensors) if x._storage in shared}
 
     def take(self, values: Sequence[Any]) -> None:
         """Let these be what the places of the step hold."""
         parts, tensors, floats, objects, data, containers = self._given
-        is_exact, self.bases = self.is_exact, []
         del self._tensors[tensors:], self.floats[floats:], self.objects[objects:], self.data[data:]
         self._storages = {s: first for s, first in self._storages.items() if first < tensors}
         self._containers = {x: n for x, n in self._containers.items() if n < containers}
         self._owners = None
         self.values = values
         self.keys = []
-        self.shares_places = False
         for value in values:
             self._add(value)
             self.keys.append(tuple(self._parts[parts:]))
             del self._parts[parts:]
-        self.be_exact(is_exact)
-
-    def be_exact(self, is_exact: bool) -> None:
-        """Let the key say, or not, which parts of memory the arguments show."""
-        self.is_exact = is_exact
-        del self._tensors[len(self._tensors) - len(self.bases) :]
-        self.bases = []
-        if is_exact or self._knows_bases:
-            self.bases = shared_bases(self._tensors[: self._given[1]])
-            self._tensors += self.bases
-
-    def views(self) -> list[tuple[int, int]]:
-        """The numbers of the tensor arguments that are views, and those of what they are of."""
-        count, all = self._given[1], len(self.tensors)
-        numbers = [*range(count), *range(all - len(self.bases), all)]
-        pairs = kinship([self.tensors[number] for number in numbers])
-        return [(numbers[view], numbers[base]) for view, base in pairs]
 
     @staticmethod
     def of_tensors(tensors: Sequence[TensorCore]) -> Call:
@@ -245,10 +188,7 @@ class Call:
         call._owners = _NOTHING
         call.floats = call.objects = call.data = _NOTHING
         call.values = ()
-        call.overlapping = _NO_NUMBERS
-        call.is_exact = call.is_shared = call.has_containers = call.has_attributes = False
         call.asked = ()
-        call.bases = _NOTHING
         call._given = 0, len(tensors), 0, 0
         return call
 
@@ -285,7 +225,7 @@ class Call:
         if self._owners is None:
             args, kwargs = self.given
             values = (*args, *(kwargs[name] for name in sorted(kwargs)), *self.values)
-            found = owners_of([("", value) for value in values], self.asked)
+            found = owners_of([("", value) for value in values])
             self._owners = [owner for _, owner in found]
         return self._owners
 
@@ -297,17 +237,11 @@ class Call:
     @property
     def key(self) -> tuple[Any, ...]:
         """Equal for calls that the same program may serve."""
-        parts = (tuple(self._parts), *(self._overlaps if self.is_exact else ()))
-        if not self.is_exact and not self._knows_bases:
-            return parts
-        given = [*self._tensors[: self._given[1]], *self.bases]
-        views = [(i, k, frozen_chain(given[i]._view_chain)) for i, k in kinship(given)]
-        bases = [(x._type, x.element_strides(), _history_of(x), *hooks_of(x)) for x in self.bases]
-        return (*parts, *views, *bases)
+        return tuple(self._parts)
 
     def _add(self, value: Any) -> None:
         kind = type(value)
-        if kind in _OFTEN or (kind is int and not (self._in_places or self._in_attributes)):
+        if kind in _OFTEN or (kind is int and not self._in_places):
             self._parts += (kind, value)
         elif kind is tuple:
             self._parts += (kind, len(value))
@@ -321,7 +255,7 @@ class Call:
         elif kind is LiveInt:
             self._parts.append(LiveInt)
             self.floats.append(value.value)
-        elif kind is int:  # in places, and bound to tensors
+        elif kind is int:  # in places
             self._parts.append(LiveInt)
             self.floats.append(value)
         elif isinstance(value, BY_VALUE):
@@ -341,7 +275,7 @@ class Call:
             if self._is_new(value):
                 for _, item in entries:
                     self._add(item)
-        elif isinstance(value, np.ndarray) and not self._in_attributes:
+        elif isinstance(value, np.ndarray):
             self._parts.append(np.ndarray)
             tensor = self._arrays.get(id(value))
             if tensor is None:
@@ -388,59 +322,27 @@ class Call:
             _history_of(tensor),
         )
         if tensor._base is not None and made_without_grad(tensor):
-            self._knows_bases = True
+            self._parts.append("made without grad")
         if tensor._requires_grad and (hooks := hooks_of(tensor)):
             self._parts.append(("hooks", *hooks))
-        first = self._storages.setdefault(tensor._storage, number)
-        if first != number:
-            self._note_sharing(tensor, number, first)
+        if self._storages.setdefault(tensor._storage, number) != number:
+            self._parts.append(self._sharing(tensor))
         self._tensors.append(tensor)
         if self.asked:
-            self._add_attributes(tensor)
+            refuse_attributes(tensor, self.asked)
 
-    def _add_attributes(self, tensor: TensorCore) -> None:
-        """Enter what users have bound to a tensor; ints there are read at each call."""
-        if any(tensor is other for other in self._tensors[:-1]):
-            return
-        attributes = attributes_of(tensor, self.asked)
-        self.has_attributes = self.has_attributes or bool(attributes)
-        self._parts.append(("attributes", *attributes))
-        is_within, self._in_attributes = self._in_attributes, True
-        for value in attributes.values():
-            self._add(value)
-        self._in_attributes = is_within
+    def _sharing(self, tensor: TensorCore) -> tuple[int, ...]:
+        """Which earlier tensor is the same object, which one shows the same part of its memory.
 
-    def _note_sharing(self, tensor: TensorCore, number: int, first: int) -> None:
-        """Enter how a tensor shares memory, apart from the rest where it rarely matters."""
-        other, is_place = self.tensors[first], bool(self._given)
-        how = self._sharing(tensor, other)
-        if how[1] < 0 and not is_place:
-            self.is_shared = True
-            if tensor.requires_grad or other.requires_grad:
-                self._knows_bases = True
-        if is_place:
-            self.shares_places = self.shares_places or first in self.overlapping
-        if is_place or how[1] >= 0 or same_view(tensor, other):
-            self._parts.append(how)
-        elif tensor.requires_grad or other.requires_grad:
-            self._overlaps.append((None, how))
-        else:
-            self.overlapping |= {first, number}
-            self._overlaps.append((number, how))
-
-    def _sharing(self, tensor: TensorCore, first: TensorCore) -> tuple[Any, ...]:
-        """How a tensor lies in the memory of an earlier one, and which is the same object.
-
-        And which earlier one counts its versions with it, as one that was detached does.
+        And which one counts its versions with it, as one that was detached does; -1 for none. What
+        part of the memory it shows doesn't matter: calls that write it run op by op.
         """
-        same = next((i for i, other in enumerate(self.tensors) if other is tensor), -1)
-        counter = tensor._counter
-        counts = next((i for i, x in enumerate(self.tensors) if x._counter is counter), -1)
-        if same_view(tensor, first):
-            return self._storages[tensor._storage], same, counts
-        root = tensor._storage
-        views = frozen_chain(first._chain), frozen_chain(tensor._chain)
-        return self._storages[root], same, counts, *views, root.root_type, root.strides
+        counter, tensors = tensor._counter, self.tensors
+        return (
+            next((i for i, x in enumerate(tensors) if x is tensor), -1),
+            next((i for i, x in enumerate(tensors) if same_view(x, tensor)), -1),
+            next((i for i, x in enumerate(tensors) if x._counter is counter), -1),
+        )
 
 
 def is_quick(tensor: TensorCore) -> bool:
@@ -476,31 +378,15 @@ def argument_names(function: Callable[..., Any], args: tuple[Any, ...]) -> list[
 
 
 def objects_by_name(
-    function: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-    asked: Collection[str] = (),
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The leaves of the arguments that are no tensors or arrays, and the hooks of tensors.
-
-    asked: names of the tensors' attributes that are looked at.
-    """
+    """The leaves of the arguments that are no tensors or arrays, and the hooks of tensors."""
     found: dict[str, Any] = {}
-    seen: set[int] = set()
 
     def note(leaf: Any, path: str) -> None:
         if isinstance(leaf, TensorCore):
             found.update({f"hook {n} of {path}": hook for n, hook in hooks_of(leaf).items()})
-            if id(leaf) not in seen:
-                seen.add(id(leaf))
-                for name, value in attributes_of(leaf, asked).items():
-                    visit_leaves(note_attribute, value, f"{path}.{name}")
-        if not isinstance(leaf, (TensorCore, np.ndarray, float, LiveInt, *BY_VALUE)):
-            found[path] = leaf
-
-    def note_attribute(leaf: Any, path: str) -> None:
-        note(leaf, path)
-        if isinstance(leaf, np.ndarray):  # which is what it is there
+        elif not isinstance(leaf, (np.ndarray, float, LiveInt, *BY_VALUE)):
             found[path] = leaf
 
     for name, value in zip(argument_names(function, args), args, strict=True):
@@ -511,10 +397,7 @@ def objects_by_name(
 
 
 def describe(
-    function: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-    asked: Collection[str] = (),
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> Description:
     """What a call's key says, by the user's name for each part."""
     found: Description = {
@@ -522,16 +405,9 @@ def describe(
         "default dtype": repr(get_default_dtype()),
     }
     seen: dict[int, str] = {}
-    seen_tensors: dict[int, str] = {}
 
     def note(leaf: Any, path: str) -> None:
         found[path] = _described(leaf, path, seen)
-        if isinstance(leaf, TensorCore) and seen_tensors.setdefault(id(leaf), path) == path:
-            for name, value in attributes_of(leaf, asked).items():
-                visit_leaves(note_attribute, value, f"{path}.{name}")
-
-    def note_attribute(leaf: Any, path: str) -> None:
-        note(LiveInt(leaf) if type(leaf) is int else leaf, path)
 
     for name, value in zip(argument_names(function, args), args, strict=True):
         visit_leaves(note, value, name)

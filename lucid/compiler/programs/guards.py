@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lucid.compiler.inputs.bound_to_tensors import names_bound_to
 from lucid.compiler.inputs.signature import Call
 from lucid.compiler.inputs.watches import AnyWatch, brief
 from lucid.compiler.recording.trace import Trace
@@ -17,7 +18,6 @@ class Guards:
         watched: the Python values that the trace could have read.
         values: other values that the step is specialized on.
         formulas: what it asked live numbers.
-        versions: those that it reads of arguments and of gradients that a call finds.
         addresses: which places in memory it found to be the same; None: it didn't look.
         grads_read: the gradients that it reads.
         pinned: the tensor arguments that are its state, by position.
@@ -30,8 +30,6 @@ class Guards:
         self.values = [guard for guard in trace.values if not guard.gated]
         self._gated_values = [guard for guard in trace.values if guard.gated]
         self.formulas = trace.formulas
-        self.addresses = trace.addresses
-        self.versions = trace.versions
         self.grads_read = trace.grads_read
         self._grads_shared = trace.grads_shared
         self.pinned = trace.pinned
@@ -73,8 +71,6 @@ class Guards:
             failure = guard.failure()
             if failure is not None:
                 return failure
-        if self.versions:
-            self.versions.enter(call)
         for question in self.formulas:
             failure = question.failure(call.floats)
             if failure is not None:
@@ -85,7 +81,7 @@ class Guards:
                 return failure
         if self.grads_read and shared_gradients(self.grads_read, call) != self._grads_shared:
             return "gradients: others share memory, with one another or with arguments"
-        return None if self.addresses is None else self.addresses.failure(call)
+        return None
 
     def _failure_of_state(self, call: Call) -> str | None:
         """Whether the arguments that are state of the step are still the same ones."""
@@ -100,6 +96,7 @@ class Guards:
                 or (position < given and tensor._counter is not expected._counter)
                 or tensor._chain != expected._chain
                 or tensor.requires_grad
+                or (names_bound_to(tensor) or names_bound_to(expected))
             ):
                 return f"argument {position}: another tensor than the step's state"
         return None

@@ -44,7 +44,6 @@ from lucid.runtime.threads import pool
 from lucid.tensor.claims import Keys, Unlocked, held, lock
 from lucid.tensor.context import context, epoch
 from lucid.tensor.core import _new
-from lucid.tensor.keepers import keepers
 from lucid.tensor.promises import Batch
 from lucid.tensor.storage import Storage, VersionCounter
 from lucid.tensor.tensor import Tensor
@@ -215,9 +214,7 @@ class NativeCalls:
                 item for item, is_dict in zip(items, in_dicts, strict=True) if is_dict is wanted
             ]
             self._table(word, [tuple(map(keep, item)) for item in chosen])
-        nobody = [(keepers, 0)] if calls.sharing.written_spans else []  # else they are to be told
-        lengths = [*guard.lengths, *nobody]
-        self._table(Word.LENGTHS, [(keep(owner), length) for owner, length in lengths])
+        self._table(Word.LENGTHS, [(keep(owner), length) for owner, length in guard.lengths])
         self._lengths: np.ndarray = self._kept[-1]
         questions: list[tuple[Any, Any]] = [(watch.holds, True) for watch in guard.others]
         questions += [(value.failure, None) for value in calls.values]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,20 +10,17 @@ import numpy as np
 from lucid.autograd.host_calls import HostForward
 from lucid.autograd.host_finding import Finding
 from lucid.autograd.host_replay import Made
-from lucid.autograd.node import GradientEdge
 from lucid.compiler.inputs.cells import Cell, GradUse
 from lucid.compiler.inputs.scalars import Formula, LiveSource
 from lucid.compiler.inputs.sharing import Sharing
 from lucid.compiler.inputs.signature import Call, Description, is_quick
-from lucid.compiler.inputs.sources import Source, source_of
 from lucid.compiler.programs.guards import Guards
-from lucid.compiler.programs.joint import Joint, joined
 from lucid.compiler.programs.plain import LONG_WAY, PlainCalls
 from lucid.compiler.programs.plain_places import PlainPlaces, plain_reads
 from lucid.compiler.recording.names import name_values
 from lucid.compiler.recording.trace import Trace
-from lucid.compiler.results.backward import History
-from lucid.compiler.results.ended import end_history
+from lucid.compiler.results.backward import Record
+from lucid.compiler.results.ended import check_rewritten, end_history
 from lucid.compiler.results.gradients import Gradients, LeafGrad
 from lucid.compiler.results.outcomes import (
     FromNumbers,
@@ -35,14 +31,12 @@ from lucid.compiler.results.outcomes import (
     is_early,
     leaf_of,
     storage_of,
-    with_copies,
 )
-from lucid.compiler.results.rebinding import VALUES, as_arguments
 from lucid.compiler.stance import eager_is_forced
 from lucid.compiler.surroundings.reach import owner_of
 from lucid.dtypes import get_default_dtype
 from lucid.ir.clone import copy_graph
-from lucid.ir.graph import Graph, Value
+from lucid.ir.graph import Graph
 from lucid.ir.location import user_frame
 from lucid.ir.passes.pipeline import optimize
 from lucid.ir.passes.regions import inline_calls, outline_regions
@@ -51,7 +45,6 @@ from lucid.runtime.executable import Executable, compile_graph
 from lucid.runtime.stages import Stages
 from lucid.tensor.claims import Keys, Unlocked, held, lock, wait_for
 from lucid.tensor.context import context, epoch
-from lucid.tensor.keepers import keepers, tell_keepers
 from lucid.tensor.storage import Storage, VersionCounter
 
 
@@ -62,44 +55,39 @@ class Program:
         description: the call that it was traced for, in the user's words.
         stages: text of each stage of the compiler, by name, in order: first the graph as recorded,
             with custom Functions as regions of their own.
+        recorded: that graph, without regions.
         graphs: the ones that can be interpreted, by the name of their stage.
         executable: the native program.
         compile_seconds: tracing and compiling together.
         hosts: the host calls, in order.
         is_claiming: whether it writes something that threads may share.
         guards: what must hold for a call.
-        used_inputs: state, and numbers of arguments, that the step computes with.
+        inputs: arrays of state, by the number of the input; None for others.
         calls: the short way for calls with plain tensors; None: there is none.
-        strides: of each input, where it isn't contiguous; sources: what it is.
-        joint: the program and its backward as halves of one graph, once that is known.
+        differentiable: how results get their history; None: they have none.
     """
 
-    def __init__(
-        self, trace: Trace, description: Description, objects: list[Any], is_pure: bool
-    ) -> None:
+    def __init__(self, trace: Trace, description: Description, objects: list[Any]) -> None:
         self._objects = objects  # kept alive: the signature holds their identities
-        if is_pure:
-            for effect in (trace.graph.writes, trace.grads, trace.counters, trace.effects):
-                effect.clear()
         self.description = description
         self.executable = self._compile(trace)
         self.compile_seconds = trace.seconds + self.executable.compile_seconds
         self.calls: PlainCalls | None = None
-        self.joint: Joint | None = None
         self._quick: list[tuple[TensorType, Shape, bool]] | None = None
         self._in_grad_mode = context.grad_enabled
         self._default_dtype = get_default_dtype()
         self.guards = Guards(trace)
         self._rebinding = trace.rebinding
         self._take_inputs(trace)
-        self._take_outcomes(trace, is_pure)
+        self._take_outcomes(trace)
         self._take_claims(trace)
-        self._note_used(trace)
 
     def _compile(self, trace: Trace) -> Executable:
-        graph = trace.graph
         by_value = {cell.value: strides for cell, strides in trace.cells}
-        self.strides = strides = [by_value.get(entry.value) for entry in graph.inputs]
+        strides = [by_value.get(entry.value) for entry in trace.graph.inputs]
+        self.recorded = graph = trace.graph
+        if trace.differentiable is not None:  # whose backwards repeat some of it
+            graph = copy_graph(graph)
         graph.drop_dead_nodes()
         outline_regions(graph)
         name_values(graph)
@@ -114,6 +102,9 @@ class Program:
             "inline": lambda: _inlined_text(recorded),
             "optimize": lambda: str(graph),
         }
+        if trace.differentiable is not None:
+            cut = trace.differentiable.tape.cut
+            texts["residuals"] = lambda: str(cut)
         self.stages = Stages(texts).then(executable.stages)
         return executable
 
@@ -136,21 +127,19 @@ class Program:
         """Arrays of state are bound once; arguments, gradients and floats are read at each call."""
         cells = {cell.value: cell for cell, _ in trace.cells}
         live = dict(trace.live)
-        entries: dict[Value, Cell | LiveSource] = {**cells, **live}
-        self.sources = [source_of(entries[entry.value]) for entry in trace.graph.inputs]
-        self._inputs: list[Any] = []
+        self.inputs: list[Any] = []
         self._arguments: list[tuple[int, int]] = []
         self._found: list[tuple[int, Cell]] = []
         self._numbers: list[tuple[int, Formula]] = []
         self._readers: list[tuple[int, Callable[[], Any]]] = []
         for number, entry in enumerate(trace.graph.inputs):
-            self._inputs.append(None)
+            self.inputs.append(None)
             if entry.value in live:
                 self._add_live(number, live[entry.value])
             else:
                 self._add_cell(number, cells[entry.value])
         written = {cell for cell, _ in trace.graph.writes}
-        self._sharing = Sharing(trace.graph.inputs, self._inputs, written)
+        self._sharing = Sharing(trace.graph.inputs, self.inputs, written)
 
     def _add_live(self, number: int, source: LiveSource) -> None:
         if source.read is None:
@@ -159,20 +148,12 @@ class Program:
             self._readers.append((number, source.read))
 
     def _add_cell(self, number: int, cell: Cell) -> None:
-        if cell.kind == "arg" and not cell.is_whole:
+        if cell.kind == "arg":
             self._arguments.append((number, cell.position))
-        elif cell.kind in ("arg", "grad"):
+        elif cell.kind == "grad":
             self._found.append((number, cell))
         else:
-            self._inputs[number] = cell.storage.array
-
-    def _note_used(self, trace: Trace) -> None:
-        used = {operand for node in trace.graph.nodes for operand in node.operands}
-        used |= set(trace.graph.outputs)
-        cells = [cell for cell, _ in trace.cells if cell.value in used]
-        self.used_inputs: set[Storage | int] = {
-            cell.position if cell.kind == "arg" else cell.storage for cell in cells
-        }
+            self.inputs[number] = cell.storage.array
 
     def _take_claims(self, trace: Trace) -> None:
         """Note what other threads' steps may not work with meanwhile."""
@@ -196,9 +177,9 @@ class Program:
         leaves = [tensors[position] for position in self._claimed_leaves]
         return self._claims.union(map(id, (*owners, *leaves)))
 
-    def _take_outcomes(self, trace: Trace, is_pure: bool) -> None:
+    def _take_outcomes(self, trace: Trace) -> None:
         self._counters = trace.counters
-        self._onward = None if is_pure or trace.onward.is_empty else trace.onward
+        self._rewritten = trace.rewritten
         self._grads = [(entry.use, entry.outcome) for entry in trace.grads]
         leaf_grads: list[LeafGrad] = []
         self._outer_grads: list[tuple[GradUse, Outcome | None]] = []
@@ -213,9 +194,7 @@ class Program:
         self._training = trace.training
         self._left_hooks = trace.left_hooks
         self._grad_enabled = trace.grad_enabled
-        self._differentiable = trace.differentiable
-        if trace.differentiable is not None:
-            trace.differentiable.again.guard = trace.guard
+        self.differentiable = trace.differentiable
         self._ended = trace.ended
         self._has_effects = bool(trace.effects or trace.training or trace.grad_enabled is not None)
         self._result, self._finals, self._tensors = trace.result, trace.finals, trace.tensors
@@ -224,35 +203,17 @@ class Program:
         self._has_given = any(isinstance(leaf, GivenObject) for leaf in trace.leaves)
         outcomes = (*trace.leaves, *(outcome for _, outcome in self._grads if outcome is not None))
         self._gradients = Gradients(self.executable, leaf_grads, outcomes)
-        if trace.differentiable is not None:
-            trace.differentiable.program = weakref.ref(self)
-
-    @property
-    def may_leave_residuals(self) -> bool:
-        """Whether a call's outputs are all made for that call."""
-        return not self._gradients.are_promised
 
     @property
     def leaves_histories(self) -> bool:
         """Whether tensors from outside get a history, or lose theirs."""
-        rule = self._differentiable
+        rule = self.differentiable
         return bool(self._ended or (rule is not None and rule.further))
 
     @property
     def changes_arguments(self) -> bool:
         """Whether containers or objects that are arguments are changed."""
         return self._rebinding is not None and bool(self._rebinding.of_arguments)
-
-    def join(self, backward: Program, given: Mapping[Source, Source]) -> None:
-        """Compute what the backward needs once, from the next call on.
-
-        given: what the backward is given as an argument, and the step finds elsewhere.
-        """
-        assert self._differentiable is not None
-        self._differentiable.program = None
-        self.joint = joint = joined(self, backward, given)
-        if joint is not None:
-            self.stages = self.stages.then(joint.stages)
 
     # ------------------------------------------------------------------ guards
 
@@ -263,7 +224,7 @@ class Program:
         """
         if self._rebinding is None:
             self._quick = call.quick_types(args)
-        if self._differentiable is None:
+        if self.differentiable is None:
             plain = call.plain_types(args)
             if plain is not None and self._is_simple():
                 self.calls = self._plain_calls(plain, call, counted)
@@ -275,8 +236,6 @@ class Program:
             self.guards.pinned,
             self._found,
             self.guards.grads_read,
-            self.guards.addresses,
-            self.guards.versions,
             not all(in_places and type(early) is FromNumbers for early in self._early),
             self._outer_grads,
             self._ended,
@@ -332,7 +291,6 @@ class Program:
             or here["forward"] is not None
             or here["saving"] is not None
             or here["lent"] is not None
-            or (keepers and self._written)
             or get_default_dtype() is not self._default_dtype
             or eager_is_forced()
             or self.guards.gated_failure() is not None
@@ -356,12 +314,6 @@ class Program:
             return args[0]._storage is not args[1]._storage
         return len({tensor._storage for tensor in args}) == len(args)
 
-    def failed_guard(self, call: Call) -> str | None:
-        """Why this program doesn't hold any more for a call of its signature; None if it does."""
-        if not call.is_exact and not call.overlapping.isdisjoint(self._claimed_memory):
-            return "arguments: one that is written shares its memory with another"
-        return self.guards.failure(call)
-
     # ------------------------------------------------------------------ calling
 
     def attempt(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -371,7 +323,7 @@ class Program:
         """
         if self.is_claiming:
             return self._run_claiming(call, args, kwargs, is_fit=False)
-        is_fit = self.failed_guard(call) is None
+        is_fit = self.guards.failure(call) is None
         return self.run(call, args, kwargs) if is_fit else LONG_WAY
 
     def run(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -379,12 +331,6 @@ class Program:
         if self.is_claiming:
             return self._run_claiming(call, args, kwargs, is_fit=True)
         return self._leave_hooks(self._run(Run(call, self._output_count), args, kwargs), call)
-
-    def run_half(self, half: Executable, call: Call, residuals: Sequence[np.ndarray]) -> Any:
-        """The result of a call of a backward, from what the forward half has left."""
-        run = Run(call, self._output_count)
-        run.residuals = residuals
-        return self._run_native(run, half)[0]
 
     def _leave_hooks(self, result: Any, call: Call) -> Any:
         """Register what the step leaves on its arguments: it has seen the step's gradients."""
@@ -398,37 +344,30 @@ class Program:
         with lock:
             if held:
                 wait_for(self._claims_of(call))
-            if not is_fit and self.failed_guard(call) is not None:
+            if not is_fit and self.guards.failure(call) is not None:
                 return LONG_WAY
             run = Run(call, self._output_count)
             result = self._run(run, args, kwargs)
-        if self._onward is not None:  # may run the user's code: others needn't wait for it
-            self._onward.go_on(run.outer)
         return self._leave_hooks(result, call)
 
     def _run(self, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the native step, then leave `.grad`, versions and results as eager would."""
-        rule = self._differentiable
+        rule = self.differentiable
         if rule is None:
             return self._run_plain(run)
-        if self._rebinding is not None:
-            kwargs = {**kwargs, VALUES: as_arguments(run.call.values)}
-        bases = run.call.bases
-        in_arguments = [] if self._rebinding is None else self._rebinding.of_arguments
-        if rule.before.written_args or run.call.has_containers or in_arguments:
-            if rule.calls_users and run.call.has_containers:
-                run.call.owners()  # while they have what they were given with
-            written = rule.before.written_args
-            args, kwargs, bases = with_copies(args, kwargs, bases, run.call, written)
         frame = user_frame()
         line = None if frame is None else (frame.f_code.co_filename, frame.f_lineno)
-        history = History(rule, run.call, args, kwargs, bases, line)
-        joint = self.joint if self.executable.is_open[0] else None  # not while it is looked at
-        result, finals = self._run_native(run, None if joint is None else joint.forward)
-        if joint is not None:
-            history.keep_residuals(joint, run.outputs)
+        record = Record(rule, run.call, line)
+        if self.hosts:
+            before, context.contexts = context.contexts, record.contexts
+            try:
+                result, finals = self._run_native(run)
+            finally:
+                context.contexts = before
+        else:
+            result, finals = self._run_native(run)
         gradients = [outcome.of(run) for outcome in self._open_grads]
-        history.attach([outcome.of(run) for outcome in self._tensors], gradients, run.call)
+        record.attach(run, [outcome.of(run) for outcome in self._tensors], gradients)
         return self._deliver(result, finals, run.call)
 
     def _run_plain(self, run: Run) -> Any:
@@ -447,24 +386,18 @@ class Program:
         self.guards.follow_epoch(before)
         return result
 
-    def _run_native(self, run: Run, half: Executable | None = None) -> tuple[Any, list[Any]]:
-        """What it returns, and what it leaves in its places.
-
-        half: the forward half that leaves residuals, or the backward one that takes the run's.
-        """
-        call, executable = run.call, half or self.executable
+    def _run_native(self, run: Run) -> tuple[Any, list[Any]]:
+        """What it returns, and what it leaves in its places."""
+        call, executable = run.call, self.executable
         for early in self._early:
             early.of(run)
-        if self._onward is not None:
-            self._onward.check(call, {storage_of(cell, call) for cell in self._written})
+        for known in self._rewritten:
+            check_rewritten(known, call)
         gradients = self._gradients
         batch = gradients.begin() if gradients.are_promised else None
         memory = None if batch is None else batch.outputs
         try:
-            arrays = [*self._arrays(call), *run.residuals]
-            if keepers:
-                for cell in self._written:
-                    tell_keepers(storage_of(cell, call))
+            run.inputs = arrays = self._arrays(call)
             if context.lent is not None:  # a host call, of another step, goes on
                 for cell in self._written:
                     context.lent.before_write(storage_of(cell, call))
@@ -491,9 +424,14 @@ class Program:
             self._repeat_effects()
         return result, finals
 
+    def forget_arguments(self) -> None:
+        """Let go of the arguments of earlier calls."""
+        for idle in [*self.executable.free]:
+            idle.forget([number for number, _ in self._arguments])
+
     def _arrays(self, call: Call) -> list[Any]:
         """The inputs of the native step. Raises when they share memory that is written."""
-        arrays = self._inputs.copy()
+        arrays = self.inputs.copy()
         tensors = call.tensors
         given: list[tuple[int, np.ndarray]] = []
         for number, position in self._arguments:
@@ -515,11 +453,7 @@ class Program:
         for use, outcome in self._outer_grads:
             leaf = leaf_of(use, run.call)
             grad = None if outcome is None else outcome.of(run)
-            if leaf._grad_fn is None or grad is None or not use.goes_on:
-                leaf._grad = grad
-            else:
-                edge = GradientEdge(leaf._grad_fn, leaf._output_nr)
-                run.outer.append((edge, grad))
+            leaf._grad = grad
 
     def _repeat_effects(self) -> None:
         for effect in self._effects:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from lucid.autograd.hooks import take_hooks
-from lucid.compiler.inputs.bound_to_tensors import attributes_of
-from lucid.compiler.inputs.cells import ArgumentIsState
+from lucid.compiler.inputs.bound_to_tensors import names_bound_to
 from lucid.compiler.inputs.objects import ChangesArgument, data_of
 from lucid.compiler.inputs.owners import entries_of, owners_of
 from lucid.compiler.inputs.signature import Call, LiveInt, argument_names
@@ -19,15 +18,13 @@ from lucid.compiler.inputs.views import same_view
 from lucid.compiler.recording.names import identifier
 from lucid.compiler.recording.recorder import Recorder
 from lucid.compiler.results.histories import HistoryOutside
-from lucid.compiler.results.versions import Versions
 from lucid.compiler.surroundings.argument_places import (
     CountsInArgument,
-    changed_attributes,
     changed_entries,
 )
 from lucid.compiler.surroundings.places import CONTENTS, Place
 from lucid.ir.errors import TraceError
-from lucid.tensor.core import TensorCore, _new
+from lucid.tensor.core import TensorCore, _new, attributes_of
 from lucid.tensor.storage import Storage, VersionCounter, ViewGuard
 from lucid.tensor.writing import refusal_of_writes
 
@@ -35,9 +32,9 @@ from lucid.tensor.writing import refusal_of_writes
 class StandIns:
     """The arguments with a traced handle for each tensor and a live scalar for each float.
 
-    Tensors on one memory stand on one input, so that writes through one show in the others; those
-    that show different parts of it do so only in a call that is exact. One that is state of the
-    step as well stands for itself.
+    Tensors that show the same part of one memory stand on one input, so that writes through one
+    show in the others; those that show several parts of it on several, and calls in which one of
+    them is written run op by op. One that is state of the step as well stands for itself.
 
     Attributes:
         args, kwargs: what the function is called with.
@@ -57,20 +54,15 @@ class StandIns:
         places: Sequence[str],
     ) -> None:
         self._recorder = recorder
-        self._is_place = self._in_attributes = False
+        self._is_place = False
         self._call = call
         self.handles: list[TensorCore] = []
         self.pinned: dict[int, TensorCore] = {}
-        self._apart = set[int]() if call.is_exact else call.overlapping
-        self._shared = self._storages_with_several_views()
-        self._storages: dict[tuple[Storage, int], Storage] = {}
         self._counters: dict[VersionCounter, VersionCounter] = {}
         self._paths: list[str] = []
-        self._attributes: dict[int, dict[str, Any]] = {}
         self._data: list[tuple[Any, dict[str, Any]]] = []
         self._filled: list[tuple[Any, dict[str, Any]]] = []
         recorder.arguments = call.tensors
-        self._versions = recorder.versions_read = Versions(call)
         self._tensors, self._floats = iter(call.tensors), iter(range(len(call.floats)))
         self._state = state
         self._known: dict[int, Any] = {}
@@ -80,9 +72,6 @@ class StandIns:
         self._is_place = True
         read = zip(call.values, places, strict=True)
         self.values = [self._given(value, path) for value, path in read]
-        for base in call.bases:
-            self._handle(base, "base", state)
-        self._link_views()
         self._named = [*zip(names, self.args, strict=True), *self.kwargs.items()]
         self._named += zip(places, self.values, strict=True)
         self._held: list[tuple[str, Any, dict[Any, Any]]] = []
@@ -94,12 +83,10 @@ class StandIns:
 
     def _stand_in(self, leaf: Any, path: str) -> Any:
         recorder = self._recorder
-        is_array = isinstance(leaf, np.ndarray) and not self._in_attributes
-        if is_array or isinstance(leaf, TensorCore):
+        if isinstance(leaf, (np.ndarray, TensorCore)):
             return self._handle(next(self._tensors), path, self._state)
         is_number = type(leaf) in (float, LiveInt) or isinstance(leaf, np.floating)
-        reads_ints = self._is_place or self._in_attributes
-        if is_number or (reads_ints and type(leaf) is int):
+        if is_number or (self._is_place and type(leaf) is int):
             i = next(self._floats)
             now = self._call.floats[i]
             return recorder.live_scalar(recorder.unused_text(path), now, operator.itemgetter(i))
@@ -115,7 +102,7 @@ class StandIns:
         """Put what stands for their contents into objects of plain data."""
         for value, given in self._filled:
             vars(value).update(given)
-        owners = owners_of(self._named, self._call.asked)
+        owners = owners_of(self._named)
         self._held = [(path, owner, entries_of(owner)) for path, owner in owners]
         self._recorder.containers = {id(owner): i for i, (_, owner, _) in enumerate(self._held)}
 
@@ -125,20 +112,12 @@ class StandIns:
             vars(value).clear()
             vars(value).update(attributes)
 
-    def _link_views(self) -> None:
-        """Let handles be views of one another as the arguments are; those of state are already."""
-        for number, of in self._call.views():
-            view, base = self.handles[number], self.handles[of]
-            if number not in self.pinned:
-                view._base, view._epoch = base, base._epoch
-                view._view_chain = self._call.tensors[number]._view_chain
-
     def cut(self) -> None:
         """Free the handles of their histories: theirs is that of the arguments no more."""
         for position, handle in enumerate(self.handles):
             if position not in self.pinned:
                 handle._grad_fn = None
-                vars(handle).clear()
+                attributes_of(handle).clear()
 
     def changes(self) -> list[tuple[Place, Any]]:
         """What the function changed in containers and objects that it was given, and to what.
@@ -165,20 +144,19 @@ class StandIns:
             raise CountsInArgument(frozenset(counts))
         if changed:
             self._refuse_shared(changed)
-        return [*found, *self._changed_attributes()]
+        self._refuse_attributes()
+        return found
 
-    def _changed_attributes(self) -> Iterator[tuple[Place, Any]]:
-        """What the function bound to tensors that it was given."""
+    def _refuse_attributes(self) -> None:
+        """Give up where the function has bound an attribute to a tensor that it was given."""
         environment = self._recorder.environment
         assert environment is not None
         for position, handle in enumerate(self.handles):
-            if position in self.pinned or self._recorder.positions[id(handle)] != position:
-                continue
-            path, before = self._paths[position], self._attributes.get(position, {})
-            changed = list(changed_attributes(path, handle, before, position))
-            if changed and environment.knows(self._call.tensors[position]):
-                raise ArgumentIsState(self._call.tensors[position]._storage)
-            yield from changed
+            names = names_bound_to(handle)
+            if names and not (position in self.pinned and environment.knows(handle)):
+                for name in names:  # of one that is state and had none
+                    del attributes_of(handle)[name]
+                self._recorder.run_op_by_op(f"it binds .{names[0]} to a tensor that it is given")
 
     def _refuse_shared(self, changed: Sequence[int]) -> None:
         """Raise where something that was changed is known otherwise: another stood for it."""
@@ -193,18 +171,11 @@ class StandIns:
                     "function as well\nhint: use it by one of its names"
                 )
 
-    def _storages_with_several_views(self) -> set[Storage]:
-        first: dict[Storage, TensorCore] = {}
-        return {
-            tensor._storage
-            for tensor in self._call.tensors
-            if not same_view(tensor, first.setdefault(tensor._storage, tensor))
-        } - {self._call.tensors[number]._storage for number in self._apart}
-
     def _handle(self, tensor: TensorCore, path: str, state: set[Storage]) -> TensorCore:
         """A leaf that stands for an argument."""
         position = len(self.handles)
-        earlier = self._call.tensors[:position]
+        earlier, environment = self._call.tensors[:position], self._recorder.environment
+        assert environment is not None
         same = next((i for i, other in enumerate(earlier) if other is tensor), None)
         if same is not None:
             handle = self.handles[same]
@@ -212,46 +183,28 @@ class StandIns:
                 self.pinned[position] = tensor
         elif tensor._array is None:
             raise TraceError(f"argument {path} belongs to a trace that has ended")
-        elif tensor._storage in state or self._may_be_asked_elsewhere(tensor):
+        elif tensor._storage in state:
             handle = self.pinned[position] = tensor
+            if names_bound_to(tensor) and not environment.knows(tensor):
+                self._recorder.run_op_by_op(f"{path}, which is state of it, has attributes")
         else:
             handle = self._new_handle(tensor, tensor._array, position, path)
         self.handles.append(handle)
         self._paths.append(path)
         self._recorder.positions.setdefault(id(handle), position)
-        if same is None and self._call.asked:
-            self._give_attributes(tensor, position)
         return handle
-
-    def _may_be_asked_elsewhere(self, tensor: TensorCore) -> bool:
-        """Whether the function may find what is bound to a tensor by another name as well."""
-        environment = self._recorder.environment
-        assert environment is not None
-        return bool(self._call.asked) and environment.knows(tensor)
-
-    def _give_attributes(self, tensor: TensorCore, position: int) -> None:
-        """Bind to a handle what stands for what is bound to the tensor."""
-        path, is_within = self._paths[position], self._in_attributes
-        self._in_attributes = True
-        found = attributes_of(tensor, self._call.asked)
-        given = {name: self._given(value, f"{path}.{name}") for name, value in found.items()}
-        self._in_attributes = is_within
-        if position not in self.pinned:
-            self._attributes[position] = given
-            vars(self.handles[position]).update(given)
 
     def _new_handle(
         self, tensor: TensorCore, array: np.ndarray, position: int, path: str
     ) -> TensorCore:
         outer = tensor._storage
-        is_whole = outer in self._shared
-        part = (outer, position if position in self._apart else -1)
-        storage = self._storages.get(part)
-        if storage is None:
-            assert outer.array is not None
-            storage = self._storages[part] = Storage.of_array(outer.array if is_whole else array)
+        earlier = enumerate(self._call.tensors[:position])
+        shown = [i for i, x in earlier if same_view(x, tensor)]
+        if shown:
+            storage = self.handles[shown[0]]._storage
+        else:
+            storage = Storage.of_array(array)
             cell = self._recorder.add_cell(storage, "arg", position)
-            cell.is_whole = is_whole
             if self._is_place:
                 entry = self._recorder.graph.inputs[-1]
                 entry.kind, entry.source = "state", path
@@ -259,11 +212,10 @@ class StandIns:
             else:
                 cell.value.name = path.replace("[", "_").replace("]", "").replace("'", "")
             self._recorder.argument_storages.add(outer)
-        handle = _new(storage, tensor._type, array, tensor._chain if is_whole else ())
+        handle = _new(storage, tensor._type, array, ())
         handle._line = tensor._line
         handle._counter.now = tensor._counter.now
         handle._counter = self._counters.setdefault(tensor._counter, handle._counter)
-        self._versions.given.setdefault(handle._counter, position)
         handle._requires_grad = tensor.requires_grad
         if tensor._requires_grad and tensor._grad_fn is not None:
             handle._grad_fn = HistoryOutside(handle, tensor)

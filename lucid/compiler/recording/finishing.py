@@ -9,19 +9,18 @@ from typing import Any
 import numpy as np
 
 from lucid.autograd.node import CopySlices, Edge, OpNode
-from lucid.compiler.inputs.cells import ArgumentsOverlap, Cell, GradUse
+from lucid.compiler.inputs.cells import Cell, GradUse
 from lucid.compiler.inputs.scalars import is_live
 from lucid.compiler.inputs.signature import Call
 from lucid.compiler.inputs.views import base_of
 from lucid.compiler.inputs.watches import SCALARS
 from lucid.compiler.recording.recorder import Recorder
-from lucid.compiler.results.data_pointers import DataPointer
+from lucid.compiler.results.backward import Differentiable
 from lucid.compiler.results.ended import lost_backward
 from lucid.compiler.results.histories import Ended, Further, Given, GradientOf, Histories
 from lucid.compiler.results.left_hooks import left_hooks
 from lucid.compiler.results.made import Made, made_like, values_in
 from lucid.compiler.results.outcomes import (
-    Address,
     Alias,
     Copied,
     FromArgument,
@@ -42,7 +41,6 @@ from lucid.compiler.results.outcomes import (
 )
 from lucid.compiler.results.parts import parts_of
 from lucid.compiler.results.rebinding import Rebinding
-from lucid.compiler.results.results import Before, Differentiable
 from lucid.ir.errors import EagerOnlyError, TraceError
 from lucid.ir.graph import Value
 from lucid.tensor.core import TensorCore
@@ -75,7 +73,7 @@ class Finisher:
             are tensors or arrays.
         grads: the gradients that were set.
         counters: (argument number, use of a gradient or version counter, how far it moves).
-        ended: tensors whose history ends in the step.
+        ended: tensors whose history ends in the step; rewritten: those that get another one.
         differentiable: what results need that can be differentiated outside.
         left_hooks: what the step registered on its arguments.
     """
@@ -84,10 +82,9 @@ class Finisher:
         arguments = call.tensors
         self._recorder = recorder
         self._handles = handles
-        self.left_hooks = [] if recorder.is_pure else left_hooks(handles, arguments)
+        self.left_hooks = left_hooks(handles, arguments)
         self._positions = {id(handle): i for i, handle in reversed([*enumerate(handles)])}
         self._arguments = arguments
-        self._is_exact = call.is_exact
         self._slots: dict[Any, int] = {}
         self._outcomes: dict[int, Outcome] = {}
         self._owners: dict[Storage, tuple[FromProgram, VersionCounter]] = {}
@@ -104,6 +101,7 @@ class Finisher:
         self.tensors: list[Outcome] = []
         self.grads: list[GradOutcome] = []
         self.ended: list[Ended] = []
+        self.rewritten: list[Given] = []
         self.counters: list[tuple[int | GradUse | VersionCounter, int]] = []
         self.differentiable: Differentiable | None = None
 
@@ -116,9 +114,9 @@ class Finisher:
         self.result = self._tree(result)
         self.finals = [self._tree(final) for final in finals]
         rebinding.found = frozenset(self._found)
-        further = [] if recorder.is_pure else [*self._gradients(), *self._written()]
+        further = [*self._gradients(), *self._written()]
         written = [known for known, _ in further if not isinstance(known, GradientOf)]
-        recorder.onward.rewritten = [*written, *(entry.tensor for entry in self.ended)]
+        self.rewritten = [*written, *(entry.tensor for entry in self.ended)]
         self._find_differentiable(further, rebinding)
         for storage, cell in recorder.cells.items():
             if cell.is_written:
@@ -131,12 +129,14 @@ class Finisher:
         return self
 
     def _tree(self, value: Any) -> Outcome:
-        """How to make a result: one that is there twice, or holds itself, is made once."""
+        """How to make a result: one that is there twice is made once."""
         known = self._made.get(id(value))
+        if known in self._open:
+            raise EagerOnlyError(
+                f"it makes a container that holds itself, a {type(value).__name__}"
+            )
         if known is not None:
-            around = self._open.index(known) if known in self._open else len(self._open)
-            for made in (known, *self._open[around:]):  # what a tuple is made after has it, too
-                made.is_shared = True
+            known.is_shared = True
             return known
         parts = parts_of(value)
         parts = None if parts is not None and self._is_found(value) else parts
@@ -183,8 +183,6 @@ class Finisher:
             return FromNumbers(leaf.formula)
         if isinstance(leaf, TensorCore):
             return self._outside(leaf) or self._inside(leaf)
-        if isinstance(leaf, DataPointer):
-            return Address(self._outcome(leaf.tensor))
         if isinstance(leaf, np.ndarray):
             environment = self._recorder.environment
             known = environment is not None and environment.holds_memory_of(leaf)
@@ -229,13 +227,11 @@ class Finisher:
         """Whether what is derived from the history of `base` can be derived after the call."""
         recorder = self._recorder
         is_given = id(base) in self._positions or recorder.is_outside(base)
-        return base.is_leaf or (
-            is_given and not (recorder.is_pure and id(base) in recorder.histories)
-        )
+        return base.is_leaf or is_given
 
     def _shown(self, leaf: TensorCore, cell: Cell) -> Outcome | None:
         """How to make a tensor on memory from outside that has a history of the step's own."""
-        if cell.kind == "grad" or (self._recorder.is_pure and cell.is_written):
+        if cell.kind == "grad":
             return None
         counter, past = self._counter_of(leaf, cell), _past(leaf, self._recorder.outer)
         return self._retaining(leaf, Shown(cell, leaf._chain, counter, past))
@@ -311,38 +307,22 @@ class Finisher:
                 self.ended.append(Ended(known, lost, tensor._epoch != epoch))
             else:
                 yield known, tensor
-                yield from self._derived(tensor)
-
-    def _derived(self, base: TensorCore) -> Iterator[tuple[Further, TensorCore]]:
-        """Arguments that are views of one that was written, and were looked at after that."""
-        histories = self._recorder.histories
-        for number, handle in enumerate(self._handles):
-            is_first = (
-                self._positions[id(handle)] == number and handle is not self._arguments[number]
-            )
-            is_derived = id(handle) in histories and handle._epoch == base._epoch
-            if handle._base is base and is_first and is_derived:
-                yield number, handle
 
     def _refuse_shared(self, written: TensorCore) -> None:
         """Raise `EagerOnlyError` where another argument would get another history as well.
 
-        What stands for it knows nothing of that, unless the call is exact; one that is state stands
-        for itself.
+        What stands for it knows nothing of that; one that is state stands for itself.
         """
         position = self._positions.get(id(written))
         base = base_of(written if position is None else self._arguments[position])
         for i, (other, handle) in enumerate(zip(self._arguments, self._handles, strict=True)):
             is_state = handle is other
-            if base_of(other) is not base or (base_of(handle) is written and not is_state):
-                continue
-            if not self._is_exact and not is_state:
-                raise ArgumentsOverlap
-            how = "is read from elsewhere as well" if is_state else "shares its memory"
-            raise EagerOnlyError(
-                f"{_writer(written)}: a tensor gets a history by being written, and argument {i}, "
-                f"which is this tensor or a view of it, {how}"
-            )
+            if base_of(other) is base and (is_state or handle is not written):
+                how = "is read from elsewhere as well" if is_state else "shares its memory"
+                raise EagerOnlyError(
+                    f"{_writer(written)}: a tensor gets a history by being written, and argument "
+                    f"{i}, which is this tensor or a view of it, {how}"
+                )
 
     def _find_differentiable(
         self, further: Sequence[tuple[Further, TensorCore]], rebinding: Rebinding
@@ -360,44 +340,15 @@ class Finisher:
         recorder = self._recorder
         results = [*(tensor for tensor, _ in tensors), *(tensor for _, tensor in further)]
         histories = Histories(recorder, results, self._handles)
-        cells = list(recorder.cells.values())
-        state = [cell for cell in cells if cell.kind == "state"]
-        uses = [use for use in recorder.grads.values() if use.was_read]
-        written = {cell.storage for cell in cells if cell.is_written}
-        ended = [entry.tensor for entry in self.ended]
-        further_ones = [known for known, _ in further]
+        layers = histories.layers(outputs)
         self.differentiable = Differentiable(
-            rebinding,
-            histories.layers(outputs),
-            Before(
-                flags=rebinding.flags,
-                written=[(cell.storage, cell.counter) for cell in state if cell.is_written],
-                written_args=[c.position for c in cells if c.kind == "arg" and c.is_written],
-                rewritten=[x for x in (*further_ones, *ended) if isinstance(x, TensorCore)],
-                gradients=[
-                    (GradientOf.use(u), u.original is not None and u.original._storage in written)
-                    for u in uses
-                ],
-                sets_gradients=bool(self.grads),
-                followed=[*recorder.outer.values()] if recorder.follows_outer else [],
-                entries=[
-                    (owner, key)
-                    for owner, key in recorder.entries.values()
-                    if not isinstance(dict.get(owner, key), TensorCore)
-                ],
-                arrays=[x for x in recorder.arrays.copied if x not in written],
-                read=[
-                    (c.storage, histories.counters.number_of_state(c.counter))
-                    for c in state
-                    if c.counter is not None
-                    and not c.is_written
-                    and c.storage not in recorder.arrays.copied
-                ],
-            ),
-            len(tensors),
-            further_ones,
+            rebinding.function,
+            layers,
+            histories.tape(layers, self._slots),
+            [known for known, _ in further],
+            [GradientOf.use(use) for use in recorder.grads.values() if use.was_read],
             histories.counters.state,
-            histories.calls_users and not rebinding.of_arguments,
+            histories.calls_users,
         )
 
     def _refuse_order(self, leaves: Sequence[tuple[Any, Outcome]]) -> None:

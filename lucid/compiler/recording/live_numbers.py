@@ -18,9 +18,7 @@ class LiveNumbers:
     Attributes:
         graph: of the trace.
         live: live scalars that are read where they stand, by source text.
-        entries: of dicts of the library's, which are read so or guarded; `given_entries`: those
-            that hold what a call has found in them.
-        changed_later: entries that an effect after the call sets, and what that is.
+        changed_later: entries of dicts of the library's that an effect after the call sets.
         live_inputs: those that are inputs of the graph, and such that follow from others, by text.
         formulas: what the trace asked live scalars, by the question's text.
     """
@@ -30,8 +28,6 @@ class LiveNumbers:
         self.live: dict[str, LiveScalar] = {}
         self.live_inputs: dict[tuple[str, DType], tuple[Value, LiveSource]] = {}
         self.formulas: dict[str, FormulaGuard] = {}
-        self.entries: dict[tuple[int, str], tuple[dict[str, Any], str]] = {}
-        self.given_entries: set[tuple[int, str]] = set()
         self.changed_later: dict[tuple[int, str], str] = {}
 
     def annotated(self) -> AbstractContextManager[None]:

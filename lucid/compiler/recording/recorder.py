@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from lucid.autograd.node import AccumulateGrad, Edge, Node, edge_of, sequence_numbers
+from lucid.autograd import node as nodes
+from lucid.autograd.node import AccumulateGrad, Edge, Node, edge_of
 from lucid.compiler.hosts.recording import HostRecording
 from lucid.compiler.inputs.cells import (
     ArgumentIsState,
@@ -24,8 +25,8 @@ from lucid.compiler.inputs.scalars import is_live
 from lucid.compiler.inputs.views import base_of
 from lucid.compiler.recording.live_numbers import LiveNumbers
 from lucid.compiler.recording.users_arrays import UsersArrays
-from lucid.compiler.results.data_pointers import DataPointer, Source
-from lucid.compiler.results.onward import KEEPS_GRADIENT, Onward
+from lucid.compiler.results.ended import KEEPS_GRADIENT
+from lucid.compiler.results.histories import HistoryOutside
 from lucid.compiler.surroundings.environment import Environment
 from lucid.compiler.surroundings.iterators import Iterators
 from lucid.compiler.surroundings.logs import Log
@@ -41,12 +42,10 @@ from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, of_value, traced_view
 from lucid.tensor.storage import Storage, VersionCounter
 from lucid.tensor.tensor import Tensor
-from lucid.tensor.writing import READ_ONLY, replay, scatter, take_memory
+from lucid.tensor.writing import READ_ONLY, made_without_grad, replay, scatter, take_memory
 
 if TYPE_CHECKING:
     from lucid.autograd.engine import BackwardRun
-    from lucid.compiler.results.recorded import Recorded
-    from lucid.compiler.results.versions import Versions
 
 
 class Recorder(LiveNumbers):
@@ -59,12 +58,9 @@ class Recorder(LiveNumbers):
         guards: Python values that the trace looked at.
         effects: Python effects to repeat after each call.
         positions: arguments' numbers, by the identity of what stands for them.
-        arguments: the tensors themselves.
         counters: those of tensors from outside that were written, with what they were before.
-        versions_read: of what the step finds; None before there are arguments.
         own_counters: those of the step's own that count for memory which may be from outside.
         versions: what counters were when they were first looked at, and what they have come to.
-        addresses: places in memory that were compared, and where each call finds them.
         given: numbers of the arguments that are objects of plain data, by identity.
         containers: if the step changes such, what stands for those that are arguments, by identity.
         argument_storages: the memory of arguments, which must not be met as state.
@@ -76,16 +72,14 @@ class Recorder(LiveNumbers):
         logs: what the step writes and doesn't look at.
         refusal: the error that the user's code was given, and may have caught.
         ctx_change: which attribute of its ctx a backward has changed, for messages.
-        twins: in a backward, what nodes of the function that runs again are in its history.
+        past: in the backward of a call, the nodes of the trace that the call is one of; numbers:
+            live ones that they hold; ends: where gradients leave them, and what stands for that.
+        on_tape: identities of tensors that the nodes behind the results hold.
         outer: tensors from outside, by where their gradients go on in history from there.
-        onward: what it does with gradients that go on into histories of arguments.
-        is_pure: whether what the step leaves in tensors from outside is dropped.
         follows_outer: whether a backward in the step has followed history from outside.
     """
 
-    def __init__(
-        self, name: str, leaving: frozenset[object] = frozenset(), is_pure: bool = False
-    ) -> None:
+    def __init__(self, name: str, leaving: frozenset[object] = frozenset()) -> None:
         super().__init__(Graph(name))
         self.hosts = HostRecording(self, leaving)
         self.cells: dict[Storage, Cell] = {}
@@ -94,18 +88,16 @@ class Recorder(LiveNumbers):
         self.undo: list[Callable[[], object]] = []
         self.grads: dict[int, GradUse] = {}
         self.grad_leaf_of: dict[Storage, TensorCore] = {}
-        self.addresses: dict[tuple[Storage, int], Source] = {}
         self.counters: dict[VersionCounter, int] = {}
-        self.versions_read: Versions | None = None
         self.own_counters: set[VersionCounter] = set()
         self.versions: dict[VersionCounter, int] = {}
         self.flags: dict[int, tuple[TensorCore, bool]] = {}
         self.memories: dict[int, tuple[TensorCore, TensorCore]] = {}
         self.histories: dict[int, tuple[TensorCore, tuple[Any, ...]]] = {}
         self.positions: dict[int, int] = {}
-        self.arguments: Sequence[TensorCore] = ()
         self.given: dict[int, int] = {}
         self.containers: dict[int, int] = {}
+        self.arguments: Sequence[TensorCore] = ()
         self.argument_storages: set[Storage] = set()
         self.arrays = UsersArrays(self)
         self.aliases: set[int] = set()
@@ -115,14 +107,15 @@ class Recorder(LiveNumbers):
         self.refusal: TraceError | None = None
         self.ctx_change: str | None = None
         self.outer: dict[Edge, TensorCore] = {}
-        self.twins: dict[Node, Recorded] = {}
-        self.onward = Onward()
-        self.is_pure = is_pure
+        self.past: set[Node] = set()
+        self.ends: dict[Edge, TensorCore] = {}
+        self.numbers: Sequence[Any] = ()
+        self.on_tape: set[int] = set()
         self.made: list[weakref.ref[TensorCore]] = []
         self.scopes: list[str] = []
         self.environment: Environment | None = None
         self.iterators = Iterators(())
-        self._first_sequence = next(sequence_numbers)
+        self._first_sequence = next(nodes.sequence_numbers)
         self._region: Region | None = None
         self._deriving: Node | None = None
         self.follows_outer = False
@@ -217,9 +210,8 @@ class Recorder(LiveNumbers):
         self.cells[storage] = cell
         return cell
 
-    def replace_cell(self, storage: Storage, content: TensorCore) -> None:
-        """Let a buffer that was not met yet hold `content`; what is written to it stays inside."""
-        value = self.value_of(content)
+    def hold(self, storage: Storage, value: Value) -> None:
+        """Let memory without data hold a value; what is written to it stays inside."""
         storage.value, storage.recorder = value, self
         storage.generation += 1
         self.cells[storage] = Cell(storage, value, "replaced")
@@ -248,6 +240,9 @@ class Recorder(LiveNumbers):
 
     def write(self, target: TensorCore, value: TensorCore) -> None:
         """Write `value` through `target`'s view chain into its storage."""
+        position = self.positions.get(id(base_of(target)), -1)
+        if position >= 0 and made_without_grad(self.arguments[position]):
+            self.run_op_by_op("it writes a view, made in no_grad mode, of a tensor with a history")
         new = self.value_of(value)
         self.value_of(target)
         storage = target._storage
@@ -299,14 +294,14 @@ class Recorder(LiveNumbers):
                     self._annotate(node, location)
 
     @contextmanager
-    def region(self, name: str) -> Iterator[None]:
-        """Tag the nodes of a custom Function's forward or backward."""
+    def region(self, name: str, kind: str = "region") -> Iterator[Region]:
+        """Tag the nodes of a custom Function's forward or backward, or of a checkpointed block."""
         before = self._region
         deriving = self._deriving
-        self._region = Region(name, here(), before)
+        self._region = region = Region(name, here(), before, kind)
         self._deriving = None
         try:
-            yield
+            yield region
         finally:
             self._region = before
             self._deriving = deriving
@@ -362,14 +357,18 @@ class Recorder(LiveNumbers):
         return None if found is None else _read_only(found)
 
     def version_of(self, tensor: TensorCore) -> int:
-        """How often the memory was written, which each call finds for what is from outside."""
-        known = self.versions_read
-        return tensor._counter.value if known is None else known.of(tensor, self)
+        """How often memory of the step's own was written; of other memory only a call knows it."""
+        cell, counter = self.cells.get(tensor._storage), tensor._counter
+        is_own = tensor._array is None or id(tensor) in self.own
+        is_own = is_own if cell is None else cell.kind == "constant"
+        if not (is_own or counter in self.own_counters):
+            self.run_op_by_op("it asks for the _version of an argument or of a tensor from outside")
+        return counter.value
 
-    def data_pointer(self, tensor: TensorCore) -> DataPointer:
-        """What `data_ptr()` gives; a custom Function that asks for an address runs on the host."""
+    def refuse_address(self) -> NoReturn:
+        """Give up at `data_ptr()`; a custom Function that asks for an address runs on the host."""
         self.hosts.leave()
-        return DataPointer(tensor)
+        self.run_op_by_op("it asks for the address of a tensor, by data_ptr()")
 
     def _constants(self) -> dict[Value, np.ndarray]:
         """The arrays that are constants of the program."""
@@ -409,18 +408,25 @@ class Recorder(LiveNumbers):
 
     def refuse_retaining(self, tensor: TensorCore) -> None:
         """Give up when a tensor from outside is to keep its gradient: its history may be there."""
-        if tensor._array is not None and not self._is_own(tensor) and not self.is_pure:
+        if tensor._array is not None and not self.is_own(tensor):
             self.run_op_by_op(
                 "it lets an argument, or a tensor from outside, keep its gradient, by retain_grad()"
             )
 
-    def note_paths_outside(self, run: BackwardRun) -> None:
-        """Note which gradients are asked for that may go through the histories of arguments.
+    def refuse_paths_outside(self, run: BackwardRun) -> None:
+        """Give up when gradients are asked for that may go through the history of an argument."""
+        found = [x for x in nodes.iterate_graph(run.roots) if isinstance(x, HistoryOutside)]
+        if found and any(self._is_out(x) for x, _ in run.wanted or () if x not in found):
+            self.run_op_by_op(
+                "it asks for the gradient with respect to a tensor that an argument may be "
+                f"computed from, outside, by {found[0]._short_name()}"
+            )
 
-        Raises: `EagerOnlyError` where they do.
-        """
-        with self._refusing():
-            self.onward.ask(self, run)
+    def _is_out(self, node: Node) -> bool:
+        """Whether a node was there before the trace, or stands for one that was."""
+        if not isinstance(node, AccumulateGrad):
+            return self.is_outer(node)
+        return id(node.variable) in self.positions or self.is_outside(node.variable)
 
     @contextmanager
     def _refusing(self) -> Iterator[None]:
@@ -440,7 +446,7 @@ class Recorder(LiveNumbers):
         """Whether a tensor was there before the trace, and no argument."""
         cell = self.cells.get(tensor._storage)
         is_inside = cell is not None and cell.kind in ("constant", "arg")
-        return tensor._array is not None and not self._is_own(tensor) and not is_inside
+        return tensor._array is not None and not self.is_own(tensor) and not is_inside
 
     # ------------------------------------------------------------------ what must be put back
 
@@ -448,17 +454,17 @@ class Recorder(LiveNumbers):
         self.counters.setdefault(counter, counter.value)
 
     def note_flag(self, tensor: TensorCore) -> None:
-        if tensor._array is not None and not self._is_own(tensor):
+        if tensor._array is not None and not self.is_own(tensor):
             self.flags.setdefault(id(tensor), (tensor, tensor._requires_grad))
 
     def note_memory(self, tensor: TensorCore) -> None:
         """Remember the memory of a tensor that is about to be given another."""
         if tensor._array is None:
             self.own.add(id(tensor))
-        elif not self._is_own(tensor):
+        elif not self.is_own(tensor):
             self.memories.setdefault(id(tensor), (tensor, tensor.data))
 
-    def _is_own(self, tensor: TensorCore) -> bool:
+    def is_own(self, tensor: TensorCore) -> bool:
         """Whether the trace made the tensor, though it has data."""
         return id(tensor) in self.own or id(tensor) in self.aliases
 
@@ -473,10 +479,10 @@ class Recorder(LiveNumbers):
 
     def note_history(self, tensor: TensorCore) -> None:
         """Remember the history of a concrete tensor that is about to get another."""
-        if tensor._array is not None and not self._is_own(tensor):
+        if tensor._array is not None and not self.is_own(tensor):
             if tensor._base is None:  # a view's is about to be derived
                 self.note_outer(tensor)
-            if tensor._retains_grad and id(tensor) not in self.histories and not self.is_pure:
+            if tensor._retains_grad and id(tensor) not in self.histories:
                 self.run_op_by_op(KEEPS_GRADIENT)
             _, flag = self.flags.get(id(tensor), (tensor, tensor._requires_grad))
             history = (tensor._grad_fn, tensor._output_nr, flag, tensor._epoch)
@@ -485,14 +491,14 @@ class Recorder(LiveNumbers):
     def note_outer(self, *tensors: TensorCore) -> None:
         """Remember whose history from outside the step goes on from."""
         for tensor in tensors:
-            is_concrete = tensor._array is not None and not self._is_own(tensor)
+            is_concrete = tensor._array is not None and not self.is_own(tensor)
             edge = edge_of(tensor) if is_concrete else None
             if edge is not None and self.is_outer(edge[0]):
                 self.outer.setdefault(edge, tensor)
 
     def is_outer(self, node: Node) -> bool:
-        """Whether a node was recorded before the trace."""
-        return 0 <= node._sequence < self._first_sequence
+        """Whether a node was recorded before the trace, and belongs to others."""
+        return 0 <= node._sequence < self._first_sequence and node not in self.past
 
     def guard_histories(self) -> None:
         """Specialize the step on the histories from outside, if a backward in it followed one."""
@@ -515,9 +521,6 @@ class Recorder(LiveNumbers):
 
     def note_grad_read(self, leaf: TensorCore) -> None:
         use = self._grad_use(leaf)
-        if use is not None:
-            with self._refusing():
-                self.onward.use(use, context.backward_run, self.arguments)
         if use is not None and not use.was_set and not use.was_read:
             use.was_read = True
             if use.original is not None:
@@ -526,8 +529,6 @@ class Recorder(LiveNumbers):
     def note_grad_write(self, leaf: TensorCore) -> None:
         use = self._grad_use(leaf)
         if use is not None:
-            with self._refusing():
-                self.onward.use(use, context.backward_run, self.arguments)
             use.was_set = True
 
     def restore(self, failed: bool) -> None:
@@ -551,10 +552,11 @@ class Recorder(LiveNumbers):
         self.refusal = self.hosts.left = None  # their tracebacks do
         del self.hosts, self.arrays
         self.arguments = ()
-        self.versions_read = None
         self.end_numbers()
         self.outer.clear()
-        self.twins.clear()
+        self.past.clear()
+        self.ends.clear()
+        self.numbers = ()
 
     def forget_arguments(self) -> None:
         """Let go of what stood for the arguments, and of the gradients that the trace found."""
@@ -563,7 +565,6 @@ class Recorder(LiveNumbers):
             if use.position >= 0:
                 use.leaf = None
         self.grad_leaf_of.clear()
-        self.twins.clear()
         self.arrays.forget()
 
 

@@ -7,7 +7,7 @@ import gc
 import inspect
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,6 @@ from lucid.compiler.hosts.recording import LeavesTrace
 from lucid.compiler.inputs.bound_to_tensors import noticing
 from lucid.compiler.inputs.cells import (
     ArgumentIsState,
-    ArgumentsOverlap,
     Cell,
     FormulaGuard,
     GradUse,
@@ -29,16 +28,12 @@ from lucid.compiler.recording.arguments import StandIns
 from lucid.compiler.recording.finishing import Finisher, GradOutcome
 from lucid.compiler.recording.names import name_inputs
 from lucid.compiler.recording.recorder import Recorder, recording, undo_all
-from lucid.compiler.results.data_pointers import AddressGuard
+from lucid.compiler.results.backward import Differentiable
 from lucid.compiler.results.gradients import shared_gradients
-from lucid.compiler.results.histories import Ended
+from lucid.compiler.results.histories import Ended, Given
 from lucid.compiler.results.left_hooks import LeftHook
-from lucid.compiler.results.onward import Onward
 from lucid.compiler.results.outcomes import Outcome
 from lucid.compiler.results.rebinding import Rebinding, Rebinds
-from lucid.compiler.results.results import Differentiable
-from lucid.compiler.results.versions import VersionsFound
-from lucid.compiler.surroundings.argument_places import AttributeOfArgument
 from lucid.compiler.surroundings.codes import Executed, executed_codes
 from lucid.compiler.surroundings.environment import Environment
 from lucid.compiler.surroundings.generators import Generators
@@ -66,6 +61,7 @@ class Trace:
         leaves: what is in them besides containers that the step makes; tensors: those of them
             that are numbered as flattened results.
         ended: tensors whose history ends in the step.
+        rewritten: those that get another one.
         rebinding: the places that the step reads and binds itself; None if there are none.
         grads_shared: for each of the gradients that are read whose memory it is on.
         keys: of each place that is read, what kind of value it holds.
@@ -79,8 +75,6 @@ class Trace:
     values: list[ValueGuard]
     live: list[tuple[Value, LiveSource]]
     formulas: list[FormulaGuard]
-    addresses: AddressGuard | None
-    versions: VersionsFound
     cells: list[tuple[Cell, Strides | None]]
     pinned: dict[int, TensorCore]
     grads_read: list[GradUse]
@@ -99,7 +93,7 @@ class Trace:
     left_hooks: list[LeftHook]
     rebinding: Rebinding | None
     keys: list[tuple[Any, ...]]
-    onward: Onward
+    rewritten: list[Given]
     undo: Callable[[], None]
     seconds: float = 0.0
 
@@ -110,7 +104,6 @@ def trace(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     places: dict[Identity, Place],
-    is_pure: bool,
 ) -> Trace:
     """Run `function` once on traced stand-ins for its arguments, and record what it does.
 
@@ -119,15 +112,14 @@ def trace(
     raises, and `TraceError`.
 
     places: what earlier traces have found that the function binds; new ones are entered.
-    is_pure: what it leaves besides its results is dropped.
     """
     start = time.perf_counter()
     try:
-        found = _traced(function, call, args, kwargs, places, is_pure)
+        found = _traced(function, call, args, kwargs, places)
     except (TypeError, AttributeError):
         if not any(isinstance(place, Log) for place in places.values()):
             raise
-        found = _traced_without_logs(function, call, args, kwargs, places, is_pure)
+        found = _traced_without_logs(function, call, args, kwargs, places)
     found.seconds = time.perf_counter() - start
     return found
 
@@ -138,7 +130,6 @@ def _traced_without_logs(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     places: dict[Identity, Place],
-    is_pure: bool,
 ) -> Trace:
     """A trace in which lists are what they are, as code in C may ask for.
 
@@ -146,7 +137,7 @@ def _traced_without_logs(
     """
     known = {key: x.as_state(True) if isinstance(x, Log) else x for key, x in places.items()}
     try:
-        found = _traced(function, call, args, kwargs, known, is_pure)
+        found = _traced(function, call, args, kwargs, known)
     except Exception:
         found = None
     if found is None:
@@ -161,7 +152,6 @@ def _traced(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     places: dict[Identity, Place],
-    is_pure: bool,
 ) -> Trace:
     """The trace, begun again as often as it turns out to need something from its start."""
     state: set[Storage] = set()
@@ -170,12 +160,10 @@ def _traced(
     while True:
         rebinding = Rebinding(function, places.values(), no_logs)
         try:
-            recorder = Recorder(_name_of(function), frozenset(leaving), is_pure)
+            recorder = Recorder(_name_of(function), frozenset(leaving))
             return _record(recorder, rebinding, call, args, kwargs, state, frozenset(leaving))
         except ArgumentIsState as error:
             state.add(error.storage)
-        except ArgumentsOverlap:
-            call.be_exact(True)
         except LeavesTrace as error:
             leaving |= error.codes
         except Rebinds as error:
@@ -221,14 +209,12 @@ def _record(
     code = getattr(inspect.unwrap(function), "__code__", None)
     if code is not None:
         recorder.graph.location = Location(code.co_filename, code.co_firstlineno)
-    objects = objects_by_name(function, args, kwargs, call.asked)
+    objects = objects_by_name(function, args, kwargs)
     read = rebinding.unwatched
     environment = recorder.environment = Environment(function, objects, leaving, read)
     call.take(rebinding.values())
-    call.be_exact(call.is_exact or call.shares_places)
     try:
         ran = _run(recorder, environment, rebinding, call, args, kwargs, state)
-        recorder.onward.end(recorder.grads.values())
         rebinding.forget()
         try:
             _refuse_escaped(recorder, ran.handles)
@@ -245,7 +231,6 @@ def _record(
 def _trace_of(
     recorder: Recorder, environment: Environment, ran: _Ran, rebinding: Rebinding, call: Call
 ) -> Trace:
-    assert recorder.versions_read is not None
     grads_read = [use for use in recorder.grads.values() if use.was_read]
     return Trace(
         recorder.graph,
@@ -253,8 +238,6 @@ def _trace_of(
         list(recorder.guards.values()),
         list(recorder.live_inputs.values()),
         list(recorder.formulas.values()),
-        AddressGuard.of(recorder.addresses),
-        VersionsFound(recorder.versions_read),
         [(cell, _strides_of(cell)) for cell in recorder.cells.values() if _is_input(cell)],
         ran.pinned,
         grads_read,
@@ -273,7 +256,7 @@ def _trace_of(
         ran.outcome.left_hooks,
         None if rebinding.is_empty else rebinding,
         call.keys,
-        recorder.onward,
+        ran.outcome.rewritten,
         functools.partial(undo_all, recorder.undo),
     )
 
@@ -322,10 +305,6 @@ def _run(
         with recording(recorder):
             outcome = Finisher(recorder, stand_ins.handles, call)
             outcome.finish(result, finals, rebinding)
-        if outcome.differentiable is not None:
-            _refuse_attributes(recorder, rebinding, call)
-            rebinding.refuse_numbers(rebinding.numbers)  # a later backward needs the call's
-        _check_overlaps(recorder, call)
         failed = False
     finally:
         context.grad_enabled = grad_enabled
@@ -343,28 +322,6 @@ def _run(
     return _Ran(outcome, handles, pinned, training, left)
 
 
-def _refuse_attributes(recorder: Recorder, rebinding: Rebinding, call: Call) -> None:
-    """Let eager mode run what is differentiated outside and looks at attributes of arguments.
-
-    The step would run again for its gradients, and find what is bound to the tensors by then.
-    """
-    is_bound = any(isinstance(place, AttributeOfArgument) for place in rebinding.bound)
-    if call.has_attributes or is_bound:
-        recorder.run_op_by_op(
-            "its results have a history, and it reads or binds attributes of tensors that are "
-            "arguments\nhint: pass them as arguments, and return them"
-        )
-
-
-def _check_overlaps(recorder: Recorder, call: Call) -> None:
-    """Raise `ArgumentsOverlap` when memory was written that another argument shows as well."""
-    if call.overlapping and not call.is_exact:
-        written = {value for value, _ in recorder.graph.writes}
-        cells = [cell for cell in recorder.cells.values() if cell.value in written]
-        if any(cell.kind == "arg" and cell.position in call.overlapping for cell in cells):
-            raise ArgumentsOverlap
-
-
 def _is_input(cell: Cell) -> bool:
     return cell.value.producer is None and cell.kind != "replaced"
 
@@ -378,9 +335,9 @@ def _refuse_escaped(recorder: Recorder, handles: list[weakref.ref[TensorCore]]) 
     """Raise when a traced tensor is still held by somebody."""
     recorder.forget_arguments()
     references = [*handles, *recorder.made]
-    if any(reference() is not None for reference in references):
+    if _alive(references, recorder.on_tape):
         gc.collect()
-        escaped = [tensor for reference in references if (tensor := reference()) is not None]
+        escaped = _alive(references, recorder.on_tape)
         if escaped:
             lines = "\n".join(f"  {tensor._describe()}" for tensor in escaped[:4])
             count = "a traced tensor" if len(escaped) == 1 else f"{len(escaped)} traced tensors"
@@ -390,3 +347,11 @@ def _refuse_escaped(recorder: Recorder, handles: list[weakref.ref[TensorCore]]) 
                 "hint: return them, or keep tensor.detach() of a result outside"
             )
     recorder.made.clear()
+
+
+def _alive(
+    references: Sequence[weakref.ref[TensorCore]], besides: Collection[int]
+) -> list[TensorCore]:
+    """The tensors that are still there, but for those with the given identities."""
+    tensors = [reference() for reference in references]
+    return [tensor for tensor in tensors if tensor is not None and id(tensor) not in besides]

@@ -8,7 +8,7 @@ import numpy as np
 
 from lucid.compiler.surroundings.reach import owner_of
 from lucid.runtime.addresses import address_of
-from lucid.tensor.core import TensorCore, of_array
+from lucid.tensor.core import TensorCore
 from lucid.tensor.storage import Storage
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ class UsersArrays:
         self.live: set[int] = set()
         self.copied: dict[Storage, None] = {}
         self._tensors: dict[tuple[Any, ...], TensorCore] = {}
-        self._before: dict[Storage, TensorCore | None] = {}
 
     def adopt(self, tensor: TensorCore, is_copied: bool = False) -> None:
         """Read the user's NumPy array at each call; one that the trace didn't make is state."""
@@ -46,25 +45,6 @@ class UsersArrays:
             cell.counter = tensor._counter
         if is_copied and recorder.cells[tensor._storage].kind == "state":
             self.copied.setdefault(tensor._storage)
-
-    def replace(self, storage: Storage, content: TensorCore) -> None:
-        """Let an array hold `content` until it is released."""
-        assert storage.array is not None
-        known = of_array(storage.array)
-        known._storage = storage
-        place = _place_of(storage.array)
-        self._before[storage] = self._tensors.get(place)
-        self._tensors[place] = known
-        self._recorder.replace_cell(storage, content)
-
-    def release(self, storage: Storage) -> None:
-        """Let who reads the array from now on find what was to be read before it was replaced."""
-        assert storage.array is not None
-        place, before = _place_of(storage.array), self._before.pop(storage)
-        if before is None:
-            del self._tensors[place]
-        else:
-            self._tensors[place] = before
 
     def forget(self) -> None:
         """Let go of the tensors on them."""

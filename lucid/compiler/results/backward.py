@@ -1,140 +1,319 @@
-"""The nodes behind the results of a call that can be differentiated outside."""
+"""How a call outside of a trace gets its gradients.
+
+Each call of a differentiable program makes a `Record`: what the program has kept for its backward,
+and the version counters of what it read. Behind the results stands a `CompiledBackward` per layer.
+When a walk comes to it, a compiled function of the gradients and of what was kept walks through the
+nodes that the trace has left (`tape.py`); there is one for each `Kind` of backward. Its own results
+may have a history of the same kind, so derivatives of any order come without a further rule.
+"""
 
 from __future__ import annotations
 
-import operator
-import weakref
-from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, Any
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from lucid.autograd.entry_points import find_gradients
 from lucid.autograd.hooks import HookHandle
-from lucid.autograd.host_replay import Differs
-from lucid.autograd.node import CustomNode, Edge, Gradients, Node, edge_of, origin_line
-from lucid.autograd.saved import FREED, modified, with_history
-from lucid.compiler.results.argument_contents import owners_in, present_contents
-from lucid.compiler.results.found_elsewhere import found_elsewhere
+from lucid.autograd.node import (
+    CustomNode,
+    Edge,
+    GradientEdge,
+    Gradients,
+    Node,
+    accumulator_of,
+    edge_of,
+    origin_line,
+)
+from lucid.autograd.saved import FREED, modified, with_history_of
+from lucid.compiler.inputs.watches import remove_hooks_at
 from lucid.compiler.results.histories import (
+    EndOf,
+    Further,
     GradientOf,
+    Layer,
+    Leaf,
     Made,
-    TracedHook,
     given,
     tensor_of,
 )
-from lucid.compiler.results.outcomes import with_copies
-from lucid.compiler.results.recorded import Recorded
-from lucid.compiler.results.results import Differentiable, Given, Rest, copied, leaf_edge, no_data
-from lucid.ir.errors import LucidError
+from lucid.compiler.results.tape import Tape, is_read
+from lucid.ir.errors import EagerOnlyError, LucidError
+from lucid.ir.types import TensorType
 from lucid.tensor.context import context
-from lucid.tensor.core import TensorCore, alias, of_array
-from lucid.tensor.keepers import add_keeper, remove_keeper
+from lucid.tensor.core import TensorCore, _new, alias, of_array
 from lucid.tensor.storage import Storage, VersionCounter
 from lucid.tensor.writing import rebase_history
 
 if TYPE_CHECKING:
     from lucid.autograd.engine import BackwardRun
     from lucid.compiler.inputs.signature import Call
-    from lucid.compiler.programs.joint import Joint
     from lucid.compiler.programs.program import Program
+    from lucid.compiler.recording.recorder import Recorder
+    from lucid.compiler.results.outcomes import Run
 
 
-_NONE: frozenset[Recorded] = frozenset()
-_NO_NUMBERS: frozenset[int] = frozenset()
+class Kind(NamedTuple):
+    """What a backward computes.
+
+    Attributes:
+        layer: whose results it differentiates.
+        sent: for each of these whether it has a gradient.
+        wanted: numbers of the layer's ends whose gradients are asked for.
+        is_open: whether it is itself differentiated.
+    """
+
+    layer: int
+    sent: tuple[bool, ...]
+    wanted: tuple[int, ...]
+    is_open: bool
 
 
-class History:
+class Differentiable:
+    """What a program needs to give its results a history.
+
+    Attributes:
+        layers: the results that require grad; each layer depends on earlier ones only.
+        tape: the nodes behind them.
+        further: what else gets a history; numbered after the results.
+        reads: the gradients that a call finds in a `.grad`.
+        counters: the version counters of state that a call notes.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        layers: list[Layer],
+        tape: Tape,
+        further: list[Further],
+        reads: list[GradientOf],
+        counters: list[VersionCounter],
+        calls_users: bool,
+    ) -> None:
+        self.layers = layers
+        self.tape = tape
+        self.further = further
+        self.reads = reads
+        self.counters = counters
+        self._users = function if calls_users else None
+        self._kinds: dict[Kind, Backward] = {}
+        self._leaves: list[list[tuple[Any, bool]]] = [
+            [(leaf, isinstance(leaf, TensorCore)) for leaf in layer.leaves] for layer in layers
+        ]
+        for layer in layers:
+            for output in layer.outputs:
+                if output.hooks:  # each call registers them on its result
+                    remove_hooks_at(output.root)
+
+    def edges(self, arguments: Sequence[TensorCore]) -> list[list[Edge | None]]:
+        """Per layer where gradients of its leaves go; None for one that the step is to make."""
+        return [
+            [
+                leaf_edge(leaf) if is_state else _edge_of(leaf, arguments)
+                for leaf, is_state in leaves
+            ]
+            for leaves in self._leaves
+        ]
+
+    def latest(self) -> Program | None:
+        """The program of a backward that was run last, of those that aren't differentiated."""
+        found = [backward.program for kind, backward in self._kinds.items() if not kind.is_open]
+        return next((program for program in reversed(found) if program is not None), None)
+
+    def backward(self, kind: Kind) -> Backward:
+        """The function that computes the gradients."""
+        found = self._kinds.get(kind)
+        if found is None:
+            walk = Walk(kind, self.layers[kind.layer], self.tape, self._users)
+            found = self._kinds[kind] = Backward(walk)
+        return found
+
+
+def leaf_edge(leaf: TensorCore) -> Edge:
+    """Where its gradient goes. The step may ask for it: the flag is set at the end."""
+    if leaf._grad_fn is not None or leaf._base is not None:
+        edge = edge_of(leaf)
+        if edge is not None:
+            return edge
+    reference = leaf._accumulator
+    node = None if reference is None else reference()
+    return accumulator_of(leaf) if node is None else node, 0
+
+
+def _edge_of(leaf: Leaf, arguments: Sequence[TensorCore]) -> Edge | None:
+    if isinstance(leaf, Made):
+        return None
+    if isinstance(leaf, EndOf):
+        return _running.edges[leaf.number]
+    return leaf_edge(tensor_of(leaf, arguments, ()))
+
+
+class Backward:
+    """One kind of backward of a program's results, as a compiled function.
+
+    Attributes:
+        walk: what is compiled.
+        walked: the nodes with something saved that it comes to, in its order.
+    """
+
+    def __init__(self, walk: Walk) -> None:
+        from lucid.compiler.compiled import Compiled
+
+        self.walk = walk
+        self.walked = walk.nodes()
+        self._compiled = Compiled(walk, "native")
+        self.run: Callable[..., Sequence[TensorCore | None]] = self._compiled.call_natively
+
+    @property
+    def program(self) -> Program | None:
+        """The one that ran last."""
+        return self._compiled._latest
+
+
+class Walk:
+    """A walk through the nodes that a trace has left, from the results of one layer.
+
+    Attributes:
+        ctx_change: what a backward of the user's changes in its ctx, for messages.
+    """
+
+    def __init__(
+        self, kind: Kind, layer: Layer, tape: Tape, users: Callable[..., Any] | None
+    ) -> None:
+        self.__name__ = "backward"
+        if users is not None:  # what code of theirs reads is watched
+            self.__wrapped__ = users
+        self.kind = kind
+        self._layer = layer
+        self._tape = tape
+        pairs = zip(layer.outputs, kind.sent, strict=True)
+        self._roots = [GradientEdge(*output.root) for output, is_sent in pairs if is_sent]
+        self._wanted = [GradientEdge(*layer.ends[i]) for i in kind.wanted]
+        self.ctx_change: str | None = None
+
+    def nodes(self) -> list[Node]:
+        """The nodes with something saved that it comes to, in its order."""
+        return self._tape.walked(self._roots, {*self._layer.ends}, {*self._wanted})
+
+    def __call__(self, *arguments: Any) -> tuple[TensorCore | None, ...]:
+        """In a trace, the gradients at the ends of the layer.
+
+        arguments: gradients of the results, and what a call has kept.
+        """
+        recorder, is_open, tape = context.recorder, self.kind.is_open, self._tape
+        assert recorder is not None
+        recorder.ctx_change = None
+        recorder.hosts.know(_running.contexts)
+        count = len(self._roots)
+        gradients, kept = arguments[:count], arguments[count:]
+        numbers = [_live_number(recorder, i) for i in range(len(tape.formulas))]
+        if is_open:
+            ends = [*self._layer.ends, *(output.root for output in self._layer.outputs)]
+            recorder.ends = {edge: _placeholder(edge) for edge in ends}
+
+        def walked() -> list[TensorCore | None]:
+            return find_gradients(self._roots, self._wanted, gradients, True, is_open, is_part=True)
+
+        found = tape.walk(kept, numbers, walked, with_hidden=is_open)
+        self.ctx_change = recorder.ctx_change
+        return tuple(x if x is None or is_open else _whole(x) for x in found)
+
+
+def _placeholder(edge: Edge) -> TensorCore:
+    type = edge[0]._output_types[edge[1]]
+    return of_array(np.broadcast_to(np.zeros((), type.dtype.numpy), type.shape))
+
+
+def _whole(gradient: TensorCore) -> TensorCore:
+    """A gradient in row-major memory of its own, as leaves have theirs."""
+    return gradient._own_copy() if gradient._chain else gradient
+
+
+class _Running(threading.local):
+    """Which call's backward is running.
+
+    Attributes:
+        record: that of the call.
+        edges: of its node: where the gradients go; and where those of its outputs do.
+        contexts: what host calls of the call have left.
+        numbers: the Python numbers that it has kept.
+    """
+
+    record: Record | None = None
+    edges: Sequence[Edge | None] = ()
+    contexts: dict[Any, Any] = {}  # noqa: RUF012 - never written
+    numbers: Sequence[float] = ()
+
+
+_running = _Running()
+
+
+def _live_number(recorder: Recorder, number: int) -> Any:
+    """A number that each call has kept."""
+
+    def read() -> float:
+        return _running.numbers[number]
+
+    text = recorder.unused_text(f"number {number} that a ctx holds")
+    return recorder.live_scalar(text, read(), lambda call: read(), read)
+
+
+class Record:
     """What one call keeps for the backward of its results.
 
     Attributes:
-        freed: those of the recorded nodes whose saved values a backward has released.
+        freed: those of the nodes whose saved values a backward has released.
         line: the user's line that called the step.
         behind: of a backward's results, that of the results which it differentiates.
-        _counters, _versions: version counters, and what they were after the call.
-        _copied: numbers of the arguments and gradients of which it has a copy.
+        contexts: what host calls of the call have left for those of the backward.
     """
 
     __slots__ = (
         "__weakref__",
-        "_call",
-        "_copied",
         "_counters",
         "_edges",
-        "_followed",
-        "_given",
-        "_joint",
+        "_gradients",
+        "_kept",
+        "_memories",
+        "_numbers",
         "_passed",
-        "_residuals",
         "_versions",
         "behind",
+        "contexts",
         "freed",
         "line",
         "rule",
     )
 
-    def __init__(
-        self,
-        rule: Differentiable,
-        call: Call,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        bases: Sequence[TensorCore],
-        line: tuple[str, int] | None,
-    ) -> None:
-        """Keep what there is before the step runs."""
-        before, arguments = rule.before, call.tensors
+    def __init__(self, rule: Differentiable, call: Call, line: tuple[str, int] | None) -> None:
+        """Note what there is before the step runs."""
         self.rule = rule
         self.line = line
-        self.freed: frozenset[Recorded] = _NONE
-        self.behind: History | None = None
-        self._call: Call | None = call
-        self._joint: Joint | None = None
-        self._residuals: Sequence[np.ndarray] = ()
-        self._passed: frozenset[int] = _NO_NUMBERS
-        self._edges: Sequence[list[Edge | None]] = rule.edges(arguments)
-        followed = before.followed
-        self._followed = [(x, edge_of(x)) for x in followed] if followed else ()
-        self._counters = [tensor._counter for tensor in arguments]
-        self._copied: set[int] = set()
-        gradients = self._keep_gradients(call) if before.gradients else ()
-        if before.written_args:
-            written = {arguments[position]._storage for position in before.written_args}
-            self._copied.update(i for i, x in enumerate(arguments) if x._storage in written)
-        more: Rest | None = None
-        if bases or rule.needs_more:
-            more = Rest(
-                bases,
-                gradients,
-                before.state(),
-                before.histories(),
-                before.numbers(),
-                [of_array(np.array(storage.array)) for storage in before.arrays],
-            )
-        self._given: Given | None = Given(
-            args, dict(sorted(kwargs.items())) if kwargs else None, more
-        )
-
-    def keep_residuals(self, joint: Joint, outputs: Sequence[np.ndarray]) -> None:
-        """Keep what the forward half has left for the backward one."""
-        self._joint, self._residuals = joint, joint.residuals_of(outputs)
-
-    def _keep_gradients(self, call: Call) -> list[TensorCore | None]:
-        before, count = self.rule.before, len(call.tensors)
-        for number, (use, is_written) in enumerate(before.gradients):
+        self.behind = _running.record if rule.tape.goes_on else None
+        self.freed: set[Node] = set() if self.behind is None else self.behind.freed
+        self.contexts: dict[Any, Any] = {} if self.behind is None else {**self.behind.contexts}
+        self._passed: frozenset[Kind] = frozenset()
+        self._edges: Sequence[list[Edge | None]] = rule.edges(call.tensors)
+        self._counters = [tensor._counter for tensor in call.tensors]
+        for use in rule.reads:
             found = use.found(call.tensors)
             self._counters.append(VersionCounter() if found is None else found._counter)
-            if is_written:
-                self._copied.add(count + number)
-        return before.found(call.tensors)
+        formulas = rule.tape.formulas
+        self._numbers = [formula(call.floats) for formula in formulas] if formulas else ()
 
     def attach(
-        self, results: Sequence[TensorCore], gradients: Sequence[TensorCore], call: Call
+        self,
+        run: Run,
+        results: Sequence[TensorCore],
+        gradients: Sequence[TensorCore],
     ) -> None:
         """Give the results of the call, and what else has one, their history.
 
         gradients: those among `Differentiable.further`, in order.
         """
-        rule, arguments = self.rule, call.tensors
+        rule, arguments = self.rule, run.call.tensors
         targets: list[TensorCore] = []
         if rule.further:
             targets = [given(x, arguments) for x in rule.further if not isinstance(x, GradientOf)]
@@ -144,18 +323,23 @@ class History:
         counters += [tensor._counter for tensor in receivers]
         counters += rule.counters
         self._versions = [counter.now for counter in counters]
+        outputs, inputs = run.outputs, run.inputs
+        self._kept: list[Any] = [
+            outputs[i] if is_output else inputs[i] for is_output, i in rule.tape.all_sources
+        ]
+        shown: list[TensorCore] = [*rule.tape.tensors, *(arguments[i] for i in rule.tape.arguments)]
+        self._memories = [(tensor, tensor._storage) for tensor in shown]
         nodes: list[CompiledBackward] = []
         for number, layer in enumerate(rule.layers):
             leaves = self._edges[number]
             if None in leaves:
                 leaves = [
-                    leaf_edge(tensor_of(leaf, arguments, results)) if edge is None else edge
+                    leaf_edge(results[leaf.position]) if isinstance(leaf, Made) else edge
                     for leaf, edge in zip(layer.leaves, leaves, strict=True)
                 ]
             upstream: list[Edge | None] = [(nodes[k], index) for k, index in layer.upstream]
             nodes.append(CompiledBackward(self, number, (*upstream, *leaves), receivers))
         self._edges = ()
-        add_keeper(self)
         written = {id(target) for target in targets} if targets else ()
         for target, value in zip(targets, values, strict=True):
             if id(target._base) in written:
@@ -163,333 +347,121 @@ class History:
             else:
                 rebase_history(target, value)
 
-    def before_write(self, storage: Storage) -> None:
-        """Copy what the gradients may be computed from, and no node has saved."""
-        given, call, before = self._given, self._call, self.rule.before
-        if given is None or call is None:
-            return
-        is_argument = any(tensor._storage is storage for tensor in call.tensors)
-        if storage not in self.rule.memory and not is_argument and not before.gradients:
-            return
-        saved = self._saved_by_all()
-        if saved is None:
-            return
-        for i, (read, number) in enumerate(before.read):
-            kept = given.rest.kept or {}
-            if read is storage and i not in kept and self._needs(number, saved):
-                content = of_array(np.array(storage.array))
-                self._given = given = given.but(kept={**kept, i: content})
-        written = [
-            i
-            for i, tensor in enumerate(call.tensors)
-            if tensor._storage is storage and i not in self._copied and self._needs(i, saved)
-        ]
-        if written:
-            given = self._copy(given, call, written)
-            if self.rule.calls_users:
-                now = {i: alias(call.tensors[i]) for i in written}
-                self._given = given = given.but(written={**(given.rest.written or {}), **now})
-        gradients, count = [*given.rest.gradients], len(call.tensors)
-        for i, gradient in enumerate(gradients):
-            is_there = gradient is not None and gradient._storage is storage
-            if is_there and count + i not in self._copied and self._needs(count + i, saved):
-                gradients[i] = copied(gradient)
-                self._copied.add(count + i)
-        if gradients:
-            self._given = given.but(gradients=gradients)
-
-    def before_assignment(self, tensor: TensorCore) -> None:
-        """Copy an argument that gets other memory: gradients are those of what it had."""
-        given, call = self._given, self._call
-        if given is None or call is None or all(x is not tensor for x in call.tensors):
-            return
-        shown = [i for i, x in enumerate(call.tensors) if x._storage is tensor._storage]
-        missing = [i for i in shown if i not in self._copied and self._needs(i, ())]
-        if missing:
-            self._copy(given, call, missing)
-
-    def _copy(self, given: Given, call: Call, positions: Sequence[int]) -> Given:
-        """Let the backward run from copies of arguments, from now on."""
-        was = given.args, given.kwargs, given.rest.bases
-        args, kwargs, bases = with_copies(*was, call, positions)
-        found = Given(args, kwargs or None, given.more)
-        self._given = found = found.but(bases=bases) if bases else found
-        self._copied.update(positions)
-        return found
-
-    def _saved_by_all(self) -> set[int] | None:
-        """What each backward that can still come has saved, by the numbers of the counters.
-
-        None: whichever comes, it computes with nothing.
-        """
-        rule, freed = self.rule, self.freed
-        kept = [
-            numbers
-            for numbers, nodes in zip(rule.kept, rule.saving, strict=True)
-            if (nodes and not freed.issuperset(nodes)) or (rule.calls_users and not nodes)
-        ]
-        return set.intersection(*kept) if kept else None
-
-    def _needs(self, number: int, saved: Collection[int]) -> bool:
-        """Whether what a counter counts is as at the call, and may be written before a backward."""
-        return self._counters[number].now == self._versions[number] and number not in saved
-
-    def check(self, walked: Sequence[Recorded]) -> None:
+    def check(self, node: CompiledBackward, walked: Sequence[Node]) -> None:
         """Raise what the first node of a walk raises that finds what it saved freed or written."""
-        if not self._has_freed() and not self._is_written():
+        if not (self.freed or self.rule.tape.is_written or self._is_written()):
             return
-        counters, versions = self._counters, self._versions
-        for node in walked:
-            if not node.is_read:
+        for met in walked:
+            if not is_read(met):
                 continue
-            if self._is_freed(node):
-                raise LucidError(FREED + origin_line(node.function, node.line))
-            if (kept := node.written(counters, versions)) is not None:
-                name = kept.name if kept.argument < 0 else self._name_of_argument(kept.argument)
-                found, expected = counters[kept.counter].value, versions[kept.counter]
-                raise LucidError(modified(kept.type, name, found, expected, node.origin))
-
-    def _has_freed(self) -> bool:
-        """Whether anything was freed, here or in a history behind it."""
-        return bool(self.freed) or (self.behind is not None and self.behind._has_freed())
-
-    def _is_freed(self, node: Recorded) -> bool:
-        """Whether a node was freed, here or where it is a node of a history behind this one."""
-        if node in self.freed:
-            return True
-        behind, twin = self.behind, node.twin
-        return behind is not None and twin is not None and behind._is_freed(twin)
+            if met in self.freed:
+                raise LucidError(FREED + origin_line(met._short_name(), met._line))
+            self._refuse_written(node, met)
 
     def _is_written(self) -> bool:
         """Whether something was written since the call."""
-        if context.recorder is None:
-            return [counter.now for counter in self._counters] != self._versions
-        return [counter.value for counter in self._counters] != self._versions
+        is_here = [counter.now for counter in self._counters] != self._versions
+        return is_here or (self.behind is not None and self.behind._is_written())
 
-    def memory_read(self) -> list[Storage]:
-        """Where that lies which a backward may compute from, and of which there is no copy."""
-        if self._given is None or self._call is None:
-            return []
-        arguments = enumerate(self._call.tensors)
-        read = enumerate(self.rule.before.read)
-        return [
-            *(x._storage for i, x in arguments if i not in self._copied),
-            *(storage for i, (storage, _) in read if i not in (self._given.rest.kept or ())),
-        ]
+    def _refuse_written(self, node: CompiledBackward, met: Node) -> None:
+        counters, versions = self._counters, self._versions
+        for kept in self.rule.tape.kept.get(met, ()):
+            found, expected = counters[kept.counter].now, versions[kept.counter] - kept.writes
+            if found != expected:
+                name = kept.name if kept.argument < 0 else node.name_of(kept.argument)
+                saver = f"{met._name()}{met._place()}"
+                raise LucidError(modified(kept.type, name, found, expected, saver))
+        if self.behind is not None:
+            self.behind._refuse_written(node, met)
 
-    def _refuse_over(self) -> None:
-        """Raise when all that was kept of the call is dropped."""
-        if self._given is None:
-            met = max(self.freed, key=lambda node: node.sequence)
-            raise LucidError(FREED + origin_line(met.function, met.line))
-
-    def _name_of_argument(self, position: int) -> str | None:
-        assert self._call is not None
-        argument = self._call.tensors[position]
-        node = argument._grad_fn
-        return None if node is None else node._output_name(argument._output_nr)
-
-    def _refuse_other_histories(self, node: Node) -> None:
-        """Raise when a backward in the function would follow another history than at the call."""
-        for tensor, edge in self._followed:
-            if edge_of(tensor) != edge:
+    def refuse_moved(self, node: Node) -> None:
+        """Raise when a tensor that was saved shows other memory than at the call."""
+        for tensor, storage in self._memories:
+            if tensor._storage is not storage:
                 raise LucidError(
-                    "a backward in a compiled function followed the history of a tensor from "
-                    f"outside, which was written in place since\n  {tensor._describe()}\n"
+                    "a tensor that the gradients of a compiled function's result are computed from "
+                    f"was given other memory since the call\n  {tensor._describe()}\n"
                     f"  in {node._name()}{node._place()}\n"
-                    "hint: call backward() outside, or pass the tensor as an argument"
+                    "hint: call backward() before assigning .data or calling set_()"
                 )
 
-    def free(self, nodes: Collection[Recorded]) -> None:
+    def refuse_other(self, node: Node) -> None:
+        """Raise when something was written that a backward computes from once more."""
+        for number in self.rule.tape.reads_again:
+            if self._counters[number].now != self._versions[number]:
+                raise LucidError(
+                    "a gradient of a gradient of a compiled function's result is computed from a "
+                    "tensor that was written in place since the call\n"
+                    f"  in {node._name()}{node._place()}\n"
+                    "hint: call backward() before it is written, or inside of the compiled function"
+                )
+
+    def free(self, nodes: Sequence[Node]) -> None:
         """Note what a backward has released, and drop everything if nothing can run any more."""
-        self.freed = self.freed.union(nodes) if self.freed else frozenset(nodes)
-        if self.rule.is_over(self.freed):
-            self._given = self._call = self._joint = None
-            self._residuals = ()
-            self._counters, self._versions = [], []
-            self._followed = ()
-            remove_keeper(self)
-        if self.behind is not None:
-            twins = [node.twin for node in nodes if node.twin is not None]
-            if twins:
-                self.behind.free(twins)
+        self.freed.update(nodes)
+        record: Record | None = self
+        while record is not None:
+            saving = record.rule.tape.kept.keys()
+            if saving and saving <= self.freed and all(map(is_read, saving)):
+                record._kept, record._memories, record.contexts = [], [], {}
+            record = record.behind
 
     def gradients(
-        self,
-        node: Node,
-        number: int,
-        gradients: Gradients,
-        cut: tuple[int, ...],
-        wanted: tuple[int, ...],
+        self, node: CompiledBackward, backward: Backward, gradients: Sequence[TensorCore]
     ) -> Sequence[TensorCore | None]:
-        """Those of a layer's upstream results in `cut` and of its leaves in `wanted`."""
-        if number in self._passed and self.rule.again.ctx_change is not None:
+        """Those at the ends of a layer that are asked for."""
+        kind = backward.walk.kind
+        self.check(node, backward.walked)
+        self.refuse_moved(node)
+        if kind.is_open:
+            self.refuse_other(node)
+        walk = backward.walk
+        if walk.ctx_change is not None and kind in self._passed:
             raise LucidError(
-                f"{self.rule.again.ctx_change}\n  a second backward through the result of a "
-                "compiled function would not find the change\n"
+                f"{walk.ctx_change}\n  a second backward through the result of a compiled "
+                "function would not find the change\n"
                 "hint: call backward() inside of the compiled function"
             )
-        self._refuse_over()
-        self._refuse_other_histories(node)
-        known = self._stand_ins(node, number) if context.grad_enabled else None
-        given = self._given_now()
-        asked = (given, gradients, context.grad_enabled, number, cut, wanted, known)
-        found: Sequence[TensorCore | None] = self._run(node, self.rule.again.gradients, asked)
-        if number not in self._passed:
-            self._passed |= {number}
-        if context.grad_enabled:
-            self._go_before(found)
+        count = len(self.rule.tape.sources)
+        kept = self._kept if kind.is_open else self._kept[:count]
+        arguments = (
+            *map(_row_major, gradients),
+            *map(_tensor_on, kept, self.rule.tape.types),
+        )
+        before = _running.record, _running.edges, _running.contexts, _running.numbers
+        _running.numbers = self._numbers
+        _running.record, _running.contexts = self if kind.is_open else None, self.contexts
+        _running.edges = (*node._edges, *((node, i) for i in range(len(kind.sent))))
+        contexts, context.contexts = context.contexts, self.contexts
+        try:
+            found = backward.run(arguments)
+        except EagerOnlyError as error:
+            raise LucidError(
+                f"the gradients of a compiled function's result can't be computed natively: {error}"
+                f"\n  in {node._name()}{node._place()}\n"
+                "hint: call backward() inside of the compiled function"
+            ) from None
+        finally:
+            _running.record, _running.edges, _running.contexts, _running.numbers = before
+            context.contexts = contexts
+        if walk.ctx_change is not None:
+            self._passed |= {kind}
         return found
 
-    def _go_before(self, found: Sequence[TensorCore | None]) -> None:
-        """Let the history of gradients know this one: what the one frees, the other has not."""
-        for gradient in found:
-            node = None if gradient is None else gradient._grad_fn
-            if isinstance(node, CompiledBackward) and node._history is not self:
-                node._history.behind = self
 
-    def hooked(
-        self, reference: weakref.ref[CompiledBackward], number: int, index: int, hook: TracedHook
-    ) -> Callable[..., Any]:
-        """What a hook does that the step registered on a result, with tensors of the step.
-
-        reference: to the node of layer `number`, with the result as output `index`.
-        """
-
-        def call(gradient: TensorCore) -> Any:
-            node = reference()
-            assert node is not None
-            self._refuse_over()
-            self._refuse_other_histories(node)
-            known = self._stand_ins(node, number, is_all=True) if context.grad_enabled else {}
-            given, place = self._given_now(), hook.place
-            asked = (given, gradient, context.grad_enabled, number, index, place, known)
-            return self._run(node, self.rule.again.hooked, asked)
-
-        call.__name__ = hook.name
-        return call
-
-    def _given_now(self) -> Given:
-        """What the backward runs the function from, and what there is in arguments by now."""
-        given, call = self._given, self._call
-        assert given is not None and call is not None
-        if not (self.rule.calls_users and call.has_containers):
-            return given
-        present = present_contents(self._owners(call), (given.args, given.kwargs))
-        return given.but(present=present) if present else given
-
-    def _owners(self, call: Call) -> list[Any]:
-        """The containers and objects that were given, not copies that a history behind has."""
-        owners, behind = call.owners(), self.behind
-        if behind is None or behind._given is None or behind._call is None:
-            return owners
-        copies = owners_in((behind._given.args, behind._given.kwargs))
-        originals = behind._owners(behind._call)
-        known = {id(x): original for x, original in zip(copies, originals, strict=False)}
-        return [known.get(id(owner), owner) for owner in owners]
-
-    def _stand_ins(self, node: Node, number: int, *, is_all: bool = False) -> dict[int, TensorCore]:
-        """What stands for results that gradients with a graph depend on, by their positions.
-
-        Those are the upstream ones, leaves that the step made, and outputs that were saved, or all.
-        """
-        layers = self.rule.layers
-        layer = layers[number]
-        upstream = [layers[k].outputs[index].position for k, index in layer.upstream]
-        leaves = [leaf.position if isinstance(leaf, Made) else None for leaf in layer.leaves]
-        known = dict(zip((*upstream, *leaves), node._edges, strict=True))
-        saved = frozenset[int]().union(*(output.saved for output in layer.outputs))
-        for index, output in enumerate(layer.outputs):
-            if is_all or output.position in saved:
-                known[output.position] = node, index
-        assert self._call is not None
-        first = len(self._call.tensors) + len(self.rule.before.gradients)
-        stand_ins: dict[int, TensorCore] = {}
-        for position, edge in known.items():
-            if position is not None and edge is not None:
-                made = with_history(no_data(edge[0]._output_types[edge[1]]), edge)
-                made._counter = self._counters[first + position]
-                stand_ins[position] = made
-        return stand_ins
-
-    def _refuse_written(self, node: Node, used: Collection[Storage | int] | None) -> None:
-        """Raise when something was written since the call that the gradients are computed from.
-
-        used: state and numbers of arguments that they are computed from; None: all.
-        """
-        if not self._is_written():
-            return
-        given, call, before = self._given, self._call, self.rule.before
-        assert given is not None and call is not None
-        count = len(call.tensors)
-        found = [i for i, gradient in enumerate(given.rest.gradients) if gradient is not None]
-        numbers = [*range(count), *(count + i for i in found)]
-        kept = given.rest.kept or ()
-        reads: list[tuple[Storage | int, int]] = [
-            *(pair for pair in enumerate(numbers) if pair[1] not in self._copied),
-            *(read for i, read in enumerate(before.read) if i not in kept),
-        ]
-        for what, number in reads:
-            is_written = self._counters[number].value != self._versions[number]
-            if is_written and (used is None or what in used):
-                raise self._is_other(node)
-
-    def _is_other(self, node: Node) -> LucidError:
-        return LucidError(
-            f"{_OF_GRADIENTS}\n  in {node._name()}{node._place()}\n"
-            "hint: call backward() before it is written, or inside of the compiled function"
-        )
-
-    def _run(self, node: Node, method: Callable[..., Any], asked: tuple[Any, ...]) -> Any:
-        """What one of `Again` returns."""
-        rule = self.rule
-        backward = rule.compiled(method)
-        if context.recorder is not None:
-            if rule.writes:  # it would run again on what the trace has by now
-                context.recorder.run_op_by_op(
-                    "a backward() in it goes through the result of a compiled function that writes "
-                    f"tensors or gradients{node._place()}"
-                )
-            self._refuse_written(node, None)
-            return backward(*asked)
-        is_replaced = bool(asked[0].rest.kept or asked[0].rest.written)  # which needs a trace
-        if context.levels or (context.anomaly and not rule.writes and not is_replaced):
-            self._refuse_written(node, None)
-            _refuse_writes(rule)
-            if is_replaced:
-                raise self._is_other(node)
-            return method(*asked)  # to map and push forward, or to name who makes NaN
-        call, program = backward.prepare(asked)
-        self._refuse_written(node, program.used_inputs)
-        joint = self._joint
-        if joint is not None and joint.program is program:
-            return program.run_half(joint.backward, call, self._residuals)
-        if method == rule.again.gradients and not context.grad_enabled and rule.is_worth_joining():
-            self._join(program, call, asked[0])
-        try:
-            return program.run(call, asked, {})
-        except Differs as differs:
-            return backward.go_on(differs.with_traceback(None), asked)
-
-    def _join(self, backward: Program, call: Call, given: Given) -> None:
-        """Have the function leave what its first backward would compute again."""
-        rule = self.rule
-        program = None if rule.program is None else rule.program()
-        assert self._call is not None
-        arguments = self._call.tensors
-        count = len(arguments)
-        firsts = call.tensors[:count]
-        is_same = len(firsts) == count and all(map(operator.is_, firsts, arguments))
-        rest = given.rest
-        is_other = backward.is_claiming or rest.kept or rest.present or rest.written
-        if program is not None and is_same and not is_other:
-            program.join(backward, found_elsewhere(rule.before, rest, call, count))
+def _tensor_on(content: np.ndarray | float, type: TensorType) -> TensorCore:
+    """A tensor on an array of that type, or of a number."""
+    array = content if isinstance(content, np.ndarray) else np.array(content, type.dtype.numpy)
+    storage = Storage(type)
+    storage.array = array
+    return _new(storage, type, array, ())
 
 
-_OF_GRADIENTS = (
-    "the gradients of a compiled function's result are computed from a tensor that was written in "
-    "place since the call"
-)
+def _row_major(gradient: TensorCore) -> TensorCore:
+    """A gradient as the backward was compiled for, however it lies."""
+    array = gradient._array
+    is_row_major = array is None or array.flags.c_contiguous
+    return gradient if is_row_major else with_history_of(gradient, gradient._own_copy())
 
 
 def take_history(view: TensorCore, value: TensorCore) -> None:
@@ -502,31 +474,30 @@ def take_history(view: TensorCore, value: TensorCore) -> None:
 class CompiledBackward(CustomNode):
     """The node of one layer of a call's results."""
 
-    __slots__ = ("_history", "_layer", "_number", "_walked")
+    __slots__ = ("_layer", "_number", "_program", "_record", "_walked")
     _takes_undefined = False
     _has_separate_outputs = True
 
     def __init__(
         self,
-        history: History,
+        record: Record,
         number: int,
         edges: tuple[Edge | None, ...],
         results: Sequence[TensorCore],
     ) -> None:
-        layer = history.rule.layers[number]
+        layer = record.rule.layers[number]
         super().__init__(edges, layer.types)
-        self._line = history.line
-        self._history = history
+        self._line = record.line
+        self._record = record
         self._number = number
         self._layer = layer
-        self._walked: Sequence[Recorded] = ()
+        self._walked: Sequence[Node] = ()
+        self._program: Program | None = None
         for index, output in enumerate(layer.outputs):
             if output.hooks:
                 register = self._tensor_hooks = self._tensor_hooks or {}
                 register[index] = {}
                 for hook in output.hooks:
-                    if isinstance(hook, TracedHook):
-                        hook = history.hooked(weakref.ref(self), number, index, hook)
                     HookHandle.add(register[index], hook)
             for position in output.positions:
                 tensor = results[position]
@@ -534,67 +505,57 @@ class CompiledBackward(CustomNode):
                 if tensor._retains_grad:
                     self._retain(index, tensor)
 
-    @property
-    def _memory_read(self) -> list[Storage]:
-        """Where that lies which the backward may read again."""
-        return self._history.memory_read()
-
     def _output_name(self, number: int) -> str:
         return self._layer.outputs[number].name
 
+    def name_of(self, argument: int) -> str | None:
+        """What messages call an argument that has a history."""
+        edges = self._edges[len(self._layer.upstream) :]
+        for leaf, edge in zip(self._layer.leaves, edges, strict=True):
+            if isinstance(leaf, int) and leaf == argument and edge is not None and edge[0]._edges:
+                return edge[0]._output_name(edge[1])
+        return None
+
     def apply(self, gradients: Gradients) -> Gradients:
-        return self._apply(gradients, (), None)
+        wanted = tuple(i for i, edge in enumerate(self._edges) if edge is not None)
+        return self._apply(gradients, wanted, context.grad_enabled)
 
     def _apply_in_run(self, run: BackwardRun, gradients: Gradients) -> Gradients:
-        count = len(self._layer.upstream)
-        is_cut = run.create_graph  # its gradient is to depend on the result outside
-        cut = tuple(i for i in range(count) if is_cut or self._is_seen(i, run))
-        if run.wanted is None:
-            return self._apply(gradients, cut, None)
-        leaves = enumerate(self._edges[count:])
-        return self._apply(gradients, cut, tuple(i for i, e in leaves if run.matters(e)))
+        edges = self._edges
+        if run.wanted is None and None not in edges:
+            return self._apply(gradients, tuple(range(len(edges))), run.create_graph)
+        wanted = tuple(i for i, edge in enumerate(edges) if run.matters(edge))
+        return self._apply(gradients, wanted, run.create_graph)
 
-    def _is_seen(self, number: int, run: BackwardRun) -> bool:
-        """Whether anybody looks at the gradient of an upstream result, or adds to it."""
-        edge = self._edges[number]
-        assert edge is not None
-        node = edge[0]
-        hooks = node._tensor_hooks or node._pre_hooks or node._post_hooks
-        is_wanted = run.wanted is not None and edge in run.wanted
-        return bool(hooks or node._retained or is_wanted or node in run.arrived)
+    def _apply(self, gradients: Gradients, wanted: tuple[int, ...], is_open: bool) -> Gradients:
+        if context.recorder is not None or context.levels:
+            self._refuse_elsewhere()
+        sent = tuple([gradient is not None for gradient in gradients])
+        backward = self._record.rule.backward(Kind(self._number, sent, wanted, is_open))
+        given = [gradient for gradient in gradients if gradient is not None]
+        found = self._record.gradients(self, backward, given)
+        self._walked, self._program = backward.walked, backward.program
+        if len(wanted) == len(self._edges):
+            return tuple(found)
+        parts: list[TensorCore | None] = [None] * len(self._edges)
+        for i, gradient in zip(wanted, found, strict=True):
+            parts[i] = gradient
+        return tuple(parts)
 
-    def _apply(
-        self, gradients: Gradients, cut: tuple[int, ...], wanted: tuple[int, ...] | None
-    ) -> Gradients:
-        """wanted: the leaves whose gradients are asked for; None: all."""
-        if self._pre_hooks:
-            self._refuse_prehooks(gradients)
-        history, number = self._history, self._number
-        sent = tuple(gradient is not None for gradient in gradients)
-        self._walked = history.rule.walk(number, sent, cut, wanted)
-        history.check(self._walked)
-        every = tuple(range(len(self._layer.leaves))) if wanted is None else wanted
-        found = history.gradients(self, number, gradients, cut, every)
-        return tuple(None if e is None else g for e, g in zip(self._edges, found, strict=True))
-
-    def _refuse_prehooks(self, gradients: Gradients) -> None:
-        """Raise where the step has registered a prehook beside those from outside."""
-        for output, gradient in zip(self._layer.outputs, gradients, strict=True):
-            if output.has_prehooks and gradient is not None:
-                raise LucidError(
-                    f"the node of {output.name} of a compiled function has a prehook from inside, "
-                    "and one from outside, which would be called before it\n"
-                    "hint: register both inside of the compiled function, or hooks on the tensor"
-                )
+    def _refuse_elsewhere(self) -> None:
+        """Raise for a walk that is part of a trace, or of a transformation."""
+        if context.recorder is not None:
+            context.recorder.run_op_by_op(
+                "a backward() in it goes through the result of a compiled function that was called "
+                f"outside{self._place()}"
+            )
+        raise LucidError(
+            "the results of a compiled function can't be differentiated in a vmap or a "
+            f"forward-mode derivative that it was not called in{self._place()}\n"
+            "hint: call it inside"
+        )
 
     def _release(self) -> None:
-        self._history.free(self._walked)
-
-
-def _refuse_writes(rule: Differentiable) -> None:
-    if rule.writes:
-        raise LucidError(
-            "the results of a compiled function that writes its state can't be differentiated "
-            "in a vmap or a forward-mode derivative that it was not called in\n"
-            "hint: call it inside, or return the new state instead of writing it"
-        )
+        self._record.free(self._walked)
+        if self._program is not None:
+            self._program.forget_arguments()

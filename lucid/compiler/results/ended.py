@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
 
 from lucid.autograd.node import Edge, Gradients, Node, edge_of
 from lucid.autograd.outputs import freed_behind
-from lucid.compiler.results.histories import Ended, given, nodes_behind
-from lucid.ir.errors import LucidError
+from lucid.compiler.results.histories import Ended, Given, given, nodes_behind
+from lucid.ir.errors import EagerOnlyError, LucidError
 from lucid.tensor.context import epoch
 from lucid.tensor.core import TensorCore
+
+if TYPE_CHECKING:
+    from lucid.compiler.inputs.signature import Call
+
+KEEPS_GRADIENT = (
+    "it gives a tensor another history, by writing it, that keeps its gradient by retain_grad()"
+)
 
 
 class LostBackward(Node):
@@ -45,3 +53,17 @@ def end_history(ended: Ended, arguments: Sequence[TensorCore]) -> None:
     if tensor._requires_grad != (node is not None):
         tensor._requires_grad = node is not None
         epoch.count += 1
+
+
+def check_rewritten(known: Given, call: Call) -> None:
+    """Refuse a tensor whose history isn't its own alone, though it gets another in the step."""
+    tensor = given(known, call.tensors)
+    if tensor._retains_grad:
+        raise EagerOnlyError(KEEPS_GRADIENT)
+    base = tensor._base
+    is_view = isinstance(known, int) and base is not None and base._storage is tensor._storage
+    if is_view and not any(other is base for other in call.tensors):
+        raise EagerOnlyError(
+            "it gives an argument another history, by writing it, that is a view of a tensor which "
+            "is no argument"
+        )

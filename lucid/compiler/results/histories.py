@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lucid.autograd.hooks import name_of
 from lucid.autograd.node import AccumulateGrad, Edge, Gradients, Node, edge_of
 from lucid.compiler.results.left_hooks import refers_to_trace
-from lucid.compiler.results.recorded import Recorded, RecordedGraph, Root, saved_by, walked
+from lucid.compiler.results.tape import Border, Tape
 from lucid.compiler.whose_code import is_librarys
 from lucid.ir.types import TensorType
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore
-from lucid.tensor.storage import Storage, VersionCounter
+from lucid.tensor.storage import VersionCounter
 
 if TYPE_CHECKING:
     from lucid.compiler.inputs.cells import GradUse
@@ -26,6 +24,16 @@ class Made(NamedTuple):
     """A leaf that the step made and returned, by its position among the flattened results."""
 
     position: int
+
+
+class EndOf(NamedTuple):
+    """Where gradients leave the history of the call whose backward is differentiated.
+
+    Attributes:
+        number: among the edges of the node that runs it.
+    """
+
+    number: int
 
 
 class GradientOf(NamedTuple):
@@ -45,8 +53,8 @@ class GradientOf(NamedTuple):
 
 Given = int | TensorCore  # an argument by position, or a tensor from outside
 Further = Given | GradientOf  # what has a history after a call, besides results
-Leaf = Further | Made
-FlagBefore = tuple[Given, bool]  # whether it required grad
+LeafOfCall = Further | Made
+Leaf = LeafOfCall | EndOf
 
 
 class Ended(NamedTuple):
@@ -68,7 +76,7 @@ def given(leaf: Given, arguments: Sequence[TensorCore]) -> TensorCore:
 
 
 def tensor_of(
-    leaf: Leaf, arguments: Sequence[TensorCore], results: Sequence[TensorCore]
+    leaf: LeafOfCall, arguments: Sequence[TensorCore], results: Sequence[TensorCore]
 ) -> TensorCore:
     """The leaf, in one call."""
     if isinstance(leaf, Made):
@@ -81,19 +89,15 @@ def tensor_of(
 
 
 class HistoryOutside(AccumulateGrad):
-    """The history that an argument has outside, as far as a trace knows it.
+    """The history that an argument has outside, as far as a trace knows it."""
 
-    What arrives here goes on into that history, after the call.
-    """
-
-    __slots__ = ("_begins", "_called")
+    __slots__ = ("_called",)
 
     def __init__(self, handle: TensorCore, argument: TensorCore) -> None:
         super().__init__(handle)
         node = argument._grad_fn
         assert node is not None
         self._called = node._name(), node._output_name(argument._output_nr)
-        self._begins = weakref.ref(node)
 
     def _name(self) -> str:
         return self._called[0]
@@ -102,36 +106,20 @@ class HistoryOutside(AccumulateGrad):
         return self._called[1]
 
     def apply(self, gradients: Gradients) -> Gradients:
-        run, recorder = context.backward_run, context.recorder
-        parts = super().apply(gradients)
-        use = None if recorder is None else recorder.grads.get(id(self.variable))
-        if recorder is not None and use is not None and run is not None:
-            # else it was asked for here, and stays here
-            use.goes_on = True
-            recorder.onward.arrive(run, use.position)
-        return parts
-
-    @property
-    def begins(self) -> Node | None:
-        """The first node of the history outside, while that is there."""
-        return self._begins()
+        recorder, run = context.recorder, context.backward_run
+        if run is None or run.wanted is not None:  # it was asked for here, and stays here
+            return super().apply(gradients)
+        assert recorder is not None
+        recorder.run_op_by_op(
+            "a backward() in it goes on into the history of an argument, outside, by "
+            f"{self._short_name()}"
+        )
 
     def _hooks_at(self, index: int) -> dict[int, Callable[..., Any]] | None:
         return Node._hooks_at(self, index)
 
     def _retain(self, index: int, tensor: TensorCore) -> None:
         """The argument's own history does that."""
-
-
-class TracedHook(NamedTuple):
-    """A hook that needs tensors of the step, which runs again for it.
-
-    Attributes:
-        place: its number among the hooks of the result.
-    """
-
-    place: int
-    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,20 +131,14 @@ class Output:
         positions: it, and those of other results with the same history.
         name: what it is, in eager mode: `output 0 of Mul`.
         root: where walks from it begin.
-        saving: the nodes behind it that saved something.
-        saved: positions of the results that those nodes saved.
         hooks: those that the step registered on it, which each call registers again.
-        has_prehooks: whether it registered some on the node, which run with that.
     """
 
     position: int
     positions: tuple[int, ...]
     name: str
-    root: Root
-    saving: frozenset[Recorded]
-    saved: frozenset[int]
-    hooks: tuple[Callable[..., Any] | TracedHook, ...]
-    has_prehooks: bool
+    root: Edge
+    hooks: tuple[Callable[..., Any], ...]
 
 
 @dataclass(slots=True)
@@ -166,12 +148,14 @@ class Layer:
     Attributes:
         upstream: results of earlier layers that they depend on, as (layer, number in it).
         leaves: what they depend on besides.
+        ends: where walks end: at the upstream results, and at the leaves.
         types: of the outputs.
     """
 
     outputs: list[Output]
     upstream: list[tuple[int, int]]
     leaves: list[Leaf]
+    ends: list[Edge] = field(default_factory=list)
     types: tuple[TensorType, ...] = ()
 
 
@@ -231,8 +215,10 @@ class Histories:
         self, recorder: Recorder, results: Sequence[TensorCore], handles: Sequence[TensorCore]
     ) -> None:
         self._recorder = recorder
+        self._outer = {**recorder.outer, **recorder.ends}
         self._arguments = {id(handle): i for i, handle in reversed([*enumerate(handles)])}
         self._made = {id(result): i for i, result in reversed([*enumerate(results)])}
+        self._ends = {id(tensor): i for i, tensor in enumerate(recorder.ends.values())}
         self.counters = Counters.of(recorder, results, handles)
         self._gradients = {
             id(use.original): GradientOf.use(use)
@@ -240,10 +226,12 @@ class Histories:
             if use.original is not None
         }
         self.calls_users = False
-        outer = {edge: self._leaf_key(tensor) for edge, tensor in recorder.outer.items()}
-        self._graph = RecordedGraph(
-            outer, self._leaf_key, self._counter_number, self._argument, recorder.twins
-        )
+
+    def tape(self, layers: Sequence[Layer], slots: Mapping[Any, int]) -> Tape:
+        """The nodes behind the layers."""
+        roots = [output.root for layer in layers for output in layer.outputs]
+        border = Border(self._counter_number, self._argument, slots)
+        return Tape(self._recorder, roots, self._outer, border)
 
     def layers(self, outputs: Sequence[tuple[int, TensorCore]]) -> list[Layer]:
         """Sort results that require grad, with their positions, by what they are computed from."""
@@ -251,7 +239,7 @@ class Histories:
         for i, (_, tensor) in enumerate(outputs):
             twins.setdefault(_edge(tensor), []).append(i)
         first = {edge: same[0] for edge, same in twins.items()}
-        behind = {i: nodes_behind(edge, self._recorder.outer) for edge, i in first.items()}
+        behind = {i: nodes_behind(edge, self._outer) for edge, i in first.items()}
         self.calls_users = any(_calls_users(node) for nodes in behind.values() for node in nodes)
         depths: dict[int, int] = {}
         uses: dict[int, list[int]] = {}
@@ -268,48 +256,53 @@ class Histories:
             others = [outputs[j][0] for j in twins[_edge(outputs[i][1])][1:]]
             layer.outputs.append(self._output(*outputs[i], others))
             layer.upstream.extend(places[j] for j in uses[i] if places[j] not in layer.upstream)
-            known = set(map(key_of, layer.leaves))
-            leaves = self._leaves(_edge(outputs[i][1]), behind[i])
-            layer.leaves.extend(leaf for leaf in leaves if key_of(leaf) not in known)
         types = {position: tensor._type for position, tensor in outputs}
         for layer in layers:
             layer.types = tuple(types[output.position] for output in layer.outputs)
+            layer.ends = [layers[k].outputs[number].root for k, number in layer.upstream]
+            leaves = self._leaves([output.root for output in layer.outputs], {*layer.ends})
+            layer.leaves = [leaf for leaf, _ in leaves.values()]
+            layer.ends += [edge for _, edge in leaves.values()]
         return layers
 
     def _output(self, position: int, tensor: TensorCore, twins: Sequence[int]) -> Output:
         node, number = _edge(tensor)
-        hooks = (node._hooks_at(number) or {}).values()
-        root = self._graph.at((node, number))
-        saving = frozenset(walked([root], (), None))
-        kept = {kept.counter for earlier in saving for kept in earlier.kept}
+        hooks = tuple((node._hooks_at(number) or {}).values())
+        if node._pre_hooks or any(map(refers_to_trace, hooks)):
+            self._recorder.run_op_by_op(
+                f"it registers a hook on a result, {node._output_name(number)}, that uses tensors "
+                f"of the step, or one on its node{node._place()}"
+            )
         return Output(
             position,
             (position, *twins),
             node._output_name(number),
-            root,
-            saving,
-            frozenset(i for i, n in self.counters.of_results.items() if n in kept),
-            tuple(
-                TracedHook(place, name_of(hook)) if refers_to_trace(hook) else hook
-                for place, hook in enumerate(hooks)
-            ),
-            bool(node._pre_hooks),
+            (node, number),
+            hooks,
         )
 
-    def _leaves(self, root: Edge, behind: Sequence[Node]) -> list[Leaf]:
-        """What nodes lead to; a leaf that the step made and keeps is none."""
-        outer = self._recorder.outer
-        edges = [root, *(edge for node in behind for edge in node._edges)]
-        tensors = [outer[edge] for edge in edges if edge is not None and edge in outer]
-        tensors += [node.variable for node in behind if isinstance(node, AccumulateGrad)]
-        found: dict[object, Leaf] = {}
-        for tensor in tensors:
-            leaf = self._leaf(tensor)
+    def _leaves(
+        self, roots: Sequence[Edge], ends: Collection[Edge]
+    ) -> dict[object, tuple[Leaf, Edge]]:
+        """What walks lead to; a leaf that the step made and keeps is none."""
+        outer = self._outer
+        nodes = [node for root in roots for node in nodes_behind(root, {*outer, *ends})]
+        edges = [*roots, *(edge for node in dict.fromkeys(nodes) for edge in node._edges)]
+        found: dict[object, tuple[Leaf, Edge]] = {}
+        for edge in edges:
+            if edge is None or edge in ends:
+                continue
+            tensor = outer.get(edge)
+            if tensor is None and isinstance(edge[0], AccumulateGrad):
+                tensor = edge[0].variable
+            leaf = None if tensor is None else self._leaf(tensor)
             if leaf is not None:
-                found.setdefault(key_of(leaf), leaf)
-        return list(found.values())
+                found.setdefault(key_of(leaf), (leaf, edge))
+        return found
 
     def _leaf(self, tensor: TensorCore) -> Leaf | None:
+        if id(tensor) in self._ends:
+            return EndOf(self._ends[id(tensor)])
         if id(tensor) in self._arguments:
             return self._arguments[id(tensor)]
         if id(tensor) in self._gradients:
@@ -319,10 +312,6 @@ class Histories:
         made = self._made.get(id(tensor))
         return None if made is None else Made(made)
 
-    def _leaf_key(self, tensor: TensorCore) -> object:
-        leaf = self._leaf(tensor)
-        return None if leaf is None else key_of(leaf)
-
     def _counter_number(self, tensor: TensorCore) -> int | None:
         counter = tensor._counter
         if tensor._array is not None and self._recorder.is_outside(tensor):
@@ -331,14 +320,6 @@ class Histories:
 
     def _argument(self, tensor: TensorCore) -> int:
         return self._arguments.get(id(tensor), -1)
-
-
-def memory_saved_by(node: Node) -> Iterator[Storage]:
-    """Where the tensors lie that a node saved and that must not be written."""
-    for saved in saved_by(node):
-        if saved.tensor is not None:
-            yield saved.tensor._storage
-    yield from getattr(node, "_memory_read", ())
 
 
 def _calls_users(node: Node) -> bool:

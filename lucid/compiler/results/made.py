@@ -11,7 +11,7 @@ from lucid.compiler.results.parts import Parts, kind_of
 
 
 class Made(Outcome):
-    """A container of which the results may hold several references, and which may hold itself.
+    """A container of which the results may hold several references.
 
     Attributes:
         is_shared: whether there is more than one.
@@ -25,31 +25,11 @@ class Made(Outcome):
         self.parts: Sequence[Outcome] = ()
 
     def of(self, run: Run) -> Any:
-        if not self.is_shared:
-            return self.make(run)
-        if self not in run.done:
-            made = self.make(run)
-            run.done.setdefault(self, made)
-        return run.done[self]
-
-    def make(self, run: Run) -> Any:
-        empty = self.empty()
-        if self.is_shared:
-            run.done[self] = empty
-        self.fill(empty, [part.of(run) for part in self.parts])
-        return empty
-
-    def empty(self) -> Any:
-        """A new one with nothing in it."""
-        raise NotImplementedError
-
-    def fill(self, empty: Any, parts: list[Any]) -> None:
-        """Put what was made into it."""
-        raise NotImplementedError
+        return super().of(run) if self.is_shared else self.make(run)
 
 
 class MadeTuple(Made):
-    """A tuple: it is made after what is in it."""
+    """A tuple."""
 
     __slots__ = ()
 
@@ -62,11 +42,8 @@ class MadeList(Made):
 
     __slots__ = ()
 
-    def empty(self) -> Any:
-        return []
-
-    def fill(self, empty: Any, parts: list[Any]) -> None:
-        empty += parts
+    def make(self, run: Run) -> Any:
+        return [part.of(run) for part in self.parts]
 
 
 class MadeDict(Made):
@@ -78,11 +55,8 @@ class MadeDict(Made):
         super().__init__()
         self.keys = keys
 
-    def empty(self) -> Any:
-        return {}
-
-    def fill(self, empty: Any, parts: list[Any]) -> None:
-        empty.update(zip(self.keys, parts, strict=True))
+    def make(self, run: Run) -> Any:
+        return dict(zip(self.keys, [part.of(run) for part in self.parts], strict=True))
 
 
 class MadeOther(Made):
@@ -105,37 +79,22 @@ class MadeOther(Made):
         self._slots = tuple(parts.slots)
 
     def make(self, run: Run) -> Any:
-        if self._layout not in (tuple, frozenset):
-            return super().make(run)
+        layout: Any = self._layout
         parts = [part.of(run) for part in self.parts]
-        if self in run.done:  # what is in it holds it
-            return run.done[self]
-        layout: Any = self._layout
-        made = layout.__new__(self.kind, parts[: self._count])
-        self._set(made, parts)
-        return made
-
-    def empty(self) -> Any:
-        layout: Any = self._layout
-        empty = layout.__new__(self.kind)
-        if self._layout is deque:
-            deque.__init__(empty, (), self.option)
-        elif self._layout is defaultdict:
-            empty.default_factory = self.option
-        return empty
-
-    def fill(self, empty: Any, parts: list[Any]) -> None:
-        self._set(empty, parts)
-        add = _ADD.get(self._layout)
-        if add is not None:
-            add(empty, parts[: self._count])
-
-    def _set(self, made: Any, parts: Sequence[Any]) -> None:
-        between = self._count + len(self._attributes)
+        items, between = parts[: self._count], self._count + len(self._attributes)
+        made = layout.__new__(self.kind, *([items] if layout in (tuple, frozenset) else ()))
+        if layout is deque:
+            deque.__init__(made, (), self.option)
+        elif layout is defaultdict:
+            made.default_factory = self.option
         if self._attributes:
             made.__dict__.update(zip(self._attributes, parts[self._count : between], strict=True))
         for name, value in zip(self._slots, parts[between:], strict=True):
             object.__setattr__(made, name, value)
+        add = _ADD.get(layout)
+        if add is not None:
+            add(made, items)
+        return made
 
 
 def _add_entries(kind: type[dict[Any, Any]], made: dict[Any, Any], parts: list[Any]) -> None:

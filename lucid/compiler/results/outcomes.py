@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import copy
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from lucid.autograd.node import GradientEdge, Node
-from lucid.autograd.saved import with_history_of
+from lucid.autograd.node import Node
 from lucid.compiler.inputs.cells import Cell, GradUse
-from lucid.compiler.inputs.objects import data_of
 from lucid.compiler.inputs.scalars import Formula
 from lucid.compiler.inputs.signature import Call
-from lucid.compiler.inputs.tree import map_tree
 from lucid.ir.types import TensorType
 from lucid.tensor.context import context
-from lucid.tensor.core import TensorCore, ViewChain, _new, alias, of_array
+from lucid.tensor.core import TensorCore, ViewChain, _new, alias
 from lucid.tensor.storage import Storage, VersionCounter, ViewGuard
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.writing import replay
@@ -29,23 +24,21 @@ class Run:
 
     Attributes:
         outputs: what the native step returned.
-        residuals: what the forward of a backward has left for it.
+        inputs: what it was given.
         roots: the tensors that own the outputs, once there are any.
         done: outcomes that are made, by identity: what was one object while tracing stays one.
         counters: version counters of results, by those that they had while tracing.
-        outer: histories of arguments, and the gradients that are to go on there.
     """
 
-    __slots__ = ("call", "counters", "done", "outer", "outputs", "residuals", "roots")
+    __slots__ = ("call", "counters", "done", "inputs", "outputs", "roots")
 
     def __init__(self, call: Call, count: int) -> None:
         self.call = call
         self.outputs: Sequence[np.ndarray] = ()
-        self.residuals: Sequence[np.ndarray] = ()
+        self.inputs: Sequence[Any] = ()
         self.roots: list[Tensor | None] = [None] * count
         self.done: dict[Outcome, Any] = {}
         self.counters: dict[VersionCounter, VersionCounter] = {}
-        self.outer: list[tuple[GradientEdge, TensorCore]] = []
 
 
 class Outcome:
@@ -268,19 +261,6 @@ class GradBefore(Outcome):
         return leaf_of(self.use, run.call)._grad
 
 
-class Address(Outcome):
-    """The address of a tensor's memory in this call."""
-
-    __slots__ = ("tensor",)
-
-    def __init__(self, tensor: Outcome) -> None:
-        self.tensor = tensor
-
-    def make(self, run: Run) -> int:
-        tensor: TensorCore = self.tensor.of(run)
-        return tensor.data_ptr()
-
-
 class View(Outcome):
     """A view of a tensor from outside; a history it gets as results of the program do."""
 
@@ -326,13 +306,11 @@ class Alias(Outcome):
     def make(self, run: Run) -> Tensor:
         cell = self.cell
         base: Tensor
-        if cell.kind == "arg" and not cell.is_whole:
+        if cell.kind == "arg":
             base = alias(run.call.tensors[cell.position])
         else:
             storage = storage_of(cell, run.call)
             base = _new(storage, storage.root_type, storage.array, ())
-            if cell.kind == "arg":
-                base._counter = run.call.tensors[cell.position]._counter
         if isinstance(self.counter, NewCounter):
             base._counter = self.counter.of(run)
         elif self.counter is not None:
@@ -417,63 +395,3 @@ def replayed(tensor: TensorCore, chain: Any, grad_enabled: bool) -> Any:
         return replay(tensor, chain)
     finally:
         context.grad_enabled = before
-
-
-class _Copies:
-    """Copies of tensors that are about to be written; what shared memory shares it again."""
-
-    def __init__(self, call: Call, positions: Sequence[int]) -> None:
-        tensors = call.tensors
-        self.written = {tensors[position]._storage for position in positions}
-        self._made: dict[TensorCore, TensorCore] = {}
-        self._wholes: dict[Storage, TensorCore] = {}
-        self._users = Counter(tensor._storage for tensor in dict.fromkeys(tensors))
-        self._tensors = iter(tensors)
-        self._views = {id(tensors[view]): tensors[base] for view, base in call.views()}
-        self._twins: dict[int, Any] = {}
-        self._known: dict[int, Any] = {}
-
-    def of_tree(self, tree: Any) -> Any:
-        """The same structure, with copies in it."""
-        return map_tree(self.of_leaf, tree, known=self._known)
-
-    def of_leaf(self, leaf: Any, _: str) -> Any:
-        """A leaf of the arguments, which are asked for in order."""
-        if isinstance(leaf, (TensorCore, np.ndarray)):
-            tensor = next(self._tensors)
-            return self.of(tensor) if tensor._storage in self.written else leaf
-        attributes = data_of(leaf)
-        if attributes is None:
-            return leaf
-        if id(leaf) not in self._twins:
-            self._twins[id(leaf)] = twin = copy.copy(leaf)
-            vars(twin).update({name: self.of_tree(x) for name, x in attributes.items()})
-        return self._twins[id(leaf)]
-
-    def of(self, tensor: TensorCore) -> TensorCore:
-        if tensor not in self._made:
-            self._made[tensor] = made = with_history_of(tensor, self._copy(tensor))
-            made._counter.now = tensor._counter.value
-            made._base, made._view_chain = None, ()
-            if id(tensor) in self._views:
-                base = made._base = self.of(self._views[id(tensor)])
-                made._view_chain, made._epoch = tensor._view_chain, base._epoch
-        return self._made[tensor]
-
-    def _copy(self, tensor: TensorCore) -> TensorCore:
-        storage = tensor._storage
-        if self._users[storage] == 1:
-            return of_array(np.array(tensor._array))
-        if storage not in self._wholes:
-            self._wholes[storage] = of_array(np.array(storage.array))
-        whole = self._wholes[storage]
-        return replayed(whole, tensor._chain, False) if tensor._chain else alias(whole)
-
-
-def with_copies(args: Any, kwargs: Any, bases: Any, call: Call, positions: Sequence[int]) -> Any:
-    """Arguments and bases, with copies of all that lies in the memory of those at `positions`.
-
-    Objects of plain data are copies that hold what they hold now.
-    """
-    copies = _Copies(call, positions)
-    return copies.of_tree((args, dict(sorted(kwargs.items())), bases))

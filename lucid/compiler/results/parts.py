@@ -6,14 +6,11 @@ import enum
 import operator
 import types
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from lucid.compiler.inputs.tree import entry_path, is_record, items_of
 from lucid.compiler.whose_code import is_librarys, is_users
-from lucid.tensor.core import TensorCore
 from lucid.tensor.size import Size
 
 _HEAP_TYPE = 1 << 9  # of `__flags__`: a class that Python code has defined
@@ -134,21 +131,6 @@ def visit_parts(
     seen.add(id(value))
     for inner, part in parts.all():
         visit_parts(visit, part, path + inner, is_leaf, seen)
-
-
-def tensors_in(value: Any, given: Collection[int]) -> list[Any]:
-    """The tensors and arrays in results, in order, but for those in what the step found.
-
-    given: identities of that.
-    """
-    found: list[Any] = []
-
-    def visit(leaf: Any, _: str) -> None:
-        if isinstance(leaf, (TensorCore, np.ndarray)):
-            found.append(leaf)
-
-    visit_parts(visit, value, "", lambda x: id(x) in given)
-    return found
 
 
 def replaced(value: Any, others: Mapping[int, Any]) -> Any:

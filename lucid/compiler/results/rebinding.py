@@ -18,7 +18,7 @@ import numpy as np
 
 from lucid.compiler.inputs.objects import data_of
 from lucid.compiler.inputs.scalars import is_live
-from lucid.compiler.inputs.signature import Call, LiveInt, objects_by_name
+from lucid.compiler.inputs.signature import Call
 from lucid.compiler.inputs.tree import map_tree
 from lucid.compiler.inputs.watches import (
     ABSENT,
@@ -29,9 +29,8 @@ from lucid.compiler.inputs.watches import (
     brief,
     is_number,
 )
-from lucid.compiler.results.histories import FlagBefore
-from lucid.compiler.results.parts import replaced, tensors_in, visit_parts
-from lucid.compiler.surroundings.argument_places import GivenAgain, OfArgument
+from lucid.compiler.results.parts import replaced, visit_parts
+from lucid.compiler.surroundings.argument_places import OfArgument
 from lucid.compiler.surroundings.logs import IsRead, Log, can_be_log
 from lucid.compiler.surroundings.places import (
     Contents,
@@ -47,7 +46,6 @@ from lucid.compiler.surroundings.places import (
 from lucid.ir.errors import TraceError
 from lucid.ir.types import DType
 from lucid.tensor.claims import TRACING, Keys
-from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore
 from lucid.tensor.tensor import Tensor
 
@@ -82,11 +80,6 @@ def holds_state(value: Any) -> bool:
     return any(found)
 
 
-def as_arguments(values: Sequence[Any]) -> Any:
-    """What places hold as arguments of a function, which reads ints at each call."""
-    return map_tree(lambda leaf, _: LiveInt(leaf) if type(leaf) is int else leaf, [*values])
-
-
 class Rebinding:
     """A function with the places that it binds as further arguments and results.
 
@@ -94,7 +87,6 @@ class Rebinding:
         read: the places whose state is an argument.
         logs: those that are written, and not looked at.
         bound: the places that get a new value.
-        flags: of tensors whose `requires_grad` it changes, arguments by number, what it was.
         numbers: places that hold numbers, and that it only reads.
         found: identities of objects that it found and returns or keeps.
     """
@@ -106,7 +98,6 @@ class Rebinding:
         self.read: list[Place] = []
         self.logs: list[Log] = []
         self.bound: list[Place] = []
-        self.flags: list[FlagBefore] = []
         self.numbers: list[MovingNumber] = []
         self.found: frozenset[int] = frozenset()
         self._is_in_arguments = False
@@ -202,11 +193,6 @@ class Rebinding:
         changed = [*environment.changes(), *of_tensors]
         self.bound += [place for place, _ in changed]
         finals = [place.found() for place in self.bound]
-        self.flags = [
-            (place.owner if place.position < 0 else place.position, not final)
-            for place, final in zip(self.bound, finals, strict=True)
-            if isinstance(place, Flag)
-        ]
         recorder.restore_properties()
         self.put_back()
         environment.put_back()
@@ -318,39 +304,6 @@ class Rebinding:
             call.owners()  # before any of them changes
         for place, value in zip(self.bound, finals, strict=True):
             place.bind(value, call)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> list[Any]:
-        """Run the function from given contents of the places, which are put back after it.
-
-        Returns the tensors in its results and in the places.
-        """
-        values = kwargs.pop(VALUES, ())
-        bound = [p for p in self.bound if not _is_given(p) and not isinstance(p, Log)]
-        places = [*self.read, *bound]
-        before = [place.found() for place in places]
-        recorder = context.recorder
-        if places and recorder is not None and recorder.environment is not None:
-            objects = objects_by_name(self.function, args, kwargs)
-            identities = [place.identity for place in places]
-            recorder.environment.leave(identities, self.function, objects)
-        given = GivenAgain(self.of_arguments, args, kwargs, values)
-        try:
-            for log in self.logs:
-                log.enter(recorder)
-            for place in places:
-                if recorder is not None and isinstance(place, Memory) and place.position < 0:
-                    recorder.note_memory(place.owner)  # what is put there is not what it had
-            for place, value in zip(self.read, given.values, strict=True):
-                place.put(value)
-            result = self.without_stand_ins(self.function(*given.args, **given.kwargs))
-            written = [log.leave() for log in reversed(self.logs)]
-            finals = [*(place.found() for place in bound), *filter(None, written)]
-            return tensors_in((result, [*finals, *given.found()]), given.identities | self.found)
-        finally:
-            given.put_back()
-            self._leave_logs()
-            for place, value in zip(places, before, strict=True):
-                place.put(value)
 
 
 def _kept(place: Place, final: Any) -> Iterator[Any]:

@@ -6,18 +6,16 @@ While a step is traced, others stand for them. What was changed in those is boun
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from lucid.compiler.inputs.arrays import refuse_arrays
-from lucid.compiler.inputs.bound_to_tensors import LIBRARYS
-from lucid.compiler.inputs.objects import data_of
 from lucid.compiler.inputs.owners import entries_of, owners_of, path_of
 from lucid.compiler.inputs.scalars import key_of
-from lucid.compiler.inputs.signature import Call, LiveInt
+from lucid.compiler.inputs.signature import Call
 from lucid.compiler.inputs.tree import map_tree
 from lucid.compiler.inputs.watches import ABSENT
 from lucid.compiler.surroundings.places import CONTENTS, Place
@@ -50,42 +48,8 @@ class OfArgument(Place):
         super().__init__(path, None, key)
         self.number = number
 
-    def found_in(self, owners: Sequence[Any]) -> Any:
-        """What is there in the arguments of a call."""
-        owner = owners[self.number]
-        if self.key == CONTENTS:
-            return owner.copy()
-        return entries_of(owner).get(self.key, ABSENT)
-
     def bind(self, value: Any, call: Call) -> None:
         _bind(call.owners()[self.number], self.key, value)
-
-
-class AttributeOfArgument(OfArgument):
-    """What is bound to a tensor that is an argument.
-
-    Attributes:
-        number: the tensor's, among those of the call.
-    """
-
-    __slots__ = ()
-
-    def bind(self, value: Any, call: Call) -> None:
-        attributes = vars(call.tensors[self.number])
-        if value is ABSENT:
-            attributes.pop(self.key, None)
-        else:
-            attributes[self.key] = value
-
-
-def changed_attributes(
-    path: str, tensor: TensorCore, before: Mapping[str, Any], number: int
-) -> Iterator[tuple[AttributeOfArgument, Any]]:
-    """What is bound to a tensor that wasn't, and what isn't any more."""
-    now = {name: x for name, x in vars(tensor).items() if not name.startswith(LIBRARYS)}
-    for name, value in (dict.fromkeys(before, ABSENT) | now).items():
-        if value is not before.get(name, ABSENT):
-            yield AttributeOfArgument(f"{path}.{name}", name, number), value
 
 
 def _bind(owner: Any, key: Any, value: Any) -> None:
@@ -119,51 +83,6 @@ def changed_entries(
         was = before.get(key, ABSENT)
         if value is not was:
             yield OfArgument(path_of(path, owner, key), key_of(key), number), was, value
-
-
-def as_found(leaf: Any, _: str) -> Any:
-    """What stands for a live number outside of a trace: the number."""
-    return leaf.value if type(leaf) is LiveInt else leaf
-
-
-class GivenAgain:
-    """The arguments of a function that runs again: where it changes some, it has copies of these.
-
-    Attributes:
-        args, kwargs: what it is called with; values: what its places hold.
-    """
-
-    def __init__(
-        self,
-        places: Sequence[OfArgument],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        values: Sequence[Any] = (),
-    ) -> None:
-        given: Any = args, kwargs
-        known: dict[int, Any] = {}
-        self.args, self.kwargs = map_tree(as_found, given, known=known) if places else given
-        self.values = map_tree(as_found, [*values], known=known)
-        self._places = places
-        given = (*self.args, *(self.kwargs[name] for name in sorted(self.kwargs)), *self.values)
-        self._owners = [owner for _, owner in owners_of([("", value) for value in given])]
-        objects = [vars(owner) for owner in self._owners if data_of(owner) is not None]
-        self._objects = [(attributes, dict(attributes)) for attributes in objects if places]
-
-    @property
-    def identities(self) -> frozenset[int]:
-        """Of the containers and objects that it finds, which are no results."""
-        return frozenset(map(id, self._owners))
-
-    def found(self) -> list[Any]:
-        """What the function has left in the places."""
-        return [place.found_in(self._owners) for place in self._places]
-
-    def put_back(self) -> None:
-        """Give objects, of which there are no copies, their attributes again."""
-        for attributes, before in self._objects:
-            attributes.clear()
-            attributes.update(before)
 
 
 def call_with_tensors(

@@ -102,20 +102,6 @@ def _is_a_modules(names: dict[str, object]) -> bool:
     return module is not None and vars(module) is names
 
 
-@contextmanager
-def not_noted() -> Iterator[None]:
-    """Let code that runs inside of the block not count for what the thread has run."""
-    before = sys.getprofile()
-    if not callable(before):  # none, or a profiler in C, such as cProfile, which notes nothing here
-        yield
-        return
-    sys.setprofile(None)
-    try:
-        yield
-    finally:
-        sys.setprofile(before)
-
-
 def _writes(code: types.CodeType) -> bool:
     """Whether it assigns to items, works in place, or names what writes arrays."""
     if not _WRITES.isdisjoint(code.co_names):

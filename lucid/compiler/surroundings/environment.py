@@ -80,18 +80,6 @@ class Environment(Reach):
                 before = ABSENT
             self.watches.append(Watch(path, owner, key, before, True))
 
-    def leave(
-        self, places: Iterable[Identity], function: Callable[..., Any], objects: dict[str, Any]
-    ) -> None:
-        """Watch no places that traced code, running `function`, gives a value and puts back.
-
-        What is around it is noted before that: a Module would else be met with stand-ins in it.
-        """
-        self._read |= set(places)
-        self._visit("", function, False)
-        self._queue += [(name, value, False) for name, value in objects.items()]
-        self._walk()
-
     def accept(self, owner: Any, key: Any, value: Any) -> None:
         """Take an entry that the trace made for good as one that was there before."""
         self._accepted.add(identity_of(owner, key))

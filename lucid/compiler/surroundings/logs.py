@@ -111,10 +111,6 @@ class Log(Place):
         """How often it was written by now."""
         return len(self.stand_in._written)
 
-    def forget_since(self, count: int) -> None:
-        """Take what was written since it had been written so often for not written."""
-        del self.stand_in._written[count:]
-
     def copy(self) -> Any:
         """What is in it now."""
         return self.owner.copy()

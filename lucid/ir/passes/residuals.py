@@ -1,17 +1,23 @@
-"""What a forward program keeps so that its backward doesn't compute it again: a minimum cut."""
+"""What a forward keeps so that its backward need not compute it again: a minimum cut."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from math import prod
 
+from lucid.ir import ops
+from lucid.ir.clone import copy_node
 from lucid.ir.graph import Graph, Node, Value
+from lucid.ir.ops.contraction import split_indices
 from lucid.ir.passes.numbering import value_number
+from lucid.ir.passes.rematerialize import outermost_block
 
 # Bytes that could be moved in the time that one element of a map takes to compute. A value that is
 # kept is written once and read once, at the speed of a cache or of memory.
 _WORK_PER_ELEMENT = 1.0
 _WORK_OF_FUNCTIONS = 8.0  # exp, tanh, erf …
+_WORK_PER_PAIR = 0.25  # of the factors of a product
 _FUNCTIONS = frozenset((
     "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cos", "cosh", "erf", "erfc",
     "erfinv", "exp", "expm1", "lgamma", "log", "log1p", "pow", "sigmoid", "sin", "sinh", "tan",
@@ -21,110 +27,90 @@ _FUNCTIONS = frozenset((
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What the cut has decided, as values of the forward.
+    """What a minimum cut has decided.
 
     Attributes:
-        kept: the residuals, in the order in which they are handed over.
-        repeated: what the backward computes again.
+        kept: the residuals, in the order of the graph.
+        repeated: the nodes that compute the other values again, from residuals and free values.
     """
 
     kept: list[Value]
-    repeated: list[Value]
+    repeated: list[Node]
 
     def __str__(self) -> str:
         """A line for each value: bytes that are kept, or the bytes that its work is worth."""
         lines = [f"kept      {_described(x)}, {x.type.nbytes:,} bytes" for x in self.kept]
-        for value in self.repeated:
-            work = 0 if value.producer is None else _work(value.producer) or 0
-            lines.append(f"repeated  {_described(value)}, work of {work:,.0f} bytes")
+        lines += [
+            f"repeated  {_described(node.results[0])}, work of {_work(node) or 0:,.0f} bytes"
+            for node in self.repeated
+            if node.operands
+        ]
         return "\n".join(lines)
 
 
 def _described(value: Value) -> str:
     node = value.producer
-    op = "" if node is None else f" = {node.op.name}"
-    place = "" if node is None or node.location is None else f"  {node.location}"
-    return f"%{value.name or '?'}{op} : {value.type}{place}"
+    parts = [f"%{value.name}"] if value.name else []
+    parts += [] if node is None else [node.op.name]
+    places = [] if node is None else [node.scope, str(node.location or "")]
+    return "  ".join([f"{' = '.join(parts)} : {value.type}", *filter(None, places)])
 
 
-def keep_residuals(forward: Graph, backward: Graph, inputs: Mapping[Value, Value]) -> Cut:
-    """Let the backward read from the forward what both compute, as far as that is worth it.
+def minimum_cut(graph: Graph, needed: Iterable[Value], free: Collection[Value]) -> Cut:
+    """Choose what to keep of a graph's values so that the `needed` ones can be had later.
 
-    `forward` gets them as outputs after its own, `backward` as inputs after its own, in one order.
-    Which ones is a minimum cut between what the forward has and what only the backward computes:
-    keeping a value costs its bytes, computing it again its work. Products, reductions, sorts and
-    the like are not computed again.
+    Keeping a value costs its bytes, computing it again its work; products, reductions, sorts and
+    the like are not computed again but in checkpointed blocks, of which only what enters or leaves
+    them is kept. Each value is an edge from "it can be computed" to "it is
+    there" whose capacity is the cost of keeping it; that of the edge from the source to the former
+    is the cost of computing it again, without end where that is out of the question.
 
     Args:
-        forward, backward: flat graphs without calls of Python; rewritten.
-        inputs: inputs of the backward that hold what an input of the forward held.
+        free: values that will be there at no cost. Other inputs of the graph are kept, or not used.
 
     Reference: Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016; the cut is that
     of Zheng et al., "AOTAutograd" (PyTorch's min-cut partitioner), 2022.
     """
-    common = common_values(forward, backward, inputs)
-    _drop_passed_checks(backward, common)
-    kept = _minimum_cut(backward, common)
-    replacement = {}
-    for value in kept:
-        forward.outputs.append(common[value])
-        replacement[value] = backward.add_input(value.type, "arg", value.name)
-    backward.substitute(replacement)
-    backward.drop_dead_nodes()
-    repeated = [x for node in backward.nodes for x in node.results if x in common and node.operands]
-    return Cut([common[value] for value in kept], [common[value] for value in repeated])
+    wanted = [value for value in dict.fromkeys(needed) if value not in free]
+    inside = _within_blocks(graph)
+    is_easy = not any(_may_be_repeated(value) for value in wanted)
+    kept = set(wanted) if is_easy else _smallest(wanted, free, inside)
+    order = {value: i for i, value in enumerate(_values(graph))}
+    known = {*kept, *free}
+    return Cut(sorted(kept, key=order.__getitem__), nodes_between(graph, known, wanted))
 
 
-def common_values(first: Graph, second: Graph, inputs: Mapping[Value, Value]) -> dict[Value, Value]:
-    """Values of `second`, inputs included, and the equal ones of `first`: value numbering.
-
-    inputs: inputs of `second` that are equal to one of `first`.
-    """
-    known: dict[tuple[object, ...], Node] = {}
-    alike: dict[Value, Value] = {}
-    for node in first.nodes:
-        operands = tuple(alike.get(operand, operand) for operand in node.operands)
-        one = known.setdefault(value_number(node, operands), node)
-        alike.update(zip(node.results, one.results, strict=True))
-    common = dict(inputs)
-    for node in second.nodes:
-        if node.op.kind == "host" or not all(operand in common for operand in node.operands):
-            continue
-        operands = tuple(alike.get(common[x], common[x]) for x in node.operands)
-        equal = known.get(value_number(node, operands))
-        if equal is not None:
-            common.update(zip(node.results, equal.results, strict=True))
-    return common
+def _may_be_repeated(value: Value) -> bool:
+    return value.producer is not None and _work(value.producer) is not None
 
 
-def _drop_passed_checks(backward: Graph, common: Mapping[Value, Value]) -> None:
-    """A check whose result the forward has too has passed there."""
-    passed = {node for node in backward.nodes if node.op.kind == "check" and node.result in common}
-    backward.substitute({node.result: node.operands[0] for node in passed})
-    backward.nodes = [node for node in backward.nodes if node not in passed]
+def _within_blocks(graph: Graph) -> set[Value]:
+    """Values of checkpointed blocks that nothing outside of their block reads."""
+    blocks = {x: outermost_block(node) for node in graph.nodes for x in node.results}
+    inside = {value for value, block in blocks.items() if block is not None}
+    inside = {x for x in inside if x.producer is not None and _work(x.producer) is not None}
+    for node in graph.nodes:
+        block = outermost_block(node)
+        inside -= {x for x in node.operands if x in inside and blocks[x] is not block}
+    return inside - {*graph.results()}
 
 
-def _minimum_cut(backward: Graph, common: Mapping[Value, Value]) -> list[Value]:
-    """The values to be kept, in the order of the backward.
-
-    Each value is an edge from "it can be computed" to "it is there" whose capacity is the cost of
-    keeping it; that of the edge from the source to the former is the cost of computing it again,
-    without end where that is out of the question. Inputs are there at no cost.
-    """
+def _smallest(
+    wanted: Collection[Value], free: Collection[Value], inside: Collection[Value]
+) -> set[Value]:
     import networkx
+    from networkx.algorithms.flow import boykov_kolmogorov  # the fastest on such graphs
 
-    beyond = [node for node in backward.nodes if node.results[0] not in common]
-    read = {operand for node in beyond for operand in node.operands}.union(backward.results())
-    needed = [x for x in common if x.producer is not None and x in read]
-    if not needed:
-        return []
     network = networkx.DiGraph()
-    seen, queue = set(needed), list(needed)
+    seen, queue = set(wanted), [*wanted]
     for value in queue:  # which grows meanwhile
         node = value.producer
-        kept_at = 0.0 if node is None else 2.0 * value.type.nbytes
-        network.add_edge((value, 0), (value, 1), capacity=kept_at)
-        again = None if node is None else _work(node)
+        is_free = value in free
+        if value in inside and not is_free:
+            network.add_edge((value, 0), (value, 1))  # at any cost
+        else:
+            network.add_edge((value, 0), (value, 1), capacity=0.0 if is_free else _cost(value))
+        again = None if node is None or is_free else _work(node)
         if again is None:
             network.add_edge("forward", (value, 0))
             continue
@@ -135,20 +121,116 @@ def _minimum_cut(backward: Graph, common: Mapping[Value, Value]) -> list[Value]:
             if operand not in seen:
                 seen.add(operand)
                 queue.append(operand)
-    for value in needed:
+    for value in wanted:
         network.add_edge((value, 1), "backward")
-    _, (_, below) = networkx.minimum_cut(network, "forward", "backward")
-    cut = {x for x in seen if x.producer is not None and (x, 1) in below and (x, 0) not in below}
-    return [value for node in backward.nodes for value in node.results if value in cut]
+    _, (_, below) = networkx.minimum_cut(
+        network, "forward", "backward", flow_func=boykov_kolmogorov
+    )
+    return {x for x in seen - {*free} if (x, 1) in below and (x, 0) not in below}
+
+
+def _cost(value: Value) -> float:
+    """What it costs to write a value and to read it again; all else being equal, keep the later."""
+    return 2.0 * value.type.nbytes
 
 
 def _work(node: Node) -> float | None:
     """What computing a node again costs, in bytes; None where that is out of the question."""
     kind = node.op.kind
-    if kind in ("view", "create"):
+    if kind in ("view", "create", "check"):
         return 0.0
     if kind in ("map", "random"):
         is_function = kind == "random" or node.op.name in _FUNCTIONS
         per_element = _WORK_OF_FUNCTIONS if is_function else _WORK_PER_ELEMENT
         return per_element * sum(result.type.size for result in node.results)
-    return None
+    if outermost_block(node) is None or node.op.kind == "host":
+        return None
+    if node.op.kind == "contract":
+        return _WORK_PER_PAIR * _pairs(node)
+    return _WORK_PER_ELEMENT * sum(operand.type.size for operand in node.operands)
+
+
+def _pairs(node: Node) -> int:
+    """How many pairs of factors a product adds up."""
+    a, b = node.operands
+    if node.op is ops.matmul:
+        return node.result.type.size * a.shape[-1]
+    lhs, rhs, _ = split_indices(node.attributes["indices"])
+    sizes = dict(zip(lhs + rhs, a.shape + b.shape, strict=True))
+    return prod(sizes.values())
+
+
+def _values(graph: Graph) -> Iterable[Value]:
+    yield from (entry.value for entry in graph.inputs)
+    for node in graph.nodes:
+        yield from node.results
+
+
+def equal_values(graph: Graph) -> dict[Value, Value]:
+    """For each value that is computed more than once the first one: value numbering."""
+    first: dict[tuple[object, ...], Node] = {}
+    equal: dict[Value, Value] = {}
+    for node in graph.nodes:
+        if graph.has_effect(node):
+            continue
+        operands = tuple(equal.get(operand, operand) for operand in node.operands)
+        known = first.setdefault(value_number(node, operands), node)
+        if known is not node:
+            equal.update(zip(node.results, known.results, strict=True))
+    return equal
+
+
+def common_values(first: Graph, second: Graph, equal: Mapping[Value, Value]) -> dict[Value, Value]:
+    """Values of `second`, and the equal ones of `first`: value numbering across two graphs.
+
+    equal: values of `second` that are known to be equal to one of `first`.
+    """
+    alike = equal_values(first)
+    known: dict[tuple[object, ...], Node] = {}
+    for node in first.nodes:
+        if not first.has_effect(node):
+            operands = tuple(alike.get(operand, operand) for operand in node.operands)
+            known.setdefault(value_number(node, operands), node)
+    common = dict(equal)
+    for node in second.nodes:
+        if second.has_effect(node) or not all(operand in common for operand in node.operands):
+            continue
+        operands = tuple(alike.get(common[x], common[x]) for x in node.operands)
+        found = known.get(value_number(node, operands))
+        if found is not None:
+            for x, y in zip(node.results, found.results, strict=True):
+                common.setdefault(x, y)
+    return common
+
+
+def nodes_between(graph: Graph, known: Collection[Value], needed: Iterable[Value]) -> list[Node]:
+    """The nodes that compute the needed values from known ones, in the order of the graph."""
+    found: set[Node] = set()
+    stack = [value for value in needed if value not in known]
+    while stack:
+        node = stack.pop().producer
+        if node is not None and node not in found:
+            found.add(node)
+            stack += [operand for operand in node.operands if operand not in known]
+    return [node for node in graph.nodes if node in found]
+
+
+def repeat(
+    nodes: Iterable[Node], target: Graph, known: Mapping[Value, Value]
+) -> dict[Value, Value]:
+    """Append copies of nodes to another graph; gives all known values and the new ones there.
+
+    A check has passed before, and its operand stands for its result.
+
+    Args:
+        known: for values that the nodes read, those of the target.
+    """
+    mapping = dict(known)
+    for node in nodes:
+        if node.op.kind == "check":
+            mapping[node.result] = mapping[node.operands[0]]
+            continue
+        copied = copy_node(node, target, mapping)
+        copied.region = None
+        target.nodes.append(copied)
+    return mapping

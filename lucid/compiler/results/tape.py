@@ -1,0 +1,392 @@
+"""The autograd graph that a trace leaves behind its results, as each call can use it again.
+
+The nodes stay what they were while tracing; in place of the tensors that they saved they get
+stand-ins without data. The backward of a call is a function of its own: it is given what the call
+has kept, lets that be what the stand-ins hold, and walks through the nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from lucid.autograd.node import Edge, Node, edge_of
+from lucid.autograd.saved import SavedTensor
+from lucid.compiler.inputs.cells import Cell
+from lucid.compiler.inputs.scalars import Formula
+from lucid.compiler.results.stand_ins import (
+    Contents,
+    Holdings,
+    as_recorded,
+    is_ctx,
+    saved_by,
+    tensors_of_users,
+)
+from lucid.ir.graph import Node as GraphNode
+from lucid.ir.graph import Value
+from lucid.ir.passes.residuals import (
+    Cut,
+    common_values,
+    equal_values,
+    minimum_cut,
+    nodes_between,
+    repeat,
+)
+from lucid.ir.types import TensorType
+from lucid.tensor.context import context
+from lucid.tensor.core import TensorCore, _new
+from lucid.tensor.storage import Storage
+
+if TYPE_CHECKING:
+    from lucid.compiler.recording.recorder import Recorder
+
+
+class Kept(NamedTuple):
+    """A tensor that a node saved, and that must not be written before the node has read it.
+
+    Attributes:
+        writes: how often the step itself has written it since.
+        counter: the number of its version counter among those that a call finds again.
+        name: what it is, for messages: `output 0 of Mul`.
+        argument: its position, if it is one: each call names the history that it has.
+    """
+
+    counter: int
+    writes: int
+    type: TensorType
+    name: str | None
+    argument: int
+
+
+class Source(NamedTuple):
+    """Where a call has something that its backward is given: an output or an input."""
+
+    is_output: bool
+    number: int
+
+
+class Border(NamedTuple):
+    """How calls find again what a trace knows.
+
+    Attributes:
+        counter: the number of a tensor's version counter; None for one that calls can't find.
+        argument: the position of an argument; -1 for other tensors.
+        slots: numbers of the graph's outputs, by the memory that they are.
+    """
+
+    counter: Callable[[TensorCore], int | None]
+    argument: Callable[[TensorCore], int]
+    slots: Mapping[Any, int]
+
+
+class Tape:
+    """The nodes behind the results of a trace, and what a call must keep for them.
+
+    A backward that is itself differentiated sees histories within custom forwards as well. What
+    these need it computes again, from whatever it takes.
+
+    Args:
+        roots: the results' edges. ends: edges where history from outside begins.
+
+    Attributes:
+        goes_on: whether the nodes lead to those of another tape, whose backward the trace is.
+        kept: per node that saved something what of that others can write.
+        sources: of what each call keeps: saved arguments and results, and the residuals.
+        sources_again: of what a backward that is itself differentiated is given besides.
+        all_sources: both; values: what is there, in the graph of the trace; types: of that.
+        tensors: those from outside that nodes saved; arguments: the same of arguments, by position.
+        is_written: whether the step has written something that a node saved.
+        results: how many outputs the graph has besides residuals.
+        reads_again: numbers of the counters of what that one computes from.
+        formulas: of the Python numbers that each call keeps.
+        cut: which values are residuals, and what is computed again.
+    """
+
+    def __init__(
+        self, recorder: Recorder, roots: Iterable[Edge], ends: Collection[Edge], border: Border
+    ) -> None:
+        self.goes_on = bool(recorder.past)
+        self.kept: dict[Node, tuple[Kept, ...]] = {}
+        self.formulas: list[Formula] = [number.formula for number in recorder.numbers]
+        self._nodes = _nodes_behind(roots, ends)
+        self._hidden = _nodes_within(self._nodes, ends)
+        for node in self._nodes:
+            saved = saved_by(node)
+            if node in recorder.past:
+                self.kept[node] = ()
+            elif getattr(node, "saved", None) or getattr(node, "_saved", None):
+                found = (_kept(node, entry, border) for entry in saved)
+                self.kept[node] = tuple(entry for entry in found if entry is not None)
+        tensors = [entry.tensor for node in self._nodes for entry in saved_by(node)]
+        known = {id(x): x for x in tensors if x is not None and x._array is not None}
+        self.arguments = sorted({border.argument(x) for x in known.values()} - {-1})
+        self.tensors: list[TensorCore] = [
+            x for x in known.values() if border.argument(x) < 0 and not recorder.is_own(x)
+        ]
+        self.is_written = any(entry.writes for kept in self.kept.values() for entry in kept)
+        holdings = Holdings(recorder, self.formulas)
+        for node in self._nodes:
+            holdings.replace(node)
+        self._contents, holdings.saved = holdings.saved, {}
+        for node in self._hidden:
+            holdings.replace(node)
+        self._hidden_contents = holdings.saved
+        self.results = len(recorder.graph.outputs)
+        plan = _Plan(recorder, border, holdings)
+        self._live, live = plan.found(holdings.held, self._contents)
+        held = [holdings.held[storage] for storage in self._live]
+        self.cut = plan.cut(self._contents)
+        self._contexts = [node for node in (*self._nodes, *self._hidden) if is_ctx(node)]
+        self._again = plan.again([*self._hidden_contents.values(), *self._contents.values()])
+        self.sources = [*live, *plan.sources]
+        self.sources_again = plan.sources_again
+        self.reads_again = plan.reads_again
+        self._given, self._state = plan.given, plan.state
+        self._graph, self._saved_state = recorder.graph, plan.saved
+        self.values = [*held, *self._given]
+        self.types = [value.type for value in self.values]
+        self.all_sources = [*self.sources, *self.sources_again]
+
+    def walk(
+        self,
+        given: Sequence[TensorCore],
+        numbers: Sequence[Any],
+        walk: Callable[[], Any],
+        *,
+        with_hidden: bool,
+    ) -> Any:
+        """What `walk` returns; in it stand-ins hold what a call has kept.
+
+        given: in the order of the sources. numbers: in that of `formulas`. with_hidden: whether
+        histories within custom forwards are seen.
+        """
+        recorder = context.recorder
+        assert recorder is not None
+        known: dict[Value, Value] = {}
+        if len(given) >= len(self.sources):  # else all is freed that was saved
+            known = self._lay_out(recorder, [*map(recorder.value_of, given)], with_hidden)
+        recorder.past.update(self._nodes, self._hidden)
+        recorder.numbers = numbers
+        with as_recorded(self._contexts, numbers):
+            found = walk()
+        self._share(recorder, known)
+        return found
+
+    def _lay_out(
+        self, recorder: Recorder, given: Sequence[Value], with_hidden: bool
+    ) -> dict[Value, Value]:
+        """Let stand-ins hold what was kept, or what follows from that.
+
+        Returns what stands for values of the trace.
+        """
+        count = len(self._live)
+        for storage, value in zip(self._live, given, strict=False):
+            recorder.hold(storage, value)
+        known = dict(zip(self._given, given[count:], strict=False))
+        nodes = self._again if with_hidden else self.cut.repeated
+        hidden = self._hidden_contents if with_hidden else {}
+        read = {operand for node in nodes for operand in node.operands} | {*hidden.values()}
+        known |= {x: recorder.value_of(tensor) for x, tensor in self._state.items() if x in read}
+        known = repeat(nodes, recorder.graph, known)
+        for storage, value in (hidden | self._contents).items():
+            recorder.hold(storage, known[value])
+        return known
+
+    def _share(self, recorder: Recorder, known: dict[Value, Value]) -> None:
+        """Let the walk read what was kept where it has computed that itself."""
+        cells = recorder.cells
+        state = {s: value for s, value in self._saved_state.items() if s in cells}
+        equal = {known[value]: value for value in known}
+        equal |= {cells[storage].value: value for storage, value in state.items()}
+        common = common_values(self._graph, recorder.graph, equal)
+        kept = {value: known[value] for value in self._given if value in known}
+        recorder.graph.substitute(
+            {x: kept[y] for x, y in common.items() if y in kept and x not in equal}
+        )
+
+    def walked(
+        self, roots: Iterable[Edge], ends: Collection[Edge], wanted: Collection[Edge]
+    ) -> list[Node]:
+        """The nodes with something saved that a walk to the wanted edges comes to, in its order."""
+        needed: set[Node] = set()
+        for node in sorted(_nodes_behind(roots, ends), key=lambda node: node._sequence):
+            edges = [edge for edge in node._edges if edge is not None]
+            if any(e in wanted or (e not in ends and e[0] in needed) for e in edges):
+                needed.add(node)
+        found = [node for node in needed if node in self.kept]
+        return sorted(found, key=lambda node: -node._sequence)
+
+
+class _Plan:
+    """Chooses what the calls of a trace keep.
+
+    Attributes:
+        given: values of the trace's graph that a backward is given, in the order of the sources.
+        state: memory of the step's state that it finds by itself, by the value that is there.
+        saved: the values of state that nodes have saved, by its memory.
+    """
+
+    def __init__(self, recorder: Recorder, border: Border, holdings: Holdings) -> None:
+        self._recorder = recorder
+        self._border = border
+        self._originals = holdings.originals
+        self._memory_saved = holdings.saved_state
+        self.saved: dict[Storage, Value] = {}
+        self._inputs = {entry.value: i for i, entry in enumerate(recorder.graph.inputs)}
+        self._cells = {cell.value: cell for cell in recorder.cells.values() if not cell.is_inside}
+        self.given: list[Value] = []
+        self.sources: list[Source] = []
+        self.sources_again: list[Source] = []
+        self.reads_again: list[int] = []
+        self.state: dict[Value, TensorCore] = {}
+
+    def found(self, held: Contents, contents: Contents) -> tuple[list[Storage], list[Source]]:
+        """What a backward finds as it is by then, since no node has saved it, and where.
+
+        What is nowhere, when the call is over, is among what must be kept: `contents`.
+        """
+        found: dict[Storage, Source] = {}
+        for storage, value in held.items():
+            source = self._source(storage, value)
+            if source is None:
+                contents.setdefault(storage, value)
+            elif storage not in contents:
+                found[storage] = source
+        return [*found], [*found.values()]
+
+    def cut(self, contents: Contents) -> Cut:
+        """The residuals, which become outputs of the graph."""
+        graph = self._recorder.graph
+        equal = equal_values(graph)
+        contents.update((s, equal.get(value, value)) for s, value in contents.items())
+        free = {s: self._source(s, value) for s, value in contents.items()}
+        found = {contents[s]: source for s, source in free.items() if source is not None}
+        numbers = {entry.value for entry in graph.inputs if entry.kind == "live"}
+        state = {x: _on(cell) for x, cell in self._cells.items() if _is_only_read(cell)}
+        saved = {x: tensor for x, tensor in state.items() if tensor._storage in self._memory_saved}
+        self.saved = {tensor._storage: x for x, tensor in saved.items()}
+        decided = minimum_cut(graph, contents.values(), {*found, *numbers, *saved})
+        read = dict.fromkeys(x for node in decided.repeated for x in node.operands)
+        for value in dict.fromkeys([*contents.values(), *read]):  # in an order of their own
+            if value in found or value in numbers:
+                self._give(value, found.get(value) or Source(False, self._inputs[value]))
+            elif value in saved:
+                self.state[value] = saved[value]
+        for value in decided.kept:
+            self._keep(value)
+        return decided
+
+    def _source(self, storage: Storage, value: Value) -> Source | None:
+        """Where each call has what memory holds at the end of the trace; None: nowhere."""
+        storage = self._originals.get(storage, storage)
+        cell = self._recorder.cells.get(storage)
+        if cell is not None and cell.kind in ("arg", "grad"):
+            return Source(False, self._inputs[cell.value])
+        if storage in self._border.slots:
+            return Source(True, self._border.slots[storage])
+        cell = self._cells.get(value)
+        if cell is not None and cell.kind in ("arg", "grad") and not cell.is_written:
+            return Source(False, self._inputs[value])
+        return None
+
+    def again(self, wanted: Sequence[Value]) -> list[GraphNode]:
+        """What is computed once more, from all there is, for histories within custom forwards."""
+        graph = self._recorder.graph
+        count = len(self.sources)
+        while True:
+            nodes = nodes_between(graph, {*self.given, *self._inputs}, wanted)
+            read = dict.fromkeys([*(x for node in nodes for x in node.operands), *wanted])
+            calls = {x for node in nodes if graph.has_effect(node) for x in node.results}
+            written = {x for x, cell in self._cells.items() if cell.is_written}
+            lost = [x for x in read if x in calls or x in written]
+            lost = [x for x in lost if x not in self.given]
+            if not lost:
+                break
+            for value in lost:  # it is something else by then, or Python would be called again
+                self._keep(value)
+            count = len(self.sources)
+        for value in read:
+            if value in self._inputs and value not in self.given:
+                self._read_again(value)
+        self.sources, self.sources_again = self.sources[:count], self.sources[count:]
+        return nodes
+
+    def _read_again(self, value: Value) -> None:
+        cell = self._cells.get(value)
+        if cell is None or cell.kind != "state":
+            self._give(value, Source(False, self._inputs[value]))
+        else:
+            self.state[value] = _on(cell)
+        if cell is not None:
+            number = self._border.counter(_on(cell))
+            if number is not None:
+                self.reads_again.append(number)
+
+    def _give(self, value: Value, source: Source) -> None:
+        self.given.append(value)
+        self.sources.append(source)
+
+    def _keep(self, value: Value) -> None:
+        outputs = self._recorder.graph.outputs
+        self._give(value, Source(True, len(outputs)))
+        outputs.append(value)
+
+
+def _on(cell: Cell) -> TensorCore:
+    """A tensor on the memory of a cell."""
+    storage = cell.storage
+    tensor = _new(storage, storage.root_type, storage.array, ())
+    if cell.counter is not None:
+        tensor._counter = cell.counter
+    return tensor
+
+
+def _is_only_read(cell: Cell) -> bool:
+    return cell.kind == "state" and not cell.is_written
+
+
+def is_read(node: Node) -> bool:
+    """Whether a walk needs what the node saved, as far as one has shown."""
+    return getattr(node, "_has_read", None) is not False
+
+
+def _nodes_behind(roots: Iterable[Edge], ends: Collection[Edge]) -> list[Node]:
+    """The nodes that a walk from the roots comes to before the ends, those of leaves included."""
+    found = dict.fromkeys(edge[0] for edge in roots if edge not in ends)
+    stack = list(found)
+    while stack:
+        for edge in stack.pop()._edges:
+            if edge is not None and edge not in ends and edge[0] not in found:
+                found[edge[0]] = None
+                stack.append(edge[0])
+    return list(found)
+
+
+def _nodes_within(nodes: Sequence[Node], ends: Collection[Edge]) -> list[Node]:
+    """Further ones that a walk would come to from what the nodes saved."""
+    known = {*nodes}
+    found: list[Node] = []
+    stack = [*nodes]
+    while stack:
+        node = stack.pop()
+        edges = [edge for x in saved_by(node) for edge in (x.edge, x.private_edge)]
+        edges += [edge_of(x.tensor) for x in saved_by(node) if x.tensor is not None]
+        edges += [edge_of(tensor) for tensor in tensors_of_users(node)]
+        new = _nodes_behind([edge for edge in edges if edge is not None], ends)
+        new = [node for node in new if node not in known]
+        known.update(new)
+        found += new
+        stack += new
+    return found
+
+
+def _kept(node: Node, saved: SavedTensor, border: Border) -> Kept | None:
+    tensor = saved.tensor
+    number = None if tensor is None else border.counter(tensor)
+    if tensor is None or number is None:
+        return None
+    source = node if saved.output_nr >= 0 else tensor._grad_fn
+    index = saved.output_nr if saved.output_nr >= 0 else tensor._output_nr
+    name = None if source is None else source._output_name(index)
+    writes = tensor._counter.value - saved.version
+    return Kept(number, writes, tensor._type, name, border.argument(tensor))

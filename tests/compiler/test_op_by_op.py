@@ -1,0 +1,75 @@
+"""Calls that make sense op by op only: each runs in eager mode, with one reason."""
+
+from __future__ import annotations
+
+import pytest
+
+import lucid
+
+STATE = lucid.ones(3, 4)
+LEAF = lucid.ones(3, requires_grad=True)
+
+
+def assert_reasons(steps, reason):
+    """Each call ran op by op, with the same reason."""
+    for step in steps:
+        assert step.stats.calls == 0
+        assert set(step.stats.eager_reasons) == {reason}
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda x: x.data_ptr() == x[1:].data_ptr(),
+        lambda x: (x * 2).data_ptr() % 4,
+        lambda x: {STATE.data_ptr(): x * 2}[STATE.data_ptr()],
+    ],
+    ids=["of an argument", "of a result", "of state"],
+)
+def test_a_call_that_asks_for_an_address_runs_op_by_op(agree, use):
+    def scenario(compile):
+        step = compile(lambda x: [use(x), x.sum()])
+        return [step(lucid.ones(3, 4)) for _ in range(3)]
+
+    reason = "it asks for the address of a tensor, by data_ptr()"
+    assert_reasons(agree(scenario, traces=0), reason)
+
+
+@pytest.mark.parametrize(
+    "version",
+    [
+        lambda x: x._version,
+        lambda x: x[1:].detach()._version,
+        lambda x: x.add_(1)._version,
+        lambda x: STATE._version,
+        lambda x: STATE.detach()._version,
+        lambda x: LEAF.grad._version,
+        lambda x: x * 2 if x._version > 1 else x * 3,
+    ],
+    ids=["argument", "view", "written", "state", "alias of state", "gradient", "branch"],
+)
+def test_a_call_that_asks_for_the_version_of_what_it_finds_runs_op_by_op(agree, version):
+    def scenario(compile):
+        x = lucid.ones(3, 4)
+        LEAF.grad = lucid.ones(3)
+        step = compile(lambda x: [version(x), x.sum()])
+        found = []
+        for _ in range(3):
+            found.append(step(x))
+            x.mul_(2)
+            LEAF.grad.add_(1)
+        return found
+
+    reason = "it asks for the _version of an argument or of a tensor from outside"
+    assert_reasons(agree(scenario, traces=0), reason)
+
+
+def test_the_versions_of_what_a_step_makes_are_numbers(agree):
+    def scenario(compile):
+        step = compile(
+            lambda x: [(x * 2).add_(1)._version, x.data._version, lucid.ones(2)._version]
+        )
+        x = lucid.ones(2)
+        return [step(x), step(x.add_(1))]
+
+    agree(scenario, traces=1)
