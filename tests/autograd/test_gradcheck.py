@@ -8,6 +8,7 @@ from custom_functions import Exp, Square, define, first_line, leaf, numbers
 
 import lucid
 from lucid.autograd import GradcheckError, gradcheck, gradgradcheck
+from lucid.compiler.compiled import Compiled
 
 Wrong = define(lambda ctx, x: x * 2, lambda ctx, g: g * 3)
 WrongTwice = define(
@@ -269,12 +270,15 @@ def test_batched_gradients_and_tangents_are_checked(prepared):
     wrong_only_in_batches = define(lambda ctx, x: x * 2, lambda ctx, g: g, vmap=rule(5.0))
     fn = define(lambda ctx, x: x * 2, lambda ctx, g: wrong_only_in_batches.apply(g))
     assert gradcheck(prepared(fn.apply), (x,))
-    with pytest.raises(RuntimeError) as caught:
-        gradcheck(prepared(fn.apply), (x,), check_batched_grad=True)
-    assert first_line(caught) == (
-        "While computing batched gradients, got: Jacobian mismatch for output 0 with respect to "
-        "input 0,"
-    )
+    if isinstance(prepared(fn.apply), Compiled):  # whose backward runs for each example
+        assert gradcheck(prepared(fn.apply), (x,), check_batched_grad=True)
+    else:
+        with pytest.raises(RuntimeError) as caught:
+            gradcheck(prepared(fn.apply), (x,), check_batched_grad=True)
+        assert first_line(caught) == (
+            "While computing batched gradients, got: Jacobian mismatch for output 0 with respect "
+            "to input 0,"
+        )
     fn = define(
         lambda ctx, x: x * 2, jvp=staticmethod(lambda ctx, t: wrong_only_in_batches.apply(t))
     )

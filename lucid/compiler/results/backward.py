@@ -40,8 +40,10 @@ from lucid.compiler.results.histories import (
     tensor_of,
 )
 from lucid.compiler.results.tape import Tape, is_read
+from lucid.functions.joining import stack
 from lucid.ir.errors import EagerOnlyError, LucidError
 from lucid.ir.types import TensorType
+from lucid.tensor.batched import Batched, BatchLevel
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, _new, alias, of_array
 from lucid.tensor.storage import Storage, VersionCounter
@@ -368,11 +370,18 @@ class Record:
         for kept in self.rule.tape.kept.get(met, ()):
             found, expected = counters[kept.counter].now, versions[kept.counter] - kept.writes
             if found != expected:
-                name = kept.name if kept.argument < 0 else node.name_of(kept.argument)
+                name = kept.name if kept.argument < 0 else self._name_of(kept.argument)
                 saver = f"{met._name()}{met._place()}"
                 raise LucidError(modified(kept.type, name, found, expected, saver))
         if self.behind is not None:
             self.behind._refuse_written(node, met)
+
+    def _name_of(self, argument: int) -> str | None:
+        """What messages call an argument that has a history by now."""
+        tape = self.rule.tape
+        tensor, _ = self._memories[len(tape.tensors) + tape.arguments.index(argument)]
+        node = tensor.grad_fn
+        return None if node is None else node._output_name(tensor._output_nr)
 
     def refuse_moved(self, node: Node) -> None:
         """Raise when a tensor that was saved shows other memory than at the call."""
@@ -457,6 +466,12 @@ def _tensor_on(content: np.ndarray | float, type: TensorType) -> TensorCore:
     return _new(storage, type, array, ())
 
 
+def _example(gradient: TensorCore | None, level: BatchLevel, number: int) -> TensorCore | None:
+    """One of the gradients that a vmap computes at once."""
+    is_mapped = isinstance(gradient, Batched) and gradient._level is level
+    return gradient._inner[number] if is_mapped else gradient  # type: ignore[union-attr]
+
+
 def _row_major(gradient: TensorCore) -> TensorCore:
     """A gradient as the backward was compiled for, however it lies."""
     array = gradient._array
@@ -508,14 +523,6 @@ class CompiledBackward(CustomNode):
     def _output_name(self, number: int) -> str:
         return self._layer.outputs[number].name
 
-    def name_of(self, argument: int) -> str | None:
-        """What messages call an argument that has a history."""
-        edges = self._edges[len(self._layer.upstream) :]
-        for leaf, edge in zip(self._layer.leaves, edges, strict=True):
-            if isinstance(leaf, int) and leaf == argument and edge is not None and edge[0]._edges:
-                return edge[0]._output_name(edge[1])
-        return None
-
     def apply(self, gradients: Gradients) -> Gradients:
         wanted = tuple(i for i, edge in enumerate(self._edges) if edge is not None)
         return self._apply(gradients, wanted, context.grad_enabled)
@@ -528,8 +535,13 @@ class CompiledBackward(CustomNode):
         return self._apply(gradients, wanted, run.create_graph)
 
     def _apply(self, gradients: Gradients, wanted: tuple[int, ...], is_open: bool) -> Gradients:
-        if context.recorder is not None or context.levels:
-            self._refuse_elsewhere()
+        if context.recorder is not None:
+            context.recorder.run_op_by_op(
+                "a backward() in it goes through the result of a compiled function that was called "
+                f"outside{self._place()}"
+            )
+        if context.levels:
+            return self._apply_in_levels(gradients, wanted, is_open)
         sent = tuple([gradient is not None for gradient in gradients])
         backward = self._record.rule.backward(Kind(self._number, sent, wanted, is_open))
         given = [gradient for gradient in gradients if gradient is not None]
@@ -542,18 +554,30 @@ class CompiledBackward(CustomNode):
             parts[i] = gradient
         return tuple(parts)
 
-    def _refuse_elsewhere(self) -> None:
-        """Raise for a walk that is part of a trace, or of a transformation."""
-        if context.recorder is not None:
-            context.recorder.run_op_by_op(
-                "a backward() in it goes through the result of a compiled function that was called "
-                f"outside{self._place()}"
+    def _apply_in_levels(
+        self, gradients: Gradients, wanted: tuple[int, ...], is_open: bool
+    ) -> Gradients:
+        """The same in a vmap that the call was not in: one backward for each example."""
+        levels = context.levels
+        if not all(isinstance(level, BatchLevel) for level in levels):
+            raise LucidError(
+                "the results of a compiled function can't be differentiated in a forward-mode "
+                f"derivative that it was not called in{self._place()}\nhint: call it inside"
             )
-        raise LucidError(
-            "the results of a compiled function can't be differentiated in a vmap or a "
-            f"forward-mode derivative that it was not called in{self._place()}\n"
-            "hint: call it inside"
-        )
+        found = [gradient._level for gradient in gradients if isinstance(gradient, Batched)]
+        if not found:
+            context.levels = []
+            try:
+                return self._apply(gradients, wanted, is_open)
+            finally:
+                context.levels = levels
+        level = max(found, key=levels.index)
+        rows = [
+            self._apply(tuple(_example(x, level, i) for x in gradients), wanted, is_open)
+            for i in range(level.size)
+        ]
+        columns = [[x for x in column if x is not None] for column in zip(*rows, strict=True)]
+        return tuple(level.wrap(stack(column)) if column else None for column in columns)
 
     def _release(self) -> None:
         self._record.free(self._walked)
