@@ -379,6 +379,8 @@ class Record:
     def _name_of(self, argument: int) -> str | None:
         """What messages call an argument that has a history by now."""
         tape = self.rule.tape
+        if argument not in tape.arguments:
+            return None
         tensor, _ = self._memories[len(tape.tensors) + tape.arguments.index(argument)]
         node = tensor.grad_fn
         return None if node is None else node._output_name(tensor._output_nr)
