@@ -14,7 +14,7 @@ from lucid.autograd import Function
 
 
 class Sine(Function):
-    """NumPy in forward, recorded ops in backward."""
+    """NumPy in forward, ops in backward."""
 
     @staticmethod
     def forward(ctx, x):

@@ -101,10 +101,8 @@ class BackwardCFunction(FunctionCtx, CustomNode):
 
     _forward_cls: type[Function]
     _own_names: frozenset[str]  # of the attributes that are lucid's
-    _host_forward: Any = None  # in a trace, the host call that keeps what backward needs
-    _host_beside: Any = None  # in a trace, the host call of a forward whose backward is recorded
-    _jvp_host: Any = None  # the same for jvp
-    _withheld: frozenset[str] = frozenset()  # in a trace, what only such a call could give
+    _host_forward: Any = None  # in a trace, the host call that made the ctx for the other methods
+    _host_levels: tuple[Any, ...] = ()  # the vmaps and derivatives that act on its arguments
 
     def __init__(self) -> None:
         Node.__init__(self, (), ())
@@ -123,10 +121,8 @@ class BackwardCFunction(FunctionCtx, CustomNode):
         asked = vars(self).get("_asked")
         if asked is not None:
             asked.add(name)
-        if name in self._withheld:
-            recorder = context.recorder
-            assert recorder is not None
-            recorder.hosts.withheld(self, name)
+        if self._host_forward is not None and context.recorder is not None:
+            context.recorder.hosts.refuse_attribute(self, name)
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
     def _origin_line(self) -> str:
@@ -250,7 +246,7 @@ class BackwardCFunction(FunctionCtx, CustomNode):
         given = tuple(self._materialized(i, gradient) for i, gradient in enumerate(gradients))
         backward, recorder = backward_of(self._forward_cls), context.recorder
         self._has_read = bool(self._has_read)
-        if recorder is not None and recorder.hosts.takes_backward(self):
+        if recorder is not None and recorder.hosts.takes_on(self, backward):
             return recorder.hosts.backward(self, given)
         with _region(f"{name}.backward", backward):
             before = self._is_running
@@ -338,7 +334,6 @@ class Function(metaclass=FunctionMeta):
     """
 
     generate_vmap_rule = False
-    is_host = False  # forward is known to leave lucid: a compiled step calls Python for it
     clear_saved_tensors_on_access = False  # they are read once, and dropped then
     boxed_grads_call = False  # backward gets one list that it may empty
 
@@ -425,7 +420,7 @@ def call_function(
         flags = zip(inputs, ctx.needs_input_grad, strict=True)
         ctx.needs_input_grad = tuple(flag or needed(x) for x, flag in flags)
     recorder = context.recorder
-    if recorder is not None and recorder.hosts.takes_forward(cls):
+    if recorder is not None and recorder.hosts.takes(cls.forward):
         region: AbstractContextManager[None] = nullcontext()
         forward: Callable[..., Any] = functools.partial(
             recorder.hosts.forward, is_differentiable=is_differentiable

@@ -11,7 +11,7 @@ from lucid.autograd.entry_points import grad
 from lucid.autograd.function import Function, _region
 from lucid.autograd.function_levels import call_in_levels
 from lucid.ir import ops
-from lucid.ir.errors import ArgumentError, LucidError, MissingRuleError
+from lucid.ir.errors import ArgumentError, EagerOnlyError, LucidError, MissingRuleError
 from lucid.tensor.batched import innermost
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore
@@ -62,7 +62,7 @@ def _by_jvp(
         for x, tangent in zip(inputs, tangents, strict=True)
     ]
     recorder = context.recorder
-    if recorder is not None and recorder.hosts.takes(ctx._forward_cls.jvp):
+    if recorder is not None and recorder.hosts.takes_on(ctx, ctx._forward_cls.jvp):
         return _Check(ctx, inputs, given).checked(recorder.hosts.jvp(ctx, given), outputs)
     ctx._shown_saved = ctx.saved_for_forward or ()
     try:
@@ -188,6 +188,8 @@ def _explained(function: type[Function]) -> Iterator[None]:
     """Say of an error of lucid's what it means here."""
     try:
         yield
+    except EagerOnlyError:
+        raise
     except LucidError as error:
         raise MissingRuleError(
             f"{NO_RULE}\n  {function.__name__}: no jvp could be derived from its backward, which "

@@ -29,8 +29,6 @@ from lucid.autograd.host_world import (
     lend,
     place_text,
 )
-from lucid.autograd.outputs import TwiceDifferentiated
-from lucid.autograd.private import custom_forward, noted_edge
 from lucid.autograd.returned import checked_gradients
 from lucid.ir.errors import LucidError
 from lucid.ir.hosts import Frame
@@ -54,13 +52,9 @@ class HostForward:
         line: the user's line that called `apply`.
         input_types, has_edge: of the arguments, for the backward.
         states: tensors from outside that it can reach.
-        saves: whether what it saves goes on into the graph.
-        keeps_ctx: whether its ctx is kept for the backward, which is a host call as well.
+        keeps_ctx: whether its ctx is kept for backward and jvp, which are host calls as well.
         saved_hooks: the hooks for what is kept so.
-        constants: attributes of ctx that a recorded backward has read, and that stay the same.
-        shown: names of those that hold a tensor or an array, which it gets.
         grad_enabled: the grad mode in which it runs.
-        computed: positions of saved tensors that it computed with ops, in grad mode.
         plan: what it did while tracing.
         is_followed: whether a forward that follows in the step may find something else.
     """
@@ -74,13 +68,9 @@ class HostForward:
     input_types: tuple[TensorType | None, ...]
     has_edge: tuple[bool, ...]
     states: list[State] = field(default_factory=list)
-    saves: bool = False
     keeps_ctx: bool = False
     saved_hooks: tuple[SavedTensorHooks, ...] = ()
-    constants: dict[str, Any] = field(default_factory=dict)
-    shown: tuple[str, ...] = ()
     grad_enabled: bool = False
-    computed: tuple[int, ...] = ()
     plan: Plan | None = None
     is_followed: bool = False
 
@@ -97,9 +87,7 @@ class HostForward:
     def __call__(self, frame: Frame, operands: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
         made = replayed(self)
         if made is None:
-            world = EagerThread(self.grad_enabled)
-            with world, Changes(self.states, operands) as changes:
-                found = self._run(frame, operands, changes)
+            found = self.evaluate(frame, operands)
         else:
             assert isinstance(made, MadeForward)
             found = made.again(operands, self.states)
@@ -109,8 +97,7 @@ class HostForward:
             calls = note(frame, MadeForward.of(self, found))
             if difference is not None:
                 raise self._differs(difference, calls)
-        if self.keeps_ctx:
-            self.keep(frame, found)
+        self.keep(frame, found)
         return found.arrays
 
     def fits(self, made: Made) -> bool:
@@ -121,18 +108,10 @@ class HostForward:
         self.read(found)
         return self._difference(found) is None
 
-    def evaluate(self, frame: Frame, arrays: Sequence[np.ndarray], with_history: bool) -> Evaluated:
-        """Run the user's forward on copies, to record it.
-
-        with_history: note which of the tensors that it saves it computed with ops.
-        """
-        world, changes = EagerThread(self.grad_enabled), Changes(self.states, arrays)
-        with world, changes, custom_forward(with_history):
-            found = self._run(frame, arrays, changes)
-            saved = found.ctx.to_save or ()
-            self.computed = tuple(i for i, x in enumerate(saved) if _has_history(x))
-            found.computed = {id(saved[i]) for i in self.computed}
-        return found
+    def evaluate(self, frame: Frame, arrays: Sequence[np.ndarray]) -> Evaluated:
+        """Run the user's forward on copies."""
+        with EagerThread(self.grad_enabled), Changes(self.states, arrays) as changes:
+            return self._run(frame, arrays, changes)
 
     def _run(self, frame: Frame, arrays: Sequence[np.ndarray], changes: Changes) -> Evaluated:
         tensors = lend(arrays, self.slots)
@@ -144,7 +123,30 @@ class HostForward:
         inputs = tuple([value.fill(tensors) for value in self.inputs])
         keywords = {name: value.fill(tensors) for name, value in self.keywords.items()}
         output = self._called(frame, ctx, inputs, keywords)
-        return Evaluated(arrays, ctx, output, tensors, inputs, changes, set())
+        marks = ctx.dirty_tensors, ctx.non_differentiable
+        found = Evaluated(arrays, ctx, output, tensors, inputs, changes, ctx.to_save, *marks)
+        ctx.dirty_tensors = ctx.non_differentiable = ()  # they may hold the ctx
+        if self.keeps_ctx:
+            self._seal(found)
+        return found
+
+    def _seal(self, found: Evaluated) -> None:
+        """Let the ctx be what backward gets, with what it saved."""
+        inputs = set(map(id, found.tensors))
+        numbers = {
+            id(value): i
+            for i, value in enumerate(found.returned)
+            if isinstance(value, TensorCore) and id(value) not in inputs
+        }
+        context.saved_hooks = list(self.saved_hooks)
+        found.ctx._seal(numbers)
+
+    def keep(self, frame: Frame, found: Evaluated) -> None:
+        """Leave the ctx for the backward of this run, and of its results."""
+        if self.keeps_ctx:
+            frame[self] = found.ctx
+            if context.contexts is not None:
+                context.contexts[self] = found.ctx
 
     def _called(
         self,
@@ -158,49 +160,24 @@ class HostForward:
 
     def read(self, found: Evaluated) -> None:
         """Find out what forward did, and collect the results."""
-        ctx = found.ctx
         reader = Reader(found.tensors, found.inputs)
         outputs = reader.entries(found.returned, "output")
-        dirty = reader.entries(ctx.dirty_tensors, "dirty tensor")
-        marked = reader.entries(ctx.non_differentiable, "non-differentiable tensor")
+        dirty = reader.entries(found.dirty, "dirty tensor")
+        marked = reader.entries(found.non_differentiable, "non-differentiable tensor")
         if found.written is None:
             found.written = reader.changed(dirty, found.lent)
         written = reader.written(found.written)
-        saved = for_forward = None
-        if ctx.to_save is not None and self.saves:
-            saved = reader.entries(ctx.to_save, "saved tensor")
-            numbers = (reader.number_of(x) for x in ctx.to_save if id(x) in found.computed)
-            found.derived = [number for number in numbers if number is not None]
-        elif ctx.to_save is not None:
-            saved = reader.known(ctx.to_save)
-        if ctx.saved_for_forward is not None and self.saves:
-            for_forward = reader.entries(ctx.saved_for_forward, "tensor saved for jvp")
-        attributes = tuple(
-            [(name, reader.attribute(vars(ctx).get(name), name)) for name in self.shown]
-        )
+        saved = None if found.saved is None else reader.known(found.saved)
         for content in found.changes.contents.values():
             reader.add(content, "state")
         found.arrays = reader.arrays
         found.plan = Plan(
-            isinstance(found.output, tuple), outputs, dirty, marked, ctx.materialize_grads,
-            written, saved, for_forward, attributes, tuple(reader.labels), reader.types(),
+            isinstance(found.output, tuple), outputs, dirty, marked, found.ctx.materialize_grads,
+            written, saved, self._said(found.ctx), tuple(reader.labels), reader.types(),
         )  # fmt: skip
 
-    def keep(self, frame: Frame, found: Evaluated) -> None:
-        """Leave the ctx for the backward of this run, with what it saved."""
-        inputs = set(map(id, found.tensors))
-        numbers = {
-            id(value): i
-            for i, value in enumerate(found.returned)
-            if isinstance(value, TensorCore) and id(value) not in inputs
-        }
-        with EagerThread(False):
-            context.saved_hooks = list(self.saved_hooks)
-            found.ctx._seal(numbers)
-        found.ctx.dirty_tensors = found.ctx.non_differentiable = ()
-        frame[self] = found.ctx
-        if context.contexts is not None:
-            context.contexts[self] = found.ctx
+    def _said(self, ctx: BackwardCFunction) -> Any:
+        """What it says besides, and must say at every call."""
 
     def _difference(self, found: Evaluated) -> str | None:
         """How forward did something else than while tracing; None: it didn't.
@@ -209,31 +186,18 @@ class HostForward:
         """
         plan, expected = found.plan, self.plan
         assert plan is not None and expected is not None
-        if found.changes.surprise is None and plan == expected and not self._changed(found.ctx):
+        if found.changes.surprise is None and plan == expected:
             return None
         refuse_surprise(self.name, place_text(self.line), found.changes)
         if plan.labels == expected.labels:
             for label, now, before in zip(plan.labels, plan.types, expected.types, strict=True):
                 if now != before:
                     return f"{label}: {before} -> {now}"
-        for attribute, constant in self._changed(found.ctx):
-            return f"ctx.{attribute}: {constant} -> {vars(found.ctx).get(attribute)}"
         return _difference(plan, expected)
 
     def _differs(self, difference: str, made: Sequence[Made]) -> Differs:
         what = f"{self.name} did something else than when the step was traced: {difference}"
         return Differs(f"{what}{place_text(self.line)}", f"{self.name}: {difference}", made)
-
-    def _changed(self, ctx: BackwardCFunction) -> list[tuple[str, Any]]:
-        """The constants that are something else now."""
-        if not self.constants:
-            return []
-        found = vars(ctx)
-        return [
-            (name, constant)
-            for name, constant in self.constants.items()
-            if type(found.get(name)) is not type(constant) or found[name] != constant
-        ]
 
 
 def _difference(plan: Plan, expected: Plan) -> str:
@@ -242,12 +206,11 @@ def _difference(plan: Plan, expected: Plan) -> str:
         return f"it wrote its tensor arguments {written} in place, not {before}"
     if len(plan.outputs) != len(expected.outputs):
         return f"it returned {len(plan.outputs)} values, not {len(expected.outputs)}"
-    for name in ("outputs", "saved", "saved_for_forward", "dirty", "non_differentiable"):
+    for name in ("outputs", "saved", "dirty", "non_differentiable"):
         if getattr(plan, name) != getattr(expected, name):
             return f"other tensors are its {name.replace('_', ' ')}"
-    for (name, found), (_, known) in zip(plan.attributes, expected.attributes, strict=True):
-        if found != known:
-            return f"ctx.{name} is something else"
+    if plan.said != expected.said:
+        return f"it says {plan.said} of its results, not {expected.said}"
     return "another kind of result"
 
 
@@ -258,10 +221,6 @@ def refuse_surprise(name: str, place: str, changes: Changes) -> None:
             f"{name} wrote {changes.surprise.path} in place, which it didn't do when the step was "
             f"traced{place}\nhint: write it at every call, if only with what it holds"
         )
-
-
-def _has_history(value: Any) -> bool:
-    return isinstance(value, TensorCore) and noted_edge(value) is not None
 
 
 @dataclass(slots=True, eq=False)
@@ -289,7 +248,6 @@ class HostBackward:
     grad_enabled: bool
     states: list[State] = field(default_factory=list)
     present: tuple[bool, ...] = ()
-    is_once: bool = False
     is_followed: bool = False
 
     @property
@@ -349,11 +307,6 @@ class HostBackward:
                 returned = ctx.apply(*given)
             finally:
                 ctx._is_running = before
-            values = returned if isinstance(returned, tuple) else (returned,)
-            self.is_once = any(
-                isinstance(value, TensorCore) and isinstance(value.grad_fn, TwiceDifferentiated)
-                for value in values
-            )
             parts = checked_gradients(ctx, returned, backward_of(self.function))
         return parts, changes
 

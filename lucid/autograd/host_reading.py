@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 Entry = tuple[Any, ...]
 """Which tensor is meant: ("input", operand), ("view" or "alias", operand, chain), ("shared",
-operand) for one on a part of its memory, ("result", number), ("array", number) for one of NumPy's;
-or ("none",), ("argument", position), ("other", value)."""
+operand) for one on a part of its memory, ("result", number); or ("none",), ("argument", position),
+("other", value)."""
 
 _NONE: Entry = ("none",)
 _FEW_BYTES = 1 << 12
@@ -32,7 +32,7 @@ class Plan(NamedTuple):
     Attributes:
         is_tuple: whether it returned a tuple.
         written: operands whose content it changed, and which result that is.
-        attributes: tensors and arrays on ctx that the backward gets.
+        said: what else it said, a `vmap` of its results' axes.
         labels, types: of the results.
     """
 
@@ -43,8 +43,7 @@ class Plan(NamedTuple):
     materialize_grads: bool
     written: tuple[tuple[int, int], ...]
     saved: tuple[Entry, ...] | None
-    saved_for_forward: tuple[Entry, ...] | None
-    attributes: tuple[tuple[str, Entry], ...]
+    said: Any
     labels: tuple[str, ...]
     types: tuple[TensorType, ...]
 
@@ -56,10 +55,9 @@ class Evaluated:
     Attributes:
         lent: what the call was given.
         tensors, inputs: the operands and the arguments, as forward got them.
-        computed: identities of saved tensors whose history leads to the inputs.
+        saved, dirty, non_differentiable: what it said of tensors, to ctx.
         written: the operands that it was found to have written.
         arrays: the results.
-        derived: results that were saved, and have such a history.
     """
 
     lent: Sequence[np.ndarray]
@@ -68,10 +66,11 @@ class Evaluated:
     tensors: list[Any]
     inputs: tuple[Any, ...]
     changes: Changes
-    computed: set[int]
+    saved: tuple[Any, ...] | None
+    dirty: tuple[Any, ...]
+    non_differentiable: tuple[Any, ...]
     plan: Plan | None = None
     arrays: list[np.ndarray] = field(default_factory=list)
-    derived: list[int] = field(default_factory=list)
     written: set[int] | None = None
 
     @property
@@ -145,15 +144,6 @@ class Reader:
             return ()
         return tuple([self.entry(x, _numbered(label, i)) for i, x in enumerate(values)])
 
-    def attribute(self, value: Any, name: str) -> Entry:
-        """What an attribute of ctx is that held a tensor or an array while tracing."""
-        label = _numbered(f"ctx.{name}", None)
-        if type(value) is not np.ndarray:
-            return self.entry(value, label)
-        if id(value) not in self._known:
-            self._known[id(value)] = self.add(value, label)
-        return "array", self._known[id(value)]
-
     def known(self, values: Sequence[Any]) -> tuple[Entry, ...]:
         """Those of the values that are inputs, outputs or views of such; none for the others."""
         numbers = {*self._numbers, *self._known}
@@ -165,9 +155,6 @@ class Reader:
         if isinstance(value, TensorCore):
             return value._storage in self._memory
         return not getattr(value, "is_sparse", False)  # one that is made anew stays on the ctx
-
-    def number_of(self, value: Any) -> int | None:
-        return self._known.get(id(value))
 
     def changed(self, dirty: Sequence[Entry], lent: Sequence[np.ndarray]) -> set[int]:
         """The operands that were marked as dirty or hold something else."""
@@ -195,9 +182,9 @@ class Reader:
 
 
 @cache
-def _numbered(label: str, number: int | None) -> str:
+def _numbered(label: str, number: int) -> str:
     """One object for equal labels."""
-    return label if number is None else f"{label} {number}"
+    return f"{label} {number}"
 
 
 def _differ(now: Any, lent: np.ndarray) -> bool:

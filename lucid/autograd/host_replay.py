@@ -24,6 +24,7 @@ from lucid.tensor.context import context
 from lucid.tensor.storage import Storage
 
 if TYPE_CHECKING:
+    from lucid.autograd.function import BackwardCFunction
     from lucid.autograd.host_calls import HostBackward, HostForward
     from lucid.autograd.host_finding import Finding
     from lucid.autograd.host_reading import Evaluated
@@ -76,33 +77,22 @@ class Written:
 
 @dataclass(slots=True, eq=False)
 class MadeForward:
-    """A forward that ran: what it returned, and its ctx before it was sealed."""
+    """A forward that ran: what it returned, and its ctx as it was then."""
 
     host: HostForward
     found: Evaluated
-    saved: tuple[tuple[str, Any], ...]
+    ctx: BackwardCFunction
     written: Written
 
     @staticmethod
     def of(host: HostForward, found: Evaluated) -> MadeForward:
-        """Take it down; `found.plan` is known."""
-        ctx = found.ctx
-        names = ("to_save", "dirty_tensors", "non_differentiable")
-        saved = tuple((name, getattr(ctx, name)) for name in names)
-        return MadeForward(host, found, saved, Written(host.states, found.changes))
+        """Take it down."""
+        return MadeForward(host, found, copy.copy(found.ctx), Written(host.states, found.changes))
 
     def again(self, lent: Sequence[np.ndarray], states: Sequence[State]) -> Evaluated:
         """The evaluation, with a ctx of its own and the operands that another call has."""
-        ctx = copy.copy(self.found.ctx)
-        ctx._saved = ctx._freed = None
-        for name, value in self.saved:
-            setattr(ctx, name, value)
-        saved = ctx.to_save or ()
-        computed = {id(saved[i]) for i in self.host.computed if i < len(saved)}
-        changes = self.written.changes(states)
-        return dataclasses.replace(
-            self.found, lent=lent, ctx=ctx, changes=changes, computed=computed, plan=None
-        )
+        ctx, changes = copy.copy(self.ctx), self.written.changes(states)
+        return dataclasses.replace(self.found, lent=lent, ctx=ctx, changes=changes, plan=None)
 
 
 @dataclass(slots=True, eq=False)

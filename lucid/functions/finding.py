@@ -34,12 +34,24 @@ def found(
     """
     if x._type.size > MOST_ELEMENTS:
         raise with_origins(too_many(name, "read", x._type, [x._type]), [x])
-    array = x._known(what or f"{name}(), whose result's size depends on data,")
-    if array is None:
+    what = what or f"{name}(), whose result's size depends on data,"
+    return computed(name, find, [x], *options, what=what)
+
+
+def computed(
+    name: str,
+    find: Callable[..., Sequence[np.ndarray]],
+    tensors: Sequence[Tensor],
+    *options: Any,
+    what: str = "",
+) -> tuple[Tensor, ...]:
+    """The same of what `find(*arrays, *options)` gives."""
+    arrays = [x._known(what or f"{name}()") for x in tensors]
+    if any(array is None for array in arrays):
         assert context.recorder is not None
-        return context.recorder.hosts.find(name, find, x, options)
+        return context.recorder.hosts.find(name, find, tensors, options)
     try:
-        return tuple(map(from_array, find(array, *options)))
+        return tuple(map(from_array, find(*arrays, *options)))
     except LucidError as error:
         raise at_line(completed(error), here()) from None
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from lucid.autograd.host_arrays import HostArray
 from lucid.device import check_device
 from lucid.dtypes import as_dtype, get_default_dtype, promote_types
 from lucid.functions.conversion import cast
@@ -38,8 +37,6 @@ def tensor(
     """
     check_device(device, "tensor")
     wanted = None if dtype is None else as_dtype(dtype, "tensor")
-    if type(data) is HostArray:
-        data = data.as_tensor()
     if isinstance(data, Tensor):
         result = clone(cast(data.detach(), wanted or data._type.dtype)).detach()
     elif type(data) is not data.__class__:  # a live scalar: its class is only what it says
@@ -146,8 +143,7 @@ def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tens
     if isinstance(data, Tensor):
         return data if dtype is None else cast(data, as_dtype(dtype, "as_tensor"))
     if isinstance(data, np.ndarray):
-        if not isinstance(data, HostArray):
-            data = plain_array(data, "as_tensor")
+        data = plain_array(data, "as_tensor")
         if dtype is None or _is_read_live(data):
             shared = of_users_array(data, "as_tensor")
             return shared if dtype is None else cast(shared, as_dtype(dtype, "as_tensor"))

@@ -1,7 +1,7 @@
-"""What calls NumPy's LAPACK: Functions that a compiled step runs as host calls.
+"""What calls NumPy's LAPACK, which a compiled step finds the results of by host calls.
 
-Their backwards are written with tensor operations and with each other, so gradients of every
-order exist, and in a compiled step all around the factorizations stays native.
+The backwards of these Functions are written with tensor operations and with each other, so
+gradients of every order exist, and in a compiled step all around the factorizations stays native.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import numpy as np
 
 from lucid.autograd.function import Function
 from lucid.functions.arguments import describe, tensor_of
-from lucid.functions.from_data import from_numpy
+from lucid.functions.finding import computed
 from lucid.functions.tensors import Tensor
-from lucid.ir.errors import DTypeError, LucidError, ShapeError, completed
+from lucid.ir.errors import DTypeError, LucidError, ShapeError
 
 
 class LinAlgError(LucidError):
@@ -24,8 +24,6 @@ class LinAlgError(LucidError):
 
 class Lapack(Function):
     """A Function of batches of matrices whose forward runs NumPy."""
-
-    is_host = True
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -55,18 +53,18 @@ def call(name: str, function: Callable[..., Any], *tensors: Tensor) -> Any:
 
     Raises: `LinAlgError` where LAPACK does.
     """
-    try:
-        found = function(*(tensor.detach().numpy() for tensor in tensors))
-    except np.linalg.LinAlgError as error:
-        kinds = ", ".join(str(tensor._type) for tensor in tensors)
-        raise completed(LinAlgError(f"linalg.{name}: {error} (of {kinds})")) from None
-    if isinstance(found, tuple):
-        return tuple(_tensor(array) for array in found)
-    return _tensor(found)
+    kinds = ", ".join(str(tensor._type) for tensor in tensors)
 
+    def find(*arrays: np.ndarray) -> list[np.ndarray]:
+        try:
+            found = function(*arrays)
+        except np.linalg.LinAlgError as error:
+            raise LinAlgError(f"linalg.{name}: {error} (of {kinds})") from None
+        parts = found if isinstance(found, tuple) else (found,)
+        return [np.array(part, order="C") for part in parts]
 
-def _tensor(array: Any) -> Tensor:
-    return from_numpy(np.array(array, order="C"))
+    results = computed(f"linalg.{name}", find, tensors)
+    return results if len(results) > 1 else results[0]
 
 
 def matrices(value: Any, op: str, name: str = "A", *, square: bool = False) -> Tensor:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from lucid.autograd.host_arrays import HostArray
 from lucid.autograd.node import Node, OpNode, edge_of
 from lucid.autograd.private import Note, note_op
 from lucid.ir.errors import ArgumentError, IndexOutOfRangeError, LucidError, TraceError
@@ -435,11 +434,9 @@ def from_array(array: np.ndarray, requires_grad: bool = False) -> Tensor:
 
 
 def of_users_array(
-    array: np.ndarray | HostArray, what: str = "from_numpy", *, is_copied: bool = False
+    array: np.ndarray, what: str = "from_numpy", *, is_copied: bool = False
 ) -> Tensor:
     """A tensor on the memory of the user's array, of which eager mode may compute with a copy."""
-    if isinstance(array, HostArray):
-        return array.as_tensor()
     tensor = of_array(array, what)
     if context.recorder is not None:
         context.recorder.arrays.adopt(tensor, is_copied)

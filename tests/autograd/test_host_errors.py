@@ -372,45 +372,75 @@ def test_where_a_host_call_can_not_be_the_error_does_not_propose_one():
 # Higher order, and transformations ----------------------------------------------------------------
 
 
-def test_a_recorded_backward_can_be_differentiated_again(prepared):
-    def body(x):
-        (g,) = lucid.autograd.grad(Sine.apply(x).sum(), x, create_graph=True)
-        (h,) = lucid.autograd.grad(g.sum(), x)
-        return g.detach(), h
-
-    x = leaf([0.3, 1.2])
-    g, h = prepared(body)(x)
-    np.testing.assert_allclose(g.numpy(), np.cos(x.detach().numpy()), rtol=1e-12)
-    np.testing.assert_allclose(h.numpy(), -np.sin(x.detach().numpy()), rtol=1e-12)
+REASON = "it differentiates {}.backward, a host call, whose operations only eager mode sees"
 
 
-def test_a_host_backward_can_not_be_differentiated_again():
+def opaque(x):
+    """A part of the gradient is a constant, which no second derivative sees."""
     fn = define(
-        lambda ctx, x: x * 1, lambda ctx, g: lucid.tensor(g.detach().numpy() * 2), name="Opaque"
-    )
-
-    def body(x):
-        y = fn.apply(x * x).sum()
-        (g,) = lucid.autograd.grad(y, x, create_graph=True)
-        (g * g).sum().backward()
-
-    fn_of_gradient = define(
         lambda ctx, x: x * 1, lambda ctx, g: g * lucid.tensor(g.detach().numpy()), name="Opaque"
     )
+    y = (fn.apply(x) ** 2).sum()
+    (g,) = lucid.autograd.grad(y, x, create_graph=True)
+    return lucid.autograd.grad(g.sum(), x)[0]
 
-    def twice(x):
-        y = (fn_of_gradient.apply(x) ** 2).sum()
-        (g,) = lucid.autograd.grad(y, x, create_graph=True)
-        g.sum().backward()
+
+def sine(x):
+    (g,) = lucid.autograd.grad(Sine.apply(x).sum(), x, create_graph=True)
+    return lucid.autograd.grad(g.sum(), x)[0]
+
+
+def intermediate(x):
+    def forward(ctx, x):
+        ctx.save_for_backward(x * 2)
+        return lucid.tensor(x.numpy() ** 2)
+
+    fn = define(forward, lambda ctx, g: g * ctx.saved_tensors[0], name="Squared")
+    (g,) = lucid.autograd.grad(fn.apply(x).sum(), x, create_graph=True)
+    return lucid.autograd.grad(g.sum(), x)[0]
+
+
+@pytest.mark.parametrize(
+    ("body", "name", "expected"),
+    [
+        (opaque, "Opaque", [1.44, 23.04]),
+        (sine, "Sine", None),
+        (intermediate, "Squared", [2.0, 2.0]),
+    ],
+)
+def test_a_step_that_differentiates_a_host_backward_runs_op_by_op(body, name, expected):
+    x = leaf([0.3, 1.2])
+    step = lucid.compile(body)
+    found = numbers(step(x))
+    assert found == numbers(body(x)) and step.stats.eager_reasons == [REASON.format(name)]
+    np.testing.assert_allclose(found, -np.sin([0.3, 1.2]) if expected is None else expected)
+
+
+def test_a_host_backward_without_a_second_derivative_is_native():
+    def body(x):
+        (g,) = lucid.autograd.grad(Sine.apply(x).sum(), x, create_graph=True)
+        return g.detach()
+
+    step, x = lucid.compile(body), leaf([0.3, 1.2])
+    np.testing.assert_allclose(step(x).numpy(), np.cos([0.3, 1.2]), rtol=1e-12)
+    assert step.stats.eager_reasons == []
+
+
+def test_the_second_derivative_outside_of_a_step_is_an_error():
+    step, x = lucid.compile(lambda x: Sine.apply(x * 2)), leaf([0.3, 1.2])
+
+    def body():
+        (g,) = lucid.autograd.grad(step(x).sum(), x, create_graph=True)
+        return lucid.autograd.grad(g.sum(), x)
 
     with pytest.raises(lucid.LucidError) as caught:
-        lucid.compile(twice)(leaf([1.0]))
+        body()
     assert str(caught.value) == (
-        "trying to differentiate twice a function whose backward is a host call\n"
-        f"  in the backward of Opaque, recorded at {place_of(twice, 'fn_of_gradient')}\n"
-        "hint: a backward that leaves lucid has no derivative; write it with tensor operations"
+        "the gradients of a compiled function's result can't be computed natively: "
+        f"{REASON.format('Sine')}\n"
+        f"  in CompiledBackward, recorded at {place_of(body, 'create_graph')}\n"
+        "hint: call backward() inside of the compiled function"
     )
-    lucid.compile(body)(leaf([1.0]))
 
 
 def test_once_differentiable_says_so(run):
@@ -429,27 +459,7 @@ def test_once_differentiable_says_so(run):
     )
 
 
-def test_an_intermediate_of_the_host_is_no_silent_constant():
-    def forward(ctx, x):
-        ctx.save_for_backward(x * 2)
-        return lucid.tensor(x.numpy() ** 2)
-
-    fn = define(forward, lambda ctx, g: g * ctx.saved_tensors[0], name="Squared")
-
-    def body(x):
-        (g,) = lucid.autograd.grad(fn.apply(x).sum(), x, create_graph=True)
-        g.sum().backward()
-
-    with pytest.raises(lucid.LucidError) as caught:
-        lucid.compile(body)(leaf([1.0]))
-    assert str(caught.value) == (
-        "trying to differentiate through a tensor that Squared.forward, a host call, computed and "
-        f"saved, recorded at {place_of(body, 'fn.apply')}\n"
-        "hint: save inputs and outputs, and compute the rest again in backward"
-    )
-
-
-def test_forward_mode_uses_a_recorded_jvp(prepared):
+def test_forward_mode_uses_the_jvp_beside_a_host_forward(prepared):
     fn = define(
         lambda ctx, x: (ctx.save_for_forward(x), lucid.tensor(np.sin(x.numpy())))[1],
         jvp=staticmethod(lambda ctx, t: t * ctx.saved_tensors[0].cos()),

@@ -17,7 +17,7 @@ X = np.array([0.3, 0.7])
 
 
 class Sine(Function):
-    """Its derivatives are recorded."""
+    """Its backward is made of operations."""
 
     @staticmethod
     def forward(ctx, x):
@@ -56,10 +56,58 @@ def summed(x):
         (lambda x: lucid.func.grad(lambda x: lucid.func.grad(summed)(x).sum())(x), -np.sin(X)),
     ],
 )
-def test_transformations_go_through_a_recorded_backward(prepared, body, expected):
+def test_transformations_go_through_a_host_function(prepared, body, expected):
     step = prepared(body)
     for _ in range(2):
         np.testing.assert_allclose(step(lucid.tensor(X)).numpy(), expected, rtol=1e-12, atol=1e-15)
+
+
+class Scaled(Function):
+    """The jvp computes with tensors that forward left on ctx."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_forward(x)
+        ctx.scale = float(x.sum())
+        return lucid.from_numpy(np.sin(x.numpy()))
+
+    @staticmethod
+    def jvp(ctx, tangent):
+        return tangent * ctx.saved_tensors[0].cos() * ctx.scale
+
+
+DIFFERENTIATES = "it differentiates {}, a host call, whose operations only eager mode sees"
+LOOKS = "{}, a host call, runs in a vmap or a forward-mode derivative, which look at its operations"
+
+
+@pytest.mark.parametrize(
+    ("function", "transform", "reason"),
+    [
+        (Sine, lambda f: lucid.func.jacrev(f), LOOKS.format("Sine.backward")),
+        (Sine, lambda f: over_cotangents(f), LOOKS.format("Sine.backward")),
+        (Sine, lambda f: forward(f), DIFFERENTIATES.format("Sine.backward")),
+        (Scaled, lambda f: forward(forward(f)), LOOKS.format("Scaled.jvp")),
+        (Scaled, lambda f: reverse(forward(f)), DIFFERENTIATES.format("Scaled.jvp")),
+    ],
+)
+def test_where_operations_of_a_host_call_matter_the_step_runs_op_by_op(function, transform, reason):
+    body = transform(function.apply)
+    step = lucid.compile(lambda x: body(x))
+    for x in (lucid.tensor(X), lucid.tensor(2 * X)):
+        np.testing.assert_array_equal(step(x).numpy(), body(x).numpy())
+    assert {*step.stats.eager_reasons} == {reason}
+
+
+def forward(function):
+    return lambda x: lucid.func.jvp(function, (x,), (x,))[1]
+
+
+def reverse(function):
+    return lucid.func.grad(lambda x: function(x).sum())
+
+
+def over_cotangents(function):
+    return lambda x: forward(lucid.func.vjp(function, x)[1])(x)[0]
 
 
 def test_a_host_call_inside_of_a_host_call(prepared):

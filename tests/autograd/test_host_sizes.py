@@ -69,7 +69,7 @@ def test_gradients_through_results_of_any_size():
     assert_agrees(body, traces=3)
 
 
-def test_a_recorded_backward_uses_what_was_saved_in_this_size():
+def test_a_backward_of_operations_uses_what_was_saved_in_this_size():
     def forward(ctx, x):
         keep = np.nonzero(x.numpy() > 0)[0]
         ctx.save_for_backward(lucid.from_numpy(keep), x)
@@ -224,8 +224,7 @@ def test_an_array_on_ctx_of_another_shape():
         Scaled.apply(x * w).sum().backward()
         return w.grad
 
-    step = assert_agrees(body, traces=3)
-    assert step.stats.retrace_reasons[0] == "Scaled.forward: ctx.positive: f64[2] -> f64[3]"
+    assert_agrees(body, traces=1)  # it stays with Python
 
 
 def test_python_that_follows_from_a_size():
@@ -263,7 +262,7 @@ def test_a_step_that_a_host_method_calls_has_sizes_of_its_own():
     assert_agrees(lambda x: [fn.apply(x), Positive.apply(x)], rows=ROWS + ROWS)
 
 
-def test_the_history_of_a_saved_intermediate_is_no_silent_constant_in_any_size():
+def test_the_history_of_a_saved_intermediate_is_eager_modes_in_any_size(prepared):
     def forward(ctx, x):
         kept = x[lucid.from_numpy(np.nonzero(x.numpy() > 0)[0])]
         ctx.save_for_backward(kept * 2, x)
@@ -276,14 +275,11 @@ def test_the_history_of_a_saved_intermediate_is_no_silent_constant_in_any_size()
 
     fn = define(forward, backward, name="Squared")
 
-    @lucid.compile
-    def step(x, twice):
+    def body(x, twice):
         (g,) = lucid.autograd.grad(fn.apply(x).sum(), x, create_graph=True)
-        if twice:
-            g.sum().backward()
-        return g.detach()
+        return lucid.autograd.grad(g.sum(), x)[0] if twice else g.detach()
 
+    step = prepared(body)
     assert numbers(step(leaf([1.0, 2.0, -1.0]), False)) == [2.0, 4.0, 0.0]
     assert numbers(step(leaf([1.0, 2.0, 4.0]), False)) == [2.0, 4.0, 8.0]
-    with pytest.raises(lucid.LucidError, match=r"^trying to differentiate through a tensor"):
-        step(leaf([1.0, 2.0, -1.0]), True)
+    assert numbers(step(leaf([1.0, 2.0, -1.0]), True)) == [2.0, 2.0, 0.0]

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from lucid.autograd.host_arrays import HostArray
 from lucid.autograd.host_reading import Entry, Evaluated
-from lucid.autograd.node import Node as HistoryNode
-from lucid.autograd.private import note
-from lucid.ir.errors import LucidError
 from lucid.ir.op import Operand
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, of_value
@@ -21,7 +16,6 @@ if TYPE_CHECKING:
     from lucid.compiler.hosts.recording import Operands
     from lucid.compiler.recording.recorder import Recorder
     from lucid.ir.graph import Node, Value
-    from lucid.ir.types import TensorType
 
 
 def tensors_of(recorder: Recorder, values: Sequence[Value]) -> list[TensorCore]:
@@ -71,18 +65,11 @@ class Traced:
             self._write(operand, self._results[result])
         if self._results and ctx._origin is None:
             ctx._origin = self._results[0]._storage.value
-        for number in self._found.derived:
-            if context.forward is not None:
-                note(self._results[number], (HostIntermediate(ctx, plan.types[number]), 0))
         outputs = tuple(self._output(entry, i) for i, entry in enumerate(plan.outputs))
         ctx.materialize_grads = plan.materialize_grads
         ctx.dirty_tensors = self._all(plan.dirty)
         ctx.non_differentiable = self._all(plan.non_differentiable)
         ctx.to_save = None if plan.saved is None else self._all(plan.saved)
-        if plan.saved_for_forward is not None:
-            ctx.saved_for_forward = self._all(plan.saved_for_forward)
-        for name, entry in plan.attributes:
-            setattr(ctx, name, self._tensor(entry))
         self._then()
         return outputs if plan.is_tuple else outputs[0]
 
@@ -107,8 +94,6 @@ class Traced:
             return self._tensors[entry[1]]
         if kind == "result":
             return self._results[entry[1]]
-        if kind == "array":
-            return HostArray(self._results[entry[1]], functools.partial(_leave, self._name))
         if kind in ("view", "alias"):
             base = self._tensors[entry[1]]
             return self._view(base if kind == "view" else base.detach(), entry[2])
@@ -142,36 +127,9 @@ class Traced:
         )
 
 
-def _leave(name: str, what: str) -> NoReturn:
-    """A backward looks at an array on ctx: it is a host call, then."""
-    recorder = context.recorder
-    assert recorder is not None
-    recorder.hosts.leave()
-    recorder.refuse(
-        f"{what} of an array that {name}, a host call, left on its ctx",
-        "make it a tensor, lucid.from_numpy(ctx.array)",
-    )
-
-
 def _holds_tensors(value: Any) -> bool:
     """Whether it is a container that no Function may return; that error is a better one."""
     if not isinstance(value, (list, dict)):
         return False
     values = value.values() if isinstance(value, dict) else value
     return any(isinstance(item, Operand) for item in values)
-
-
-class HostIntermediate(HistoryNode):
-    """Stands behind a tensor that a host forward computed from its inputs, and saved."""
-
-    def __init__(self, ctx: BackwardCFunction, type: TensorType) -> None:
-        super().__init__((), (type,))
-        self.of = ctx._forward_cls.__name__
-        self._line = ctx._line
-
-    def apply(self, gradients: Any) -> Any:
-        raise LucidError(
-            f"trying to differentiate through a tensor that {self.of}.forward, a host call, "
-            f"computed and saved{self._place()}\n"
-            "hint: save inputs and outputs, and compute the rest again in backward"
-        )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -23,31 +24,36 @@ from lucid.autograd.host_reading import Evaluated
 from lucid.autograd.host_replay import Made, MadeBackward, MadeFinding, MadeForward
 from lucid.autograd.host_rules import HostJvp, HostVmap
 from lucid.autograd.host_world import Captured, Slot
-from lucid.autograd.outputs import (
-    TwiceDifferentiated,
-    calling_line,
-    refuse_second_derivative,
-)
-from lucid.compiler.hosts.attributes import Attributes, attributes_of, sort_attributes
+from lucid.autograd.outputs import TwiceDifferentiated, calling_line, refuse_second_derivative
 from lucid.compiler.hosts.plans import Traced, tensors_of
-from lucid.compiler.hosts.state import PythonChanges, Surroundings, state_of
+from lucid.compiler.hosts.state import PythonChanges, Surroundings
 from lucid.compiler.inputs.present import PresentValues
 from lucid.compiler.inputs.scalars import is_live
 from lucid.compiler.inputs.tree import map_tree
 from lucid.compiler.surroundings.logs import conflict, real
-from lucid.ir.errors import LucidError
 from lucid.ir.hosts import Frame, HostFunction
 from lucid.ir.location import Location, here
 from lucid.ir.types import TensorType, type_of_array
 from lucid.tensor.batched import Batched
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore
+from lucid.tensor.levels import Level, acting_level
 
 if TYPE_CHECKING:
     from lucid.compiler.recording.recorder import Recorder
     from lucid.ir.graph import Node, Value
 
 Method = Callable[..., Any]
+_OWN = frozenset(vars(BackwardCFunction())) | {
+    *BackwardCFunction.__annotations__,
+    *BackwardCFunction.__mro__[1].__annotations__,
+    "_metadata",
+}
+
+
+def attributes_of(ctx: BackwardCFunction) -> dict[str, Any]:
+    """What the user set on a ctx."""
+    return {name: value for name, value in vars(ctx).items() if name not in _OWN}
 
 
 class LeavesTrace(BaseException):
@@ -78,7 +84,6 @@ class HostRecording:
     def __init__(self, recorder: Recorder, known: frozenset[object]) -> None:
         self._recorder = recorder
         self._known = known
-        self._beside: set[object] = set()  # backwards of host forwards: to run Python, if they do
         self._attempts: list[tuple[Method, ...]] = []
         self._present = PresentValues(recorder)
         self._frame: Frame = {}
@@ -100,26 +105,11 @@ class HostRecording:
         if not methods or (methods[0].__module__ or "").startswith("lucid."):
             yield
             return
-        is_beside = code_of(methods[0]) in self._beside
-        before = self._changed_python() if is_beside else set()
         self._attempts.append(methods)
         try:
             yield
-            if is_beside and self._changed_python() - before:
-                self.leave()
         finally:
             self._attempts.pop()
-
-    def _changed_python(self) -> set[tuple[int, ...]]:
-        """The Python values from outside that have changed by now, with what they are."""
-        environment = self._recorder.environment
-        watches = [] if environment is None else environment.watches
-        changed = {
-            (number, *map(id, state_of(watch)))
-            for number, watch in enumerate(watches)
-            if not watch.holds()
-        }
-        return changed | {(id(log), log.count) for log in self._recorder.logs}
 
     def put_back(self, failed: bool = False) -> None:
         """Undo what evaluations changed in Python.
@@ -142,22 +132,23 @@ class HostRecording:
             self.left = LeavesTrace(set(map(code_of, self._attempts[-1])))
             raise self.left
 
-    def withheld(self, ctx: BackwardCFunction, name: str) -> None:
-        """A method reads what only a host call can give it: it is one, then."""
-        self.leave()
-        self._recorder.refuse(
-            f"ctx.{name}, which {ctx._forward_cls.__name__}.forward, a host call, computes anew at "
-            "each call, read outside of backward",
-            "return it as a tensor, or save it with ctx.save_for_backward",
-        )
+    def refuse_attribute(self, ctx: BackwardCFunction, name: str) -> None:
+        """Raise where the ctx of a host forward is asked for what forward left there."""
+        kept = self._frame.get(ctx._host_forward)
+        if kept is not None and name in attributes_of(kept):
+            self._recorder.refuse(
+                f"ctx.{name}, which {ctx._forward_cls.__name__}.forward, a host call, computes "
+                "anew at each call, read outside of backward",
+                "return it as a tensor, or save it with ctx.save_for_backward",
+            )
 
-    def takes_forward(self, function: type[Function]) -> bool:
-        return function.is_host or (bool(self._known) and code_of(function.forward) in self._known)
+    def takes(self, method: Method) -> bool:
+        """Whether a method is known to leave the trace."""
+        return bool(self._known) and code_of(method) in self._known
 
-    def takes_backward(self, ctx: BackwardCFunction) -> bool:
-        if ctx._host_forward is not None:
-            return True
-        return bool(self._known) and code_of(backward_of(ctx._forward_cls)) in self._known
+    def takes_on(self, ctx: BackwardCFunction, method: Method) -> bool:
+        """Whether a method that gets a ctx is a host call: on that of a host forward it is."""
+        return ctx._host_forward is not None or self.takes(method)
 
     # ---------------------------------------------------------------- forward
 
@@ -183,22 +174,11 @@ class HostRecording:
         )
         methods = (function.forward, function.setup_context)
         around = self._around(host, operands, methods, (*inputs, *keywords.values()))
-        host.saves = is_differentiable or bool(context.levels)
-        found = self._evaluated(host, operands, around, is_differentiable)
-        attributes = Attributes()
-        if is_differentiable and self._leaves_backward(function, found.ctx):
-            host.saves, host.keeps_ctx = False, True
+        if is_differentiable or context.levels:
+            host.keeps_ctx, host.saved_hooks = True, tuple(context.saved_hooks)
             ctx._host_forward = host
-        elif host.saves:
-            self._beside.add(code_of(backward_of(function)))
-            attributes = sort_attributes(found, inputs, keywords)
-            host.constants, host.shown = attributes.constants, tuple(attributes.shown)
-            ctx._host_beside = host
-        if context.levels and self.takes(function.jvp):
-            host.keeps_ctx = True
-            ctx._jvp_host = host
-        vars(ctx).update(attributes.known)
-        ctx._withheld = frozenset(attributes.withheld)
+            ctx._host_levels = _levels_of(inputs)
+        found = self._evaluated(host, operands, around)
         return self._entered(function.__name__, host, operands, around, found).finish(ctx)
 
     def _around(
@@ -213,17 +193,14 @@ class HostRecording:
         host.states = around.states(len(operands.values))
         return around
 
-    def _evaluated(
-        self, host: HostForward, operands: Operands, around: Surroundings, with_history: bool
-    ) -> Evaluated:
+    def _evaluated(self, host: HostForward, operands: Operands, around: Surroundings) -> Evaluated:
         """Run the call once, on the values of now; unless the run that goes on here did."""
         lent = self._present.of([*operands.values, *around.values])
         made = self._made_before(code_of(host.method))
         if isinstance(made, MadeForward):
-            host.computed = made.host.computed
             return made.again(lent, host.states)
         with around.untouched():
-            return host.evaluate(self._frame, lent, with_history)
+            return host.evaluate(self._frame, lent)
 
     def _entered(
         self,
@@ -237,30 +214,19 @@ class HostRecording:
         changed = around.settle(found.changes, found.lent)
         host.read(found)
         host.plan = found.plan
-        if host.keeps_ctx:
-            host.saved_hooks = tuple(context.saved_hooks)
-            host.keep(self._frame, found)
+        host.keep(self._frame, found)
         results = [np.array(array, order="C") for array in found.arrays]
         values = [*operands.values, *around.values]
         node = self._record(name, host, values, results)
         note_changes = functools.partial(around.note_changes, node, changed, found.changes)
         return Traced(self._recorder, node, found, operands, host.name, note_changes)
 
-    def _leaves_backward(self, function: type[Function], ctx: BackwardCFunction) -> bool:
-        """Whether backward is known to leave as well, or needs what only the host has."""
-        if any(getattr(x, "is_sparse", False) for x in ctx.to_save or ()):
-            return True
-        return code_of(backward_of(function)) in self._known
-
     # ---------------------------------------------------------------- rules of transformations
-
-    def takes(self, method: Method) -> bool:
-        """Whether a method is known to leave the trace."""
-        return bool(self._known) and code_of(method) in self._known
 
     def jvp(self, ctx: BackwardCFunction, tangents: Sequence[Any]) -> Any:
         """What `jvp` returns."""
-        function, keeper = ctx._forward_cls, ctx._jvp_host
+        function, keeper = ctx._forward_cls, ctx._host_forward
+        self._require_plain(ctx, "jvp", tangents)
         on_ctx: tuple[Any, ...] = ({}, ())
         if keeper is None:
             on_ctx = attributes_of(ctx), tuple(ctx.saved_for_forward or ())
@@ -280,9 +246,21 @@ class HostRecording:
         )
         reached = inputs if keeper is None else tuple(attributes_of(self._frame[keeper]).values())
         around = self._around(host, operands, (function.jvp,), reached)
-        found = self._evaluated(host, operands, around, False)
+        found = self._evaluated(host, operands, around)
+        if any(isinstance(x, TensorCore) and x.requires_grad for x in found.returned):
+            self._recorder.run_op_by_op(_once_more(host.name))
         traced = self._entered(host.name, host, operands, around, found)
         return traced.finish(function._backward_cls())
+
+    def _require_plain(self, ctx: BackwardCFunction, method: str, given: Sequence[Any]) -> None:
+        """Give the trace up where a vmap or a derivative that runs acts on what a method gets."""
+        known = [level() for level in ctx._host_levels]
+        acts_on_ctx = any(level in known for level in context.levels[: context.visible])
+        if acts_on_ctx or (context.levels and acting_level(None, given) is not None):
+            self._recorder.run_op_by_op(
+                f"{ctx._short_name()}.{method}, a host call, runs in a vmap or a forward-mode "
+                "derivative, which look at its operations"
+            )
 
     def vmap(
         self,
@@ -308,23 +286,20 @@ class HostRecording:
             in_dims=in_dims,
         )
         around = self._around(host, operands, (function.vmap,), (*inputs, *keywords.values()))
-        found = self._evaluated(host, operands, around, False)
-        dims = found.ctx.out_dims
-        host.constants = {"out_dims": dims}
+        found = self._evaluated(host, operands, around)
         traced = self._entered(host.name, host, operands, around, found)
-        return traced.finish(function._backward_cls()), dims
+        return traced.finish(function._backward_cls()), found.ctx.out_dims
 
     # ---------------------------------------------------------------- backward
 
     def backward(self, ctx: BackwardCFunction, gradients: Sequence[Any]) -> tuple[Any, ...]:
         """One gradient per tensor argument, or None: what `backward` returns, checked."""
         function, name = ctx._forward_cls, f"{ctx._forward_cls.__name__}.backward"
+        self._require_plain(ctx, "backward", gradients)
         operands = Operands(self._recorder, name)
         given = tuple(operands.number(gradient) for gradient in gradients)
         saved = ctx.saved_tensors  # raises for what was written since, as in eager mode
         keeper = ctx._host_forward
-        if keeper is None and ctx._host_beside in self._frame:  # kept by the call, for this
-            keeper = ctx._host_beside
         is_recorded = keeper is None
         attributes = attributes_of(ctx) if is_recorded else {}
         host = HostBackward(
@@ -349,7 +324,6 @@ class HostRecording:
         made = self._made_before(code_of(backward_of(function)))
         if isinstance(made, MadeBackward):
             parts, changes = made.parts, made.written.changes(host.states)
-            host.is_once = made.host.is_once
         else:
             with around.untouched():
                 parts, changes = host.evaluate(self._frame, lent)
@@ -360,16 +334,24 @@ class HostRecording:
         around.note_changes(node, changed, changes)
         tensors = iter(tensors_of(self._recorder, node.results))
         found = tuple(next(tensors) if present else None for present in host.present)
-        return _without_derivative(ctx, [*gradients, *saved], found, host.is_once)
+        if not context.grad_enabled:
+            return found
+        sent = [gradient for gradient in gradients if gradient is not None]
+        guarded: tuple[Any, ...] = refuse_second_derivative(ctx, sent, found, _OnHost)
+        return guarded
 
     # ---------------------------------------------------------------- what NumPy finds
 
     def find(
-        self, name: str, find: Callable[..., Any], tensor: TensorCore, options: tuple[Any, ...]
+        self,
+        name: str,
+        find: Callable[..., Any],
+        tensors: Sequence[TensorCore],
+        options: tuple[Any, ...],
     ) -> tuple[Any, ...]:
-        """What `find(array, *options)` finds at each call; once for the same value."""
-        values = [self._recorder.value_of(tensor)]
-        key = (name, options, values[0])
+        """What `find(*arrays, *options)` finds at each call; once for the same values."""
+        values = [self._recorder.value_of(tensor) for tensor in tensors]
+        key = (find, options, *values)
         node = self._findings.get(key)
         if node is None:
             place = here()
@@ -462,10 +444,7 @@ class Operands:
 
     def _slot(self, leaf: Any) -> Slot:
         if isinstance(leaf, Batched):
-            self._recorder.refuse(
-                f"vmap over {self._name}, a host call,",
-                "give the Function a vmap staticmethod, or loop over the examples",
-            )
+            self._recorder.run_op_by_op(f"it maps {self._name}, a host call, over examples")
         slot = self._numbers.get(id(leaf))
         if slot is None:
             number = len(self.values)
@@ -485,24 +464,19 @@ def _flags(ctx: BackwardCFunction) -> Iterator[tuple[TensorType | None, bool]]:
     return zip(ctx._input_types, ctx.needs_input_grad, strict=True)
 
 
+def _levels_of(inputs: Sequence[Any]) -> tuple[weakref.ref[Level], ...]:
+    """The vmaps and forward-mode derivatives that act on a call's arguments."""
+    levels = enumerate(context.levels)
+    return tuple(weakref.ref(level) for i, level in levels if level.acts_on(None, inputs, i))
+
+
+def _once_more(of: str) -> str:
+    return f"it differentiates {of}, a host call, whose operations only eager mode sees"
+
+
 class _OnHost(TwiceDifferentiated):
-    """Stands behind the gradients that a host call returned."""
+    """Stands behind the gradients that a host call returned: eager mode has their derivatives."""
 
     def apply(self, gradients: Any) -> Any:
-        raise LucidError(
-            f"trying to differentiate twice a function whose backward is a host call"
-            f"\n  in the backward of {self.of}{self._place()}\n"
-            "hint: a backward that leaves lucid has no derivative; write it with tensor operations"
-        )
-
-
-def _without_derivative(
-    ctx: BackwardCFunction, sources: Sequence[Any], found: tuple[Any, ...], is_once: bool
-) -> tuple[Any, ...]:
-    """The gradients, with a history that raises when it is differentiated."""
-    tensors = [x for x in sources if isinstance(x, TensorCore)]
-    if not context.grad_enabled or not any(x.requires_grad for x in tensors):
-        return found
-    kind = TwiceDifferentiated if is_once else _OnHost
-    guarded: tuple[Any, ...] = refuse_second_derivative(ctx, tensors, found, kind)
-    return guarded
+        assert context.recorder is not None
+        context.recorder.run_op_by_op(_once_more(f"{self.of}.backward"))

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from lucid.autograd.host_arrays import HostArray
 from lucid.autograd.node import AccumulateGrad, Node, edge_of
 from lucid.autograd.saved import SavedTensor, with_history
 from lucid.compiler.inputs.scalars import Formula, is_live
@@ -66,9 +65,6 @@ class Holdings:
         else:
             for entry in saved_by(node):
                 self._replace_saved(entry)
-            beside = getattr(node, "_host_beside", None)
-            if beside is not None:  # its backward may turn out to leave the trace as well
-                beside.keeps_ctx = True
             for sparse in getattr(node, "_saved", None) or ():
                 if isinstance(sparse, SavedSparse):
                     sparse.let_go()
@@ -100,8 +96,6 @@ class Holdings:
             edge = edge_of(leaf)
             made = self._stand_in(leaf, self.held)
             return made if edge is None else with_history(made, edge)
-        if type(leaf) is HostArray:
-            return leaf.on(self._stand_in(leaf.as_tensor(), self.saved))
         if is_live(leaf):
             self._formulas.append(leaf.formula)
             return _Number(len(self._formulas) - 1)
@@ -191,7 +185,7 @@ class _Number:
         self.number = number
 
 
-_LIBRARYS = frozenset(("_host_forward", "_host_beside", "_jvp_host", "needs_input_grad"))
+_LIBRARYS = frozenset(("_host_forward", "_host_levels", "needs_input_grad"))
 
 
 def is_ctx(node: Node) -> bool:
