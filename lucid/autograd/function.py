@@ -270,7 +270,14 @@ NO_BACKWARD = (
     "You must implement either the backward or vjp method for your custom autograd.Function to use "
     "it with backward mode AD."
 )
-BackwardCFunction._own_names = frozenset(vars(BackwardCFunction())) | {"_metadata"}
+BackwardCFunction._own_names = frozenset(
+    (
+        *vars(BackwardCFunction()),
+        *BackwardCFunction.__annotations__,
+        "needs_input_grad",
+        "_metadata",
+    )
+)
 
 READ_TWICE = (
     "saved_tensors can only be accessed once when clear_saved_tensors_on_access=True is set on the "

@@ -412,3 +412,22 @@ def test_the_second_derivative_is_eager_modes(prepared):
         assert step.stats.eager_reasons == [
             "it differentiates Power.backward, a host call, whose operations only eager mode sees"
         ]
+
+
+def test_what_a_backward_leaves_on_ctx_is_there_for_the_next_one(prepared):
+    class Counts(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.count = 0
+            return lucid.from_numpy(x.numpy() * 2)
+
+        @staticmethod
+        def backward(ctx, grad):
+            ctx.count += 1
+            return grad * ctx.count
+
+    step, x = prepared(Counts.apply), leaf([1.0])
+    for _ in range(2):
+        y = step(x)
+        found = [lucid.autograd.grad(y, x, retain_graph=True)[0] for _ in range(3)]
+        assert numbers(found) == [[1.0], [2.0], [3.0]]

@@ -217,7 +217,7 @@ class SortByNumpy(Function):
 
 @case(lambda cls: lambda z: cls.apply(z, 3))
 class KeepLargest(Function):
-    """The k largest; the mask is an array on ctx, which a recorded backward makes a tensor of."""
+    """The k largest; the mask is an array on ctx, which backward makes a tensor of."""
 
     @staticmethod
     def forward(ctx, x, k):

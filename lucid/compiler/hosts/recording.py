@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lucid.autograd.function import BackwardCFunction, Function, backward_of
+from lucid.autograd.function import BackwardCFunction, Function, FunctionCtx, backward_of
 from lucid.autograd.host_calls import HostBackward, HostForward
 from lucid.autograd.host_finding import Finding
 from lucid.autograd.host_reading import Evaluated
@@ -44,16 +44,12 @@ if TYPE_CHECKING:
     from lucid.ir.graph import Node, Value
 
 Method = Callable[..., Any]
-_OWN = frozenset(vars(BackwardCFunction())) | {
-    *BackwardCFunction.__annotations__,
-    *BackwardCFunction.__mro__[1].__annotations__,
-    "_metadata",
-}
 
 
 def attributes_of(ctx: BackwardCFunction) -> dict[str, Any]:
     """What the user set on a ctx."""
-    return {name: value for name, value in vars(ctx).items() if name not in _OWN}
+    own = ctx._own_names | FunctionCtx.__annotations__.keys()
+    return {name: value for name, value in vars(ctx).items() if name not in own}
 
 
 class LeavesTrace(BaseException):

@@ -185,9 +185,6 @@ class _Number:
         self.number = number
 
 
-_LIBRARYS = frozenset(("_host_forward", "_host_levels", "needs_input_grad"))
-
-
 def is_ctx(node: Node) -> bool:
     """Whether it is the ctx of a custom Function, which users give attributes."""
     return hasattr(node, "_own_names")
@@ -195,7 +192,7 @@ def is_ctx(node: Node) -> bool:
 
 def _names_of_users(node: Node) -> list[str]:
     """The attributes of a node that may hold tensors of the user's, besides what it saved."""
-    known = _LIBRARYS | getattr(node, "_own_names", frozenset())
+    known: frozenset[str] = getattr(node, "_own_names", frozenset())
     return [name for name in vars(node) if name not in known]
 
 
