@@ -29,6 +29,7 @@ from lucid.autograd.host_world import (
     lend,
     place_text,
 )
+from lucid.autograd.outputs import TwiceDifferentiated
 from lucid.autograd.returned import checked_gradients
 from lucid.ir.errors import LucidError
 from lucid.ir.hosts import Frame
@@ -233,6 +234,7 @@ class HostBackward:
         gradients: per output the operand that is its gradient; None where there is none.
         grad_enabled: the grad mode of the backward walk.
         present: per tensor argument whether backward returned a gradient, while tracing.
+        is_once: whether it was marked with @once_differentiable.
     """
 
     function: type[Function]
@@ -248,6 +250,7 @@ class HostBackward:
     grad_enabled: bool
     states: list[State] = field(default_factory=list)
     present: tuple[bool, ...] = ()
+    is_once: bool = False
     is_followed: bool = False
 
     @property
@@ -307,6 +310,11 @@ class HostBackward:
                 returned = ctx.apply(*given)
             finally:
                 ctx._is_running = before
+            values = returned if isinstance(returned, tuple) else (returned,)
+            self.is_once = any(
+                isinstance(value, TensorCore) and isinstance(value.grad_fn, TwiceDifferentiated)
+                for value in values
+            )
             parts = checked_gradients(ctx, returned, backward_of(self.function))
         return parts, changes
 

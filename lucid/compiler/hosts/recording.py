@@ -320,6 +320,7 @@ class HostRecording:
         made = self._made_before(code_of(backward_of(function)))
         if isinstance(made, MadeBackward):
             parts, changes = made.parts, made.written.changes(host.states)
+            host.is_once = made.host.is_once
         else:
             with around.untouched():
                 parts, changes = host.evaluate(self._frame, lent)
@@ -333,7 +334,8 @@ class HostRecording:
         if not context.grad_enabled:
             return found
         sent = [gradient for gradient in gradients if gradient is not None]
-        guarded: tuple[Any, ...] = refuse_second_derivative(ctx, sent, found, _OnHost)
+        kind = TwiceDifferentiated if host.is_once else _OnHost
+        guarded: tuple[Any, ...] = refuse_second_derivative(ctx, sent, found, kind)
         return guarded
 
     # ---------------------------------------------------------------- what NumPy finds
