@@ -78,16 +78,30 @@ class BackwardRun:
             self.needed = self._needed_nodes(self.roots)
             if context.recorder is not None and not self.is_part:
                 context.recorder.refuse_paths_outside(self)
-        with _walking(self):
-            for edge, gradient in roots:
-                self.send(edge, gradient)
-            while self.queue:
-                self._run_node(heapq.heappop(self.queue)[2])
+        before = context.grad_enabled, context.forward, context.backward_run
+        context.grad_enabled = self.create_graph
+        context.forward, context.backward_run = None, self
+        context.backward_depth += 1
+        try:
+            if context.backward_depth < _NESTING[0]:
+                self._walk(roots)
+            else:
+                with _room_to_nest(context.backward_depth):
+                    self._walk(roots)
+        finally:
+            context.backward_depth -= 1
+            context.grad_enabled, context.forward, context.backward_run = before
         if not self.retain_graph:  # only now: after an exception the walk can be repeated
             for node in self.spent:
                 if context.recorder is not None:
                     context.recorder.refuse_release(node)
                 node._release()
+
+    def _walk(self, roots: Sequence[tuple[Edge, TensorCore]]) -> None:
+        for edge, gradient in roots:
+            self.send(edge, gradient)
+        while self.queue:
+            self._run_node(heapq.heappop(self.queue)[2])
 
     def _needed_nodes(self, roots: Sequence[Node]) -> set[Node]:
         """Nodes from which a wanted edge can be reached: those that must run."""
@@ -104,6 +118,11 @@ class BackwardRun:
         if edge is None:
             return False
         return self.needed is None or edge[0] in self.needed or edge in (self.wanted or ())
+
+    @property
+    def ends_here(self) -> bool:
+        """Whether only leaves are to come, which accumulate: a node may do that, and answer ()."""
+        return not self.queue and self.wanted is None
 
     def count_reachable(self, edges: Sequence[Edge | None]) -> int:
         """How many of the edges the walk can reach."""
@@ -140,10 +159,11 @@ class BackwardRun:
         if self.needed is not None and node not in self.needed:
             return
         parts = self._parts(node, tuple(slots))
-        for edge, part in zip(node._edges, parts, strict=True):
-            if edge is not None:
-                self.send(edge, part)
         self.spent.append(node)
+        if parts:  # else they are where the walk ends
+            for edge, part in zip(node._edges, parts, strict=True):
+                if edge is not None:
+                    self.send(edge, part)
 
     def _ends_at(self, node: Node, slots: Sequence[TensorCore | None]) -> bool:
         """Whether all that arrived at a node was asked for, and is left to another walk."""
@@ -193,21 +213,6 @@ class BackwardRun:
                 self.captured[node, index] = gradient
 
 
-@contextmanager
-def _walking(run: BackwardRun) -> Iterator[None]:
-    """The state of the thread while a walk goes on."""
-    before = context.grad_enabled, context.forward, context.backward_run
-    context.grad_enabled = run.create_graph
-    context.forward, context.backward_run = None, run
-    context.backward_depth += 1
-    try:
-        with _room_to_nest(context.backward_depth):
-            yield
-    finally:
-        context.backward_depth -= 1
-        context.grad_enabled, context.forward, context.backward_run = before
-
-
 _NESTING = (8, 1024)  # depths of walks inside of walks for which the interpreter's limit is raised
 _FRAMES = 40  # of Python that one such level may take
 _raising = threading.Lock()
@@ -216,7 +221,7 @@ _raising = threading.Lock()
 @contextmanager
 def _room_to_nest(depth: int) -> Iterator[None]:
     """Let backwards that call backward go deeper than Python's limit on recursion."""
-    if not _NESTING[0] <= depth <= _NESTING[1]:
+    if depth > _NESTING[1]:
         yield
         return
     with _raising:

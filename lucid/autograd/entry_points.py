@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from lucid.autograd.engine import BackwardRun, accumulate, filled
 from lucid.autograd.node import AccumulateGrad, Edge, GradientEdge, edge_of
@@ -11,6 +11,7 @@ from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, LucidError, OptionError, ShapeError
 from lucid.ir.types import TensorType
 from lucid.tensor.context import context
+from lucid.tensor.promises import WithGradient
 from lucid.tensor.size import Size
 
 if TYPE_CHECKING:
@@ -192,9 +193,15 @@ def _result(
     )
 
 
+def _is_tensor(value: Any) -> TypeGuard[TensorCore]:
+    return isinstance(value, WithGradient)  # its only subclass has what this module can't import
+
+
 def _listed(tensors: Any) -> list[Any]:
     if tensors is None:
         return []
+    if _is_tensor(tensors):
+        return [tensors]
     is_single = isinstance(tensors, GradientEdge) or hasattr(tensors, "requires_grad")
     if isinstance(tensors, Iterable) and not is_single:
         return list(tensors)  # a list, a tuple, a generator, the values of a dict
@@ -230,8 +237,6 @@ def checked_roots(
     tensors: Sequence[Any], gradients: Sequence[Any], create_graph: bool
 ) -> list[tuple[Edge, TensorCore]]:
     """The edges that the walk starts from, each with its gradient."""
-    from lucid.tensor.core import TensorCore
-
     if gradients and len(gradients) != len(tensors):
         raise LucidError(f"got {len(tensors)} tensors and {len(gradients)} gradients")
     roots: list[tuple[Edge, TensorCore]] = []
@@ -239,10 +244,10 @@ def checked_roots(
         gradient = gradients[i] if gradients else None
         if isinstance(tensor, GradientEdge):
             node, number = tensor
-            type_, text = node._output_types[number], f"output {number} of {node._name()}"
-            roots.append(((node, number), _root_gradient(type_, text, gradient, i)))
+            type_, name = node._output_types[number], f"output {number} of {node._name()}"
+            roots.append(((node, number), _root_gradient(type_, name.__str__, gradient, i)))
             continue
-        if not isinstance(tensor, TensorCore):
+        if not _is_tensor(tensor):
             raise ArgumentError(f"element {i} of tensors is a {type(tensor).__name__}, no Tensor")
         edge = edge_of(tensor)
         if edge is None:
@@ -250,20 +255,21 @@ def checked_roots(
                 f"element {i} of tensors does not require grad and does not have a grad_fn\n"
                 f"  element {i}: {tensor._describe()}"
             )
-        roots.append((edge, _root_gradient(tensor._type, tensor._describe(), gradient, i)))
+        roots.append((edge, _root_gradient(tensor._type, tensor._describe, gradient, i)))
     return roots
 
 
-def _root_gradient(output: TensorType, text: str, gradient: Any, i: int) -> TensorCore:
-    from lucid.tensor.core import TensorCore
-
+def _root_gradient(
+    output: TensorType, describe: Callable[[], str], gradient: Any, i: int
+) -> TensorCore:
     if gradient is None:
         if output.size != 1:
             raise LucidError(
-                f"grad can be implicitly created only for scalar outputs\n  output {i}: {text}"
+                "grad can be implicitly created only for scalar outputs\n"
+                f"  output {i}: {describe()}"
             )
         return filled(output, 1)
-    if not isinstance(gradient, TensorCore):
+    if not _is_tensor(gradient):
         raise ArgumentError(
             f"gradients can be either Tensors or None, but got {type(gradient).__name__}"
         )
@@ -272,7 +278,7 @@ def _root_gradient(output: TensorType, text: str, gradient: Any, i: int) -> Tens
             f"Mismatch in shape: grad_output[{i}] has a shape of {gradient.shape} and output[{i}] "
             f"has a shape of {Size(output.shape)}.\n"
             f"  grad_output[{i}]: {gradient._describe()}\n"
-            f"  output[{i}]:      {text.partition('  from ')[0]}"
+            f"  output[{i}]:      {describe().partition('  from ')[0]}"
         )
     cast: TensorCore = gradient
     if gradient.dtype is not output.dtype:

@@ -13,9 +13,9 @@ from lucid.codegen.entry_guards import define_guards
 from lucid.codegen.entry_places import define_gather
 from lucid.codegen.entry_words import (
     CONSTANT,
+    FIRST,
     IS_READY,
     IS_TOUCHED,
-    ONE_TENSOR,
     RAISED,
     EntryBuilder,
     Layout,
@@ -178,34 +178,53 @@ def _define_instance(module: Module, layout: Layout) -> None:
 def _define_result(module: Module, layout: Layout) -> None:
     """What the call returns; null with an exception."""
     _define_tensor(module, layout)
+    _define_tensors(module)
     with entry_function(module, "result", "plan", "args") as b:
         plan, args = b.args
+        b.require(b.ne(b.call("tensors", "i64", plan), 0))
         kind, value = b.word(plan, Word.RESULT), b.word(plan, Word.RESULT_AT)
-        arrays = b.word(plan, Word.ARRAYS_AT)
         with b.if_(b.eq(kind, CONSTANT)):
             b.own(value)
             b.answer(value)
-        with b.if_(b.eq(kind, ONE_TENSOR)):
-            b.answer(b.call("tensor", "i64", plan, b.word(arrays)))
-        given, made = b.word(plan, Word.GIVEN), b.word(plan, Word.MADE)
-        with b.loop(0, b.word(plan, Word.ARGUMENT_COUNT)) as loop:
-            tensor = b.word(args, loop.index)
-            b.own(tensor)
-            b.api("PyList_SetItem", given, loop.index, tensor)
-        table = b.word(plan, Word.RESULTS_AT)
-        with b.loop(0, b.word(plan, Word.RESULTS)) as loop:
-            number = b.word(b.record(table, loop.index, 4))
-            b.api("PyList_SetItem", made, number, b.word(arrays, loop.index))
-        b.answer(b.api("PyObject_CallNoArgs", value))
+        with b.if_(b.eq(kind, FIRST)):
+            b.answer(b.word(b.word(plan, Word.ARRAYS_AT)))
+        values, count = b.word(plan, Word.VALUES_AT), b.word(plan, Word.ARGUMENT_COUNT)
+        with b.loop(0, count) as loop:
+            b.set_word(values, loop.index, b.word(args, loop.index))
+        count = b.add(count, b.word(plan, Word.RESULTS))
+        made = b.api("PyObject_Vectorcall", value, values, count, 0)
+        _drop_arrays(b, plan)
+        b.answer(made)
+
+
+def _define_tensors(module: Module) -> None:
+    """Make tensors of arrays, and leave on leaves what is their gradients."""
+    with entry_function(module, "tensors", "plan") as b:
+        (plan,) = b.args
+        arrays = b.word(plan, Word.ARRAYS_AT)
+        with records(b, plan, Word.TENSORS, 5) as record:
+            index = b.word(record)
+            made = b.call("tensor", "i64", record, b.word(arrays, index))
+            b.set_word(arrays, index, made)
+            with b.if_(b.eq(made, 0)):
+                _drop_arrays(b, plan)
+                b.answer(0)
+        with records(b, plan, Word.TENSORS, 5) as record:
+            place = b.word(record, 4)
+            with b.if_(b.ne(place, 0)):
+                before = b.word(place)
+                b.set_word(place, 0, b.word(arrays, b.word(record)))
+                b.drop(before)
+        b.answer(1)
 
 
 def _define_tensor(module: Module, layout: Layout) -> None:
     """A tensor that owns an array, whose reference it takes over."""
-    with entry_function(module, "tensor", "plan", "array") as b:
-        plan, array = b.args
+    with entry_function(module, "tensor", "record", "array") as b:
+        record, array = b.args
         parts: list[Val] = []
-        for template in (Word.STORAGE_AT, Word.COUNTER_AT, Word.TENSOR_AT):
-            made = b.call("instance", "i64", b.word(plan, template))
+        for template in (1, 2, 3):
+            made = b.call("instance", "i64", b.word(record, template))
             with b.if_(b.eq(made, 0)):
                 for part in (*parts, array):
                     b.drop(part)
@@ -356,6 +375,10 @@ def _define_fits(module: Module, layout: Layout) -> None:
         for guard in ("here", "holds", "numbers"):
             b.require(b.ne(b.call(guard, "i64", plan), 0))
         b.require(b.ne(b.call("arguments", "i64", plan, args), 0))
+        with records(b, plan, Word.TENSORS, 5) as record:
+            place = b.word(record, 4)
+            with b.if_(b.ne(place, 0)):
+                b.require(b.eq(b.word(place), b.word(plan, Word.NONE)))
         spares = b.word(plan, Word.SPARES)
         with b.if_(b.eq(spares, 0)):
             b.answer(1)

@@ -79,14 +79,14 @@ def _define_arguments(module: Module, layout: Layout) -> None:
         plan, args = b.args
         table = b.word(plan, Word.ARGUMENTS_AT)
         with b.loop(0, b.word(plan, Word.ARGUMENT_COUNT)) as loop:
-            tensor = b.word(args, loop.index)
-            record = b.record(table, loop.index, 7)
-            b.require(b.ne(b.call("argument", "i64", plan, tensor, record), 0))
-            storage = b.field(tensor, layout.tensor_storage)
+            given = b.word(args, loop.index)
+            record = b.record(table, loop.index, 8)
+            array = b.call("argument", "i64", plan, given, record)
+            b.require(b.ne(array, 0))
+            memory = b.call("memory", "i64", plan, given)
             with b.loop(0, loop.index) as others:
                 other = b.word(args, others.index)
-                b.require(b.ne(storage, b.field(other, layout.tensor_storage)))
-            array = b.field(tensor, layout.tensor_array)
+                b.require(b.ne(memory, b.call("memory", "i64", plan, other)))
             b.set_word(b.word(plan, Word.HELD_AT), loop.index, array)
         b.answer(1)
 
@@ -95,16 +95,13 @@ def _define_argument(module: Module, layout: Layout) -> None:
     _define_same_axes(module)
     _define_is_state(module)
     _define_is_written(module)
-    with entry_function(module, "argument", "plan", "tensor", "record") as b:
-        plan, tensor, record = b.args
-        b.require(b.eq(b.field(tensor, layout.kind), b.word(plan, Word.TENSOR)))
-        false = b.word(plan, Word.FALSE)
-        b.require(b.eq(b.field(tensor, layout.tensor_requires_grad), false))
-        base = b.field(tensor, layout.tensor_base)
-        with b.if_(b.ne(base, b.word(plan, Word.NONE))):
-            now = b.field(base, layout.tensor_epoch)
-            b.require(b.eq(b.field(tensor, layout.tensor_epoch), now))
-        array = b.field(tensor, layout.tensor_array)
+    _define_memory(module, layout)
+    _define_array(module, layout)
+    with entry_function(module, "argument", "plan", "given", "record") as b:
+        plan, given, record = b.args
+        b.require(b.eq(b.field(given, layout.kind), b.word(record, 7)))
+        array = b.call("array", "i64", plan, given)
+        b.require(b.ne(array, 0))
         b.require(b.eq(b.field(array, layout.kind), b.word(plan, Word.ARRAY)))
         axes = b.cast("zext", b.field(array, layout.array_axes, "i32"), "i64")
         b.require(b.eq(axes, b.word(record)))
@@ -112,15 +109,39 @@ def _define_argument(module: Module, layout: Layout) -> None:
         for offset, word in ((layout.array_shape, 2), (layout.array_strides, 3)):
             is_same = b.call("same_axes", "i64", axes, b.field(array, offset), b.word(record, word))
             b.require(b.ne(is_same, 0))
-        storage = b.field(tensor, layout.tensor_storage)
-        b.require(b.eq(b.call("is_state", "i64", plan, storage), 0))
         place = b.word(record, 4)
         with b.if_(b.ne(place, 0)):
             data = b.field(array, layout.array_data)
             low, high = b.add(data, b.word(record, 5)), b.add(data, b.word(record, 6))
             b.require(b.eq(b.call("is_written", "i64", plan, low, high), 0))
             b.set_word(place, 0, data)
-        b.answer(1)
+        b.answer(array)
+
+
+def _define_memory(module: Module, layout: Layout) -> None:
+    """What tells an argument's memory from others': its storage, or itself if it is an array."""
+    with entry_function(module, "memory", "plan", "given") as b:
+        plan, given = b.args
+        with b.if_(b.eq(b.field(given, layout.kind), b.word(plan, Word.ARRAY))):
+            b.answer(given)
+        b.answer(b.field(given, layout.tensor_storage))
+
+
+def _define_array(module: Module, layout: Layout) -> None:
+    """The array of an argument; 0 for a tensor that isn't plain, or is on memory of the state."""
+    with entry_function(module, "array", "plan", "tensor") as b:
+        plan, tensor = b.args
+        with b.if_(b.eq(b.field(tensor, layout.kind), b.word(plan, Word.ARRAY))):
+            b.answer(tensor)
+        false = b.word(plan, Word.FALSE)
+        b.require(b.eq(b.field(tensor, layout.tensor_requires_grad), false))
+        base = b.field(tensor, layout.tensor_base)
+        with b.if_(b.ne(base, b.word(plan, Word.NONE))):
+            now = b.field(base, layout.tensor_epoch)
+            b.require(b.eq(b.field(tensor, layout.tensor_epoch), now))
+        storage = b.field(tensor, layout.tensor_storage)
+        b.require(b.eq(b.call("is_state", "i64", plan, storage), 0))
+        b.answer(b.field(tensor, layout.tensor_array))
 
 
 def _define_same_axes(module: Module) -> None:

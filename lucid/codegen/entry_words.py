@@ -67,7 +67,8 @@ class Word(IntEnum):
     CALLS_AT = 1  # counts the calls that came through here
     LONG_WAY = 2
     ARGUMENT_COUNT = 3
-    ARGUMENTS_AT = 4  # axes, dtype, shape at, strides at, table place or 0, first and last byte
+    # axes, dtype, shape at, strides at, table place or 0, first and last byte, class
+    ARGUMENTS_AT = 4
     EPOCH_AT = 5
     EPOCH = 6
     THREAD = 7  # number of the thread that called last, and the attributes of its context
@@ -107,42 +108,42 @@ class Word(IntEnum):
     LATEST = 41  # a list with the latest batch in it
     RESULTS = 42  # number of the output, callable, arguments at, their number
     RESULTS_AT = 43
-    ARRAYS_AT = 44  # the new arrays
+    ARRAYS_AT = 44  # the new arrays: the last ones of the values
     RAISE = 45  # a callable that raises what the step found
     COUNTERS = 46  # place, increment
     COUNTERS_AT = 47
-    RESULT = 48  # 0: a constant, 1: a tensor, 2: what a callable makes of lists in the plan
+    RESULT = 48  # 0: a constant, 1: the first new array, 2: what a callable makes of the values
     RESULT_AT = 49
-    TENSOR_AT = 50  # templates: function, class, empty tuple, template, number of words, words at
-    STORAGE_AT = 51
-    COUNTER_AT = 52
+    # Arrays that become tensors: which one, templates of its storage, counter and tensor, and the
+    # place of a leaf's gradient that it becomes, where there is none yet; or 0. A template:
+    # function, class, empty tuple, template, number of words, words at.
+    TENSORS = 50
+    TENSORS_AT = 51
+    VALUES_AT = 52  # the arguments, then the new arrays
     HELD_AT = 53  # the arrays of the arguments; kept alive while others may run
-    GIVEN = 54  # lists of the arguments and of the outputs
-    MADE = 55
-    FREE = 56  # a list of the buffers and tables that no call uses; that of the plan, and its words
-    BUFFERS = 57
-    BUFFERS_AT = 58
-    IS_OPEN_AT = 59  # a word: whether native code may call the step now
-    ACQUIRE = (
-        60  # of the lock on state that threads share, with its arguments; 0: nothing is shared
-    )
-    ACQUIRE_AT = 61
-    RELEASE = 62
-    CLAIMS = 63  # a list of what threads have to themselves
-    CLAIM = 64  # callables that exchange the lock for a claim, and back
-    UNCLAIM = 65
-    TRUE = 66
-    GIVEN_COUNT = 67  # how many of the arguments the caller gives; the others are in places
-    PLACES = 68  # kind, container, key, size of the tuple that is there or 0, index in it
-    PLACES_AT = 69
-    GATHERED_AT = 70  # the arguments with those from places
-    TUPLE = 71
+    FREE = 54  # a list of the buffers and tables that no call uses; that of the plan, and its words
+    BUFFERS = 55
+    BUFFERS_AT = 56
+    IS_OPEN_AT = 57  # a word: whether native code may call the step now
+    # The lock on state that threads share, with its arguments; 0: nothing is shared.
+    ACQUIRE = 58
+    ACQUIRE_AT = 59
+    RELEASE = 60
+    CLAIMS = 61  # a list of what threads have to themselves
+    CLAIM = 62  # callables that exchange the lock for a claim, and back
+    UNCLAIM = 63
+    TRUE = 64
+    GIVEN_COUNT = 65  # how many of the arguments the caller gives; the others are in places
+    PLACES = 66  # kind, container, key, size of the tuple that is there or 0, index in it
+    PLACES_AT = 67
+    GATHERED_AT = 68  # the arguments with those from places
+    TUPLE = 69
 
 
 # Words of a call's buffers: whether all inputs are in its table, and whether we have written there.
 IS_READY, IS_TOUCHED = range(2)
 NUMBER_IN_DICT, NUMBER_IN_TUPLE, NUMBER_CALLED = range(3)
-CONSTANT, ONE_TENSOR, OTHER = range(3)
+CONSTANT, FIRST, OTHER = range(3)
 IN_DICT, IN_LIST, IN_CELL = range(3)
 RAISED = 1 << 40  # in place of a code of the step: an exception is set
 

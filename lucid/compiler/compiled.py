@@ -20,8 +20,6 @@ from lucid.compiler.inputs.arrays import refuse_arrays
 from lucid.compiler.inputs.bound_to_tensors import AsksAttributes
 from lucid.compiler.inputs.objects import ChangesArgument
 from lucid.compiler.inputs.signature import Call, MovingInts, changes, describe
-from lucid.compiler.programs.plain import LONG_WAY
-from lucid.compiler.programs.plain_writes import take_short_way
 from lucid.compiler.stance import eager_is_forced
 from lucid.compiler.surroundings.argument_places import (
     CountsInArgument,
@@ -30,6 +28,7 @@ from lucid.compiler.surroundings.argument_places import (
 from lucid.compiler.untraceable import Untraceable
 from lucid.ir.environment import LOG
 from lucid.ir.errors import ArgumentError, EagerOnlyError, LucidError, OptionError, TraceError
+from lucid.runtime.entry import LONG_WAY
 from lucid.tensor.claims import TRACING, Claim
 from lucid.tensor.context import context
 
@@ -362,7 +361,7 @@ class Compiled:
             with replaying(None if differs is None else Replay(differs.made)):
                 program = self._trace(call, args, kwargs, reason, claim)
             if not kwargs:
-                take_short_way(program, call, args, self.stats.counted)
+                program.take_plain(call, args, self.stats.counted)
             programs = self._programs.setdefault(call.key, [])
             programs.append(program)
             self._forget_oldest(call.key, programs)

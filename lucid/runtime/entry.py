@@ -18,6 +18,7 @@ from lucid.codegen.jit import Library
 from lucid.codegen.target import host_target
 from lucid.runtime.cache import compiled
 
+LONG_WAY = object()  # the answer to a call that is left to more general code: nothing has happened
 _WORD = 8
 _METH_FASTCALL = 0x80
 _PY_TP_NEW = 65  # of the stable ABI

@@ -12,6 +12,7 @@ import numpy as np
 
 from lucid.codegen.entry_words import (
     CONSTANT,
+    FIRST,
     IN_CELL,
     IN_DICT,
     IN_LIST,
@@ -19,7 +20,6 @@ from lucid.codegen.entry_words import (
     NUMBER_CALLED,
     NUMBER_IN_DICT,
     NUMBER_IN_TUPLE,
-    ONE_TENSOR,
     OTHER,
     Word,
 )
@@ -33,6 +33,7 @@ from lucid.ir.environment import NATIVE_CALLS
 from lucid.runtime.addresses import address_of
 from lucid.runtime.context import Context
 from lucid.runtime.entry import (
+    LONG_WAY,
     Entry,
     UnknownLayoutError,
     constructor_of,
@@ -115,7 +116,8 @@ def native_calls(calls: PlainCalls, buffers: Context) -> NativeCalls | None:
 def _is_possible(calls: PlainCalls) -> bool:
     if calls.places is not None and not all(map(_is_in_reach, calls.places.reads)):
         return False
-    return len(calls.arguments) <= MOST_ARGUMENTS and not calls.executable.has_hosts
+    is_rare = calls.written or calls.executable.has_hosts
+    return len(calls.arguments) <= MOST_ARGUMENTS and not is_rare
 
 
 class NativeCalls:
@@ -123,7 +125,10 @@ class NativeCalls:
 
     Attributes:
         function: what to call with the arguments; `LONG_WAY` as in `PlainCalls.call`.
+        leaving: the form that leaves results on leaves, if there is one.
     """
+
+    leaving: NativeCalls | None = None
 
     def __init__(
         self, calls: PlainCalls, buffers: Context, entry: Entry, offsets: _Offsets
@@ -156,6 +161,13 @@ class NativeCalls:
         self._lengths[1 : 2 * len(lengths) : 2] = [length for _, length in lengths]
         self._epoch = epoch.count  # kept, so that its address means this number
         self._plan[Word.EPOCH] = id(self._epoch)
+        if self.leaving is not None:
+            self.leaving.rearm()
+
+    def leave_on(self, calls: PlainCalls) -> None:
+        """Make the form for the same calls that leaves results on leaves."""
+        buffers, entry = self._kept[1:3]
+        self.leaving = NativeCalls(calls, buffers, entry, self._offsets)
 
     # Tables ------------------------------------------------------------------------------
 
@@ -185,7 +197,7 @@ class NativeCalls:
 
     def _enter_constants(self, calls: PlainCalls) -> None:
         plan = self._plan
-        plan[Word.LONG_WAY] = self._keep(calls.long_way)
+        plan[Word.LONG_WAY] = self._keep(LONG_WAY)
         plan[Word.TENSOR] = self._keep(Tensor)
         plan[Word.ARRAY] = self._keep(np.ndarray)
         plan[Word.FLOAT] = self._keep(float)
@@ -231,13 +243,15 @@ class NativeCalls:
 
     def _enter_arguments(self, calls: PlainCalls, buffers: Context) -> None:
         records = []
-        for type, strides, place in calls.arguments:
+        for number, (type, strides, place) in enumerate(calls.arguments):
+            kind = Tensor if number < calls.tensor_count else np.ndarray
             low = high = at = 0
             if place is not None:
                 expected = buffers.expected[place]
                 low, high, at = expected.low, expected.high, buffers.address + 8 * place
             axes = len(type.shape), self._keep(type.dtype.numpy)
-            records.append((*axes, self._words(type.shape), self._words(strides), at, low, high))
+            given = self._words(type.shape), self._words(strides), at, low, high
+            records.append((*axes, *given, self._keep(kind)))
         plan = self._plan
         self._enter_places(calls)
         plan[Word.ARGUMENT_COUNT] = len(records)
@@ -306,7 +320,8 @@ class NativeCalls:
             table = self._words([self._keep(arg) for arg in args])
             records.append((number, self._keep(make), table, len(args)))
         self._table(Word.RESULTS, records)
-        plan[Word.ARRAYS_AT] = self._words([0] * len(records))
+        plan[Word.VALUES_AT] = self._words([0] * (len(calls.arguments) + len(records)))
+        plan[Word.ARRAYS_AT] = plan[Word.VALUES_AT] + 8 * len(calls.arguments)
         counters = [
             (self._keep(counter) + self._offsets.counter, self._keep(delta))
             for counter, delta in calls.counters
@@ -333,30 +348,35 @@ class NativeCalls:
 
     def _enter_result(self, calls: PlainCalls) -> None:
         plan, result = self._plan, calls.result
-        others = calls.gradients.others
-        is_all = not others and (calls.places is None or not calls.places.is_bound)
-        if type(result) is Same and is_all:
+        kept = calls.gradients.kept_results(calls.output_count)
+        place = self._offsets.tensor["_gradient"]
+        made = [(outcome, self._keep(leaf) + place) for leaf, outcome in calls.left]
+        if type(result) is FromProgram and calls.is_simple:
+            made = [(result, 0)]
+        self._table(Word.TENSORS, [(kept.index(x.slot), *self._tensor(x), at) for x, at in made])
+        if calls.left:
+            plan[Word.RESULT], plan[Word.RESULT_AT] = CONSTANT, self._keep(None)
+        elif type(result) is Same and calls.is_simple:
             plan[Word.RESULT], plan[Word.RESULT_AT] = CONSTANT, self._keep(result.value)
-        elif type(result) is FromProgram and is_all:
-            plan[Word.RESULT] = ONE_TENSOR
-            self._enter_tensor(result)
+        elif made and calls.rule is None:
+            plan[Word.RESULT] = FIRST
         else:
-            given: list[Any] = [None] * len(calls.arguments)
-            made: list[Any] = [None] * calls.output_count
-            finish = functools.partial(_finish, calls, given, made)
+            finish = functools.partial(_finish, calls, kept)
             plan[Word.RESULT], plan[Word.RESULT_AT] = OTHER, self._keep(finish)
-            plan[Word.GIVEN], plan[Word.MADE] = self._keep(given), self._keep(made)
 
-    def _enter_tensor(self, result: FromProgram) -> None:
+    def _tensor(self, result: FromProgram) -> tuple[int, int, int]:
+        """Templates of the storage, the counter and the tensor of a result."""
         storage = Storage(result.type)
         tensor = result.with_history(_new(storage, result.type, None, ()))
         tensor._strides = None
         counter = VersionCounter()
         counter.now = result.version
         offsets = self._offsets
-        self._plan[Word.TENSOR_AT] = self._template(tensor, list(offsets.tensor.values()))
-        self._plan[Word.STORAGE_AT] = self._template(storage, list(offsets.storage.values()))
-        self._plan[Word.COUNTER_AT] = self._template(counter, [offsets.counter])
+        return (
+            self._template(storage, list(offsets.storage.values())),
+            self._template(counter, [offsets.counter]),
+            self._template(tensor, list(offsets.tensor.values())),
+        )
 
 
 def _claim(keys: Keys) -> Unlocked:
@@ -366,12 +386,15 @@ def _claim(keys: Keys) -> Unlocked:
     return claim
 
 
-def _finish(calls: PlainCalls, given: list[Any], made: list[Any]) -> Any:
-    """What a call returns, of the arguments and arrays that native code put into lists."""
-    args, outputs = tuple(given), made.copy()
-    given[:] = [None] * len(given)
-    made[:] = [None] * len(made)
-    return calls.outcomes(outputs, args)
+def _finish(calls: PlainCalls, kept: Sequence[int], *values: Any) -> Any:
+    """What a call returns, of its arguments and of the outputs of these numbers."""
+    count = len(calls.arguments)
+    outputs = [*values[count:]]
+    if len(kept) < calls.output_count:
+        outputs = [None] * calls.output_count
+        for number, output in zip(kept, values[count:], strict=True):
+            outputs[number] = output
+    return calls.outcomes(outputs, values[:count])
 
 
 def _kind_of(place: Place) -> int | None:

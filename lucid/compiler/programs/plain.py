@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from lucid.codegen.entry_words import MOST_ARGUMENTS
 from lucid.compiler.inputs.scalars import Formula, Number
 from lucid.compiler.inputs.sharing import Sharing
 from lucid.compiler.inputs.signature import Call
 from lucid.compiler.inputs.watches import Guard
 from lucid.compiler.programs.native import NativeCalls, native_calls
 from lucid.compiler.programs.plain_places import PlainPlaces
+from lucid.compiler.results.backward import Record
 from lucid.compiler.results.gradients import Gradients
 from lucid.compiler.results.outcomes import FromProgram, Outcome, Run
+from lucid.compiler.surroundings.reach import owner_of
 from lucid.ir.errors import LucidError
 from lucid.ir.types import DType, Shape, TensorType
 from lucid.runtime.context import Context
+from lucid.runtime.entry import LONG_WAY
 from lucid.runtime.executable import Executable
 from lucid.tensor.claims import Keys, Unlocked, held, lock, wait_for
 from lucid.tensor.core import TensorCore
@@ -27,8 +31,7 @@ from lucid.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
     from lucid.compiler.inputs.cells import FormulaGuard, ValueGuard
-
-LONG_WAY = object()  # what a call gives that can't go the short way
+    from lucid.compiler.results.backward import Differentiable
 
 
 @dataclass(slots=True, eq=False)
@@ -45,14 +48,21 @@ class PlainCalls:
         state: memory that no argument may be on.
         readers: live numbers, by the number of their input.
         counters: version counters, and how far they move.
-        claims: the state that the step writes.
+        claims: the state that the step writes; written: the arguments, by position. Those may not
+            be views, and there is no native form then.
+        moved: arguments whose version counters move, and how far.
         numbers: those that follow from what the places hold, by the number of their input.
         formulas: what the step asked live numbers, and is specialized on.
         places: what it reads and binds; None: nothing.
+        rule: how results get their history; None: they have none.
+        tensors: the tensors among the results.
         in_grad_mode, default_dtype: what was in force while tracing.
         counted: a counter of the calls that native code runs.
         native: the native form of all this, once a call has bound the state, and the function to
             call; None: there is none.
+        is_simple: whether a call has nothing to do after the step but to return its result.
+        left: leaves that results are the gradients of, and go to; `tensor_count`: the arguments
+            after these are arrays. Of the native form alone.
     """
 
     executable: Executable
@@ -67,22 +77,37 @@ class PlainCalls:
     result: Outcome
     output_count: int
     claims: Keys
+    written: list[int]
+    moved: list[tuple[int, int]]
     numbers: list[tuple[int, Formula]]
     formulas: list[FormulaGuard]
     places: PlainPlaces | None
+    rule: Differentiable | None
+    tensors: Sequence[Outcome]
     in_grad_mode: bool
     default_dtype: DType
     counted: np.ndarray
-    long_way: object = LONG_WAY
     native: NativeCalls | None = None
     enter: Callable[..., Any] | None = None
+    left: Sequence[tuple[TensorCore, FromProgram]] = ()
+    tensor_count: int = MOST_ARGUMENTS
+    is_simple: bool = False
+    _places: Sequence[tuple[int, int]] = ()
     _is_prepared: bool = False
+
+    def __post_init__(self) -> None:
+        is_bound = self.places is not None and self.places.is_bound
+        self.is_simple = not (self.gradients.others or is_bound)
+        places = [(place, i) for i, (_, _, place) in enumerate(self.arguments)]
+        self._places = [(place, i) for place, i in places if place is not None]
 
     def call(self, args: Sequence[Any]) -> Any:
         """The result, or `LONG_WAY`: then nothing has happened yet."""
-        if not self.claims:
+        if not (self.claims or self.written):
             return self._call(args)
         with lock:
+            if held and self.written:
+                return LONG_WAY
             if held:
                 wait_for(self.claims)
             return self._call(args)
@@ -119,9 +144,9 @@ class PlainCalls:
         if changed is None or not is_fit:
             self.executable.put_back(buffers)
             return LONG_WAY
-        if changed:
+        if changed or self.written:
             try:
-                self.sharing.check(changed)
+                self.sharing.check(self._inputs(args) if self.written else changed)
             except LucidError:
                 self.executable.put_back(buffers)
                 raise
@@ -154,7 +179,7 @@ class PlainCalls:
             found = tensor._type
             if (found is not type and found != type) or tensor._requires_grad:
                 return None
-            if tensor._base is not None and tensor.requires_grad:
+            if tensor._base is not None and (self.written or tensor.requires_grad):
                 return None
             array = tensor._array
             if place is None or array is not bound[place]:
@@ -164,13 +189,18 @@ class PlainCalls:
                     changed.append((place, array))
         return changed
 
+    def _inputs(self, args: Sequence[TensorCore]) -> list[tuple[int, Any]]:
+        """Arrays of arguments by the number of their input."""
+        return [(place, args[position]._array) for place, position in self._places]
+
     def _run(self, buffers: Context, args: Sequence[TensorCore]) -> Any:
         gradients = self.gradients
         batch = gradients.begin() if gradients.are_promised else None
         memory = None if batch is None else batch.outputs
         try:
-            if self.claims and not self.executable.is_short:
-                with Unlocked(self.claims):
+            if (self.claims or self.written) and not self.executable.is_short:
+                owners = [owner_of(cast(Any, args[position]._array)) for position in self.written]
+                with Unlocked(self.claims.union(map(id, owners))):
                     outputs = self.executable.run(buffers, memory)
             else:
                 outputs = self.executable.run(buffers, memory)
@@ -182,12 +212,24 @@ class PlainCalls:
             gradients.leave(batch)
         for counter, delta in self.counters:
             counter.now += delta
-        if type(self.result) is FromProgram and not gradients.others and self.places is None:
-            return self.result.with_history(self.result.on(outputs[self.result.slot]))
+        for position, delta in self.moved:
+            args[position]._counter.now += delta
         return self.outcomes(outputs, args)
 
-    def outcomes(self, outputs: list[np.ndarray], args: Sequence[TensorCore]) -> Any:
-        """What the call returns; gradients that can't be promised are set."""
+    def outcomes(self, outputs: list[Any], args: Sequence[TensorCore]) -> Any:
+        """What the call returns; gradients that can't be promised are set.
+
+        outputs: arrays; a tensor where native code has made the only result already.
+        """
+        result, rule = self.result, self.rule
+        if type(result) is FromProgram and self.is_simple:
+            made = outputs[result.slot]
+            if isinstance(made, np.ndarray):
+                made = result.with_history(result.on(made))
+            if rule is not None:
+                outputs[result.slot] = made._array
+                self._record(rule, outputs, args, [made])
+            return made
         if self.places is None:
             run = Run(Call.of_tensors(args), self.output_count)
         else:
@@ -195,9 +237,51 @@ class PlainCalls:
         run.outputs = outputs
         for leaf, outcome in self.gradients.others:
             leaf._grad = None if outcome is None else outcome.of(run)
-        result = self.result.of(run)
+        made = result.of(run)
+        if rule is not None:
+            self._record(rule, outputs, args, [outcome.of(run) for outcome in self.tensors])
         if self.places is not None:
             is_fit = self.places.deliver(run)
             if is_fit and self.native is not None:
                 self.native.rearm()
-        return result
+        return made
+
+    def _record(
+        self,
+        rule: Differentiable,
+        outputs: Sequence[np.ndarray],
+        args: Sequence[TensorCore],
+        results: Sequence[TensorCore],
+    ) -> None:
+        """Give results their history."""
+        inputs = dict(self._inputs(args))
+        Record(rule, args, ()).attach(args, outputs, inputs, results, ())
+
+    def leaving(self, leaves: Sequence[TensorCore], tensor_count: int) -> NativeCalls | None:
+        """The native form for which results, one for each leaf, are the leaves' gradients.
+
+        It takes calls for which none of them has one; the arguments after the first ones are
+        arrays. None: there is no such form, or not yet.
+        """
+        native = self.native
+        if native is None or native.leaving is not None:
+            return None if native is None else native.leaving
+        left = _gradients_of(leaves, self.tensors)
+        if left is None or self.rule is not None or self.claims or not self.is_simple:
+            return None
+        with lock:
+            if native.leaving is None:
+                claims = frozenset(map(id, leaves))
+                native.leave_on(replace(self, left=left, tensor_count=tensor_count, claims=claims))
+            return native.leaving
+
+
+def _gradients_of(
+    leaves: Sequence[TensorCore], outcomes: Sequence[Outcome]
+) -> list[tuple[TensorCore, FromProgram]] | None:
+    """Which result is the gradient of each leaf; None where they have no memory of their own."""
+    own = [x for x in outcomes if type(x) is FromProgram and x.past is None]
+    if not len(leaves) == len(outcomes) == len({x.slot for x in own}):
+        return None
+    pairs = [*zip(leaves, own, strict=True)]
+    return pairs if all(leaf._type == x.type for leaf, x in pairs) else None

@@ -15,7 +15,7 @@ from lucid.compiler.inputs.scalars import Formula, LiveSource
 from lucid.compiler.inputs.sharing import Sharing
 from lucid.compiler.inputs.signature import Call, Description, is_quick
 from lucid.compiler.programs.guards import Guards
-from lucid.compiler.programs.plain import LONG_WAY, PlainCalls
+from lucid.compiler.programs.plain import PlainCalls
 from lucid.compiler.programs.plain_places import PlainPlaces, plain_reads
 from lucid.compiler.recording.names import name_values
 from lucid.compiler.recording.trace import Trace
@@ -37,10 +37,10 @@ from lucid.compiler.surroundings.reach import owner_of
 from lucid.dtypes import get_default_dtype
 from lucid.ir.clone import copy_graph
 from lucid.ir.graph import Graph
-from lucid.ir.location import user_frame
 from lucid.ir.passes.pipeline import optimize
 from lucid.ir.passes.regions import inline_calls, outline_regions
 from lucid.ir.types import Shape, TensorType
+from lucid.runtime.entry import LONG_WAY
 from lucid.runtime.executable import Executable, compile_graph
 from lucid.runtime.stages import Stages
 from lucid.tensor.claims import Keys, Unlocked, held, lock, wait_for
@@ -224,14 +224,15 @@ class Program:
         """
         if self._rebinding is None:
             self._quick = call.quick_types(args)
-        if self.differentiable is None:
-            plain = call.plain_types(args)
-            if plain is not None and self._is_simple():
-                self.calls = self._plain_calls(plain, call, counted)
+        plain = call.plain_types(args)
+        if plain is not None and self._is_simple():
+            self.calls = self._plain_calls(plain, call, counted)
 
     def _is_simple(self) -> bool:
-        """Whether a call has nothing to do with gradients or effects but to leave gradients."""
+        """Whether a call does nothing about gradients or effects but leave and record gradients."""
         in_places = self._rebinding is not None  # all numbers are
+        arguments = {number for number, _ in self._arguments}
+        rule = self.differentiable
         rare = (
             self.guards.pinned,
             self._found,
@@ -242,10 +243,20 @@ class Program:
             self._has_given,
             self._left_hooks,
             self._has_effects,
-            self._sharing.writes_arguments,
+            self._sharing.writes_arguments and not self._only_writes(),
+            rule is not None and (self.hosts or not rule.is_plain(arguments)),
         )
-        plain = [isinstance(target, VersionCounter) for target, _ in self._counters]
+        plain = [isinstance(target, (int, VersionCounter)) for target, _ in self._counters]
         return not any(rare) and all(plain)
+
+    def _only_writes(self) -> bool:
+        """Whether a call changes arguments, and depends on nothing else."""
+        rare = (
+            *(self._rebinding, self._rewritten, self.differentiable, self.hosts),
+            *(self._gradients.others, self._gradients.are_promised),
+            len(self._arguments) != len(self.inputs),
+        )
+        return not any(rare)
 
     def _plain_calls(
         self, types: list[tuple[TensorType, Shape]], call: Call, counted: np.ndarray
@@ -271,9 +282,13 @@ class Program:
             result=self._result,
             output_count=self._output_count,
             claims=self._claims,
+            written=self._claimed_memory,
+            moved=[(i, n) for i, n in self._counters if isinstance(i, int)],
             numbers=self._numbers,
             formulas=[asked for asked in self.guards.formulas if not asked.is_entered],
             places=places,
+            rule=self.differentiable,
+            tensors=self._tensors,
             in_grad_mode=self._in_grad_mode,
             default_dtype=self._default_dtype,
             counted=counted,
@@ -355,9 +370,7 @@ class Program:
         rule = self.differentiable
         if rule is None:
             return self._run_plain(run)
-        frame = user_frame()
-        line = None if frame is None else (frame.f_code.co_filename, frame.f_lineno)
-        record = Record(rule, run.call, line)
+        record = Record(rule, run.call.tensors, run.call.floats)
         if self.hosts:
             before, context.contexts = context.contexts, record.contexts
             try:
@@ -367,7 +380,8 @@ class Program:
         else:
             result, finals = self._run_native(run)
         gradients = [outcome.of(run) for outcome in self._open_grads]
-        record.attach(run, [outcome.of(run) for outcome in self._tensors], gradients)
+        results = [outcome.of(run) for outcome in self._tensors]
+        record.attach(run.call.tensors, run.outputs, run.inputs, results, gradients)
         return self._deliver(result, finals, run.call)
 
     def _run_plain(self, run: Run) -> Any:

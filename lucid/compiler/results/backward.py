@@ -9,22 +9,18 @@ may have a history of the same kind, so derivatives of any order come without a 
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Collection, Sequence
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lucid.autograd.entry_points import find_gradients
 from lucid.autograd.hooks import HookHandle
 from lucid.autograd.node import (
     CustomNode,
     Edge,
-    GradientEdge,
     Gradients,
     Node,
-    accumulator_of,
-    edge_of,
     origin_line,
 )
 from lucid.autograd.saved import FREED, modified, with_history_of
@@ -36,41 +32,31 @@ from lucid.compiler.results.histories import (
     Layer,
     Leaf,
     Made,
+    OwnLeaves,
     given,
+    leaf_edge,
     tensor_of,
 )
 from lucid.compiler.results.tape import Tape, is_read
+from lucid.compiler.results.walks import Backward, Kind, Walk, running
 from lucid.functions.joining import stack
 from lucid.ir.errors import EagerOnlyError, LucidError
+from lucid.ir.location import user_frame
 from lucid.ir.types import TensorType
+from lucid.runtime.entry import LONG_WAY
 from lucid.tensor.batched import Batched, BatchLevel
 from lucid.tensor.context import context
-from lucid.tensor.core import TensorCore, _new, alias, of_array
+from lucid.tensor.core import TensorCore, _new, alias
 from lucid.tensor.storage import Storage, VersionCounter
 from lucid.tensor.writing import rebase_history
 
 if TYPE_CHECKING:
     from lucid.autograd.engine import BackwardRun
-    from lucid.compiler.inputs.signature import Call
+    from lucid.compiler.inputs.scalars import Number
     from lucid.compiler.programs.program import Program
-    from lucid.compiler.recording.recorder import Recorder
-    from lucid.compiler.results.outcomes import Run
 
 
-class Kind(NamedTuple):
-    """What a backward computes.
-
-    Attributes:
-        layer: whose results it differentiates.
-        sent: for each of these whether it has a gradient.
-        wanted: numbers of the layer's ends whose gradients are asked for.
-        is_open: whether it is itself differentiated.
-    """
-
-    layer: int
-    sent: tuple[bool, ...]
-    wanted: tuple[int, ...]
-    is_open: bool
+_counter, _storage, _now = attrgetter("_counter"), attrgetter("_storage"), attrgetter("now")
 
 
 class Differentiable:
@@ -79,6 +65,8 @@ class Differentiable:
     Attributes:
         layers: the results that require grad; each layer depends on earlier ones only.
         tape: the nodes behind them.
+        whole: by layer the backward of all its results, with respect to all that is behind.
+        own_leaves: per layer what it leads to, if these are leaves of the state's alone.
         further: what else gets a history; numbered after the results.
         reads: the gradients that a call finds in a `.grad`.
         counters: the version counters of state that a call notes.
@@ -101,22 +89,31 @@ class Differentiable:
         self.counters = counters
         self._users = function if calls_users else None
         self._kinds: dict[Kind, Backward] = {}
+        self.whole: dict[int, Backward] = {}
         self._leaves: list[list[tuple[Any, bool]]] = [
             [(leaf, isinstance(leaf, TensorCore)) for leaf in layer.leaves] for layer in layers
         ]
+        self.own_leaves = [OwnLeaves(layer.leaves) for layer in layers]
         for layer in layers:
             for output in layer.outputs:
                 if output.hooks:  # each call registers them on its result
                     remove_hooks_at(output.root)
 
-    def edges(self, arguments: Sequence[TensorCore]) -> list[list[Edge | None]]:
-        """Per layer where gradients of its leaves go; None for one that the step is to make."""
+    def is_plain(self, arguments: Collection[int]) -> bool:
+        """Whether calls record nothing but arrays: outputs, and inputs that are arguments."""
+        tape = self.tape
+        inputs = {number for is_output, number in tape.all_sources if not is_output}
+        rare = self.further, self.reads, tape.formulas, tape.goes_on, inputs - {*arguments}
+        return not any(rare)
+
+    def edges(self, number: int, arguments: Sequence[TensorCore]) -> Sequence[Edge | None]:
+        """Where gradients of a layer's leaves go; None for one that the step is to make."""
+        own = self.own_leaves[number]
+        if own.are_leaves:
+            return own.edges
         return [
-            [
-                leaf_edge(leaf) if is_state else _edge_of(leaf, arguments)
-                for leaf, is_state in leaves
-            ]
-            for leaves in self._leaves
+            leaf_edge(leaf) if is_state else _edge_of(leaf, arguments)
+            for leaf, is_state in self._leaves[number]
         ]
 
     def latest(self) -> Program | None:
@@ -130,136 +127,18 @@ class Differentiable:
         if found is None:
             walk = Walk(kind, self.layers[kind.layer], self.tape, self._users)
             found = self._kinds[kind] = Backward(walk)
+            is_all = all(kind.sent) and len(kind.wanted) == len(self.layers[kind.layer].ends)
+            if is_all and not kind.is_open:
+                self.whole[kind.layer] = found
         return found
-
-
-def leaf_edge(leaf: TensorCore) -> Edge:
-    """Where its gradient goes. The step may ask for it: the flag is set at the end."""
-    if leaf._grad_fn is not None or leaf._base is not None:
-        edge = edge_of(leaf)
-        if edge is not None:
-            return edge
-    reference = leaf._accumulator
-    node = None if reference is None else reference()
-    return accumulator_of(leaf) if node is None else node, 0
 
 
 def _edge_of(leaf: Leaf, arguments: Sequence[TensorCore]) -> Edge | None:
     if isinstance(leaf, Made):
         return None
     if isinstance(leaf, EndOf):
-        return _running.edges[leaf.number]
+        return running.edges[leaf.number]
     return leaf_edge(tensor_of(leaf, arguments, ()))
-
-
-class Backward:
-    """One kind of backward of a program's results, as a compiled function.
-
-    Attributes:
-        walk: what is compiled.
-        walked: the nodes with something saved that it comes to, in its order.
-    """
-
-    def __init__(self, walk: Walk) -> None:
-        from lucid.compiler.compiled import Compiled
-
-        self.walk = walk
-        self.walked = walk.nodes()
-        self._compiled = Compiled(walk, "native")
-        self.run: Callable[..., Sequence[TensorCore | None]] = self._compiled.call_natively
-
-    @property
-    def program(self) -> Program | None:
-        """The one that ran last."""
-        return self._compiled._latest
-
-
-class Walk:
-    """A walk through the nodes that a trace has left, from the results of one layer.
-
-    Attributes:
-        ctx_change: what a backward of the user's changes in its ctx, for messages.
-    """
-
-    def __init__(
-        self, kind: Kind, layer: Layer, tape: Tape, users: Callable[..., Any] | None
-    ) -> None:
-        self.__name__ = "backward"
-        if users is not None:  # what code of theirs reads is watched
-            self.__wrapped__ = users
-        self.kind = kind
-        self._layer = layer
-        self._tape = tape
-        pairs = zip(layer.outputs, kind.sent, strict=True)
-        self._roots = [GradientEdge(*output.root) for output, is_sent in pairs if is_sent]
-        self._wanted = [GradientEdge(*layer.ends[i]) for i in kind.wanted]
-        self.ctx_change: str | None = None
-
-    def nodes(self) -> list[Node]:
-        """The nodes with something saved that it comes to, in its order."""
-        return self._tape.walked(self._roots, {*self._layer.ends}, {*self._wanted})
-
-    def __call__(self, *arguments: Any) -> tuple[TensorCore | None, ...]:
-        """In a trace, the gradients at the ends of the layer.
-
-        arguments: gradients of the results, and what a call has kept.
-        """
-        recorder, is_open, tape = context.recorder, self.kind.is_open, self._tape
-        assert recorder is not None
-        recorder.ctx_change = None
-        recorder.hosts.know(_running.contexts)
-        count = len(self._roots)
-        gradients, kept = arguments[:count], arguments[count:]
-        numbers = [_live_number(recorder, i) for i in range(len(tape.formulas))]
-        if is_open:
-            ends = [*self._layer.ends, *(output.root for output in self._layer.outputs)]
-            recorder.ends = {edge: _placeholder(edge) for edge in ends}
-
-        def walked() -> list[TensorCore | None]:
-            return find_gradients(self._roots, self._wanted, gradients, True, is_open, is_part=True)
-
-        found = tape.walk(kept, numbers, walked, with_hidden=is_open)
-        self.ctx_change = recorder.ctx_change
-        return tuple(x if x is None or is_open else _whole(x) for x in found)
-
-
-def _placeholder(edge: Edge) -> TensorCore:
-    type = edge[0]._output_types[edge[1]]
-    return of_array(np.broadcast_to(np.zeros((), type.dtype.numpy), type.shape))
-
-
-def _whole(gradient: TensorCore) -> TensorCore:
-    """A gradient in row-major memory of its own, as leaves have theirs."""
-    return gradient._own_copy() if gradient._chain else gradient
-
-
-class _Running(threading.local):
-    """Which call's backward is running.
-
-    Attributes:
-        record: that of the call.
-        edges: of its node: where the gradients go; and where those of its outputs do.
-        contexts: what host calls of the call have left.
-        numbers: the Python numbers that it has kept.
-    """
-
-    record: Record | None = None
-    edges: Sequence[Edge | None] = ()
-    contexts: dict[Any, Any] = {}  # noqa: RUF012 - never written
-    numbers: Sequence[float] = ()
-
-
-_running = _Running()
-
-
-def _live_number(recorder: Recorder, number: int) -> Any:
-    """A number that each call has kept."""
-
-    def read() -> float:
-        return _running.numbers[number]
-
-    text = recorder.unused_text(f"number {number} that a ctx holds")
-    return recorder.live_scalar(text, read(), lambda call: read(), read)
 
 
 class Record:
@@ -276,11 +155,11 @@ class Record:
         "__weakref__",
         "_counters",
         "_edges",
-        "_gradients",
         "_kept",
-        "_memories",
         "_numbers",
         "_passed",
+        "_shown",
+        "_storages",
         "_versions",
         "behind",
         "contexts",
@@ -289,48 +168,52 @@ class Record:
         "rule",
     )
 
-    def __init__(self, rule: Differentiable, call: Call, line: tuple[str, int] | None) -> None:
-        """Note what there is before the step runs."""
+    def __init__(
+        self, rule: Differentiable, arguments: Sequence[TensorCore], floats: Sequence[Number]
+    ) -> None:
+        """Note what there is before the step runs, if that changes any of it."""
         self.rule = rule
-        self.line = line
-        self.behind = _running.record if rule.tape.goes_on else None
+        frame = user_frame()
+        self.line = None if frame is None else (frame.f_code.co_filename, frame.f_lineno)
+        self.behind = running.record if rule.tape.goes_on else None
         self.freed: set[Node] = set() if self.behind is None else self.behind.freed
         self.contexts: dict[Any, Any] = {} if self.behind is None else {**self.behind.contexts}
         self._passed: frozenset[Kind] = frozenset()
-        self._edges: Sequence[list[Edge | None]] = rule.edges(call.tensors)
-        self._counters = [tensor._counter for tensor in call.tensors]
+        self._edges = [rule.edges(number, arguments) for number in range(len(rule.layers))]
+        self._counters = [*map(_counter, arguments)]
         for use in rule.reads:
-            found = use.found(call.tensors)
+            found = use.found(arguments)
             self._counters.append(VersionCounter() if found is None else found._counter)
         formulas = rule.tape.formulas
-        self._numbers = [formula(call.floats) for formula in formulas] if formulas else ()
+        self._numbers = [formula(floats) for formula in formulas] if formulas else ()
 
     def attach(
         self,
-        run: Run,
+        arguments: Sequence[TensorCore],
+        outputs: Sequence[np.ndarray],
+        inputs: Any,
         results: Sequence[TensorCore],
         gradients: Sequence[TensorCore],
     ) -> None:
         """Give the results of the call, and what else has one, their history.
 
-        gradients: those among `Differentiable.further`, in order.
+        inputs: those of the program, by number. gradients: those among `Differentiable.further`,
+        in order.
         """
-        rule, arguments = self.rule, run.call.tensors
+        rule = self.rule
         targets: list[TensorCore] = []
         if rule.further:
             targets = [given(x, arguments) for x in rule.further if not isinstance(x, GradientOf)]
-        values = [alias(target) for target in targets]
+        values = [*map(alias, targets)]
         receivers = [*results, *gradients, *values]
-        counters = self._counters
-        counters += [tensor._counter for tensor in receivers]
-        counters += rule.counters
-        self._versions = [counter.now for counter in counters]
-        outputs, inputs = run.outputs, run.inputs
+        self._counters += [*map(_counter, receivers), *rule.counters]
+        self._versions = [*map(_now, self._counters)]
+        tape = rule.tape
         self._kept: list[Any] = [
-            outputs[i] if is_output else inputs[i] for is_output, i in rule.tape.all_sources
+            outputs[i] if is_output else inputs[i] for is_output, i in tape.all_sources
         ]
-        shown: list[TensorCore] = [*rule.tape.tensors, *(arguments[i] for i in rule.tape.arguments)]
-        self._memories = [(tensor, tensor._storage) for tensor in shown]
+        self._shown = [*tape.tensors, *map(arguments.__getitem__, tape.arguments)]
+        self._storages = [*map(_storage, self._shown)]
         nodes: list[CompiledBackward] = []
         for number, layer in enumerate(rule.layers):
             leaves = self._edges[number]
@@ -339,10 +222,11 @@ class Record:
                     leaf_edge(results[leaf.position]) if isinstance(leaf, Made) else edge
                     for leaf, edge in zip(layer.leaves, leaves, strict=True)
                 ]
-            upstream: list[Edge | None] = [(nodes[k], index) for k, index in layer.upstream]
-            nodes.append(CompiledBackward(self, number, (*upstream, *leaves), receivers))
-        self._edges = ()
-        written = {id(target) for target in targets} if targets else ()
+            if layer.upstream:
+                leaves = (*((nodes[k], index) for k, index in layer.upstream), *leaves)
+            nodes.append(CompiledBackward(self, number, tuple(leaves), receivers))
+        self._edges = []
+        written = {*map(id, targets)}
         for target, value in zip(targets, values, strict=True):
             if id(target._base) in written:
                 take_history(target, value)
@@ -362,7 +246,7 @@ class Record:
 
     def _is_written(self) -> bool:
         """Whether something was written since the call."""
-        is_here = [counter.now for counter in self._counters] != self._versions
+        is_here = [*map(_now, self._counters)] != self._versions
         return is_here or (self.behind is not None and self.behind._is_written())
 
     def _refuse_written(self, node: CompiledBackward, met: Node) -> None:
@@ -381,13 +265,13 @@ class Record:
         tape = self.rule.tape
         if argument not in tape.arguments:
             return None
-        tensor, _ = self._memories[len(tape.tensors) + tape.arguments.index(argument)]
+        tensor = self._shown[len(tape.tensors) + tape.arguments.index(argument)]
         node = tensor.grad_fn
         return None if node is None else node._output_name(tensor._output_nr)
 
     def refuse_moved(self, node: Node) -> None:
         """Raise when a tensor that was saved shows other memory than at the call."""
-        for tensor, storage in self._memories:
+        for tensor, storage in zip(self._shown, self._storages, strict=True):
             if tensor._storage is not storage:
                 raise LucidError(
                     "a tensor that the gradients of a compiled function's result are computed from "
@@ -413,9 +297,24 @@ class Record:
         record: Record | None = self
         while record is not None:
             saving = record.rule.tape.kept.keys()
-            if saving and saving <= self.freed and all(map(is_read, saving)):
-                record._kept, record._memories, record.contexts = [], [], {}
+            if saving and saving <= self.freed and all(map(is_read, record.rule.tape.custom)):
+                record._kept, record._shown, record._storages, record.contexts = [], [], [], {}
             record = record.behind
+
+    def leave(self, backward: Backward, gradients: Gradients, leaves: Sequence[TensorCore]) -> bool:
+        """Put the gradients on leaves that have none; whether that could be.
+
+        Only where a backward has nothing to report: all is there, and as it was.
+        """
+        form, tape = backward.leaving(leaves), self.rule.tape
+        if form is None or self.freed or backward.walk.ctx_change is not None:
+            return False
+        if tape.is_written or tape.formulas or tape.goes_on:
+            return False
+        if self._is_written() or [*map(_storage, self._shown)] != self._storages:
+            return False
+        kept = self._kept[: len(tape.sources)]
+        return form.function(*gradients, *kept) is not LONG_WAY
 
     def gradients(
         self, node: CompiledBackward, backward: Backward, gradients: Sequence[TensorCore]
@@ -439,10 +338,10 @@ class Record:
             *map(_row_major, gradients),
             *map(_tensor_on, kept, self.rule.tape.types),
         )
-        before = _running.record, _running.edges, _running.contexts, _running.numbers
-        _running.numbers = self._numbers
-        _running.record, _running.contexts = self if kind.is_open else None, self.contexts
-        _running.edges = (*node._edges, *((node, i) for i in range(len(kind.sent))))
+        before = running.record, running.edges, running.contexts, running.numbers
+        running.numbers = self._numbers
+        running.record, running.contexts = self if kind.is_open else None, self.contexts
+        running.edges = (*node._edges, *((node, i) for i in range(len(kind.sent))))
         contexts, context.contexts = context.contexts, self.contexts
         try:
             found = backward.run(arguments)
@@ -453,8 +352,10 @@ class Record:
                 "hint: call backward() inside of the compiled function"
             ) from None
         finally:
-            _running.record, _running.edges, _running.contexts, _running.numbers = before
+            running.record, running.edges, running.contexts, running.numbers = before
             context.contexts = contexts
+        if backward.program is not None:
+            backward.program.forget_arguments()
         if walk.ctx_change is not None:
             self._passed |= {kind}
         return found
@@ -491,7 +392,7 @@ def take_history(view: TensorCore, value: TensorCore) -> None:
 class CompiledBackward(CustomNode):
     """The node of one layer of a call's results."""
 
-    __slots__ = ("_layer", "_number", "_program", "_record", "_walked")
+    __slots__ = ("_layer", "_number", "_record", "_walked")
     _takes_undefined = False
     _has_separate_outputs = True
 
@@ -509,7 +410,6 @@ class CompiledBackward(CustomNode):
         self._number = number
         self._layer = layer
         self._walked: Sequence[Node] = ()
-        self._program: Program | None = None
         for index, output in enumerate(layer.outputs):
             if output.hooks:
                 register = self._tensor_hooks = self._tensor_hooks or {}
@@ -530,11 +430,27 @@ class CompiledBackward(CustomNode):
         return self._apply(gradients, wanted, context.grad_enabled)
 
     def _apply_in_run(self, run: BackwardRun, gradients: Gradients) -> Gradients:
+        if run.ends_here and not run.create_graph and self._leave(gradients):
+            return ()
         edges = self._edges
         if run.wanted is None and None not in edges:
             return self._apply(gradients, tuple(range(len(edges))), run.create_graph)
         wanted = tuple(i for i, edge in enumerate(edges) if run.matters(edge))
         return self._apply(gradients, wanted, run.create_graph)
+
+    def _leave(self, gradients: Gradients) -> bool:
+        """Put the gradients on leaves that have none, if nobody looks on; whether that could be."""
+        record = self._record
+        own = record.rule.own_leaves[self._number]
+        backward = record.rule.whole.get(self._number)
+        if backward is None or self._post_hooks or any(x is None for x in gradients):
+            return False
+        if self._edges is not own.edges or own.are_hooked:
+            return False
+        if not record.leave(backward, gradients, own.tensors):
+            return False
+        self._walked = backward.walked
+        return True
 
     def _apply(self, gradients: Gradients, wanted: tuple[int, ...], is_open: bool) -> Gradients:
         if context.recorder is not None:
@@ -548,7 +464,7 @@ class CompiledBackward(CustomNode):
         backward = self._record.rule.backward(Kind(self._number, sent, wanted, is_open))
         given = [gradient for gradient in gradients if gradient is not None]
         found = self._record.gradients(self, backward, given)
-        self._walked, self._program = backward.walked, backward.program
+        self._walked = backward.walked
         if len(wanted) == len(self._edges):
             return tuple(found)
         parts: list[TensorCore | None] = [None] * len(self._edges)
@@ -583,5 +499,3 @@ class CompiledBackward(CustomNode):
 
     def _release(self) -> None:
         self._record.free(self._walked)
-        if self._program is not None:
-            self._program.forget_arguments()

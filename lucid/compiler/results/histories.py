@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lucid.autograd.node import AccumulateGrad, Edge, Gradients, Node, edge_of
+from lucid.autograd.node import (
+    AccumulateGrad,
+    Edge,
+    Gradients,
+    Node,
+    accumulator_of,
+    edge_of,
+)
 from lucid.compiler.results.left_hooks import refers_to_trace
 from lucid.compiler.results.tape import Border, Tape
 from lucid.compiler.whose_code import is_librarys
@@ -18,6 +26,10 @@ from lucid.tensor.storage import VersionCounter
 if TYPE_CHECKING:
     from lucid.compiler.inputs.cells import GradUse
     from lucid.compiler.recording.recorder import Recorder
+
+_grad_fn, _view_chain = attrgetter("_grad_fn"), attrgetter("_view_chain")
+_tensor_hooks = attrgetter("_hooks")
+_node_hooks = attrgetter("_pre_hooks", "_post_hooks", "post_accumulate_hooks")
 
 
 class Made(NamedTuple):
@@ -352,3 +364,42 @@ def key_of(leaf: Leaf) -> object:
     if isinstance(leaf, GradientOf):
         return GradientOf, leaf.leaf if isinstance(leaf.leaf, int) else id(leaf.leaf)
     return id(leaf) if isinstance(leaf, TensorCore) else leaf
+
+
+class OwnLeaves:
+    """The leaves of a layer of results, if they are all tensors of the step's state.
+
+    Args:
+        leaves: all that the results lead to, besides other results.
+
+    Attributes:
+        tensors: the leaves; none where there are others.
+        edges: where their gradients go.
+    """
+
+    def __init__(self, leaves: Sequence[Leaf]) -> None:
+        found = [leaf for leaf in leaves if isinstance(leaf, TensorCore) and leaf.is_leaf]
+        self.tensors = found if len(found) == len(leaves) else []
+        self._nodes = [accumulator_of(leaf) for leaf in self.tensors]
+        self.edges: tuple[Edge, ...] = tuple([(node, 0) for node in self._nodes])
+
+    @property
+    def are_leaves(self) -> bool:
+        """Whether there are some, and are leaves still."""
+        tensors = self.tensors
+        has_history = any(map(_grad_fn, tensors)) or any(map(_view_chain, tensors))
+        return bool(tensors) and not has_history
+
+    @property
+    def are_hooked(self) -> bool:
+        """Whether somebody is told when their gradients arrive."""
+        return any(map(_tensor_hooks, self.tensors)) or any(map(any, map(_node_hooks, self._nodes)))
+
+
+def leaf_edge(leaf: TensorCore) -> Edge:
+    """Where its gradient goes. The step may ask for it: the flag is set at the end."""
+    if leaf._grad_fn is not None or leaf._base is not None:
+        edge = edge_of(leaf)
+        if edge is not None:
+            return edge
+    return accumulator_of(leaf), 0

@@ -94,6 +94,7 @@ class Tape:
         sources: of what each call keeps: saved arguments and results, and the residuals.
         sources_again: of what a backward that is itself differentiated is given besides.
         all_sources: both; values: what is there, in the graph of the trace; types: of that.
+        custom: the nodes in `kept` of custom Functions.
         tensors: those from outside that nodes saved; arguments: the same of arguments, by position.
         is_written: whether the step has written something that a node saved.
         results: how many outputs the graph has besides residuals.
@@ -120,6 +121,7 @@ class Tape:
         tensors = [entry.tensor for node in self._nodes for entry in saved_by(node)]
         known = {id(x): x for x in tensors if x is not None and x._array is not None}
         self.arguments = sorted({border.argument(x) for x in known.values()} - {-1})
+        self.custom = [node for node in self.kept if hasattr(node, "_has_read")]
         self.tensors: list[TensorCore] = [
             x for x in known.values() if border.argument(x) < 0 and not recorder.is_own(x)
         ]

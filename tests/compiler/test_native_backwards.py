@@ -1,0 +1,293 @@
+"""A backward outside of a compiled model: one native call, which leaves gradients on leaves."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lucid
+from lucid import nn
+from lucid.compiler.programs import native
+from lucid.compiler.results.walks import Backward
+from lucid.ir.errors import LucidError
+
+pytestmark = pytest.mark.skipif(native._measured() is None, reason="objects look different here")
+
+Way = Callable[[Any, Any, list[Any]], None]
+
+
+def network() -> nn.Sequential:
+    lucid.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2))
+
+
+def given() -> tuple[lucid.Tensor, lucid.Tensor]:
+    rng = np.random.default_rng(1)
+    x, g = rng.normal(size=(4, 3)), rng.normal(size=(4, 2))
+    return lucid.tensor(x.astype(np.float32)), lucid.tensor(g.astype(np.float32))
+
+
+def clear(net: nn.Module) -> list[Any]:
+    for p in net.parameters():
+        p.grad = None
+    return list(net.parameters())
+
+
+@pytest.fixture
+def net() -> nn.Sequential:
+    """A network whose compiled form, `net.model`, has gone all ways once."""
+    net = network()
+    net.__dict__["model"] = model = lucid.compile(net)
+    x, g = given()
+    for _ in range(4):
+        clear(net)
+        model(x).backward(g)
+    clear(net)
+    return net
+
+
+@pytest.fixture
+def by_python(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A note for each backward that is not the native function alone."""
+    noted: list[int] = []
+    leaving = Backward.leaving
+
+    def watched(self: Backward, leaves: Any) -> Any:
+        form = leaving(self, leaves)
+
+        def run(*arguments: Any) -> Any:
+            answer = form.function(*arguments)
+            if answer is not None:
+                noted.append(1)
+            return answer
+
+        return form and SimpleNamespace(function=run)
+
+    def calls(self: Any, node: Any, backward: Any, gradients: Any) -> Any:
+        noted.append(2)
+        return general(self, node, backward, gradients)
+
+    from lucid.compiler.results.backward import Record
+
+    general = Record.gradients
+    monkeypatch.setattr(Backward, "leaving", watched)
+    monkeypatch.setattr(Record, "gradients", calls)
+    return noted
+
+
+def gradients(leaves: list[Any]) -> list[np.ndarray]:
+    return [p.grad.numpy().copy() for p in leaves]
+
+
+def test_forward_and_backward_are_a_native_call_each(
+    net: nn.Sequential, by_python: list[int]
+) -> None:
+    x, g = given()
+    program = net.model._latest_program()
+    before = program.calls.counted[0]
+    result = program.calls.enter(x)
+    assert program.calls.counted[0] == before + 1
+    assert result.grad_fn is not None and result.requires_grad
+    result.backward(g)
+    assert not by_python
+    found = gradients(list(net.parameters()))
+    leaves = clear(net)
+    net(x).backward(g)
+    for a, b in zip(found, gradients(leaves), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_it_is_also_with_a_loss_outside(net: nn.Sequential, by_python: list[int]) -> None:
+    x, g = given()
+    ((net.model(x) - g) ** 2).mean().backward()
+    assert not by_python
+    found = gradients(list(net.parameters()))
+    leaves = clear(net)
+    ((net(x) - g) ** 2).mean().backward()
+    for a, b in zip(found, gradients(leaves), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def with_gradient(model: Any, x: Any, leaves: list[Any]) -> None:
+    leaves[0].grad = lucid.ones(*leaves[0].shape)
+    model(x).backward(given()[1])
+
+
+def twice(model: Any, x: Any, leaves: list[Any]) -> None:
+    out = model(x)
+    out.backward(given()[1], retain_graph=True)
+    out.backward(given()[1])
+
+
+def hooked_leaf(model: Any, x: Any, leaves: list[Any]) -> None:
+    handle = leaves[1].register_hook(lambda gradient: 3 * gradient)
+    model(x).backward(given()[1])
+    handle.remove()
+
+
+def double(leaf: Any) -> None:
+    leaf.grad.mul_(2)
+
+
+def hooked_after_accumulation(model: Any, x: Any, leaves: list[Any]) -> None:
+    handle = leaves[1].register_post_accumulate_grad_hook(double)
+    model(x).backward(given()[1])
+    handle.remove()
+
+
+def hooked_node_of_a_leaf(model: Any, x: Any, leaves: list[Any]) -> None:
+    out = model(x)
+    accumulator = leaves[0].expand_as(leaves[0]).grad_fn.next_functions[0][0]
+    handle = accumulator.register_prehook(lambda gradients: (5 * gradients[0],))
+    out.backward(given()[1])
+    handle.remove()
+
+
+def hooked_result(model: Any, x: Any, leaves: list[Any]) -> None:
+    out = model(x)
+    out.register_hook(lambda gradient: 2 * gradient)
+    out.backward(given()[1])
+
+
+def hooked_node(model: Any, x: Any, leaves: list[Any]) -> None:
+    out = model(x)
+    out.grad_fn.register_hook(lambda sent, got: None)
+    out.backward(given()[1])
+
+
+def strided_gradient(model: Any, x: Any, leaves: list[Any]) -> None:
+    model(x).backward(lucid.tensor(np.ascontiguousarray(given()[1].numpy().T)).T)
+
+
+def broadcast_gradient(model: Any, x: Any, leaves: list[Any]) -> None:
+    model(x).sum().backward()
+
+
+def two_calls_first(model: Any, x: Any, leaves: list[Any]) -> None:
+    first, second = model(x), model(2 * x)
+    second.backward(given()[1])
+    first.backward(given()[1])
+
+
+def leaf_elsewhere(model: Any, x: Any, leaves: list[Any]) -> None:
+    (model(x).sum() + (leaves[0] ** 2).sum()).backward()
+
+
+def only_some(model: Any, x: Any, leaves: list[Any]) -> None:
+    model(x).backward(given()[1], inputs=leaves[:1])
+    assert leaves[1].grad is None
+    leaves[1].grad = leaves[2].grad = leaves[3].grad = None
+    model(x).backward(given()[1])
+
+
+def watched_for_nan(model: Any, x: Any, leaves: list[Any]) -> None:
+    out = model(x)
+    with lucid.autograd.detect_anomaly():
+        out.backward(given()[1])
+
+
+def frozen_since(model: Any, x: Any, leaves: list[Any]) -> None:
+    out = model(x)
+    leaves[3].requires_grad_(False)
+    out.backward(given()[1])
+    leaves[3].requires_grad_(True)
+
+
+WAYS: tuple[Way, ...] = (
+    with_gradient,
+    twice,
+    hooked_leaf,
+    hooked_after_accumulation,
+    hooked_node_of_a_leaf,
+    hooked_result,
+    hooked_node,
+    strided_gradient,
+    broadcast_gradient,
+    two_calls_first,
+    leaf_elsewhere,
+    only_some,
+    watched_for_nan,
+    frozen_since,
+)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+def test_gradients_are_those_of_eager_mode_whoever_looks_on(net: nn.Sequential, way: Way) -> None:
+    x, _ = given()
+    for _ in range(2):
+        leaves = clear(net)
+        way(net.model, x, leaves)
+        found = gradients(leaves)
+        leaves = clear(net)
+        way(net, x, leaves)
+        for a, b in zip(found, gradients(leaves), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_a_freed_graph_and_a_written_parameter_are_errors_as_ever(net: nn.Sequential) -> None:
+    x, g = given()
+    out = net.model(x)
+    out.backward(g)
+    with pytest.raises(LucidError, match="second time"):
+        out.backward(g)
+    out = net.model(x)
+    clear(net)
+    with lucid.no_grad():
+        net[2].weight.mul_(2)
+    with pytest.raises(LucidError, match="modified by an inplace operation"):
+        out.backward(g)
+    assert all(p.grad is None for p in net.parameters())
+
+
+def test_what_a_call_has_kept_goes_with_the_backward(net: nn.Sequential) -> None:
+    x, g = given()
+    out = net.model(x)
+    kept = [weakref.ref(a) for a in out.grad_fn._record._kept if a is not x._array]
+    assert kept and all(ref() is not None for ref in kept)
+    out.backward(g)
+    assert all(ref() is None for ref in kept)
+    other = net.model(x)
+    kept = [weakref.ref(a) for a in other.grad_fn._record._kept if a is not x._array]
+    del other
+    assert all(ref() is None for ref in kept)
+
+
+def test_gradients_belong_to_the_leaves_alone(net: nn.Sequential, by_python: list[int]) -> None:
+    x, g = given()
+    seen = []
+    for _ in range(3):
+        leaves = clear(net)
+        net.model(x).backward(g)
+        seen.append([p.grad for p in leaves])
+    assert not by_python
+    assert len({id(t._array) for grads in seen for t in grads}) == 3 * len(seen[0])
+    refs = [weakref.ref(t) for t in seen[0]]
+    del seen
+    gc.collect()
+    assert all(ref() is None for ref in refs)
+
+
+def test_threads_add_up_on_the_same_leaves(net: nn.Sequential) -> None:
+    x, g = given()
+    net.model(x).backward(g)
+    once = gradients(list(net.parameters()))
+    clear(net)
+
+    def work() -> None:
+        for _ in range(50):
+            net.model(x).backward(g)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for a, b in zip(once, gradients(list(net.parameters())), strict=True):
+        np.testing.assert_allclose(200 * a, b, rtol=1e-3, atol=1e-4)
