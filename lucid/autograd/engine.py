@@ -172,8 +172,12 @@ class BackwardRun:
 
     def _parts(self, node: Node, gradients: Gradients) -> Gradients:
         """What a node makes of its gradients, hooks included."""
-        if not node._takes_undefined and all(gradient is None for gradient in gradients):
-            return (None,) * len(node._edges)
+        if not node._takes_undefined:
+            for gradient in gradients:
+                if gradient is not None:
+                    break
+            else:
+                return (None,) * len(node._edges)
         if node._pre_hooks:
             gradients = run_pre_hooks(node, gradients)
         recorder = context.recorder

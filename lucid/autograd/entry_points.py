@@ -200,7 +200,7 @@ def _is_tensor(value: Any) -> TypeGuard[TensorCore]:
 def _listed(tensors: Any) -> list[Any]:
     if tensors is None:
         return []
-    if _is_tensor(tensors):
+    if isinstance(tensors, WithGradient):
         return [tensors]
     is_single = isinstance(tensors, GradientEdge) or hasattr(tensors, "requires_grad")
     if isinstance(tensors, Iterable) and not is_single:

@@ -243,9 +243,11 @@ def move_retained(tensor: TensorCore, node: Node | None, index: int) -> None:
 
 def edge_of(tensor: TensorCore) -> Edge | None:
     """Where a gradient for `tensor` goes; None when it doesn't require one."""
-    if not tensor.requires_grad:
+    if tensor._base is not None:
+        tensor._refresh()
+    if not tensor._requires_grad:
         return None
-    node = tensor.grad_fn
+    node = tensor._grad_fn if tensor._guard is None else tensor.grad_fn
     if node is not None:
         return node, tensor._output_nr
     return accumulator_of(tensor), 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
@@ -14,7 +13,7 @@ from lucid.ir.types import DType, Shape, TensorType
 Attributes = dict[str, Any]
 
 
-class Operand(ABC):
+class Operand:
     """What the rules of ops compute with: an IR value, or a tensor of the user's.
 
     Derivative rules are written once, with the ops themselves (`exp(x)`, `g * y`); what an op does
@@ -31,13 +30,13 @@ class Operand(ABC):
     is_stand_in: ClassVar[bool] = False
     __hash__ = object.__hash__
 
-    @abstractmethod
     def emit(self, op: Op, operands: Sequence[Operand], attributes: Attributes) -> Operand:
         """Apply `op` in the way of this class."""
+        raise NotImplementedError
 
-    @abstractmethod
     def constant(self, value: float, dtype: DType) -> Operand:
         """Return a 0-d constant that operands of this class can be combined with."""
+        raise NotImplementedError
 
     @property
     def shape(self) -> Shape:

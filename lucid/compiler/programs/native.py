@@ -189,7 +189,7 @@ class NativeCalls:
     def _template(self, value: Any, offsets: Sequence[int]) -> int:
         """How to make an object like `value`."""
         kind = type(value)
-        new, none = constructor_of(kind), self._keep(())
+        new, none = constructor_of(object), self._keep(())
         words = new, self._keep(kind), none, self._keep(value), len(offsets), self._words(offsets)
         return self._words(words)
 

@@ -254,7 +254,9 @@ class PlainCalls:
         results: Sequence[TensorCore],
     ) -> None:
         """Give results their history."""
-        inputs = dict(self._inputs(args))
+        inputs = {}
+        for place, position in self._places:
+            inputs[place] = args[position]._array
         Record(rule, args, ()).attach(args, outputs, inputs, results, ())
 
     def leaving(self, leaves: Sequence[TensorCore], tensor_count: int) -> NativeCalls | None:

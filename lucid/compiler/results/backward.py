@@ -106,15 +106,16 @@ class Differentiable:
         rare = self.further, self.reads, tape.formulas, tape.goes_on, inputs - {*arguments}
         return not any(rare)
 
-    def edges(self, number: int, arguments: Sequence[TensorCore]) -> Sequence[Edge | None]:
-        """Where gradients of a layer's leaves go; None for one that the step is to make."""
-        own = self.own_leaves[number]
-        if own.are_leaves:
-            return own.edges
-        return [
-            leaf_edge(leaf) if is_state else _edge_of(leaf, arguments)
-            for leaf, is_state in self._leaves[number]
-        ]
+    def edges(self, arguments: Sequence[TensorCore]) -> list[Sequence[Edge | None]]:
+        """Per layer where gradients of its leaves go; None for one that the step is to make."""
+        found: list[Sequence[Edge | None]] = []
+        for own, leaves in zip(self.own_leaves, self._leaves, strict=True):
+            if own.are_leaves:
+                found.append(own.edges)
+                continue
+            pairs = [leaf_edge(x) if is_state else _edge_of(x, arguments) for x, is_state in leaves]
+            found.append(pairs)
+        return found
 
     def latest(self) -> Program | None:
         """The program of a backward that was run last, of those that aren't differentiated."""
@@ -179,7 +180,7 @@ class Record:
         self.freed: set[Node] = set() if self.behind is None else self.behind.freed
         self.contexts: dict[Any, Any] = {} if self.behind is None else {**self.behind.contexts}
         self._passed: frozenset[Kind] = frozenset()
-        self._edges = [rule.edges(number, arguments) for number in range(len(rule.layers))]
+        self._edges = rule.edges(arguments)
         self._counters = [*map(_counter, arguments)]
         for use in rule.reads:
             found = use.found(arguments)
