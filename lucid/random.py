@@ -10,7 +10,6 @@ import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -47,10 +46,13 @@ class Generator:
 
     def __init__(self, device: Any = "cpu") -> None:
         check_device(device, "Generator")
+        self._state: Tensor | None = None
 
-    @cached_property
-    def state(self) -> Tensor:  # on first use: the default generator is older than `Tensor`
-        return of_array(np.array([_DEFAULT_SEED, 0], np.int64))
+    @property
+    def state(self) -> Tensor:
+        if self._state is None:  # the default generator is older than `Tensor`
+            self._state = of_array(np.array([_DEFAULT_SEED, 0], np.int64))
+        return self._state
 
     @property
     def device(self) -> device:

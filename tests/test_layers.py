@@ -109,7 +109,7 @@ def test_relative_imports_of_a_package_start_in_the_package() -> None:
 
 # ---------------------------------------------------------------------- inside of the compiler
 
-COMPILER = ("inputs", "surroundings", "results", "hosts", "recording", "programs", "reports")
+COMPILER = ("inputs", "guards", "results", "hosts", "recording", "programs", "reports")
 
 
 def folder_of(module: str) -> str | None:

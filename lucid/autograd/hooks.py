@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from lucid.autograd.node import Node, accumulator_of, edge_of
+from lucid.autograd.node import Edge, Node, accumulator_of, edge_of
 from lucid.autograd.saved import MutationGuard, copy_of
 from lucid.ir.errors import ArgumentError, LucidError, OptionError
 from lucid.tensor.context import context, epoch
@@ -377,3 +377,35 @@ class _Arrivals:
                 self._call([self._gradients.get(i) for i in range(len(self._edges))])
 
         return arrived
+
+
+def _hook_dicts(tensor: TensorCore) -> list[dict[int, Any]]:
+    """A leaf's hooks on its gradient, and those on its accumulation."""
+    found = [tensor._hooks]
+    node = None if tensor._accumulator is None else tensor._accumulator()
+    if node is not None:
+        found += [node.post_accumulate_hooks, node._pre_hooks, node._post_hooks]
+    return [hooks for hooks in found if hooks]
+
+
+def hooks_of(tensor: TensorCore) -> dict[int, Any]:
+    """All hooks of a leaf by their numbers."""
+    merged: dict[int, Any] = {}
+    for hooks in _hook_dicts(tensor):
+        merged |= hooks
+    return merged
+
+
+def remove_hooks(tensor: TensorCore, besides: Set[int]) -> None:
+    """Remove a leaf's hooks, but for those with the given numbers."""
+    for hooks in _hook_dicts(tensor):
+        for number in hooks.keys() - besides:
+            del hooks[number]
+
+
+def remove_hooks_at(edge: Edge | None) -> None:
+    """Remove the hooks on a gradient."""
+    if edge is not None:
+        hooks = edge[0]._hooks_at(edge[1])
+        if hooks:
+            hooks.clear()

@@ -251,8 +251,10 @@ def _define_enter(module: Module, layout: Layout) -> None:
         plan = b.field(holder, layout.array_data)
         is_busy = b.ne(b.word(plan, Word.IS_BUSY), 0)
         is_other = b.ne(count, b.word(plan, Word.GIVEN_COUNT))
+        calls = b.word(plan, Word.CALLS_AT)
+        is_looked_at = b.compare("sge", b.word(calls), b.word(calls, 1))
         long_way = b.word(plan, Word.LONG_WAY)
-        with b.if_(b.or_(is_busy, is_other)):
+        with b.if_(b.or_(is_looked_at, b.or_(is_busy, is_other))):
             b.own(long_way)
             b.answer(long_way)
         b.set_word(plan, Word.IS_BUSY, 1)

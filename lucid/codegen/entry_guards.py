@@ -51,12 +51,13 @@ def _define_holds(module: Module, layout: Layout) -> None:
     with entry_function(module, "holds", "plan") as b:
         (plan,) = b.args
         b.require(b.eq(b.word(b.word(plan, Word.EPOCH_AT)), b.word(plan, Word.EPOCH)))
-        with records(b, plan, Word.CELLS, 2) as cell:
-            b.require(b.eq(b.field(b.word(cell), layout.cell), b.word(cell, 1)))
+        with records(b, plan, Word.FIELDS, 2) as field:
+            b.require(b.eq(b.word(b.word(field)), b.word(field, 1)))
         with records(b, plan, Word.DICTS, 3) as item:
             found = b.api("PyDict_GetItemWithError", b.word(item), b.word(item, 1))
-            b.require_found(found)
-            b.require(b.eq(found, b.word(item, 2)))
+            with b.if_(b.ne(found, b.word(item, 2))):
+                b.api("PyErr_Clear")
+                b.answer(0)
         with records(b, plan, Word.ITEMS, 3) as item:
             found = b.api("PyObject_GetItem", b.word(item), b.word(item, 1))
             b.require_found(found)

@@ -64,7 +64,7 @@ class Word(IntEnum):
     """Words of a plan. Those named `..._AT` are addresses of tables, one record after another."""
 
     IS_BUSY = 0  # a call runs: another one, of another thread or inside of it, goes the long way
-    CALLS_AT = 1  # counts the calls that came through here
+    CALLS_AT = 1  # counts the calls that came through here; then: which one Python looks at
     LONG_WAY = 2
     ARGUMENT_COUNT = 3
     # axes, dtype, shape at, strides at, table place or 0, first and last byte, class
@@ -78,9 +78,9 @@ class Word(IntEnum):
     LEVELS = 11  # "levels"
     MODES = 12  # of a thread: name, value
     MODES_AT = 13
-    CELLS = 14  # cell, contents
-    CELLS_AT = 15
-    DICTS = 16  # dict, key, value
+    FIELDS = 14  # address of a word, and what must be there
+    FIELDS_AT = 15
+    DICTS = 16  # dict, key, value or 0: there is none
     DICTS_AT = 17
     ITEMS = 18  # container, key, value
     ITEMS_AT = 19

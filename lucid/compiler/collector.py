@@ -5,38 +5,29 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from threading import Lock
 
-
-class Newborns:
-    """What was made since: objects that the collector, which is paused, has not looked at yet."""
-
-    def __init__(self) -> None:
-        self._earlier: list[Any] = []
-        gc.collect(0)  # from now on those that there were are of another generation
-        self._later: list[Any] = []
-        self._young: set[int] | None = None
-
-    def may_have(self, value: object) -> bool:
-        """Whether a value may be new; False: it is known to have been there before."""
-        if self._young is None:
-            self._young = {id(x) for x in gc.get_objects(generation=0)}
-        is_known = id(self._later) in self._young and id(self._earlier) not in self._young
-        return not is_known or not gc.is_tracked(value) or id(value) in self._young
+_lock = Lock()
+_pauses: list[bool] = []  # those of all threads that last, with whether it was on before
 
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
     """Let no cycles be looked for: a program is made of many objects, none of which dies early.
 
-    Each look goes over all of them, and would take a quarter of the time to compile. Where the
-    collector is off already it stays off.
+    Each look goes over all of them, and would take a quarter of the time to compile; and what runs
+    at it, such as a callback of another package, isn't the step's. Where the collector is off
+    already it stays off.
     """
-    if not gc.isenabled():
-        yield
-        return
-    gc.disable()
+    with _lock:
+        _pauses.append(gc.isenabled())
+        gc.disable()
     try:
         yield
     finally:
-        gc.enable()
+        with _lock:
+            was_on = _pauses.pop()
+            if _pauses:
+                _pauses[-1] |= was_on
+            elif was_on:
+                gc.enable()

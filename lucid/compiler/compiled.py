@@ -4,30 +4,30 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import logging
 import sys
+import time
+import traceback
 import types
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lucid.autograd.host_replay import Differs, Replay, replaying
+from lucid.compiler.audits import Pace, difference, made_again, report
 from lucid.compiler.collector import collector_paused
+from lucid.compiler.guards.argument_places import call_with_tensors
 from lucid.compiler.inputs.arrays import refuse_arrays
-from lucid.compiler.inputs.bound_to_tensors import AsksAttributes
-from lucid.compiler.inputs.objects import ChangesArgument
 from lucid.compiler.inputs.signature import Call, MovingInts, changes, describe
+from lucid.compiler.restarts import MOST_RESTARTS, Known, RestartTrace
 from lucid.compiler.stance import eager_is_forced
-from lucid.compiler.surroundings.argument_places import (
-    CountsInArgument,
-    call_with_tensors,
-)
-from lucid.compiler.untraceable import Untraceable
 from lucid.ir.environment import LOG
 from lucid.ir.errors import ArgumentError, EagerOnlyError, LucidError, OptionError, TraceError
+from lucid.ir.location import Location
 from lucid.runtime.entry import LONG_WAY
 from lucid.tensor.claims import TRACING, Claim
 from lucid.tensor.context import context
@@ -35,30 +35,21 @@ from lucid.tensor.context import context
 if TYPE_CHECKING:
     import networkx
 
+    from lucid.compiler.guards.places import Identity, Place
     from lucid.compiler.programs.program import Program
     from lucid.compiler.recording.trace import Trace
     from lucid.compiler.reports.checking import Check
     from lucid.compiler.reports.profiling import Profile
-    from lucid.compiler.surroundings.places import Identity, Place
 
 logger = logging.getLogger("lucid.retrace")
 MODES = ("native", "eager")
 _MODES_ELSEWHERE = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 _ELSEWHERE = ("backend", "dynamic", "fullgraph", "options")
-MANY = 8  # traces of one function: a warning says why it was traced again
+# How many traces of one function are made whatever comes of them, and in how many seconds those
+# after the first few; each one more must have been paid for, by calls that earlier ones served.
+MOST_FREE, FEW, FREE_SECONDS, CALLS_PER_TRACE = 8, 4, 2.0, 8
 LIMIT = 128  # programs of one function; the oldest is forgotten
 ATTEMPTS = 16  # of one call to run a program before another thread changes what it depends on
-
-
-class MovesInts(BaseException):
-    """Which int arguments are read at each call is another set now: the call is looked at again.
-
-    Attributes:
-        fixed: those that are not read any more, as far as a trace without them succeeds.
-    """
-
-    def __init__(self, fixed: Collection[str] = ()) -> None:
-        self.fixed = fixed
 
 
 @dataclass(repr=False)
@@ -67,17 +58,21 @@ class Stats:
 
     Attributes:
         traces: how often it was traced; 1 in a healthy training loop.
+        restarts: how often a trace began again, with what it had to know from its start.
         calls: calls that ran natively; counted in memory where native code counts them too.
         retrace_reasons: for each trace after the first, the guard that failed: old -> new.
         compile_seconds: tracing and compiling, in all.
         eager_reasons: for each call that had to run op by op, why; it is logged as a warning too.
+        audits: how many calls were traced again, to be sure that nothing has moved unseen.
     """
 
     traces: int = 0
+    restarts: int = 0
     retrace_reasons: list[str] = field(default_factory=list)
     compile_seconds: float = 0.0
     eager_reasons: list[str] = field(default_factory=list)
-    counted: np.ndarray = field(default_factory=lambda: np.zeros(1, np.int64), compare=False)
+    audits: int = 0
+    counted: np.ndarray = field(default_factory=lambda: np.zeros(2, np.int64), compare=False)
 
     def __repr__(self) -> str:
         names = ("traces", "calls", "retrace_reasons", "compile_seconds", "eager_reasons")
@@ -98,9 +93,14 @@ class Stats:
 _OWN = frozenset(
     {
         *("_mode", "_programs", "_order", "_places", "_ints", "_fixed", "_latest"),
-        *("_asked", "_untraceable", "refusals", "stats"),
+        *("_asked", "_untraceable", "_is_paced", "_said", "_audits", "_audited", "_distrust"),
+        "stats",
     }
 )
+
+
+class _NotPaidForError(EagerOnlyError):
+    """Another trace would cost more than programs have saved."""
 
 
 class Compiled:
@@ -109,10 +109,16 @@ class Compiled:
     Attributes:
         stats: traces, calls, reasons of retraces.
         stages: text of each stage of the compiler, for the program used last.
-        refusals: why calls in custom forwards run op by op, by signature.
     """
 
-    def __init__(self, function: Callable[..., Any], mode: str) -> None:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        mode: str,
+        *,
+        is_paced: bool = True,
+        audit: bool = True,
+    ) -> None:
         functools.update_wrapper(self, function, updated=())
         self.__wrapped__ = function
         self._mode = mode
@@ -123,9 +129,13 @@ class Compiled:
         self._asked: set[str] = set()  # attributes that it looks for in tensors
         self._fixed: set[Identity] = set()  # places whose contents it needs to know
         self._latest: Program | None = None
-        self._untraceable = Untraceable()
-        self.refusals: dict[Any, str] = {}
+        self._untraceable: dict[Any, tuple[int, str]] = {}  # how many calls, and why
+        self._is_paced = is_paced  # False for what can't run op by op
+        self._said: set[str] = set()  # reasons that were logged
         self.stats = Stats()
+        self._audits = Pace(self.stats.counted, audit and is_paced)
+        self._audited = 0  # how many calls there had been at the last audit
+        self._distrust: str | None = None  # what an audit has found
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         latest = self._latest
@@ -136,6 +146,8 @@ class Compiled:
                 result = calls.enter(*args)
                 if result is not LONG_WAY:
                     return result
+            if self._audits.is_due():
+                return self._call_audited(args, kwargs)
             try:
                 result = latest.call_plain(args)
                 if result is not LONG_WAY:
@@ -147,13 +159,11 @@ class Compiled:
                 return self._op_by_op(reason, args, kwargs)
         if self._mode == "eager" or context.recorder is not None or _eager_is_needed():
             return call_with_tensors(self.__wrapped__, args, kwargs)
-        if context.forward is not None and not context.grad_enabled:
-            from lucid.compiler.results.within_forward import call_in_forward
-
-            return call_in_forward(self, self.__wrapped__, args, kwargs)
+        if latest is not None and kwargs and self._audits.is_due():
+            return self._call_audited(args, kwargs)
         if latest is not None and not kwargs and differs is None and latest.accepts(args):
             try:
-                result = latest.attempt(Call.of_tensors(args), args, kwargs)
+                result = latest.run(Call.of_tensors(args))
                 if result is not LONG_WAY:
                     self.stats.add_call()
                     return result
@@ -169,16 +179,62 @@ class Compiled:
         differs: what host calls of a program did that doesn't fit; they are not made again.
         """
         try:
+            if self._distrust is not None:
+                raise EagerOnlyError(self._distrust)
             if self._untraceable:
-                self._untraceable.refuse(self._signature(args, kwargs).key)
+                self._refuse_untraceable(self._signature(args, kwargs).key)
             return self._call_natively(args, kwargs, differs)
         except EagerOnlyError as reason:
             return self._op_by_op(reason, args, kwargs)
 
+    def _call_audited(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Trace the call again, and run it; op by op, if the trace isn't what it was."""
+        if self._mode == "eager" or context.recorder is not None or _eager_is_needed():
+            return call_with_tensors(self.__wrapped__, args, kwargs)
+        start, calls = time.perf_counter(), self.stats.calls
+        found = self._audit(args, kwargs)
+        if found is not None:
+            self._distrust = report(_name_of(self.__wrapped__), found, calls - self._audited)
+            self._latest = None
+            self._programs.clear()
+            self._order.clear()
+            self._audits.stop()
+        else:
+            self._audited = calls
+            self._audits.note(time.perf_counter() - start)
+        return self._call(args, kwargs, None)
+
+    @collector_paused()
+    def _audit(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
+        """What a new trace has that the program for a call has not; None: nothing, or unknown."""
+        from lucid.compiler.recording.trace import trace
+
+        program, _ = self._fitting(self._signature(args, kwargs), None)
+        if program is None or program.hosts or program.speaks:
+            return None
+        known = Known(set(self._asked), set(self._ints.names), dict(program.places))
+        for _ in range(FEW):
+            call = self._signature(args, kwargs)
+            marked = self._ints.marked(args, kwargs)
+            with Claim(frozenset((id(self), TRACING))):
+                try:
+                    recorded = trace(self.__wrapped__, call, *marked, known, program.places)
+                except RestartTrace as restart:
+                    traceback.clear_frames(restart.__traceback__)
+                    if not restart.enter(known):
+                        return None
+                    continue
+                except Exception as error:
+                    return f"  traced: a graph\n  now:    {type(error).__name__}: {error}"
+                recorded.undo()
+            self.stats.audits += 1
+            return difference(program, *made_again(recorded))
+        return None
+
     def _op_by_op(
         self, reason: EagerOnlyError, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        self.note_eager(str(reason))
+        self.note_eager(str(reason), "retraces" if isinstance(reason, _NotPaidForError) else "")
         return call_with_tensors(self.__wrapped__, args, kwargs)
 
     def _call_natively(
@@ -192,18 +248,19 @@ class Compiled:
         while left:
             try:
                 call, program = self._prepared(args, kwargs, differs)
+            except _NotPaidForError:
+                raise
             except EagerOnlyError as reason:
-                self._untraceable.note(self._signature(args, kwargs).key, str(reason))
+                self._note_untraceable(self._signature(args, kwargs).key, str(reason))
                 raise
             if self._untraceable:
-                self._untraceable.forget(call.key)
-            attempt = program.attempt if program.is_claiming else program.run
+                self._untraceable.pop(call.key, None)
             try:
                 if differs is None:
-                    result = attempt(call, args, kwargs)
+                    result = program.run(call, is_fit=True)
                 else:
                     with replaying(Replay.into(program.hosts, differs.made)):
-                        result = attempt(call, args, kwargs)
+                        result = program.run(call, is_fit=True)
             except Differs as other:
                 if differs is not None and len(other.made) <= len(differs.made):
                     left -= 1
@@ -221,6 +278,24 @@ class Compiled:
             "hint: let nothing change meanwhile what the function reads, such as another thread, "
             "or pass it as an argument"
         )
+
+    def _note_untraceable(self, key: Any, reason: str) -> None:
+        """Note that a trace had to be given up, since the call makes sense op by op only."""
+        if key not in self._untraceable and len(self._untraceable) >= LIMIT:
+            self._untraceable.clear()
+        self._untraceable[key] = self._untraceable.get(key, (1, ""))[0], reason
+
+    def _refuse_untraceable(self, key: Any) -> None:
+        """Raise `EagerOnlyError` where a trace was given up for such a call.
+
+        It is tried again at the second, fourth, eighth such call and so on: what a call meets may
+        depend on more than its signature.
+        """
+        if key in self._untraceable:
+            count, reason = self._untraceable[key]
+            self._untraceable[key] = count + 1, reason
+            if count & (count - 1):
+                raise EagerOnlyError(reason)
 
     def call_natively(self, args: tuple[Any, ...]) -> Any:
         """Call a function that is no use in eager mode. Raises `EagerOnlyError`."""
@@ -252,55 +327,46 @@ class Compiled:
         call.given, call.fixed = (args, kwargs), self._ints.fixed
         return call
 
-    def note_eager(self, reason: str) -> None:
-        """Count a call that runs op by op, and say why, unless the call before it said so."""
+    def note_eager(self, reason: str, kind: str = "") -> None:
+        """Count a call that runs op by op, and say why, once for each reason.
+
+        kind: what reasons have in common of which one is enough to be said.
+        """
         reasons = self.stats.eager_reasons
-        is_new = reasons[-1:] != [reason]
-        reasons.append(reason if is_new else reasons[-1])  # one text, however many calls
-        if is_new:
+        reasons.append(reason if reasons[-1:] != [reason] else reasons[-1])  # one text, not many
+        if (kind or reason) not in self._said:
+            if len(self._said) >= LIMIT:
+                self._said.clear()
+            self._said.add(kind or reason)
             logger.warning("%s: this call runs op by op: %s", _name_of(self.__wrapped__), reason)
-
-    def refuse(self, key: Any, reason: str) -> None:
-        """Run calls of a signature op by op in custom forwards from now on."""
-        if len(self.refusals) >= LIMIT:
-            self.refusals.clear()
-        self.refusals[key] = reason
-        self.note_eager(reason)
-
-    def leaves_histories(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """Whether a call gives histories to tensors that are no results of it."""
-        return self._prepared(args, kwargs)[1].leaves_histories
-
-    def changes_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """Whether a call changes containers or objects that it is given."""
-        return self._prepared(args, kwargs)[1].changes_arguments
 
     def _prepared(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], differs: Differs | None = None
     ) -> tuple[Call, Program]:
         """The call's signature and a program for it, traced if there is none."""
-        fixed: set[str] = set()
-        while True:
+        known = Known(self._asked, self._ints.names, self._places)
+        restarts = 0
+        while restarts < MOST_RESTARTS:
             call = self._signature(args, kwargs)
+            start = time.perf_counter()
             try:
-                return call, self._program(call, args, kwargs, differs)
-            except CountsInArgument as error:
-                if error.paths <= self._ints.names:
-                    paths = ", ".join(sorted(error.paths))
-                    raise TraceError(
-                        f"{_name_of(self.__wrapped__)} counts in {paths}, which can't be followed\n"
-                        "hint: count in a plain dict or list"
-                    ) from None
-                self._ints.names |= error.paths
-            except MovesInts as moves:
-                fixed |= set(moves.fixed)
-            except ChangesArgument:
-                pass
-            except AsksAttributes as error:
-                self._asked |= error.names
+                return call, self._program(call, args, kwargs, known, differs)
+            except RestartTrace as restart:
+                traceback.clear_frames(restart.__traceback__)  # which those followed keep
+                restarts += 1
+                self.stats.restarts += 1
+                self.stats.compile_seconds += time.perf_counter() - start
+                reason = restart.reason
+                if not restart.enter(known):
+                    break
             except BaseException:  # which says nothing about the ints
-                self._ints.fixed -= fixed
+                self._ints.fixed -= known.fixed
                 raise
+        raise TraceError(
+            f"{_name_of(self.__wrapped__)} {reason}, which can't be followed: its trace began "
+            f"again {restarts} times\n"
+            "hint: do that outside of the compiled function, or in plain dicts and lists"
+        )
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """As a method: one compiled function per object, kept on the object."""
@@ -312,7 +378,8 @@ class Compiled:
         name = f"_compiled_{self.__qualname__}"
         bound = held.get(name)
         if bound is None:
-            bound = Compiled(types.MethodType(self.__wrapped__, instance), self._mode)
+            method = types.MethodType(self.__wrapped__, instance)
+            bound = Compiled(method, self._mode, audit=self._audits.is_on)
             held[name] = bound
         return bound
 
@@ -324,7 +391,7 @@ class Compiled:
             module = getattr(module, name, None)
         if module is self:
             return place
-        return _compiled_again, (self.__wrapped__, self._mode)
+        return _compiled_again, (self.__wrapped__, self._mode, self._audits.is_on)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -349,7 +416,8 @@ class Compiled:
         call: Call,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        differs: Differs | None = None,
+        known: Known,
+        differs: Differs | None,
     ) -> Program:
         program, _ = self._fitting(call, differs)
         if program is not None:
@@ -359,7 +427,7 @@ class Compiled:
             if program is not None:
                 return program
             with replaying(None if differs is None else Replay(differs.made)):
-                program = self._trace(call, args, kwargs, reason, claim)
+                program = self._trace(call, args, kwargs, known, reason, claim)
             if not kwargs:
                 program.take_plain(call, args, self.stats.counted)
             programs = self._programs.setdefault(call.key, [])
@@ -380,15 +448,8 @@ class Compiled:
         return None, reason
 
     def _forget_oldest(self, key: Any, programs: list[Program]) -> None:
-        """Keep the number of programs bounded; say so when there are many."""
+        """Keep the number of programs bounded."""
         self._order.append((key, programs))
-        if self.stats.traces == MANY:
-            logger.warning(
-                "%s was traced %d times, the last time because of: %s",
-                _name_of(self.__wrapped__),
-                MANY,
-                self.stats.retrace_reasons[-1] if self.stats.retrace_reasons else "",
-            )
         if len(self._order) > LIMIT:
             oldest, held = self._order.popleft()
             del held[0]
@@ -401,6 +462,7 @@ class Compiled:
         call: Call,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
+        known: Known,
         reason: str | None,
         claim: Claim,
     ) -> Program:
@@ -409,20 +471,22 @@ class Compiled:
         marked = self._ints.marked(args, kwargs)
         description = describe(self.__wrapped__, *marked)
         earlier = [program.description for found in self._programs.values() for program in found]
-        if self._ints.add(args, kwargs, description, earlier):
-            raise MovesInts
+        if self._ints.add(description, earlier):
+            raise RestartTrace("is called with ints that keep changing")
         if earlier:
             reason = reason or changes(description, earlier)
+            self._refuse_unpaid(reason)
             if "retrace" in LOG.read():
                 sys.stderr.write(f"lucid: retrace of {_name_of(self.__wrapped__)}: {reason}\n")
         try:
-            recorded = self._record(call, *marked)
-        except (ChangesArgument, EagerOnlyError):
+            recorded = self._record(call, *marked, known)
+        except EagerOnlyError:
             raise
         except Exception:
             if not self._ints.names:
                 raise
-            raise MovesInts(self._ints.fix()) from None
+            reason = f"needs to know {', '.join(sorted(self._ints.names))}"
+            raise RestartTrace(reason, "fixed", self._ints.fix()) from None
         claim.give_up(TRACING)
         try:
             program = Program(recorded, description, call.objects)
@@ -437,16 +501,39 @@ class Compiled:
         self.stats.compile_seconds += program.compile_seconds
         return program
 
-    def _record(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Trace:
+    def _refuse_unpaid(self, reason: str) -> None:
+        """Raise where the function was traced so often that running it op by op costs less.
+
+        reason: of this trace.
+        """
+        traces, calls = self.stats.traces, self.stats.calls
+        is_quick = traces < FEW or self.stats.compile_seconds < FREE_SECONDS
+        is_free = traces < MOST_FREE and is_quick
+        if self._is_paced and not is_free and calls < CALLS_PER_TRACE * traces:
+            place = None if self._latest is None else self._latest.guards.place_of_failure()
+            if place is None:
+                code = getattr(inspect.unwrap(self.__wrapped__), "__code__", None)
+                place = None if code is None else Location(code.co_filename, code.co_firstlineno)
+            line = "" if place is None else f"\n  at {place}   {place.text}"
+            raise _NotPaidForError(
+                f"it was traced {traces} times in {calls} calls that ran natively, and would be "
+                f"traced again now: {reason}{line}\n"
+                "hint: let what differs from call to call be a tensor or a float, or one of a few "
+                "values, sizes or functions that come back"
+            )
+
+    def _record(
+        self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], known: Known
+    ) -> Trace:
         """Trace the function; what will change again of what it depends on is read at each call.
 
         Where it can't be traced with stand-ins for that, it is what it is now.
         """
+        from lucid.compiler.guards.places import live_places
         from lucid.compiler.recording.trace import trace
-        from lucid.compiler.surroundings.places import live_places
 
-        record = functools.partial(trace, self.__wrapped__, call, args, kwargs)
-        guards = [program.guards.watches for program in self._programs.get(call.key, ())]
+        record = functools.partial(trace, self.__wrapped__, call, args, kwargs, known)
+        guards = [program.guards.guards for program in self._programs.get(call.key, ())]
         found = {place.identity: place for place in live_places(guards)}
         places = {key: place for key, place in found.items() if key not in self._fixed}
         places |= self._places
@@ -454,15 +541,17 @@ class Compiled:
         if moved:
             try:
                 recorded = record(places)
-            except (ChangesArgument, EagerOnlyError):
+            except EagerOnlyError:
                 raise
             except Exception as error:
                 logger.debug("not traced with numbers to be read at each call: %s", error)
             else:
-                self._places = places
+                self._places.update(places)
+                recorded.guard.watch_what_moved(itertools.chain.from_iterable(guards))
                 return recorded
         recorded = record(self._places)  # if it fails as well, that says nothing about the numbers
         self._fixed |= moved
+        recorded.guard.watch_what_moved(itertools.chain.from_iterable(guards))
         return recorded
 
     # ------------------------------------------------------------------ looking inside
@@ -536,9 +625,13 @@ class Compiled:
 
 
 def _eager_is_needed() -> bool:
-    """Whether the user asked for op by op: by a stance, or by what looks at single ops."""
+    """Whether ops must run one by one: for a stance, or for what looks at single ops.
+
+    So does a custom forward that may be differentiated: it notes the history of each op.
+    """
     looks = context.anomaly is not None or context.saving is not None or bool(context.levels)
-    return looks or eager_is_forced()
+    notes = context.forward is not None and not context.grad_enabled
+    return looks or notes or eager_is_forced()
 
 
 def _name_of(function: Callable[..., Any]) -> str:
@@ -561,11 +654,17 @@ def _refuse_late(function: Callable[..., Any]) -> None:
 
 
 def compile(
-    function: Callable[..., Any] | None = None, *, mode: str = "native", **unknown: Any
+    function: Callable[..., Any] | None = None,
+    *,
+    mode: str = "native",
+    audit: bool = True,
+    **unknown: Any,
 ) -> Any:
     """Compile a function or Module: its first call per signature is traced, then it runs natively.
 
     `mode="eager"` runs the function as it is. As a decorator with or without arguments.
+    `audit=False` switches audits off: without it one of the first calls, and from then on one in a
+    while, is traced again, and a difference that no guard explains is reported (≤ 1 % of the time).
     PyTorch's own modes and options (backend, dynamic, fullgraph, options) choose an implementation
     there and nothing here.
     Raises: what tracing raises, at the call; `OptionError` for an unknown mode.
@@ -585,15 +684,17 @@ def compile(
     if mode not in MODES:
         raise OptionError(f"compile: unknown mode {mode!r}; there are {', '.join(MODES)}")
     if function is None:
-        return functools.partial(compile, mode=mode)
+        return functools.partial(compile, mode=mode, audit=audit)
     if not callable(function):
         raise ArgumentError(f"compile: {type(function).__name__} is not callable")
     _refuse_late(function)
-    return _compiled_again(function, mode)
+    return _compiled_again(function, mode, audit)
 
 
-def _compiled_again(function: Callable[..., Any], mode: str) -> Compiled:
+def _compiled_again(function: Callable[..., Any], mode: str, audit: bool = True) -> Compiled:
     from lucid.compiler.compiled_module import CompiledModule
     from lucid.nn.modules.module import Module
 
-    return (CompiledModule if isinstance(function, Module) else Compiled)(function, mode)
+    return (CompiledModule if isinstance(function, Module) else Compiled)(
+        function, mode, audit=audit
+    )

@@ -31,26 +31,22 @@ def run_op_by_op(reason: str) -> None:
         recorder.run_op_by_op(reason)
 
 
-@contextmanager
-def outside_trace() -> Iterator[None]:
-    """Evaluate ops inside of the block at once, on concrete tensors, though a trace runs.
-
-    For state that is created late, such as an optimizer's moments: tensors made here are state
-    cells of the step when it meets them.
-    """
-    before = context.recorder
-    context.recorder = None
-    try:
-        yield
-    finally:
-        context.recorder = before
-
-
 def watch(owner: Any, key: Any, path: Callable[[], str]) -> None:
     """Let the running trace depend on `owner[key]`; `path` names it."""
     recorder = context.recorder
-    if recorder is not None and recorder.environment is not None:
-        recorder.environment.note(path(), owner, key)
+    if recorder is not None and recorder.collector is not None:
+        recorder.collector.note(path(), owner, key)
+
+
+def watch_entries(owner: Any, key: Any, path: str, holder: Any = None) -> None:
+    """Let the running trace depend on `owner[key]`, and on the entries of the list that is there.
+
+    holder: the object whose attributes `owner` has.
+    """
+    recorder = context.recorder
+    if recorder is not None and recorder.collector is not None:
+        recorder.collector.entry(path, owner, key, holder=holder)
+        recorder.collector.contents(path, dict.__getitem__(owner, key), takes=False)
 
 
 def binds(owner: Any, key: Any, path: Callable[[], str]) -> None:
@@ -64,7 +60,11 @@ def binds(owner: Any, key: Any, path: Callable[[], str]) -> None:
 def has_bound(owner: Any, key: Any) -> bool:
     """Whether the running trace has bound `owner[key]` itself."""
     recorder = context.recorder
-    return recorder is not None and (id(owner), key) in recorder.bound
+    if recorder is None:
+        return False
+    collector = recorder.collector
+    is_written = collector is not None and collector.has_written(owner, key)
+    return is_written or (id(owner), key) in recorder.bound
 
 
 def makes(owner: Any, key: Any, value: Any) -> None:
@@ -72,8 +72,8 @@ def makes(owner: Any, key: Any, value: Any) -> None:
     recorder = context.recorder
     if recorder is not None:
         recorder.undo.append(lambda: dict.pop(owner, key, None))
-        if recorder.environment is not None:
-            recorder.environment.accept(owner, key, value)
+        if recorder.collector is not None:
+            recorder.collector.accept(owner, key, value)
 
 
 def item_of(read: Callable[[], Any], index: int) -> Any:
@@ -102,7 +102,7 @@ def live(owner: dict[str, Any], key: str, source: str) -> Any:
     """
     value = dict.__getitem__(owner, key)
     recorder = context.recorder
-    if recorder is None:
+    if recorder is None or has_bound(owner, key):
         return value
     reads(owner, key)
     read = partial(dict.__getitem__, owner, key)  # at each call: no Python function
@@ -126,8 +126,8 @@ def _live(recorder: Recorder, value: Any, read: Callable[[], Any], source: str) 
 def meet(module: object, path: str) -> None:
     """Let the running trace depend on a Module, or a function, and all that is within its reach."""
     recorder = context.recorder
-    if recorder is not None and recorder.environment is not None:
-        recorder.environment.meet(path, module)
+    if recorder is not None and recorder.collector is not None:
+        recorder.collector.meet(path, module)
 
 
 def after_call(

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import types
 from typing import Any
 
+import numpy as np
+
 from lucid.ir.location import LIBRARY
 
 _STANDARD = os.path.dirname(os.__file__) + os.sep
+NUMPY = os.path.dirname(np.__file__) + os.sep
+_BESIDE_NUMPY = os.path.dirname(os.path.dirname(np.__file__))
+_USED = tuple(os.path.join(_BESIDE_NUMPY, name, "") for name in ("llvmlite", "networkx"))
+_PACKAGES = ("site-packages", "dist-packages")
+# Modules of the standard library that work on the user's objects for the user's code.
+_FOLLOWED = tuple(
+    os.path.join(_STANDARD, name)
+    for name in ("collections", "copy.py", "dataclasses.py", "functools.py", "configparser.py")
+    + ("statistics.py",)
+)
 
 
 def is_librarys(kind: type) -> bool:
@@ -18,7 +31,7 @@ def is_librarys(kind: type) -> bool:
 
 
 def is_users(thing: Any) -> bool:
-    """Whether a class or function is the user's, not the library's nor an installed package's."""
+    """Whether a class or function is not the library's nor Python's own."""
     code = getattr(thing, "__code__", None)
     if isinstance(code, types.CodeType):
         return is_users_file(code.co_filename)
@@ -30,13 +43,35 @@ def is_users(thing: Any) -> bool:
     return is_users_file(getattr(module, "__file__", None) or "")
 
 
+def is_followed(code: types.CodeType) -> bool:
+    """Whether the instructions of some code are followed while a step is traced."""
+    return _is_followed(code.co_filename)
+
+
+def is_called_by_followed(frame: types.FrameType) -> bool:
+    """Whether the code of a frame works for code that is followed, not for the library's own."""
+    caller: types.FrameType | None = frame
+    while caller is not None and caller.f_code.co_filename.startswith(_FOLLOWED):
+        caller = caller.f_back
+    return caller is not None and is_followed(caller.f_code)
+
+
+def is_unknown(function: Any) -> bool:
+    """Whether a Python function is neither followed nor the library's, which tells by itself."""
+    code = getattr(function, "__code__", None)
+    if not isinstance(code, types.CodeType):
+        return False
+    return not is_followed(code) and not code.co_filename.startswith(LIBRARY)
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_followed(file: str) -> bool:
+    return is_users_file(file) or file.startswith(_FOLLOWED)
+
+
 def is_users_file(file: str) -> bool:
-    """Whether a file is the user's."""
-    others = (LIBRARY, _STANDARD, "<frozen ")  # the last one: how Python imports
-    return not file.startswith(others) and "site-packages" not in file
-
-
-def is_installed_or_users_file(file: str) -> bool:
-    """Whether a file is neither the library's nor Python's own."""
-    is_pythons = file.startswith((_STANDARD, "<frozen ")) and "site-packages" not in file
-    return not is_pythons and not file.startswith(LIBRARY)
+    """Whether a file is the user's, or of a package that was installed."""
+    if file.startswith((LIBRARY, NUMPY, *_USED, "<frozen ")):  # the last one: how Python imports
+        return False
+    is_pythons = file.startswith(_STANDARD) and not any(name in file for name in _PACKAGES)
+    return not is_pythons

@@ -6,9 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from lucid.compiler import hooks
 from lucid.functions.joining import stack
 from lucid.ir.errors import LucidError, OptionError
 from lucid.nn.modules.module import Module
+from lucid.nn.tracing import meet, path_of
 from lucid.tensor.core import TensorCore
 
 Tensors = Mapping[str, TensorCore]
@@ -45,6 +47,10 @@ def functional_call(
             if repeated:
                 raise LucidError(f"{sorted(repeated)} appear in multiple dictionaries")
             tensors.update(part)
+    if hooks.is_tracing():  # while the module has what it depends on
+        path = path_of(module)
+        for prefix, submodule in module.named_modules():
+            meet(submodule, ".".join(filter(None, (path, prefix))))
     places = dict(_places(module))
     if strict:
         _require_all(module, places, tensors)

@@ -8,6 +8,7 @@ from weakref import WeakKeyDictionary
 from lucid.compiler.recording.recorder import Recorder
 from lucid.ir.location import user_frame
 from lucid.tensor.context import context
+from lucid.tensor.core import TensorCore
 
 _names: WeakKeyDictionary[Recorder, dict[str, object]] = WeakKeyDictionary()
 
@@ -18,8 +19,8 @@ def variable_name(target: object) -> str:
     It serves dumps and messages only; empty where nothing holds the object by name.
     """
     recorder = context.recorder
-    if recorder is not None and recorder.environment is not None:
-        known = recorder.environment.name_of(target)
+    if recorder is not None and recorder.collector is not None:
+        known = recorder.collector.name_of(target)
         if known:
             return known
     frame = user_frame()
@@ -29,7 +30,10 @@ def variable_name(target: object) -> str:
                 if value is target and not name.startswith("_"):
                     return name
         for owner in frame.f_code.co_varnames[:1]:  # `self`, in a method
-            attributes = getattr(frame.f_locals.get(owner), "__dict__", {})
+            holder = frame.f_locals.get(owner)
+            if isinstance(holder, TensorCore):
+                continue
+            attributes = getattr(holder, "__dict__", {})
             for name, value in list(attributes.items()):
                 if value is target:
                     return f"{owner}.{name}"

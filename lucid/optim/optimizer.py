@@ -177,6 +177,9 @@ class Optimizer(Hooked):
         recorder = context.recorder
         assert recorder is not None
         source = f"{self.trace_name()}.param_groups"
+        hooks.watch_entries(vars(self), "param_groups", source, self)
+        for i, group in enumerate(self.param_groups):
+            hooks.watch_entries(group, "params", f"{source}[{i}]['params']")
         recorder.guard_value(
             source, lambda: self.layout().settings, self.layout().settings, gated=True
         )

@@ -20,6 +20,7 @@ from lucid.runtime.cache import compiled
 
 LONG_WAY = object()  # the answer to a call that is left to more general code: nothing has happened
 _WORD = 8
+_HAS_MANAGED_DICT, _MANAGED_DICT = 1 << 4, -3 * _WORD  # as CPython has it since 3.11
 _METH_FASTCALL = 0x80
 _PY_TP_NEW = 65  # of the stable ABI
 
@@ -56,6 +57,48 @@ def slot_offset(value: object, name: str) -> int:
     if found.count(id(mark)) != 1:
         raise UnknownLayoutError(f"slot {name}")
     return _WORD * found.index(id(mark))
+
+
+@functools.cache
+def field_offset(name: str, kind: type) -> int | None:
+    """Where objects of a class have what no dict holds; None where that isn't known.
+
+    name: `__class__`, `__dict__`, a function's code or defaults, a class's order of bases.
+    """
+    if name == "__class__":
+        return general_layout()["kind"]
+    if name == "__dict__":
+        return _offset_of_dict(kind)
+    if kind is types.FunctionType:
+        mark = _probe.__defaults__ = (object(),)
+        named = _probe.__kwdefaults__ = {"b": object()}
+        known = {"__code__": _probe.__code__, "__defaults__": mark, "__kwdefaults__": named}
+        words = words_in(_probe, kind.__basicsize__)
+        value = known.get(name)
+    elif name == "__mro__":
+        metaclass: Any = type
+        words, value = words_in(_Probe, metaclass.__basicsize__), _Probe.__mro__
+    else:
+        return None
+    return _WORD * words.index(id(value)) if words.count(id(value)) == 1 else None
+
+
+def _offset_of_dict(kind: type) -> int | None:
+    """Where objects of a class have their dict: among their own words, or before them."""
+    if not kind.__flags__ & _HAS_MANAGED_DICT:
+        return kind.__dictoffset__ if kind.__dictoffset__ > 0 else None
+    probe = _Probe()
+    attributes = vars(probe)
+    word = ctypes.c_uint64.from_address(id(probe) + _MANAGED_DICT).value
+    return _MANAGED_DICT if word == id(attributes) else None
+
+
+def _probe(a: object = None, *, b: object = None) -> None:
+    """A function to look at."""
+
+
+class _Probe:
+    """A class to look at."""
 
 
 def general_layout() -> dict[str, int]:

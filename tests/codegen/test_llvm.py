@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import math
 import os
 import subprocess
@@ -228,6 +229,7 @@ def test_the_code_of_dropped_libraries_is_given_back() -> None:
         return sum(1 for line in lines if line.split()[1] == "r-xp" and len(line.split()) == 5)
 
     image = jit.compile_object("define void @f() {\n ret void\n}", host_target())
+    gc.collect()  # of other tests'
     before = code_mappings()
     libraries = [jit.link_object(image, ["f"]) for _ in range(20)]
     assert code_mappings() == before + 20

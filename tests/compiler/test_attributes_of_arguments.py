@@ -100,7 +100,7 @@ def test_a_call_that_asks_in_vain_for_an_attribute_is_native(agree):
     assert step.stats.calls == 4
 
 
-def test_a_call_whose_argument_is_state_and_has_attributes_runs_op_by_op(agree):
+def test_a_call_whose_argument_is_state_and_has_attributes(agree):
     def scenario(compile):
         state = lucid.ones(3)
 
@@ -117,7 +117,7 @@ def test_a_call_whose_argument_is_state_and_has_attributes_runs_op_by_op(agree):
             found.append([step(alias), step(alias), alias.count])
         return found
 
-    agree(scenario, traces=0)
+    agree(scenario)
 
 
 def test_attributes_that_no_step_asks_for_are_nothing_to_it(agree):
@@ -245,3 +245,28 @@ def test_a_compiled_function_in_a_custom_forward_finds_attributes(agree):
         return found
 
     agree(scenario)
+
+
+def test_a_trace_begins_again_with_the_attributes_that_the_step_looks_for():
+    @lucid.compile
+    def step(x):
+        return x * (1 + hasattr(x, "mask") + hasattr(x, "weight"))
+
+    assert step(lucid.tensor(X)).tolist() == X
+    assert (step.stats.traces, step.stats.restarts) == (1, 2)
+    step(lucid.tensor(X))
+    assert step.stats.restarts == 2
+
+
+def test_a_trace_that_would_begin_again_and_again_says_what_for():
+    @lucid.compile
+    def step(x):
+        return x * sum(hasattr(x, f"mark{i}") for i in range(100))
+
+    with pytest.raises(lucid.TraceError) as error:
+        step(lucid.tensor(X))
+    assert str(error.value) == (
+        "step looks for .mark63 of a tensor that it is given, which can't be followed: its trace "
+        "began again 64 times\n"
+        "hint: do that outside of the compiled function, or in plain dicts and lists"
+    )

@@ -346,8 +346,8 @@ def test_a_container_that_is_an_argument_and_known_otherwise_may_not_be_changed(
     with pytest.raises(lucid.TraceError) as error:
         step(shared)
     assert str(error.value) == (
-        "the dict a is an argument and was changed while the step was traced, and it is known to "
-        "the function as well\nhint: use it by one of its names"
+        "the dict a is an argument and was changed while the step was traced, and it is shared "
+        "to the function as well\nhint: use it by one of its names"
     )
     assert shared["x"].tolist() == [1.0, 1.0]
 

@@ -120,7 +120,7 @@ def test_a_container_that_is_returned_and_kept_is_one(agree):
 
         return calls(compile, step, log, holder, after=change)
 
-    agree(scenario, traces=2)
+    agree(scenario, traces=1)
 
 
 @pytest.mark.parametrize("make", [lambda *parts: parts, Pair, Frozen, list])

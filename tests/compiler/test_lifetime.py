@@ -165,7 +165,7 @@ def growth(call: Callable[[], object], count: int) -> int:
 
 def test_ten_thousand_calls_leave_nothing_behind() -> None:
     weight, x = lucid.ones(3, requires_grad=True), lucid.ones(3)
-    step = lucid.compile(lambda x: (weight * x).sum().backward())
+    step = lucid.compile(lambda x: (weight * x).sum().backward(), audit=False)  # which makes cycles
     assert growth(lambda: step(x), 10_000) < 2000
 
 

@@ -478,4 +478,4 @@ def test_another_threads_notes_are_its_own():
     for size in (2, 3, 3):
         step(lucid.ones(size))
     other.join()
-    assert log == ["step", "other", "step", "step"]
+    assert log == ["step", "step", "other", "step"]

@@ -193,22 +193,24 @@ def test_a_trace_leaves_alone_what_a_step_of_another_thread_writes_meanwhile(fai
 def test_an_eager_thread_sees_nothing_of_a_trace() -> None:
     weight = lucid.ones(3, requires_grad=True)
     weight.grad = lucid.full((3,), 5.0)
-    in_trace, looked = threading.Event(), threading.Event()
+    in_trace, looked = threading.Lock(), threading.Lock()
+    in_trace.acquire()
+    looked.acquire()
     seen: list[Any] = []
 
     def step(x: lucid.Tensor) -> None:
         (weight * x).sum().backward()
         with lucid.no_grad():
             weight.add_(1)
-        in_trace.set()
-        looked.wait(20)
+        in_trace.__exit__(None, None, None)  # by methods that a trace takes no note of
+        looked.__enter__()
 
     def look() -> None:
         y = weight * weight
-        in_trace.wait(20)
+        in_trace.acquire(timeout=20)
         seen.extend([weight.grad, weight._version, lucid.is_grad_enabled()])
         y.sum().backward()
-        looked.set()
+        looked.release()
 
     in_threads(lambda: lucid.compile(step)(lucid.ones(3)), look)
     assert isinstance(seen[0], lucid.Tensor)

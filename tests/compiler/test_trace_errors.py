@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import inspect
 import itertools
-import queue
 import random
 
 import numpy as np
@@ -67,8 +67,7 @@ def test_looking_at_numbers(look, what):
     assert hint == f"hint: {NOW_OR_NEVER}"
 
 
-def test_a_list_that_gets_longer_where_nothing_can_stand_for_it():
-    """The first call can't know it; what came before the failed one stays."""
+def test_a_list_that_gets_longer_by_a_function_that_is_kept():
     kept = []
     keep = functools.partial(list.append, kept)
 
@@ -77,15 +76,9 @@ def test_a_list_that_gets_longer_where_nothing_can_stand_for_it():
         keep(x * 2)
         return x
 
-    step(lucid.ones(2))
-    with pytest.raises(lucid.TraceError) as error:
+    for _ in range(3):
         step(lucid.ones(2))
-    assert str(error.value) == (
-        "the list keep.args[0] gets longer with every call, 1 by now, and the step doesn't read "
-        "what is in it: each length would be traced anew\n"
-        "hint: return the tensor, and append it outside of the compiled function"
-    )
-    assert [x.tolist() for x in kept] == [[2.0, 2.0]]
+    assert [x.tolist() for x in kept] == [[2.0, 2.0]] * 3 and step.stats.traces == 1
 
 
 class Holder:
@@ -139,15 +132,32 @@ def test_an_array_of_the_step_kept_in_a_new_attribute():
 
 
 def test_an_argument_that_escapes():
-    kept = queue.SimpleQueue()
+    kept = ctypes.py_object()
 
     def step(x):
-        kept.put(x)
+        kept.value = x
         return x * 2
 
     assert error_of(step, lucid.ones(2)).startswith(
         "a traced tensor escaped from the compiled function, kept in a list, an attribute or a "
     )
+
+
+def test_an_argument_that_is_kept_in_a_list_of_the_users_class():
+    class Keeper(list):
+        """A list with a name of its own."""
+
+    kept = Keeper()
+
+    @lucid.compile
+    def step(x):
+        kept.append(x)
+        return x * 2
+
+    given = [lucid.ones(2), lucid.zeros(2)]
+    for x in given:
+        step(x)
+    assert all(a is b for a, b in zip(kept, given, strict=True)) and step.stats.traces == 1
 
 
 def test_an_array_that_the_step_changes():
@@ -158,7 +168,7 @@ def test_an_array_that_the_step_changes():
         return x
 
     assert error_of(step, lucid.ones(2)) == (
-        "Python state changed while the step was traced: counts: the contents of the array "
+        "Python state changed while the step was traced: counts[0]: the contents of the array "
         "changed\n"
         "  at +1   counts[0] += 1\n"
         "That would happen once, at this trace, and not at every call.\n"
@@ -192,11 +202,11 @@ def test_random_numbers_of_a_generator_within_reach(make):
     for function, args, name in (
         (by_object, (), "rng"),
         (by_argument, (rng,), "rng"),
-        (by_method, (), "draw" if make is random.Random else "draw.__self__"),
+        (by_method, (), "draw.__self__"),
     ):
         assert error_of(function, lucid.ones(1), *args).startswith(
             f"{name} was used while the step was traced: its numbers would be the same at every "
-            "call\nhint: draw with lucid.rand, "
+            "call\n  at "
         )
     assert rng.random() == make(0).random()
 
@@ -204,7 +214,9 @@ def test_random_numbers_of_a_generator_within_reach(make):
 def test_random_numbers_of_the_host():
     state = random.getstate()
     assert error_of(draw, lucid.ones(2)) == (
-        "random was used while the step was traced: its numbers would be the same at every call\n"
+        "numpy.random was used while the step was traced: its numbers would be the same at every "
+        "call\n"
+        "  at +1   return x * np.random.rand() + random.random()\n"
         "hint: draw with lucid.rand, lucid.randn or lucid.randint, which are part of the step, or "
         "pass the numbers as arguments"
     )
@@ -252,6 +264,7 @@ def test_an_iterator_that_a_step_advances(make, advanced):
     assert error_of(step, lucid.ones(1)) == (
         f"items, a {type(items).__name__}, was advanced while the step was traced: what it gave "
         "would be the same at every call\n"
+        "  at +1   next(items)\n"
         "hint: take the item outside of the compiled function, and pass it as an argument"
     )
 
@@ -325,16 +338,16 @@ def test_a_traced_tensor_prints_as_what_it_is(capsys):
 
 
 def test_a_tensor_of_an_old_trace_says_so():
-    kept = queue.SimpleQueue()
+    kept = ctypes.py_object()
 
     def step(x):
-        kept.put(x * 2)
+        kept.value = x * 2
         return x
 
     with pytest.raises(lucid.TraceError):
         lucid.compile(step)(lucid.ones(2))
     with pytest.raises(lucid.TraceError, match="this tensor belongs to a"):
-        kept.get() + 1
+        kept.value + 1
 
 
 def test_options_of_compile():
@@ -379,7 +392,7 @@ class Kept:
         ("by_key", '  at +2   self.table["made"] = Box(x)\n'),
         ("by_number", "  at +1   self.rows[0] = Box(x)\n"),
         ("by_method", "  at +1   self.table.update(made=Box(x))\n"),
-        ("on_one_of_two_lines", "  at +2   self.box = Box(x)\n  at +4   self.box = Box(x + 1)\n"),
+        ("on_one_of_two_lines", "  at +2   self.box = Box(x)\n"),
     ],
 )
 def test_errors_about_places_have_the_lines_that_bind_them(name, lines):

@@ -30,7 +30,7 @@ from lucid.compiler.hosts.state import PythonChanges, Surroundings
 from lucid.compiler.inputs.present import PresentValues
 from lucid.compiler.inputs.scalars import is_live
 from lucid.compiler.inputs.tree import map_tree
-from lucid.compiler.surroundings.logs import conflict, real
+from lucid.ir.errors import TraceError
 from lucid.ir.hosts import Frame, HostFunction
 from lucid.ir.location import Location, here
 from lucid.ir.types import TensorType, type_of_array
@@ -74,7 +74,6 @@ class HostRecording:
     Attributes:
         left: the signal that the user's code was given, and may have caught.
         undo: what the evaluations left in Python objects, in their order.
-        written: lists, deques and sets that they wrote, by identity.
     """
 
     def __init__(self, recorder: Recorder, known: frozenset[object]) -> None:
@@ -87,7 +86,6 @@ class HostRecording:
         self._made: list[Made] = [] if context.replay is None else [*context.replay.calls]
         self.left: LeavesTrace | None = None
         self.undo: list[PythonChanges] = []
-        self.written: dict[int, Any] = {}
 
     def know(self, contexts: Mapping[HostForward, BackwardCFunction]) -> None:
         """Take what host calls of an earlier call have left for those of its backward."""
@@ -113,14 +111,16 @@ class HostRecording:
         Raises `TraceError` for what traced code has changed since, unless the trace has failed.
         """
         changed = None
-        logs = self._recorder.logs
-        for log in logs:
-            log.settle()
-        known = {id(log.owner) for log in logs}
         while self.undo:
-            changed = self.undo.pop().put_back(known) or changed
+            changed = self.undo.pop().put_back() or changed
         if changed is not None and not failed:
-            raise conflict(*changed)
+            path, host = changed
+            raise TraceError(
+                f"Python state changed while the step was traced: {path}, which {host}, a host "
+                "call, changes as well\n"
+                "Nobody knows then what it is after a call.\n"
+                "hint: change it in one place"
+            )
 
     def leave(self) -> None:
         """Start again with the innermost method that is being traced on the host, if one is."""
@@ -426,19 +426,15 @@ class Operands:
     def capture(self, value: Any) -> Captured:
         """A Python value with slots for the tensors and live floats in it."""
         found: list[Slot] = []
-        logs: list[Any] = []
 
         def captured(leaf: Any, _: str) -> Any:
             if isinstance(leaf, TensorCore) or is_live(leaf):
                 found.append(self._slot(leaf))
                 return found[-1]
-            known = real(leaf)
-            if known is not leaf:
-                logs.append(known)
-            return known
+            return leaf
 
         tree = map_tree(captured, value)
-        return Captured(tree if found or logs else value, bool(found))
+        return Captured(tree if found else value, bool(found))
 
     def _slot(self, leaf: Any) -> Slot:
         if isinstance(leaf, Batched):

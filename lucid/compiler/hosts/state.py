@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -10,17 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lucid.autograd.host_world import Changes, State
-from lucid.compiler.inputs.watches import (
-    AnyWatch,
-    ArrayWatch,
-    LengthWatch,
-    SetWatch,
-    Watch,
-    is_same,
-)
-from lucid.compiler.surroundings.codes import Executed, executed_codes
-from lucid.compiler.surroundings.environment import Environment
-from lucid.compiler.surroundings.generators import Generators
+from lucid.compiler.guards.calls import GuardCollector
+from lucid.compiler.guards.collector import changed_since
+from lucid.compiler.guards.events import listening
+from lucid.compiler.guards.guard import ArrayGuard, ContentsGuard, EntryGuard, Guard
+from lucid.compiler.hosts.reachable import calls_of, reachable
 from lucid.tensor.context import epoch
 from lucid.tensor.core import TensorCore
 
@@ -45,8 +39,7 @@ class Surroundings:
     ) -> None:
         self._recorder = recorder
         self._name = name
-        named = {f"argument {i}": x for i, x in enumerate(objects) if not isinstance(x, TensorCore)}
-        self._environments = [Environment(method, named) for method in methods]
+        self._roots = calls_of(methods, objects)
         self._tensors: list[TensorCore] = []
         self._states: list[State] = []
         self.values: list[Value] = []
@@ -71,15 +64,10 @@ class Surroundings:
         return self._states
 
     def _reached(self) -> Iterator[tuple[str, TensorCore]]:
-        from lucid.random import Generator, default_generator
+        from lucid.random import default_generator
 
         yield "the state of lucid's random generator", default_generator.state
-        for environment in self._environments:
-            yield from environment.tensors()
-            for path, value in environment.library_objects:
-                if isinstance(value, Generator):
-                    yield f"{path}.state", value.state
-        yield from OptimizerStates(self._environments).tensors()
+        yield from reachable(self._roots, TensorCore)
 
     @contextmanager
     def untouched(self) -> Iterator[None]:
@@ -88,42 +76,36 @@ class Surroundings:
         Objects hold until the trace ends what the block left, which code that follows may read.
         The trace is suspended: another one may run inside, on the same tensors.
         """
-        profile = sys.getprofile()
+        from lucid.optim.optimizer import Optimizer
+
         suspended = [(s, s.value, s.generation) for s in self._recorder.cells]
         for storage, _, _ in suspended:
             storage.value = storage.recorder = None
-        optimizers = OptimizerStates(self._environments)
-        generators = Generators(
-            [generator for found in self._environments for generator in found.generators],
-            [name for found in self._environments for name in found.drawing],
-        )
-        if callable(profile):  # as that of the trace is; one in C, such as cProfile, isn't
-            sys.setprofile(None)
-        ran = Executed()
-        logs = [(log, log.copy()) for log in self._recorder.logs]
+        collector = _Writes()
         try:
-            with self._recorder.iterators.ignoring_moves(), executed_codes(ran):
+            for path, value in self._roots:
+                if path:
+                    collector.value(value, path)
+            for path, optimizer in reachable(self._roots, Optimizer):  # whose steps make its state
+                for state in (optimizer.state, *dict.values(optimizer.state)):
+                    collector.contents(f"{path}.state", state, write=True)
+            with listening(collector):
                 yield
+            collector.finish()
         except BaseException:
-            for environment in self._environments:
-                environment.put_back()
-            for log, before in logs:
-                log.restore(before)
+            collector.put_back()
             raise
         else:
-            changes = PythonChanges(self._name, self._environments)
+            changes = PythonChanges(self._name, collector)
             self._recorder.hosts.undo.append(changes)
-            self._recorder.hosts.written |= changes.written()
-            for log, before in logs:
-                log.note_host(self._name, before)
+            if self._recorder.collector is not None:
+                self._recorder.collector.note_host(changes.guards())
         finally:
-            if callable(profile):
-                sys.setprofile(profile)
+            collector.put_back_generators()
+            collector.end()
             for storage, value, generation in suspended:
                 storage.value, storage.generation = value, generation
                 storage.recorder = self._recorder
-            generators.put_back(ran)
-            optimizers.put_back()
 
     def settle(self, changes: Changes, lent: Sequence[np.ndarray]) -> list[int]:
         """Find which tensors the call changed: only their contents are results of it.
@@ -156,78 +138,77 @@ class Surroundings:
             tensor._counter.value += changes.moved[number]
 
 
-class OptimizerStates:
-    """What optimizers within reach keep for their parameters; a step makes it when it is needed."""
+class _Writes(GuardCollector):
+    """What host code changes in Python; what it reads, and what can't be guarded, is its affair."""
 
-    def __init__(self, environments: Sequence[Environment]) -> None:
-        from lucid.optim.optimizer import Optimizer
+    def __init__(self) -> None:
+        super().__init__()
+        self._generators: dict[int, tuple[Any, Any]] = {}
 
-        found = (entry for environment in environments for entry in environment.library_objects)
-        self._before = [
-            (path, value.state, {key: dict(entry) for key, entry in dict.items(value.state)})
-            for path, value in found
-            if isinstance(value, Optimizer)
-        ]
+    def advance(self, iterator: Any) -> None:
+        """Each call advances it again."""
 
-    def tensors(self) -> Iterator[tuple[str, TensorCore]]:
-        for path, _, before in self._before:
-            for number, entry in enumerate(before.values()):
-                for key, value in entry.items():
-                    if isinstance(value, TensorCore):
-                        yield f"{path}.state[#{number}][{key!r}]", value
+    def _draw(self, generator: Any, name: str) -> None:
+        """Each call draws anew."""
+        if id(generator) not in self._generators:
+            self._generators[id(generator)] = generator, _state_of_generator(generator)
 
-    def put_back(self) -> None:
-        """Forget what was made since."""
-        for _, state, before in self._before:
-            for parameter in [*state]:
-                entry, known = dict.__getitem__(state, parameter), before.get(parameter)
-                if known is None:
-                    dict.__delitem__(state, parameter)
-                else:
-                    dict.clear(entry)
-                    dict.update(entry, known)
-            state.layout = None
-        epoch.count += len(self._before)
+    def put_back_generators(self) -> None:
+        """Let the random generators draw again what they drew."""
+        for generator, state in self._generators.values():
+            if isinstance(generator, random.Random):
+                generator.setstate(state)
+            elif isinstance(generator, np.random.RandomState):
+                generator.set_state(state)
+            else:
+                generator.bit_generator.state = state
+
+    def _op_by_op(self, reason: str) -> None:  # type: ignore[override]
+        """Each call does it again."""
+
+
+def _state_of_generator(generator: Any) -> Any:
+    if isinstance(generator, random.Random):
+        return generator.getstate()
+    if isinstance(generator, np.random.RandomState):
+        return generator.get_state()
+    return generator.bit_generator.state
 
 
 class PythonChanges:
     """What one evaluation changed in Python objects."""
 
-    def __init__(self, name: str, environments: Sequence[Environment]) -> None:
+    def __init__(self, name: str, collector: GuardCollector) -> None:
         self._name = name
-        self._environments = environments
-        watches = (watch for environment in environments for watch in environment.watches)
-        self._left = [(watch, state_of(watch)) for watch in watches if not watch.holds()]
+        guards = [x for x in collector.guards.values() if isinstance(x, _KINDS)]
+        self._left = [(guard, _state_of(guard)) for guard in guards if not _holds(guard)]
 
-    def written(self) -> dict[int, Any]:
-        """Lists, deques and sets, by identity."""
-        kinds = (LengthWatch, SetWatch)
-        return {id(w.owner): w.owner for w, _ in self._left if isinstance(w, kinds)}
+    def guards(self) -> Iterator[Guard]:
+        """The guards of what it changed."""
+        return (guard for guard, _ in self._left)
 
-    def put_back(self, logs: set[int]) -> tuple[str, str] | None:
-        """Undo it; return what the traced code has changed since, if it has, and the call.
-
-        logs: identities of lists that are put back otherwise.
-        """
-        own = [(w, left) for w, left in self._left if id(getattr(w, "owner", None)) not in logs]
-        pairs = ((watch.path, _are_same(state_of(watch), left)) for watch, left in own)
-        changed = next((path for path, same in pairs if not same), None)
-        for environment in self._environments:
-            environment.put_back(logs)
+    def put_back(self) -> tuple[str, str] | None:
+        """Undo it; return what the traced code has changed since, if it has, and the call."""
+        pairs = [(x.path, changed_since(left, _state_of(x))) for x, left in self._left]
+        changed = next((path for path, is_other in pairs if is_other), None)
+        for guard, _ in self._left:
+            guard.put_back()
+        epoch.count += 1  # which objects of the library's go by
         return None if changed is None else (changed, self._name)
 
 
-def state_of(watch: AnyWatch) -> list[Any]:
-    """What a watch looks at, in a form that stays as it is now."""
-    if isinstance(watch, Watch):
-        return [watch.found()]
-    if isinstance(watch, ArrayWatch):
-        return [watch.array.tobytes()]
-    if isinstance(watch, (LengthWatch, SetWatch)):
-        owner = watch.owner
-        return [*owner, *owner.values()] if isinstance(owner, dict) else list(owner)
-    return []
+_KINDS = (EntryGuard, ContentsGuard, ArrayGuard)
 
 
-def _are_same(now: list[Any], before: list[Any]) -> bool:
-    return len(now) == len(before) and all(map(is_same, now, before))
+def _holds(guard: Guard) -> bool:
+    return bool(getattr(guard, "holds_whole", guard.holds)())
+
+
+def _state_of(guard: Any) -> list[Any]:
+    """What a guard looks at, in a form that stays as it is now."""
+    if isinstance(guard, EntryGuard):
+        return [guard.found()]
+    if isinstance(guard, ArrayGuard):
+        return [np.asarray(guard.part()).tobytes()]
+    owner = guard.owner
+    return [*owner, *owner.values()] if isinstance(owner, dict) else list(owner)

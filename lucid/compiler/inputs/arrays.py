@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from lucid.compiler.inputs.objects import visit_leaves
-from lucid.compiler.inputs.signature import argument_names
+from lucid.compiler.inputs.signature import named_arguments
 from lucid.ir.errors import LucidError
 from lucid.tensor.core import of_array
 
@@ -26,5 +26,5 @@ def refuse_arrays(
                 text = str(error).removeprefix(f"argument {path}: ")
                 raise type(error)(f"argument {path}: {text}") from None
 
-    for name, value in (*zip(argument_names(function, args), args, strict=True), *kwargs.items()):
+    for name, value in named_arguments(function, args, kwargs):
         visit_leaves(look, value, name)

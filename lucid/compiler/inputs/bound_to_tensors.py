@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from lucid.compiler.restarts import RestartTrace
 from lucid.ir.errors import EagerOnlyError
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, attributes_of
@@ -17,19 +18,6 @@ LIBRARYS = ("_compiled_", "_kept_accumulator")  # what compiled methods and hook
 _Search = tuple[Mapping[int, int], Collection[str], set[str]]
 _NO_SEARCH: _Search = ({}, (), set())
 _searches: dict[int, _Search] = {}  # by trace: host calls in one may begin another
-
-
-class AsksAttributes(BaseException):
-    """A step looks for attributes of tensors that it was given: calls that have them won't do.
-
-    No `Exception`, so that a program that is being traced doesn't catch it.
-
-    Attributes:
-        names: of the attributes, on whichever of the tensors.
-    """
-
-    def __init__(self, names: Collection[str]) -> None:
-        self.names = frozenset(names)
 
 
 def names_bound_to(tensor: TensorCore) -> list[str]:
@@ -46,7 +34,7 @@ def refuse_attributes(tensor: TensorCore, asked: Collection[str]) -> None:
 
 @contextmanager
 def noticing(handles: Mapping[int, int], asked: Collection[str]) -> Iterator[None]:
-    """Raise `AsksAttributes` where the running trace looks for others of the tensors it is given.
+    """Raise `RestartTrace` where the running trace looks for others of the tensors it is given.
 
     And `EagerOnlyError` where it deletes one. Meanwhile tensors have a `__getattr__`, which makes
     every look at an attribute slower.
@@ -67,14 +55,20 @@ def noticing(handles: Mapping[int, int], asked: Collection[str]) -> Iterator[Non
             for name in _METHODS:
                 delattr(TensorCore, name)
         if found:  # whatever the user's code has made of it
-            raise AsksAttributes(found) from None
+            raise _asks(found) from None
+
+
+def _asks(names: set[str]) -> RestartTrace:
+    """Calls that have such attributes will run op by op."""
+    text = ", ".join(f".{name}" for name in sorted(names))
+    return RestartTrace(f"looks for {text} of a tensor that it is given", "attributes", names)
 
 
 def _look_again(tensor: TensorCore, name: str) -> Any:
     handles, asked, found = _searches.get(id(context.recorder), _NO_SEARCH)
     if id(tensor) in handles and name not in asked and not name.startswith(("__", *LIBRARYS)):
         found.add(name)
-        raise AsksAttributes(found)
+        raise _asks(found)
     return object.__getattribute__(tensor, name)  # raises what it has raised
 
 

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from lucid.compiler.inputs.scalars import Formula, Number
-from lucid.compiler.inputs.views import frozen_chain
-from lucid.ir.graph import Value
+from lucid.ir.graph import Value, freeze_attributes
 from lucid.tensor.core import TensorCore
 from lucid.tensor.storage import Storage, VersionCounter
 
@@ -45,6 +44,16 @@ class Cell:
         return not self.is_inside and self.storage.value is not self.value
 
 
+def same_view(a: TensorCore, b: TensorCore) -> bool:
+    """Whether tensors show the same part of one storage."""
+    return a._storage is b._storage and a._chain == b._chain
+
+
+def base_of(tensor: TensorCore) -> TensorCore:
+    """The tensor whose history a write through `tensor` changes."""
+    return tensor if tensor._base is None else tensor._base
+
+
 def look_of(grad: TensorCore | None) -> Any:
     """What a step depends on of a gradient that it finds; None for none."""
     if grad is None:
@@ -53,7 +62,8 @@ def look_of(grad: TensorCore | None) -> Any:
     if not grad._chain:
         return look
     whole = grad._storage
-    return *look, frozen_chain(grad._chain), whole.root_type, whole.strides
+    chain = tuple((op.name, freeze_attributes(attributes)) for op, attributes in grad._chain)
+    return *look, chain, whole.root_type, whole.strides
 
 
 @dataclass(slots=True, eq=False)
@@ -135,13 +145,3 @@ class FormulaGuard:
 def _is_negative(number: Any) -> bool:
     """Whether a float has a sign, that of zero included."""
     return isinstance(number, (float, np.floating)) and bool(np.signbit(number))
-
-
-class ArgumentIsState(BaseException):
-    """An argument turned out to be state of the step as well; the trace starts again.
-
-    No `Exception`, so that a program that is being traced doesn't catch it.
-    """
-
-    def __init__(self, storage: Storage) -> None:
-        self.storage = storage

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import functools
 import math
-import types
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 from lucid.compiler.inputs.scalars import is_live
-from lucid.compiler.inputs.watches import Watch
 
+_BUILTIN = type(math.sqrt)
 _FUNCTIONS = {name: item for name, item in vars(math).items() if callable(item)}
 
 
@@ -28,32 +26,46 @@ def _followed(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-LIVE = {function: _followed(function) for function in _FUNCTIONS.values()}
+_LIVE = {function: _followed(function) for function in _FUNCTIONS.values()}
+_ORIGINALS = {id(live): function for function, live in _LIVE.items()}
 
 
-@contextmanager
-def live_math(watches: Iterable[object]) -> Iterator[None]:
-    """Let `math.sqrt(1 - beta ** t)` stay live inside of the block; other numbers see no change.
+def original_of(value: Any) -> Any:
+    """The function that one of these stands for; any other value as it is."""
+    return _ORIGINALS.get(id(value), value)
 
-    `math` is one for all threads. Names that the user imported from it are found among `watches`.
+
+class LiveMath:
+    """Lets `math.sqrt(1 - beta ** t)` stay live in a `with` block; other numbers see no change.
+
+    `math` is one for all threads. Names that the user imported from it are replaced in the globals
+    of code that is about to run.
     """
-    imported = [
-        watch
-        for watch in watches
-        if isinstance(watch, Watch)
-        and watch.key is not None
-        and type(watch.expected) is types.BuiltinFunctionType
-    ]
-    imported = [watch for watch in imported if watch.expected in LIVE and watch.holds()]
-    before = {name: getattr(math, name) for name in _FUNCTIONS}
-    try:
+
+    def __init__(self) -> None:
+        self._imported: list[tuple[dict[str, Any], str, Any]] = []
+        self._seen: set[int] = set()
+
+    def __enter__(self) -> LiveMath:
         for name, function in _FUNCTIONS.items():
-            setattr(math, name, LIVE[function])
-        for watch in imported:
-            watch.owner[watch.key] = LIVE[watch.expected]
-        yield
-    finally:
-        for watch in imported:
-            watch.put_back()
-        for name, function in before.items():
-            setattr(math, name, function)
+            if getattr(math, name) is function:  # and no mock
+                setattr(math, name, _LIVE[function])
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for names, name, function in self._imported:
+            if id(names[name]) in _ORIGINALS:
+                names[name] = function
+        for name, function in _FUNCTIONS.items():
+            if getattr(math, name) is _LIVE[function]:
+                setattr(math, name, function)
+
+    def prepare(self, names: dict[str, Any]) -> None:
+        """Replace what some code imported from `math`."""
+        if id(names) in self._seen or names is vars(math):
+            return
+        self._seen.add(id(names))
+        found = [(name, x) for name, x in names.items() if type(x) is _BUILTIN and x in _LIVE]
+        for name, function in found:
+            self._imported.append((names, name, function))
+            names[name] = _LIVE[function]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import types
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -25,14 +25,9 @@ _NAMESPACES = ("SimpleNamespace", "Namespace")
 _changed: set[type] = set()  # classes whose objects a step has changed
 
 
-class ChangesArgument(BaseException):
-    """A step changes an object that it was given: calls know objects of its class by identity.
-
-    No `Exception`, so that a program that is being traced doesn't catch it.
-    """
-
-    def __init__(self, *kinds: type) -> None:
-        _changed.update(kinds)
+def know_by_identity(kinds: Iterable[type]) -> None:
+    """From now on calls know objects of these classes by their identity: a step changes such."""
+    _changed.update(kinds)
 
 
 def data_of(value: Any, inside: tuple[int, ...] = ()) -> dict[str, Any] | None:

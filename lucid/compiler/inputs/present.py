@@ -1,8 +1,9 @@
-"""What the values of a running trace are at present: with the data that its inputs hold."""
+"""What the values of a running trace are: at present, or always."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import ChainMap
+from collections.abc import MutableMapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +13,28 @@ from lucid.ir.interpret import evaluate_node
 if TYPE_CHECKING:
     from lucid.compiler.recording.recorder import Recorder
     from lucid.ir.graph import Node, Value
+
+
+def evaluate(values: Sequence[Value], known: MutableMapping[Value, np.ndarray]) -> bool:
+    """Enter the data of values, and whether what is known decides it; calls of Python do not.
+
+    Raises what their ops raise, such as `IndexOutOfRangeError`.
+    """
+    pending = list(values)
+    with np.errstate(all="ignore"):
+        while pending:
+            value = pending[-1]
+            if value in known:
+                pending.pop()
+                continue
+            node = value.producer
+            if node is None or node.op.kind in ("call", "host"):
+                return False
+            missing = [operand for operand in node.operands if operand not in known]
+            pending += missing
+            if not missing:
+                known[value] = evaluate_node(node, [known[operand] for operand in node.operands])
+    return True
 
 
 class PresentValues:
@@ -27,20 +50,8 @@ class PresentValues:
 
     def of(self, values: Sequence[Value]) -> list[np.ndarray]:
         """The data of values. Raises what their ops raise, such as `IndexOutOfRangeError`."""
-        known = {**self._inputs(), **self._known}
-        pending = list(values)
-        with np.errstate(all="ignore"):
-            while pending:
-                value = pending[-1]
-                node = value.producer
-                missing = [] if node is None else [v for v in node.operands if v not in known]
-                if value in known or node is None:
-                    pending.pop()
-                elif missing:
-                    pending += missing
-                else:
-                    array = evaluate_node(node, [known[operand] for operand in node.operands])
-                    known[value] = self._known[value] = array
+        known = ChainMap(self._known, self._inputs())
+        assert evaluate(values, known), "its inputs and host calls decide all of a trace"
         return [known[value] for value in values]
 
     def _inputs(self) -> dict[Value, np.ndarray]:

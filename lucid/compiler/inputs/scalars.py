@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from lucid.compiler.recording.live_numbers import LiveNumbers
 
 Number = int | float
+_Binary = Callable[[Any, Any], Any]
 Formula = Callable[[Sequence[Number]], Any]  # of the numbers among a call's arguments
 _OPS: dict[object, Op] = {
     operator.add: ops.add,
@@ -41,7 +42,13 @@ _OPS: dict[object, Op] = {
         for op in (ops.sqrt, ops.exp, ops.log, ops.sin, ops.cos, ops.tanh)
     },
 }
-_DIVISIONS = (operator.truediv, operator.floordiv, operator.mod)
+_DIVISIONS = (
+    operator.truediv,
+    operator.floordiv,
+    operator.mod,
+    operator.lshift,
+    operator.rshift,
+)  # the number on the right may be an error
 _TOTAL = (
     operator.add,
     operator.sub,
@@ -54,6 +61,22 @@ _TOTAL = (
     abs,
 )
 _RECORDED = (int, float, bool, np.float64)  # numbers whose arithmetic the graph can do in f64
+
+
+def _operation(symbol: str, meaning: Callable[..., Any]) -> tuple[_Binary, _Binary]:
+    """An operator of live scalars with the other operand on its right, and on its left."""
+    return (
+        lambda number, other: number._combine(symbol, meaning, other, False),
+        lambda number, other: number._combine(symbol, meaning, other, True),
+    )
+
+
+def _function(name: str, meaning: Callable[..., Any]) -> Callable[[Any], Any]:
+    return lambda number: number.apply(name, meaning)
+
+
+def _comparison(symbol: str, meaning: Callable[..., Any]) -> _Binary:
+    return lambda number, other: number._compare(symbol, meaning, other)
 
 
 class LiveScalar:
@@ -189,51 +212,28 @@ class LiveScalar:
             found: Value = op(*operands)
         return found
 
-    def __add__(self, other: Any) -> Any:
-        return self._combine("+", operator.add, other, False)
-
-    def __radd__(self, other: Any) -> Any:
-        return self._combine("+", operator.add, other, True)
-
-    def __sub__(self, other: Any) -> Any:
-        return self._combine("-", operator.sub, other, False)
-
-    def __rsub__(self, other: Any) -> Any:
-        return self._combine("-", operator.sub, other, True)
-
-    def __mul__(self, other: Any) -> Any:
-        return self._combine("*", operator.mul, other, False)
-
-    def __rmul__(self, other: Any) -> Any:
-        return self._combine("*", operator.mul, other, True)
-
-    def __truediv__(self, other: Any) -> Any:
-        return self._combine("/", operator.truediv, other, False)
-
-    def __rtruediv__(self, other: Any) -> Any:
-        return self._combine("/", operator.truediv, other, True)
+    __add__, __radd__ = _operation("+", operator.add)
+    __sub__, __rsub__ = _operation("-", operator.sub)
+    __mul__, __rmul__ = _operation("*", operator.mul)
+    __truediv__, __rtruediv__ = _operation("/", operator.truediv)
+    __floordiv__, __rfloordiv__ = _operation("//", operator.floordiv)
+    __mod__, __rmod__ = _operation("%", operator.mod)
+    __and__, __rand__ = _operation("&", operator.and_)
+    __or__, __ror__ = _operation("|", operator.or_)
+    __xor__, __rxor__ = _operation("^", operator.xor)
+    __lshift__, __rlshift__ = _operation("<<", operator.lshift)
+    __rshift__, __rrshift__ = _operation(">>", operator.rshift)
+    _power, __rpow__ = _operation("**", operator.pow)
+    __invert__ = _function("~", operator.invert)
+    __neg__ = _function("-", operator.neg)
+    __abs__ = _function("abs", abs)
+    __floor__ = _function("floor", math.floor)
+    __ceil__ = _function("ceil", math.ceil)
 
     def __pow__(self, other: Any, modulus: Any = None) -> Any:
         if modulus is not None:
             return pow(self._look(), _seen(other), _seen(modulus))
-        return self._combine("**", operator.pow, other, False)
-
-    def __rpow__(self, other: Any) -> Any:
-        return self._combine("**", operator.pow, other, True)
-
-    def __floordiv__(self, other: Any) -> Any:
-        return self._combine("//", operator.floordiv, other, False)
-
-    def __rfloordiv__(self, other: Any) -> Any:
-        return self._combine("//", operator.floordiv, other, True)
-
-    def __mod__(self, other: Any) -> Any:
-        return self._combine("%", operator.mod, other, False)
-
-    def __rmod__(self, other: Any) -> Any:
-        if isinstance(other, str):
-            return other % self._look()
-        return self._combine("%", operator.mod, other, True)
+        return self._power(other)
 
     def __divmod__(self, other: Any) -> Any:
         return _divided(self, other)
@@ -241,56 +241,11 @@ class LiveScalar:
     def __rdivmod__(self, other: Any) -> Any:
         return _divided(other, self)
 
-    def __and__(self, other: Any) -> Any:
-        return self._combine("&", operator.and_, other, False)
-
-    def __rand__(self, other: Any) -> Any:
-        return self._combine("&", operator.and_, other, True)
-
-    def __or__(self, other: Any) -> Any:
-        return self._combine("|", operator.or_, other, False)
-
-    def __ror__(self, other: Any) -> Any:
-        return self._combine("|", operator.or_, other, True)
-
-    def __xor__(self, other: Any) -> Any:
-        return self._combine("^", operator.xor, other, False)
-
-    def __rxor__(self, other: Any) -> Any:
-        return self._combine("^", operator.xor, other, True)
-
-    def __lshift__(self, other: Any) -> Any:
-        return self._combine("<<", operator.lshift, other, False)
-
-    def __rlshift__(self, other: Any) -> Any:
-        return self._combine("<<", operator.lshift, other, True)
-
-    def __rshift__(self, other: Any) -> Any:
-        return self._combine(">>", operator.rshift, other, False)
-
-    def __rrshift__(self, other: Any) -> Any:
-        return self._combine(">>", operator.rshift, other, True)
-
-    def __invert__(self) -> Any:
-        return self.apply("~", operator.invert)
-
-    def __neg__(self) -> Any:
-        return self.apply("-", operator.neg)
-
-    def __abs__(self) -> Any:
-        return self.apply("abs", abs)
-
     def __pos__(self) -> LiveScalar:
         return self
 
     def __round__(self, digits: int | None = None) -> Any:
         return self.apply("round", round, (self,) if digits is None else (self, digits))
-
-    def __floor__(self) -> Any:
-        return self.apply("floor", math.floor)
-
-    def __ceil__(self) -> Any:
-        return self.apply("ceil", math.ceil)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         """NumPy's functions of numbers stay live; with an array in it, they look."""
@@ -327,23 +282,12 @@ class LiveScalar:
         )
         return answer
 
-    def __eq__(self, other: object) -> Any:
-        return self._compare("==", operator.eq, other)
-
-    def __ne__(self, other: object) -> Any:
-        return self._compare("!=", operator.ne, other)
-
-    def __lt__(self, other: Any) -> Any:
-        return self._compare("<", operator.lt, other)
-
-    def __le__(self, other: Any) -> Any:
-        return self._compare("<=", operator.le, other)
-
-    def __gt__(self, other: Any) -> Any:
-        return self._compare(">", operator.gt, other)
-
-    def __ge__(self, other: Any) -> Any:
-        return self._compare(">=", operator.ge, other)
+    __eq__ = _comparison("==", operator.eq)
+    __ne__ = _comparison("!=", operator.ne)
+    __lt__ = _comparison("<", operator.lt)
+    __le__ = _comparison("<=", operator.le)
+    __gt__ = _comparison(">", operator.gt)
+    __ge__ = _comparison(">=", operator.ge)
 
     def __bool__(self) -> bool:
         return bool(self._ask(f"bool({self.text})", bool))
@@ -440,8 +384,6 @@ def _is_total(meaning: Callable[..., Any], args: Sequence[Any]) -> bool:
         return not is_live(args[1])
     if meaning is operator.pow:
         return kinds == [int, int] and not is_live(args[1])
-    if meaning in (operator.lshift, operator.rshift):
-        return not is_live(args[1])
     return meaning in (round, math.floor, math.ceil, math.trunc) and kinds[0] is int
 
 

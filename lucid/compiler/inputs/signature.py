@@ -5,16 +5,17 @@ from __future__ import annotations
 import inspect
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
+from lucid.autograd.hooks import hooks_of
 from lucid.compiler.inputs.bound_to_tensors import refuse_attributes
+from lucid.compiler.inputs.cells import same_view
 from lucid.compiler.inputs.objects import BY_VALUE, data_of, visit_leaves
 from lucid.compiler.inputs.owners import owners_of
 from lucid.compiler.inputs.tree import fields_of, is_record, items_of, map_tree
-from lucid.compiler.inputs.views import same_view
-from lucid.compiler.inputs.watches import hooks_of
 from lucid.dtypes import get_default_dtype
 from lucid.ir.strides import is_contiguous
 from lucid.ir.types import Shape, TensorType
@@ -25,6 +26,7 @@ from lucid.tensor.tensor import Tensor
 from lucid.tensor.writing import made_without_grad, refusal_of_writes
 
 Description = dict[str, str]
+PlainType = tuple[TensorType, Shape, bool]
 MOVES = 4  # programs that differ only in ints: one more is made for all of their values
 _OFTEN = frozenset((bool, str, type(None)))  # of those that are known by their values
 _NOTHING: list[Any] = []
@@ -59,34 +61,17 @@ class MovingInts:
         """The arguments with a `LiveInt` for each of these ints."""
         if not self.names:
             return args, kwargs
-        pairs = zip(argument_names(self._function, args), args, strict=True)
         known: dict[int, Any] = {}
-        return (
-            tuple(map_tree(self._mark, x, name, known=known) for name, x in pairs),
-            {name: map_tree(self._mark, x, name, known=known) for name, x in kwargs.items()},
-        )
+        pairs = named_arguments(self._function, args, kwargs)
+        marked = [(name, map_tree(self._mark, x, name, known=known)) for name, x in pairs]
+        return tuple(x for _, x in marked[: len(args)]), dict(marked[len(args) :])
 
     def _mark(self, leaf: Any, path: str) -> Any:
         return LiveInt(leaf) if type(leaf) is int and path in self.names else leaf
 
-    def add(
-        self,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        now: Description,
-        earlier: Iterable[Description],
-    ) -> bool:
+    def add(self, now: Description, earlier: Iterable[Description]) -> bool:
         """Take up the ints that many earlier calls differ in, and in nothing else."""
-        ints: set[str] = set()
-
-        def note(leaf: Any, path: str) -> None:
-            if type(leaf) is int:
-                ints.add(path)
-
-        for name, value in zip(argument_names(self._function, args), args, strict=True):
-            map_tree(note, value, name)
-        for name, value in kwargs.items():
-            map_tree(note, value, name)
+        ints = {path for path, text in now.items() if text.startswith("int ")}
         ints -= self.names | self.fixed
         found = [set(differences(now, before)) for before in earlier] if ints else []
         moved = [names for names in found if names and names <= ints]
@@ -97,7 +82,8 @@ class MovingInts:
 
     def fix(self) -> set[str]:
         """Let the ints that are read be part of the signature from now on; which they are."""
-        found, self.names = self.names, set()
+        found = set(self.names)
+        self.names.clear()
         self.fixed |= found
         return found
 
@@ -192,33 +178,20 @@ class Call:
         call._given = 0, len(tensors), 0, 0
         return call
 
-    def plain_types(self, args: tuple[Any, ...]) -> list[tuple[TensorType, Shape]] | None:
-        """Type and strides in bytes of each tensor; None if some is no plain one.
+    def plain_types(self, args: tuple[Any, ...]) -> list[PlainType] | None:
+        """Type, strides in bytes and flag of each tensor; None if some is no plain one.
 
         Of the arguments, which are all tensors then, and of those in the step's places.
         """
         given, floats = self._given[1:3]
-        if len(args) != given or floats or len(self._storages) != len(self.tensors):
+        if len(args) != given or floats or self.asked:
             return None
-        if self.asked:
+        tensors: Sequence[Any] = self.tensors
+        if len(self._storages) != len(tensors) or not all(map(is_plain, tensors)):
             return None
-        if any(value is not tensor for value, tensor in zip(args, self.tensors, strict=False)):
+        if any(value is not tensor for value, tensor in zip(args, tensors, strict=False)):
             return None
-        found = []
-        for tensor in self.tensors:
-            if type(tensor) is not Tensor or tensor.requires_grad or tensor._array is None:
-                return None
-            found.append((tensor._type, tensor._array.strides))
-        return found
-
-    def quick_types(self, args: tuple[Any, ...]) -> list[tuple[TensorType, Shape, bool]] | None:
-        """The same for arguments that may be leaves which require grad, with whether they do."""
-        if len(args) != len(self.tensors) or len(self._storages) != len(args) or self.asked:
-            return None
-        if any(value is not tensor for value, tensor in zip(args, self.tensors, strict=True)):
-            return None
-        kinds = [(x._type, x._array.strides, x._requires_grad) for x in args if is_quick(x)]
-        return kinds if len(kinds) == len(args) else None
+        return [(x._type, x._array.strides, x._requires_grad) for x in tensors]
 
     def owners(self) -> list[Any]:
         """The containers and objects in arguments and places, in order; as the call found them."""
@@ -265,16 +238,9 @@ class Call:
             for item in value:
                 self._add(item)
         elif kind is list or kind is deque:
-            self._parts += (kind, len(value), getattr(value, "maxlen", None))
-            if self._is_new(value):
-                for item in value:
-                    self._add(item)
+            self._add_owner(value, (len(value), getattr(value, "maxlen", None)), value)
         elif isinstance(value, dict):
-            entries = items_of(value)
-            self._parts += (kind, tuple(value))
-            if self._is_new(value):
-                for _, item in entries:
-                    self._add(item)
+            self._add_owner(value, tuple(value), [item for _, item in items_of(value)])
         elif isinstance(value, np.ndarray):
             self._parts.append(np.ndarray)
             tensor = self._arrays.get(id(value))
@@ -285,32 +251,24 @@ class Call:
             self._parts.append((slice, value.start, value.stop, value.step))
         elif is_record(value):
             fields = fields_of(value)
-            self._parts += (kind, tuple(fields))
-            if self._is_new(value):
-                for item in fields.values():
-                    self._add(item)
+            self._add_owner(value, tuple(fields), fields.values())
         elif (attributes := data_of(value)) is not None:
-            self._add_data(value, attributes)
+            if id(value) not in self._containers:
+                self.data.append(value)
+            self._add_owner(value, tuple(attributes), attributes.values())
         else:
             self._parts += (kind, id(value))
             self.objects.append(value)
 
-    def _is_new(self, value: Any) -> bool:
-        """Whether a container is met for the first time; else which one it is goes into the key."""
+    def _add_owner(self, value: Any, shape: tuple[Any, ...], items: Iterable[Any]) -> None:
+        """A container or an object; one that is met again is known by its number."""
+        self._parts += (type(value), shape)
         number = len(self._containers)
         first = self._containers.setdefault(id(value), number)
         if first != number:
             self._parts.append(("again", first))
-        return first == number
-
-    def _add_data(self, value: Any, attributes: dict[str, Any]) -> None:
-        known = next((i for i, other in enumerate(self.data) if other is value), None)
-        if known is not None:
-            self._parts += (type(value), known)
             return
-        self.data.append(value)
-        self._parts += (type(value), tuple(attributes))
-        for item in attributes.values():
+        for item in items:
             self._add(item)
 
     def _add_tensor(self, tensor: TensorCore) -> None:
@@ -345,7 +303,7 @@ class Call:
         )
 
 
-def is_quick(tensor: TensorCore) -> bool:
+def is_plain(tensor: TensorCore) -> bool:
     """Whether its type, its strides and its flag say all of a tensor that a program depends on."""
     if tensor.__class__ is not Tensor or tensor._array is None:
         return False
@@ -365,6 +323,14 @@ def _history_of(tensor: TensorCore) -> bool | str:
 # ---------------------------------------------------------------------- in the user's words
 
 
+def named_arguments(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> list[tuple[str, Any]]:
+    """The arguments by what the function calls them; those by keyword in a fixed order."""
+    names = argument_names(function, args)
+    return [*zip(names, args, strict=True), *sorted(kwargs.items(), key=itemgetter(0))]
+
+
 def argument_names(function: Callable[..., Any], args: tuple[Any, ...]) -> list[str]:
     """What the function calls its positional arguments."""
     try:
@@ -375,25 +341,6 @@ def argument_names(function: Callable[..., Any], args: tuple[Any, ...]) -> list[
     variadic = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), "arg")
     extra = len(args) - len(names)
     return names[: len(args)] + [f"{variadic}_{i}" for i in range(max(extra, 0))]
-
-
-def objects_by_name(
-    function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> dict[str, Any]:
-    """The leaves of the arguments that are no tensors or arrays, and the hooks of tensors."""
-    found: dict[str, Any] = {}
-
-    def note(leaf: Any, path: str) -> None:
-        if isinstance(leaf, TensorCore):
-            found.update({f"hook {n} of {path}": hook for n, hook in hooks_of(leaf).items()})
-        elif not isinstance(leaf, (np.ndarray, float, LiveInt, *BY_VALUE)):
-            found[path] = leaf
-
-    for name, value in zip(argument_names(function, args), args, strict=True):
-        visit_leaves(note, value, name)
-    for name, value in kwargs.items():
-        visit_leaves(note, value, name)
-    return found
 
 
 def describe(
@@ -409,10 +356,8 @@ def describe(
     def note(leaf: Any, path: str) -> None:
         found[path] = _described(leaf, path, seen)
 
-    for name, value in zip(argument_names(function, args), args, strict=True):
+    for name, value in named_arguments(function, args, kwargs):
         visit_leaves(note, value, name)
-    for name in sorted(kwargs):
-        visit_leaves(note, kwargs[name], name)
     return found
 
 

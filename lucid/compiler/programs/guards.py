@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from lucid.compiler.guards.guard import Guard, brief
 from lucid.compiler.inputs.bound_to_tensors import names_bound_to
 from lucid.compiler.inputs.signature import Call
-from lucid.compiler.inputs.watches import AnyWatch, brief
 from lucid.compiler.recording.trace import Trace
 from lucid.compiler.results.gradients import grad_failure, shared_gradients
+from lucid.ir.location import Location
 from lucid.tensor.context import epoch
 from lucid.tensor.storage import Storage
 
@@ -40,9 +41,9 @@ class Guards:
         self._is_own = trace.rebinding is not None and trace.rebinding.keeps_guards
 
     @property
-    def watches(self) -> list[AnyWatch]:
+    def guards(self) -> list[Guard]:
         """Python values that the program is specialized on."""
-        return [*self.watched.watches, *self.watched.gated]
+        return [*self.watched.guards, *self.watched.gated]
 
     def failure(self, call: Call) -> str | None:
         """Why they don't hold any more for a call; None if they do."""
@@ -52,6 +53,10 @@ class Guards:
             or self._failure_of_state(call)
             or self.gated_failure()
         )
+
+    def place_of_failure(self) -> Location | None:
+        """The user's line that first read what has changed; None where it isn't known."""
+        return next((guard.place() for guard in self.guards if not guard.holds()), None)
 
     def _failure_of_places(self, call: Call) -> str | None:
         if self._rebinding is not None:

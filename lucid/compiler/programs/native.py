@@ -24,10 +24,11 @@ from lucid.codegen.entry_words import (
     Word,
 )
 from lucid.compiler import stance
+from lucid.compiler.guards.guard import ABSENT
+from lucid.compiler.guards.places import Place, Variable
 from lucid.compiler.hooks import item_of
 from lucid.compiler.programs.plain_places import Read, failure_of, number_of
 from lucid.compiler.results.outcomes import FromProgram, Same
-from lucid.compiler.surroundings.places import Place, Variable
 from lucid.dtypes import default_dtype_place
 from lucid.ir.environment import NATIVE_CALLS
 from lucid.runtime.addresses import address_of
@@ -38,6 +39,7 @@ from lucid.runtime.entry import (
     UnknownLayoutError,
     constructor_of,
     entry_for,
+    field_offset,
     layout_of,
     slot_offset,
 )
@@ -138,7 +140,7 @@ class NativeCalls:
         # cache holds one of these.
         self._kept: list[Any] = [calls, buffers, entry]
         self._plan = np.zeros(len(Word), np.int64)
-        self._guard = calls.guard
+        self._entry = entry
         self._enter_constants(calls)
         self._enter_guards(calls)
         self._enter_arguments(calls, buffers)
@@ -156,9 +158,7 @@ class NativeCalls:
             _drop(int(items))
 
     def rearm(self) -> None:
-        """Take the epoch and the lengths of now for those that the guards hold for."""
-        lengths = self._guard.lengths
-        self._lengths[1 : 2 * len(lengths) : 2] = [length for _, length in lengths]
+        """Take the epoch of now for one that the guards hold for."""
         self._epoch = epoch.count  # kept, so that its address means this number
         self._plan[Word.EPOCH] = id(self._epoch)
         if self.leaving is not None:
@@ -218,17 +218,27 @@ class NativeCalls:
         plain = ("recorder", "anomaly", "saving", "forward", "lent")
         modes = {"grad_enabled": calls.in_grad_mode, **dict.fromkeys(plain)}
         self._table(Word.MODES, [(keep(name), keep(value)) for name, value in modes.items()])
-        self._table(Word.CELLS, [(keep(cell), keep(value)) for cell, value in guard.cells])
-        items = [*guard.items, stance.place(), (*default_dtype_place(), calls.default_dtype)]
-        in_dicts = [_is_dict(owner) for owner, _, _ in items]
-        for word, wanted in ((Word.DICTS, True), (Word.ITEMS, False)):
-            chosen = [
-                item for item, is_dict in zip(items, in_dicts, strict=True) if is_dict is wanted
-            ]
-            self._table(word, [tuple(map(keep, item)) for item in chosen])
+        cell = self._entry.layout.cell
+        fields = [(keep(owner) + cell, keep(value)) for owner, value in guard.cells]
+        questions: list[tuple[Any, Any]] = [(other.holds, True) for other in guard.others]
+        for owner, name, value in guard.fields:
+            kind: Any = object if name == "__class__" else type(owner)
+            offset = field_offset(name, kind)
+            if offset is None:
+                questions.append((functools.partial(_has, owner, name, value), True))
+            else:
+                fields.append((keep(owner) + offset, 0 if value is None else keep(value)))
+        self._table(Word.FIELDS, fields)
+        settings = [stance.place(), (*default_dtype_place(), calls.default_dtype)]
+        dicts = [
+            (keep(owner), keep(key), 0 if value is ABSENT else keep(value))
+            for owner, key, value in (*guard.entries, *settings)
+            if isinstance(owner, dict)
+        ]
+        self._table(Word.DICTS, dicts)
+        items = [*guard.items, *(entry for entry in settings if not isinstance(entry[0], dict))]
+        self._table(Word.ITEMS, [tuple(map(keep, item)) for item in items])
         self._table(Word.LENGTHS, [(keep(owner), length) for owner, length in guard.lengths])
-        self._lengths: np.ndarray = self._kept[-1]
-        questions: list[tuple[Any, Any]] = [(watch.holds, True) for watch in guard.others]
         questions += [(value.failure, None) for value in calls.values]
         places = calls.places
         if places is None:
@@ -377,6 +387,10 @@ class NativeCalls:
             self._template(counter, [offsets.counter]),
             self._template(tensor, list(offsets.tensor.values())),
         )
+
+
+def _has(owner: Any, name: str, value: Any) -> bool:
+    return getattr(owner, name) is value
 
 
 def _claim(keys: Keys) -> Unlocked:

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from lucid.codegen.entry_words import MOST_ARGUMENTS
+from lucid.compiler.guards.age import owner_of
+from lucid.compiler.guards.table import GuardTable
 from lucid.compiler.inputs.scalars import Formula, Number
 from lucid.compiler.inputs.sharing import Sharing
 from lucid.compiler.inputs.signature import Call
-from lucid.compiler.inputs.watches import Guard
 from lucid.compiler.programs.native import NativeCalls, native_calls
 from lucid.compiler.programs.plain_places import PlainPlaces
 from lucid.compiler.results.backward import Record
 from lucid.compiler.results.gradients import Gradients
 from lucid.compiler.results.outcomes import FromProgram, Outcome, Run
-from lucid.compiler.surroundings.reach import owner_of
 from lucid.ir.errors import LucidError
 from lucid.ir.types import DType, Shape, TensorType
 from lucid.runtime.context import Context
@@ -66,7 +66,7 @@ class PlainCalls:
     """
 
     executable: Executable
-    guard: Guard
+    guard: GuardTable
     values: list[ValueGuard]
     arguments: list[tuple[TensorType, Shape, int | None]]
     state: set[Storage]

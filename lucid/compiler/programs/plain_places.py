@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from lucid.compiler.guards.places import Flag, Memory, Place, Variable
 from lucid.compiler.inputs.cells import FormulaGuard
 from lucid.compiler.inputs.scalars import Formula, Number
 from lucid.compiler.inputs.signature import Call
 from lucid.compiler.results.outcomes import Outcome, Run, Same
 from lucid.compiler.results.rebinding import Rebinding
-from lucid.compiler.surroundings.places import Flag, Memory, Place, Variable
 from lucid.tensor.context import epoch
 from lucid.tensor.core import TensorCore
 

@@ -10,10 +10,12 @@ import numpy as np
 from lucid.autograd.host_calls import HostForward
 from lucid.autograd.host_finding import Finding
 from lucid.autograd.host_replay import Made
+from lucid.compiler.audits import outline_of
+from lucid.compiler.guards.age import owner_of
 from lucid.compiler.inputs.cells import Cell, GradUse
 from lucid.compiler.inputs.scalars import Formula, LiveSource
 from lucid.compiler.inputs.sharing import Sharing
-from lucid.compiler.inputs.signature import Call, Description, is_quick
+from lucid.compiler.inputs.signature import Call, Description, PlainType, is_plain
 from lucid.compiler.programs.guards import Guards
 from lucid.compiler.programs.plain import PlainCalls
 from lucid.compiler.programs.plain_places import PlainPlaces, plain_reads
@@ -33,13 +35,11 @@ from lucid.compiler.results.outcomes import (
     storage_of,
 )
 from lucid.compiler.stance import eager_is_forced
-from lucid.compiler.surroundings.reach import owner_of
 from lucid.dtypes import get_default_dtype
 from lucid.ir.clone import copy_graph
 from lucid.ir.graph import Graph
 from lucid.ir.passes.pipeline import optimize
 from lucid.ir.passes.regions import inline_calls, outline_regions
-from lucid.ir.types import Shape, TensorType
 from lucid.runtime.entry import LONG_WAY
 from lucid.runtime.executable import Executable, compile_graph
 from lucid.runtime.stages import Stages
@@ -60,6 +60,8 @@ class Program:
         executable: the native program.
         compile_seconds: tracing and compiling together.
         hosts: the host calls, in order.
+        places: those that its trace knew from its start; outline: what it leaves, besides what it
+            computes; speaks: whether it prints. All three are for audits.
         is_claiming: whether it writes something that threads may share.
         guards: what must hold for a call.
         inputs: arrays of state, by the number of the input; None for others.
@@ -71,9 +73,10 @@ class Program:
         self._objects = objects  # kept alive: the signature holds their identities
         self.description = description
         self.executable = self._compile(trace)
+        self.places, self.outline, self.speaks = trace.places, outline_of(trace), trace.speaks
         self.compile_seconds = trace.seconds + self.executable.compile_seconds
         self.calls: PlainCalls | None = None
-        self._quick: list[tuple[TensorType, Shape, bool]] | None = None
+        self._quick: list[PlainType] | None = None
         self._in_grad_mode = context.grad_enabled
         self._default_dtype = get_default_dtype()
         self.guards = Guards(trace)
@@ -88,10 +91,7 @@ class Program:
         self.recorded = graph = trace.graph
         if trace.differentiable is not None:  # whose backwards repeat some of it
             graph = copy_graph(graph)
-        graph.drop_dead_nodes()
-        outline_regions(graph)
-        name_values(graph)
-        recorded = copy_graph(graph)
+        recorded = copy_graph(as_recorded(graph))
         inline_calls(graph)
         optimize(graph)
         self._take_hosts(graph)
@@ -192,7 +192,6 @@ class Program:
                 self._outer_grads.append((entry.use, entry.outcome))
         self._effects = [effect for effect, _ in trace.effects]
         self._training = trace.training
-        self._left_hooks = trace.left_hooks
         self._grad_enabled = trace.grad_enabled
         self.differentiable = trace.differentiable
         self._ended = trace.ended
@@ -204,17 +203,6 @@ class Program:
         outcomes = (*trace.leaves, *(outcome for _, outcome in self._grads if outcome is not None))
         self._gradients = Gradients(self.executable, leaf_grads, outcomes)
 
-    @property
-    def leaves_histories(self) -> bool:
-        """Whether tensors from outside get a history, or lose theirs."""
-        rule = self.differentiable
-        return bool(self._ended or (rule is not None and rule.further))
-
-    @property
-    def changes_arguments(self) -> bool:
-        """Whether containers or objects that are arguments are changed."""
-        return self._rebinding is not None and bool(self._rebinding.of_arguments)
-
     # ------------------------------------------------------------------ guards
 
     def take_plain(self, call: Call, args: tuple[Any, ...], counted: np.ndarray) -> None:
@@ -222,10 +210,9 @@ class Program:
 
         Native code counts those that it runs in `counted`.
         """
-        if self._rebinding is None:
-            self._quick = call.quick_types(args)
         plain = call.plain_types(args)
-        if plain is not None and self._is_simple():
+        self._quick = plain if self._rebinding is None else None
+        if plain is not None and not any(flag for _, _, flag in plain) and self._is_simple():
             self.calls = self._plain_calls(plain, call, counted)
 
     def _is_simple(self) -> bool:
@@ -241,7 +228,6 @@ class Program:
             self._outer_grads,
             self._ended,
             self._has_given,
-            self._left_hooks,
             self._has_effects,
             self._sharing.writes_arguments and not self._only_writes(),
             rule is not None and (self.hosts or not rule.is_plain(arguments)),
@@ -259,7 +245,7 @@ class Program:
         return not any(rare)
 
     def _plain_calls(
-        self, types: list[tuple[TensorType, Shape]], call: Call, counted: np.ndarray
+        self, types: Sequence[PlainType], call: Call, counted: np.ndarray
     ) -> PlainCalls | None:
         numbers = {position: number for number, position in self._arguments}
         places = None
@@ -273,7 +259,7 @@ class Program:
             executable=self.executable,
             guard=self.guards.watched,
             values=self.guards.values,
-            arguments=[(*type, numbers.get(position)) for position, type in enumerate(types)],
+            arguments=[(kind, by, numbers.get(i)) for i, (kind, by, _) in enumerate(types)],
             state=self.guards.state,
             readers=self._readers,
             sharing=self._sharing,
@@ -321,7 +307,7 @@ class Program:
         if get_default_dtype() is not self._default_dtype:
             return False
         for tensor, (type, strides, requires_grad) in zip(args, quick, strict=True):
-            if not is_quick(tensor) or tensor._requires_grad is not requires_grad:
+            if not is_plain(tensor) or tensor._requires_grad is not requires_grad:
                 return False
             if tensor._type != type or tensor._array.strides != strides:
                 return False
@@ -331,45 +317,29 @@ class Program:
 
     # ------------------------------------------------------------------ calling
 
-    def attempt(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def run(self, call: Call, *, is_fit: bool = False) -> Any:
         """The result of a call, or `LONG_WAY` if a guard fails: then nothing has happened yet.
 
         Steps of several threads that write the same state run one after another.
+
+        is_fit: whether the guards are known to hold, unless another step may be waited for.
         """
-        if self.is_claiming:
-            return self._run_claiming(call, args, kwargs, is_fit=False)
-        is_fit = self.guards.failure(call) is None
-        return self.run(call, args, kwargs) if is_fit else LONG_WAY
-
-    def run(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The result of a call for which the guards are known to hold."""
-        if self.is_claiming:
-            return self._run_claiming(call, args, kwargs, is_fit=True)
-        return self._leave_hooks(self._run(Run(call, self._output_count), args, kwargs), call)
-
-    def _leave_hooks(self, result: Any, call: Call) -> Any:
-        """Register what the step leaves on its arguments: it has seen the step's gradients."""
-        for left in self._left_hooks:
-            left.repeat(call)
-        return result
-
-    def _run_claiming(
-        self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], *, is_fit: bool
-    ) -> Any:
+        if not self.is_claiming:
+            if is_fit or self.guards.failure(call) is None:
+                return self._run(Run(call, self._output_count))
+            return LONG_WAY
         with lock:
             if held:
                 wait_for(self._claims_of(call))
-            if not is_fit and self.guards.failure(call) is not None:
+            if self.guards.failure(call) is not None:
                 return LONG_WAY
-            run = Run(call, self._output_count)
-            result = self._run(run, args, kwargs)
-        return self._leave_hooks(result, call)
+            return self._run(Run(call, self._output_count))
 
-    def _run(self, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _run(self, run: Run) -> Any:
         """Call the native step, then leave `.grad`, versions and results as eager would."""
         rule = self.differentiable
         if rule is None:
-            return self._run_plain(run)
+            return self._deliver(*self._run_native(run), run.call)
         record = Record(rule, run.call.tensors, run.call.floats)
         if self.hosts:
             before, context.contexts = context.contexts, record.contexts
@@ -382,11 +352,6 @@ class Program:
         gradients = [outcome.of(run) for outcome in self._open_grads]
         results = [outcome.of(run) for outcome in self._tensors]
         record.attach(run.call.tensors, run.outputs, run.inputs, results, gradients)
-        return self._deliver(result, finals, run.call)
-
-    def _run_plain(self, run: Run) -> Any:
-        """The same for a program whose results have no history."""
-        result, finals = self._run_native(run)
         return self._deliver(result, finals, run.call)
 
     def _deliver(self, result: Any, finals: Sequence[Any], call: Call) -> Any:
@@ -478,6 +443,14 @@ class Program:
             epoch.count += 1
         if self._grad_enabled is not None:
             context.grad_enabled = self._grad_enabled
+
+
+def as_recorded(graph: Graph) -> Graph:
+    """A graph as `dump_ir` shows it: what is used of it, with custom Functions as regions."""
+    graph.drop_dead_nodes()
+    outline_regions(graph)
+    name_values(graph)
+    return graph
 
 
 def _owner(storage: Storage) -> Any:

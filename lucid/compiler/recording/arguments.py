@@ -9,20 +9,18 @@ from typing import Any
 import numpy as np
 
 from lucid.autograd.hooks import take_hooks
+from lucid.compiler.guards.argument_places import changed_entries
+from lucid.compiler.guards.places import CONTENTS, Place
 from lucid.compiler.inputs.bound_to_tensors import names_bound_to
-from lucid.compiler.inputs.objects import ChangesArgument, data_of
+from lucid.compiler.inputs.cells import same_view
+from lucid.compiler.inputs.objects import data_of, know_by_identity
 from lucid.compiler.inputs.owners import entries_of, owners_of
 from lucid.compiler.inputs.signature import Call, LiveInt, argument_names
 from lucid.compiler.inputs.tree import map_tree
-from lucid.compiler.inputs.views import same_view
 from lucid.compiler.recording.names import identifier
 from lucid.compiler.recording.recorder import Recorder
+from lucid.compiler.restarts import RestartTrace
 from lucid.compiler.results.histories import HistoryOutside
-from lucid.compiler.surroundings.argument_places import (
-    CountsInArgument,
-    changed_entries,
-)
-from lucid.compiler.surroundings.places import CONTENTS, Place
 from lucid.ir.errors import TraceError
 from lucid.tensor.core import TensorCore, _new, attributes_of
 from lucid.tensor.storage import Storage, VersionCounter, ViewGuard
@@ -122,7 +120,7 @@ class StandIns:
     def changes(self) -> list[tuple[Place, Any]]:
         """What the function changed in containers and objects that it was given, and to what.
 
-        Raises: `CountsInArgument`, `ChangesArgument`, where that is to be known from the start.
+        Raises: `RestartTrace` where that is to be known from the start.
         """
         found: list[tuple[Place, Any]] = []
         counts: set[str] = set()
@@ -139,9 +137,10 @@ class StandIns:
                 has_grown = has_grown or (place.key == CONTENTS and not isinstance(owner, dict))
                 found.append((place, now))
         if self._filled and (counts or has_grown):
-            raise ChangesArgument(*(type(value) for value, _ in self._filled))
+            know_by_identity(type(value) for value, _ in self._filled)
+            raise RestartTrace("changes an object that it is given")
         if counts:
-            raise CountsInArgument(frozenset(counts))
+            raise RestartTrace(f"counts in {', '.join(sorted(counts))}", "counts", counts)
         if changed:
             self._refuse_shared(changed)
         self._refuse_attributes()
@@ -149,33 +148,28 @@ class StandIns:
 
     def _refuse_attributes(self) -> None:
         """Give up where the function has bound an attribute to a tensor that it was given."""
-        environment = self._recorder.environment
-        assert environment is not None
         for position, handle in enumerate(self.handles):
             names = names_bound_to(handle)
-            if names and not (position in self.pinned and environment.knows(handle)):
-                for name in names:  # of one that is state and had none
-                    del attributes_of(handle)[name]
+            if names and position not in self.pinned:
                 self._recorder.run_op_by_op(f"it binds .{names[0]} to a tensor that it is given")
 
     def _refuse_shared(self, changed: Sequence[int]) -> None:
         """Raise where something that was changed is known otherwise: another stood for it."""
-        owners, environment = self._owners, self._recorder.environment
-        assert environment is not None
+        owners, collector = self._owners, self._recorder.collector
+        assert collector is not None
         for number in changed:
             path, owner = self._held[number][0], owners[number]
-            if environment.knows(owner):
+            if collector.name_of(owner):
                 raise TraceError(
                     f"the {type(owner).__name__} {path} is an argument and was changed while the "
-                    f"step was traced, and it is {environment.name_of(owner) or 'known'} to the "
+                    f"step was traced, and it is {collector.name_of(owner)} to the "
                     "function as well\nhint: use it by one of its names"
                 )
 
     def _handle(self, tensor: TensorCore, path: str, state: set[Storage]) -> TensorCore:
         """A leaf that stands for an argument."""
         position = len(self.handles)
-        earlier, environment = self._call.tensors[:position], self._recorder.environment
-        assert environment is not None
+        earlier = self._call.tensors[:position]
         same = next((i for i, other in enumerate(earlier) if other is tensor), None)
         if same is not None:
             handle = self.handles[same]
@@ -185,8 +179,6 @@ class StandIns:
             raise TraceError(f"argument {path} belongs to a trace that has ended")
         elif tensor._storage in state:
             handle = self.pinned[position] = tensor
-            if names_bound_to(tensor) and not environment.knows(tensor):
-                self._recorder.run_op_by_op(f"{path}, which is state of it, has attributes")
         else:
             handle = self._new_handle(tensor, tensor._array, position, path)
         self.handles.append(handle)

@@ -9,16 +9,15 @@ from typing import Any
 import numpy as np
 
 from lucid.autograd.node import CopySlices, Edge, OpNode
-from lucid.compiler.inputs.cells import Cell, GradUse
+from lucid.compiler.guards.guard import SCALARS
+from lucid.compiler.inputs.cells import Cell, GradUse, base_of
 from lucid.compiler.inputs.scalars import is_live
 from lucid.compiler.inputs.signature import Call
-from lucid.compiler.inputs.views import base_of
-from lucid.compiler.inputs.watches import SCALARS
 from lucid.compiler.recording.recorder import Recorder
 from lucid.compiler.results.backward import Differentiable
 from lucid.compiler.results.ended import lost_backward
 from lucid.compiler.results.histories import Ended, Further, Given, GradientOf, Histories
-from lucid.compiler.results.left_hooks import left_hooks
+from lucid.compiler.results.left_hooks import refuse_left_hooks
 from lucid.compiler.results.made import Made, made_like, values_in
 from lucid.compiler.results.outcomes import (
     Alias,
@@ -75,14 +74,13 @@ class Finisher:
         counters: (argument number, use of a gradient or version counter, how far it moves).
         ended: tensors whose history ends in the step; rewritten: those that get another one.
         differentiable: what results need that can be differentiated outside.
-        left_hooks: what the step registered on its arguments.
     """
 
     def __init__(self, recorder: Recorder, handles: list[TensorCore], call: Call) -> None:
         arguments = call.tensors
         self._recorder = recorder
         self._handles = handles
-        self.left_hooks = left_hooks(handles, arguments)
+        refuse_left_hooks(handles, arguments)
         self._positions = {id(handle): i for i, handle in reversed([*enumerate(handles)])}
         self._arguments = arguments
         self._slots: dict[Any, int] = {}
@@ -158,10 +156,10 @@ class Finisher:
 
     def _is_found(self, value: Any) -> bool:
         """Whether a container or an object was there before: it is itself a result then."""
-        recorder, environment = self._recorder, self._recorder.environment
-        assert environment is not None
+        recorder, collector = self._recorder, self._recorder.collector
+        assert collector is not None
         is_given = id(value) in recorder.containers or id(value) in recorder.given
-        if is_given or not environment.was_there(value):
+        if is_given or not collector.was_there(value):
             return is_given
         self._found.add(id(value))
         return True
@@ -184,8 +182,8 @@ class Finisher:
         if isinstance(leaf, TensorCore):
             return self._outside(leaf) or self._inside(leaf)
         if isinstance(leaf, np.ndarray):
-            environment = self._recorder.environment
-            known = environment is not None and environment.holds_memory_of(leaf)
+            collector = self._recorder.collector
+            known = collector is not None and collector.holds_memory_of(leaf)
             return Same(leaf) if known else Copied(leaf)
         if id(leaf) in self._recorder.containers:
             return GivenContainer(self._recorder.containers[id(leaf)])
@@ -361,9 +359,9 @@ class Finisher:
 
     def _note_shared_gradients(self) -> None:
         """Note which gradients the step meets elsewhere, too."""
-        environment, cells = self._recorder.environment, self._recorder.cells
-        assert environment is not None
-        known = {tensor._storage for _, tensor in environment.tensors()}
+        collector, cells = self._recorder.collector, self._recorder.cells
+        assert collector is not None
+        known = {tensor._storage for _, tensor in collector.tensors()}
         known.update(storage for storage, cell in cells.items() if cell.kind == "state")
         known.update(use.leaf._storage for use in self._originals.values() if use.leaf is not None)
         for use in self._originals.values():

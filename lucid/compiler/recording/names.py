@@ -8,17 +8,17 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
+from lucid.compiler.guards.calls import GuardCollector
 from lucid.compiler.recording.recorder import Recorder
-from lucid.compiler.surroundings.environment import Environment
 from lucid.ir.graph import Graph, Node
 from lucid.ir.location import Location
 from lucid.tensor.core import TensorCore
 from lucid.tensor.storage import Storage
 
 
-def name_inputs(recorder: Recorder, environment: Environment) -> None:
+def name_inputs(recorder: Recorder, collector: GuardCollector) -> None:
     """Give inputs of the graph the user's expressions for them."""
-    names = _storage_names(environment)
+    names = _storage_names(collector)
     inputs = {entry.value: entry for entry in recorder.graph.inputs}
     for use in recorder.grads.values():
         if use.leaf is not None:
@@ -39,12 +39,12 @@ def name_inputs(recorder: Recorder, environment: Environment) -> None:
         entry.value.name = identifier(entry.source)
 
 
-def _storage_names(environment: Environment) -> dict[Storage, str]:
+def _storage_names(collector: GuardCollector) -> dict[Storage, str]:
     """The user's expressions for the storages within reach; Modules name theirs first."""
     found: dict[Storage, str] = {}
-    for path, tensor in environment.tensors():
+    for path, tensor in collector.tensors():
         found.setdefault(tensor._storage, path)
-    for path, value in environment.library_objects:
+    for path, value in collector.library_objects:
         parameters = _parameter_names(value, found)
         for name, tensor in _named_tensors(path, value, parameters):
             found.setdefault(tensor._storage, name)

@@ -13,23 +13,14 @@ import numpy as np
 from lucid.autograd import node as nodes
 from lucid.autograd.node import AccumulateGrad, Edge, Node, edge_of
 from lucid.compiler.hosts.recording import HostRecording
-from lucid.compiler.inputs.cells import (
-    ArgumentIsState,
-    Cell,
-    GradUse,
-    ValueGuard,
-    look_of,
-)
-from lucid.compiler.inputs.known import known_array
+from lucid.compiler.inputs.cells import Cell, GradUse, ValueGuard, base_of, look_of
+from lucid.compiler.inputs.present import evaluate
 from lucid.compiler.inputs.scalars import is_live
-from lucid.compiler.inputs.views import base_of
 from lucid.compiler.recording.live_numbers import LiveNumbers
 from lucid.compiler.recording.users_arrays import UsersArrays
+from lucid.compiler.restarts import RestartTrace
 from lucid.compiler.results.ended import KEEPS_GRADIENT
 from lucid.compiler.results.histories import HistoryOutside
-from lucid.compiler.surroundings.environment import Environment
-from lucid.compiler.surroundings.iterators import Iterators
-from lucid.compiler.surroundings.logs import Log
 from lucid.ir import ops
 from lucid.ir.errors import EagerOnlyError, LucidError, TraceError
 from lucid.ir.graph import Graph, Region, Value
@@ -46,6 +37,7 @@ from lucid.tensor.writing import READ_ONLY, made_without_grad, replay, scatter, 
 
 if TYPE_CHECKING:
     from lucid.autograd.engine import BackwardRun
+    from lucid.compiler.guards.calls import GuardCollector
 
 
 class Recorder(LiveNumbers):
@@ -69,7 +61,6 @@ class Recorder(LiveNumbers):
         own: identities of other tensors made in the trace that have data.
         bound: entries of an optimizer's dicts that the step has set.
         memories: what tensors from outside showed before the step assigned their `data`.
-        logs: what the step writes and doesn't look at.
         refusal: the error that the user's code was given, and may have caught.
         ctx_change: which attribute of its ctx a backward has changed, for messages.
         past: in the backward of a call, the nodes of the trace that the call is one of; numbers:
@@ -103,8 +94,7 @@ class Recorder(LiveNumbers):
         self.aliases: set[int] = set()
         self.own: set[int] = set()
         self.bound: set[tuple[int, object]] = set()
-        self.logs: list[Log] = []
-        self.refusal: TraceError | None = None
+        self.refusal: TraceError | EagerOnlyError | None = None
         self.ctx_change: str | None = None
         self.outer: dict[Edge, TensorCore] = {}
         self.past: set[Node] = set()
@@ -113,8 +103,7 @@ class Recorder(LiveNumbers):
         self.on_tape: set[int] = set()
         self.made: list[weakref.ref[TensorCore]] = []
         self.scopes: list[str] = []
-        self.environment: Environment | None = None
-        self.iterators = Iterators(())
+        self.collector: GuardCollector | None = None
         self._first_sequence = next(nodes.sequence_numbers)
         self._region: Region | None = None
         self._deriving: Node | None = None
@@ -176,7 +165,7 @@ class Recorder(LiveNumbers):
     def meet(self, tensor: TensorCore) -> None:
         """Start the trace again where a tensor from outside is on the memory of an argument."""
         if tensor._storage in self.argument_storages:
-            raise ArgumentIsState(tensor._storage)
+            raise RestartTrace("finds an argument elsewhere as well", "state", [tensor._storage])
 
     def _lift(self, tensor: TensorCore, what: str) -> None:
         """Make a concrete buffer an input of the step."""
@@ -221,7 +210,7 @@ class Recorder(LiveNumbers):
         self.own.add(id(tensor))
         array = tensor._array
         assert array is not None
-        if self.environment is not None and self.environment.holds_memory_of(array):
+        if self.collector is not None and self.collector.holds_memory_of(array):
             self.arrays.adopt(tensor)
             return
         storage = tensor._storage
@@ -345,7 +334,7 @@ class Recorder(LiveNumbers):
         )
 
     def known(self, tensor: TensorCore) -> np.ndarray | None:
-        """The data of what constants alone decide."""
+        """The data of what constants alone decide, such as a mask made of `eye` and `arange`."""
         cell = self.cells.get(tensor._storage)
         untouched = cell is not None and cell.value is tensor._storage.value
         is_constant = untouched and cell is not None and cell.kind == "constant"
@@ -353,8 +342,9 @@ class Recorder(LiveNumbers):
             return _read_only(tensor._array)
         if tensor._storage.recorder is not self:
             return None
-        found = known_array(self.value_of(tensor), self._constants())
-        return None if found is None else _read_only(found)
+        value, known = self.value_of(tensor), self._constants()
+        is_known = evaluate([value], known)
+        return _read_only(np.array(known[value], order="C")) if is_known else None
 
     def version_of(self, tensor: TensorCore) -> int:
         """How often memory of the step's own was written; of other memory only a call knows it."""
@@ -436,6 +426,15 @@ class Recorder(LiveNumbers):
         except EagerOnlyError as error:
             self.refusal = self.refusal or error
             raise
+
+    def note_refusal(self, error: TraceError | EagerOnlyError) -> BaseException:
+        """Remember an error that the user's code may catch; the error.
+
+        In a method of a custom Function there is another way: on the host it may do as it likes.
+        """
+        self.hosts.leave()
+        self.refusal = self.refusal or error
+        return error
 
     def guard_value(
         self, text: str, read: Callable[[], Any], expected: Any, gated: bool = False
@@ -551,6 +550,7 @@ class Recorder(LiveNumbers):
         """Let go of those who refer to it: what the trace met must not wait for the collector."""
         self.refusal = self.hosts.left = None  # their tracebacks do
         del self.hosts, self.arrays
+        self.collector = None
         self.arguments = ()
         self.end_numbers()
         self.outer.clear()

@@ -5,43 +5,45 @@ from __future__ import annotations
 import functools
 import gc
 import inspect
+import sys
 import time
+import traceback
 import weakref
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
+from lucid.autograd.hooks import hooks_of
+from lucid.compiler.guards.calls import GuardCollector
+from lucid.compiler.guards.events import is_supported, listening
+from lucid.compiler.guards.guard import Guard
+from lucid.compiler.guards.places import Identity, Place
+from lucid.compiler.guards.table import GuardTable
 from lucid.compiler.hosts.recording import LeavesTrace
 from lucid.compiler.inputs.bound_to_tensors import noticing
 from lucid.compiler.inputs.cells import (
-    ArgumentIsState,
     Cell,
     FormulaGuard,
     GradUse,
     ValueGuard,
 )
-from lucid.compiler.inputs.live_math import live_math
+from lucid.compiler.inputs.live_math import LiveMath
+from lucid.compiler.inputs.objects import visit_leaves
 from lucid.compiler.inputs.scalars import LiveSource
-from lucid.compiler.inputs.signature import Call, objects_by_name
-from lucid.compiler.inputs.watches import Guard
+from lucid.compiler.inputs.signature import Call, named_arguments
 from lucid.compiler.recording.arguments import StandIns
 from lucid.compiler.recording.finishing import Finisher, GradOutcome
 from lucid.compiler.recording.names import name_inputs
 from lucid.compiler.recording.recorder import Recorder, recording, undo_all
+from lucid.compiler.restarts import Known, RestartTrace
 from lucid.compiler.results.backward import Differentiable
 from lucid.compiler.results.gradients import shared_gradients
 from lucid.compiler.results.histories import Ended, Given
-from lucid.compiler.results.left_hooks import LeftHook
 from lucid.compiler.results.outcomes import Outcome
-from lucid.compiler.results.rebinding import Rebinding, Rebinds
-from lucid.compiler.surroundings.codes import Executed, executed_codes
-from lucid.compiler.surroundings.environment import Environment
-from lucid.compiler.surroundings.generators import Generators
-from lucid.compiler.surroundings.iterators import Iterators
-from lucid.compiler.surroundings.logs import IsRead, Log
-from lucid.compiler.surroundings.memos import forget
-from lucid.compiler.surroundings.places import Identity, Place, bound
-from lucid.ir.errors import TraceError
+from lucid.compiler.results.rebinding import Rebinding
+from lucid.ir.errors import EagerOnlyError, TraceError
 from lucid.ir.graph import Graph, Value
 from lucid.ir.location import Location
 from lucid.ir.strides import Strides, is_contiguous
@@ -68,10 +70,12 @@ class Trace:
         training: modules' attributes whose "training" the step sets, and to what.
         grad_enabled: the grad mode that the step leaves; None: the one it found.
         undo: takes back the Python state that was created for the step.
+        places: those that the trace knew from its start.
+        speaks: whether the function prints or logs, which a trace more would be seen to do.
     """
 
     graph: Graph
-    guard: Guard
+    guard: GuardTable
     values: list[ValueGuard]
     live: list[tuple[Value, LiveSource]]
     formulas: list[FormulaGuard]
@@ -90,11 +94,12 @@ class Trace:
     training: list[tuple[Any, bool]]
     grad_enabled: bool | None
     differentiable: Differentiable | None
-    left_hooks: list[LeftHook]
     rebinding: Rebinding | None
     keys: list[tuple[Any, ...]]
     rewritten: list[Given]
     undo: Callable[[], None]
+    places: dict[Identity, Place] = field(default_factory=dict)
+    speaks: bool = False
     seconds: float = 0.0
 
 
@@ -103,78 +108,33 @@ def trace(
     call: Call,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
+    known: Known,
     places: dict[Identity, Place],
 ) -> Trace:
     """Run `function` once on traced stand-ins for its arguments, and record what it does.
 
     Nothing that is concrete changes: state, `.grad`, versions and flags are put back, and what the
     step changed is in the trace. Only one thread may do this at a time. Raises what the function
-    raises, and `TraceError`.
+    raises, `TraceError`, and `RestartTrace` where it needs something from its start.
 
-    places: what earlier traces have found that the function binds; new ones are entered.
+    places: what earlier traces have found that the function binds.
     """
     start = time.perf_counter()
+    if not is_supported():
+        raise EagerOnlyError(
+            "the instructions of this interpreter can't be followed, "
+            f"{sys.implementation.name} {sys.version.partition(' ')[0]}"
+        )
+    rebinding, hosts = Rebinding(function, places.values()), frozenset(known.hosts)
+    recorder = Recorder(_name_of(function), hosts)
     try:
-        found = _traced(function, call, args, kwargs, places)
-    except (TypeError, AttributeError):
-        if not any(isinstance(place, Log) for place in places.values()):
-            raise
-        found = _traced_without_logs(function, call, args, kwargs, places)
+        found = _record(recorder, rebinding, call, args, kwargs, known.state, hosts)
+    except LeavesTrace as error:
+        traceback.clear_frames(error.__traceback__)
+        raise RestartTrace("leaves lucid in a custom Function", "hosts", error.codes) from None
+    found.places = dict(places)
     found.seconds = time.perf_counter() - start
     return found
-
-
-def _traced_without_logs(
-    function: Callable[..., Any],
-    call: Call,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    places: dict[Identity, Place],
-) -> Trace:
-    """A trace in which lists are what they are, as code in C may ask for.
-
-    Called while an error is handled; raises that one if this trace fails as well.
-    """
-    known = {key: x.as_state(True) if isinstance(x, Log) else x for key, x in places.items()}
-    try:
-        found = _traced(function, call, args, kwargs, known)
-    except Exception:
-        found = None
-    if found is None:
-        raise
-    places.update(known)
-    return found
-
-
-def _traced(
-    function: Callable[..., Any],
-    call: Call,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    places: dict[Identity, Place],
-) -> Trace:
-    """The trace, begun again as often as it turns out to need something from its start."""
-    state: set[Storage] = set()
-    leaving: set[object] = set()
-    no_logs: set[Identity] = set()
-    while True:
-        rebinding = Rebinding(function, places.values(), no_logs)
-        try:
-            recorder = Recorder(_name_of(function), frozenset(leaving))
-            return _record(recorder, rebinding, call, args, kwargs, state, frozenset(leaving))
-        except ArgumentIsState as error:
-            state.add(error.storage)
-        except LeavesTrace as error:
-            leaving |= error.codes
-        except Rebinds as error:
-            places.update({place.identity: place for place in error.places})
-            bound.update(places)
-        except IsRead as error:
-            no_logs.add(error.place.identity)
-            if error.is_state:
-                places[error.place.identity] = error.place
-            else:  # others than what is traced write it
-                del places[error.place.identity]
 
 
 @dataclass(slots=True, eq=False)
@@ -190,6 +150,7 @@ class _Ran:
     pinned: dict[int, TensorCore]
     training: list[tuple[Any, bool]]
     grad_enabled: bool | None
+    guards: list[Guard]
 
 
 def _name_of(function: Callable[..., Any]) -> str:
@@ -209,32 +170,54 @@ def _record(
     code = getattr(inspect.unwrap(function), "__code__", None)
     if code is not None:
         recorder.graph.location = Location(code.co_filename, code.co_firstlineno)
-    objects = objects_by_name(function, args, kwargs)
-    read = rebinding.unwatched
-    environment = recorder.environment = Environment(function, objects, leaving, read)
-    call.take(rebinding.values())
+    collector = recorder.collector = GuardCollector(rebinding.unguarded, leaving)
     try:
-        ran = _run(recorder, environment, rebinding, call, args, kwargs, state)
+        collector.refused = recorder.note_refusal
+        collector.is_gradient = lambda tensor: tensor._storage in recorder.grad_leaf_of
+        _name_arguments(collector, function, args, kwargs)
+        call.take(rebinding.values())
+        ran = _run(recorder, collector, rebinding, call, args, kwargs, state)
         rebinding.forget()
         try:
             _refuse_escaped(recorder, ran.handles)
         except BaseException:
-            environment.put_back()
+            collector.put_back()
             undo_all(recorder.undo)
             raise
-        name_inputs(recorder, environment)
-        return _trace_of(recorder, environment, ran, rebinding, call)
+        name_inputs(recorder, collector)
+        return _trace_of(recorder, collector, ran, rebinding, call)
     finally:
+        collector.end()
+        collector.guards.clear()
         recorder.end()
 
 
+def _name_arguments(
+    collector: GuardCollector,
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> None:
+    """Let what is in arguments, and hooks of tensors there, have the user's names for it."""
+
+    def note(leaf: Any, path: str) -> None:
+        if isinstance(leaf, TensorCore):
+            for hook in hooks_of(leaf).values():
+                collector.value(hook, f"a hook of {path}", function)
+        elif not isinstance(leaf, np.ndarray):
+            collector.value(leaf, path, function)
+
+    for name, value in named_arguments(function, args, kwargs):
+        visit_leaves(note, value, name)
+
+
 def _trace_of(
-    recorder: Recorder, environment: Environment, ran: _Ran, rebinding: Rebinding, call: Call
+    recorder: Recorder, collector: GuardCollector, ran: _Ran, rebinding: Rebinding, call: Call
 ) -> Trace:
     grads_read = [use for use in recorder.grads.values() if use.was_read]
     return Trace(
         recorder.graph,
-        Guard(environment.watches),
+        GuardTable(ran.guards),
         list(recorder.guards.values()),
         list(recorder.live_inputs.values()),
         list(recorder.formulas.values()),
@@ -253,17 +236,17 @@ def _trace_of(
         ran.training,
         ran.grad_enabled,
         ran.outcome.differentiable,
-        ran.outcome.left_hooks,
         None if rebinding.is_empty else rebinding,
         call.keys,
         ran.outcome.rewritten,
         functools.partial(undo_all, recorder.undo),
+        speaks=collector.speaks,
     )
 
 
 def _run(
     recorder: Recorder,
-    environment: Environment,
+    collector: GuardCollector,
     rebinding: Rebinding,
     call: Call,
     args: tuple[Any, ...],
@@ -271,37 +254,37 @@ def _run(
     state: set[Storage],
 ) -> _Ran:
     """Run the function, in a frame of its own: no frame may hold a traced tensor afterwards."""
-    generators = Generators(environment.generators, environment.drawing)
-    recorder.iterators = Iterators(environment.iterators)
     function, places = rebinding.function, [place.path for place in rebinding.read]
     stand_ins = StandIns(recorder, call, function, args, kwargs, state, places)
     grad_enabled = context.grad_enabled
-    ran = environment.ran = Executed()
+    live_math = LiveMath()
+    collector.on_code = live_math.prepare
     failed = True
     try:
         rebinding.enter(stand_ins.values, recorder)
         stand_ins.fill()
+        collector.accept_arguments((*recorder.given, *recorder.containers))
+        collector.call(function, (), {})
         with (
-            recorder.iterators.refusing_moves(ran),
             recording(recorder),
             noticing(recorder.positions, call.asked),
-            executed_codes(ran),
-            live_math(environment.watches),
+            live_math,
+            listening(collector),
         ):
             result = function(*stand_ins.args, **stand_ins.kwargs)
-        result = rebinding.without_stand_ins(result)
         left = None if context.grad_enabled == grad_enabled else context.grad_enabled
         recorder.raise_caught()
+        collector.refuse_misses()
+        collector.finish()
         recorder.hosts.put_back()
-        training = environment.settle_training()
+        training = collector.settle_training()
         with recording(recorder):
             of_arguments = stand_ins.changes()
-            finals = rebinding.leave(environment, recorder, of_arguments)
-        environment.keep_read(ran.codes, recorder.arrays.live)
-        rebinding.take_up_logs(environment.watches, recorder.hosts.written)
+            finals = rebinding.leave(collector, recorder, of_arguments)
+        guards = collector.depended_on(recorder.arrays.live)
         recorder.guard_histories()
         stand_ins.put_back()
-        generators.refuse_use(ran)
+        collector.look_again()
         with recording(recorder):
             outcome = Finisher(recorder, stand_ins.handles, call)
             outcome.finish(result, finals, rebinding)
@@ -310,16 +293,16 @@ def _run(
         context.grad_enabled = grad_enabled
         recorder.restore(failed)
         stand_ins.cut()
-        forget(environment.memos)
         if failed:
             recorder.hosts.put_back(failed=True)
             stand_ins.put_back()
             rebinding.put_back()
-            environment.put_back()
-            generators.put_back(ran)
+            collector.clear_caches()
+            collector.put_back()
+        collector.end()
     pinned = stand_ins.pinned
     handles = [weakref.ref(h) for i, h in enumerate(stand_ins.handles) if i not in pinned]
-    return _Ran(outcome, handles, pinned, training, left)
+    return _Ran(outcome, handles, pinned, training, left, guards)
 
 
 def _is_input(cell: Cell) -> bool:

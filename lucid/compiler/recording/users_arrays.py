@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lucid.compiler.surroundings.reach import owner_of
+from lucid.compiler.guards.age import owner_of
 from lucid.runtime.addresses import address_of
 from lucid.tensor.core import TensorCore
 from lucid.tensor.storage import Storage
@@ -39,8 +39,10 @@ class UsersArrays:
         tensor._storage, tensor._counter = known._storage, known._counter
         self.live.add(id(owner_of(array)))
         if known is tensor:
-            environment = recorder.environment
-            outer = environment is None or environment.holds_memory_of(array)
+            collector = recorder.collector
+            outer = collector is None or collector.holds_memory_of(array)
+            if collector is not None:
+                collector.mask(collector.path_of(array), array)
             cell = recorder.add_cell(tensor._storage, "state" if outer else "constant")
             cell.counter = tensor._counter
         if is_copied and recorder.cells[tensor._storage].kind == "state":

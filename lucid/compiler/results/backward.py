@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lucid.autograd.hooks import HookHandle
+from lucid.autograd.hooks import HookHandle, remove_hooks_at
 from lucid.autograd.node import (
     CustomNode,
     Edge,
@@ -24,7 +24,6 @@ from lucid.autograd.node import (
     origin_line,
 )
 from lucid.autograd.saved import FREED, modified, with_history_of
-from lucid.compiler.inputs.watches import remove_hooks_at
 from lucid.compiler.results.histories import (
     EndOf,
     Further,

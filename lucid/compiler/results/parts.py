@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import enum
-import operator
 import types
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from lucid.compiler.inputs.tree import entry_path, is_record, items_of
@@ -131,17 +130,3 @@ def visit_parts(
     seen.add(id(value))
     for inner, part in parts.all():
         visit_parts(visit, part, path + inner, is_leaf, seen)
-
-
-def replaced(value: Any, others: Mapping[int, Any]) -> Any:
-    """A result with other things in it, by identity: in lists and dicts, and tuples of such."""
-    if id(value) in others:
-        return others[id(value)]
-    if type(value) is tuple:
-        items = [replaced(item, others) for item in value]
-        return value if all(map(operator.is_, items, value)) else tuple(items)
-    if type(value) in (list, dict):
-        for key, item in list(enumerate(value) if type(value) is list else value.items()):
-            if id(item) in others or type(item) is tuple:
-                value[key] = replaced(item, others)
-    return value

@@ -169,6 +169,8 @@ class Tape:
             known = self._lay_out(recorder, [*map(recorder.value_of, given)], with_hidden)
         recorder.past.update(self._nodes, self._hidden)
         recorder.numbers = numbers
+        if recorder.collector is not None:
+            recorder.collector.accept_arguments([*map(id, self._contexts)])
         with as_recorded(self._contexts, numbers):
             found = walk()
         self._share(recorder, known)

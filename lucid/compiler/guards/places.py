@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import functools
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lucid.compiler.inputs.scalars import LiveScalar
-from lucid.compiler.inputs.signature import Call
-from lucid.compiler.inputs.tree import map_tree
-from lucid.compiler.inputs.watches import (
+from lucid.compiler.guards.guard import (
     ABSENT,
     SCALARS,
-    AnyWatch,
     Attributes,
-    FlagWatch,
-    Watch,
+    EntryGuard,
+    Guard,
+    TensorGuard,
     is_number,
     item_at,
 )
+from lucid.compiler.inputs.scalars import LiveScalar
+from lucid.compiler.inputs.signature import Call
+from lucid.compiler.inputs.tree import map_tree
 from lucid.tensor.context import epoch
 from lucid.tensor.core import TensorCore
 from lucid.tensor.tensor import Tensor
@@ -94,19 +94,9 @@ class Variable(Place):
 
 
 class Contents(Place):
-    """All entries of a list or a deque whose length changes.
+    """All entries of a list or a deque whose length changes."""
 
-    Attributes:
-        is_looked_at: whether the step is known to look at what is in it.
-    """
-
-    __slots__ = ("is_looked_at",)
-
-    def __init__(
-        self, path: str, owner: Any, key: Any, in_module: bool = False, is_looked_at: bool = False
-    ) -> None:
-        super().__init__(path, owner, key, in_module)
-        self.is_looked_at = is_looked_at
+    __slots__ = ()
 
     def found(self) -> Any:
         return list(self.owner)
@@ -134,6 +124,28 @@ class Members(Place):
 
     def holds(self, value: Any) -> bool:
         return bool(self.owner == value)
+
+
+class Appended(Place):
+    """What the step adds to a list, deque or set at which it doesn't look: each call adds the same.
+
+    Attributes:
+        done: the methods that it called, and what with.
+    """
+
+    __slots__ = ("done",)
+
+    def __init__(self, path: str, owner: Any, done: list[tuple[str, tuple[Any, ...]]]) -> None:
+        super().__init__(path, owner, CONTENTS)
+        self.done = done
+
+    def found(self) -> Any:
+        return self.done
+
+    def put(self, value: Sequence[tuple[str, tuple[Any, ...]]]) -> None:
+        kind = next(kind for kind in (list, set, deque) if isinstance(self.owner, kind))
+        for method, args in value:
+            getattr(kind, method)(self.owner, *args)
 
 
 class OfTensor(Place):
@@ -233,43 +245,45 @@ class MovingNumber(Place):
         return is_there
 
 
-def place_of(seen: Watch | MovingNumber) -> Place:
-    """The place that a watch looks at, or that holds a number."""
+def place_of(seen: EntryGuard | MovingNumber) -> Place:
+    """The place that a guard looks at, or that holds a number."""
     kind = Variable if seen.key is None else Place
-    return kind(seen.path, seen.owner, seen.key, seen.in_module)
+    in_module = seen.gated if isinstance(seen, EntryGuard) else seen.in_module
+    return kind(seen.path, seen.owner, seen.key, in_module)
 
 
-def live_places(guards: Sequence[Iterable[AnyWatch]]) -> Iterator[Place]:
+def live_places(guards: Sequence[Iterable[Guard]]) -> Iterator[Place]:
     """The places that programs of one function are specialized on, and that will change again.
 
     A tensor that was bound anew will be so again, and so will a number that some step binds, or
     that has changed twice: the function is better off reading it at each call than being traced.
 
-    guards: what each of the programs has watched.
+    guards: those of each of the programs.
     """
     before: defaultdict[Identity, set[str]] = defaultdict(set)
-    for watches in guards:
-        for watch in watches:
-            place = _moved(watch)
+    for of_program in guards:
+        for guard in of_program:
+            place = _moved(guard)
             if place is None:
                 continue
-            if place.identity in bound or not is_number(watch.expected):
+            expected = guard.expected  # type: ignore[attr-defined]
+            if place.identity in bound or not is_number(expected):
                 yield place
                 continue
-            before[place.identity].add(repr(watch.expected))
-            if len(before[place.identity]) > 1:
+            before[place.identity].add(repr(expected))
+            if len(before[place.identity]) > 1 or type(expected) is float:
                 yield MovingNumber(place)
 
 
-def _moved(watch: AnyWatch) -> Place | None:
-    """What a watch looks at, if it holds something else of the same kind by now."""
-    if isinstance(watch, FlagWatch):
-        return Memory(f"{watch.path}.data", watch.tensor) if watch.has_other_memory() else None
-    if not isinstance(watch, Watch) or watch.holds() or not _is_data(watch.expected):
+def _moved(guard: Guard) -> Place | None:
+    """What a guard looks at, if it holds something else of the same kind by now."""
+    if isinstance(guard, TensorGuard):
+        return Memory(f"{guard.path}.data", guard.tensor) if guard.has_other_memory() else None
+    if not isinstance(guard, EntryGuard) or guard.holds() or not _is_data(guard.expected):
         return None
-    if _kind(watch.expected) != _kind(watch.found()):
+    if _kind(guard.expected) != _kind(guard.found()):
         return None
-    return place_of(watch)
+    return place_of(guard)
 
 
 def _is_data(value: Any) -> bool:

@@ -12,27 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from lucid.compiler.guards.guard import ABSENT
+from lucid.compiler.guards.places import CONTENTS, Place
 from lucid.compiler.inputs.arrays import refuse_arrays
 from lucid.compiler.inputs.owners import entries_of, owners_of, path_of
 from lucid.compiler.inputs.scalars import key_of
 from lucid.compiler.inputs.signature import Call
 from lucid.compiler.inputs.tree import map_tree
-from lucid.compiler.inputs.watches import ABSENT
-from lucid.compiler.surroundings.places import CONTENTS, Place
 from lucid.tensor.core import TensorCore, of_array
-
-
-class CountsInArgument(BaseException):
-    """A step binds ints in its arguments: from now on it reads them at each call.
-
-    No `Exception`, so that a program that is being traced doesn't catch it.
-
-    Attributes:
-        paths: the user's expressions for them.
-    """
-
-    def __init__(self, paths: frozenset[str]) -> None:
-        self.paths = paths
 
 
 class OfArgument(Place):

@@ -1,0 +1,131 @@
+"""Audits: now and then a call is traced again, to see whether anything moved that no guard knows.
+
+Guards compare what a trace was seen to read. What can't be seen, such as a number in C's memory,
+would stay what it was at the trace. So one of the first calls, and from then on one in a while, is
+traced once more before it runs, with everything put back, and the graph, with its constants, and
+the effects are compared with those of the program that is about to serve it. What differs is
+reported; the function runs op by op from then on.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from itertools import zip_longest
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lucid.compiler.guards.guard import SCALARS
+from lucid.compiler.results.outcomes import Same
+
+if TYPE_CHECKING:
+    from lucid.compiler.programs.program import Program
+    from lucid.compiler.recording.trace import Trace
+
+FIRST = 10  # calls before the first audit
+SHARE = 0.01  # of the time that passes, which audits may take; the first one is free
+LOOK = 0.05  # seconds, about, until somebody looks at the clock again
+NEVER = np.iinfo(np.int64).max
+
+
+class Pace:
+    """When a function is audited next.
+
+    Native calls count themselves, and leave a call to Python when its number has come. Most often
+    nothing but the clock is looked at then.
+
+    Args:
+        counted: the number of native calls, and the number of the next one that Python looks at.
+    """
+
+    def __init__(self, counted: np.ndarray, is_on: bool) -> None:
+        self.is_on = is_on
+        self._counted = counted
+        self._not_before = 0.0
+        self._looked = time.perf_counter(), 0
+        counted[1] = FIRST if is_on else NEVER
+
+    def is_due(self) -> bool:
+        """Whether the next call is to be audited."""
+        if self._counted[0] < self._counted[1]:
+            return False
+        if time.perf_counter() >= self._not_before:
+            return True
+        self._look_later()
+        return False
+
+    def note(self, seconds: float) -> None:
+        """Note that an audit was made, or that there was none to be made."""
+        self._not_before = time.perf_counter() + seconds / SHARE
+        self._look_later()
+
+    def stop(self) -> None:
+        """Make no more of them."""
+        self._counted[1] = NEVER
+
+    def _look_later(self) -> None:
+        now, calls = time.perf_counter(), int(self._counted[0])
+        before, calls_before = self._looked
+        made = (calls - calls_before) * LOOK / max(now - before, 1e-9)
+        self._looked = now, calls
+        self._counted[1] = calls + min(max(int(made), 1), 1 << 20)
+
+
+def outline_of(trace: Trace) -> list[str]:
+    """What a step leaves besides what its graph computes, as far as it's the same for all calls."""
+    constants = [
+        repr(leaf.value)
+        for leaf in trace.leaves
+        if isinstance(leaf, Same) and isinstance(leaf.value, SCALARS)
+    ]
+    effects = [f"effect {name}" for _, name in trace.effects]
+    kinds = [type(leaf).__name__ for leaf in trace.leaves]
+    modes = [str(trace.grad_enabled), *(str(flag) for _, flag in trace.training)]
+    return [*constants, *effects, *kinds, *modes]
+
+
+def difference(program: Program, text: str, outline: Sequence[str]) -> str | None:
+    """What is another thing in a new trace than in a program, with the user's line; None: nothing.
+
+    text: of the new graph; outline: of the new trace.
+    """
+    was = str(program.graphs["trace"])
+    if text != was:
+        pairs = zip_longest(was.splitlines(), text.splitlines(), fillvalue="nothing")
+        before, now = next((a, b) for a, b in pairs if a != b)
+        return f"  traced: {before.strip()}\n  now:    {now.strip()}{_line_of(now, text)}"
+    for before, now in zip_longest(program.outline, outline, fillvalue="nothing"):
+        if before != now:
+            return f"  traced: {before}\n  now:    {now}"
+    return None
+
+
+def _line_of(node: str, text: str) -> str:
+    """The user's line that a printed node comes from, on a line of its own."""
+    number = re.search(r"@(\d+)", node)
+    if number is None:
+        return ""
+    found = re.search(rf'^loc @{number[1]} (\S+) "?(.*?)"?$', text, re.MULTILINE)
+    return "" if found is None else f"\n  at {found[1]}   {found[2]}"
+
+
+def report(name: str, found: str, calls: int) -> str:
+    """What to say of a difference.
+
+    calls: how many there have been since the last audit.
+    """
+    return (
+        f"an audit traced {name} again, and it is not what it was, though all that it was seen to "
+        f"read is:\n{found}\n"
+        f"Up to {calls} calls since the last audit may have gone on with what was there before.\n"
+        "hint: pass what has changed as an argument, or keep it in a tensor or a Python object"
+    )
+
+
+def made_again(recorded: Trace) -> tuple[str, list[str]]:
+    """The text and the outline of a trace that is not to become a program."""
+    from lucid.compiler.programs.program import as_recorded
+
+    return str(as_recorded(recorded.graph)), outline_of(recorded)

@@ -1,0 +1,65 @@
+"""Which objects were there before a trace, and which ones it has made itself."""
+
+from __future__ import annotations
+
+import gc
+from itertools import chain
+from typing import Any, ClassVar
+
+import numpy as np
+
+
+class Age:
+    """Tells what was made since from what was there: objects that Python's collector knows.
+
+    What there was is put out of the collector's sight meanwhile (`gc.freeze`), so that all that it
+    finds later is new. Ages may be nested, as traces are: what has been found before an inner one
+    begins is remembered by the outer ones.
+    """
+
+    _running: ClassVar[list[Age]] = []
+
+    def __init__(self) -> None:
+        for age in Age._running:
+            age._look()
+        gc.freeze()
+        Age._running.append(self)
+        self._new: set[int] = set()  # one that dies leaves its identity to a newer one
+        self._old: set[int] = set()
+        self._is_settled = False
+
+    def is_new(self, value: object) -> bool:
+        """Whether an object that the collector tracks was made since."""
+        if id(value) in self._new:
+            return True
+        if self._is_settled or id(value) in self._old:
+            return False
+        self._look()
+        if id(value) not in self._new:
+            self._old.add(id(value))
+        return id(value) in self._new
+
+    def settle(self) -> None:
+        """Find what is new now; what is made from now on can't be told."""
+        self._look()
+        self._is_settled = True
+
+    def _look(self) -> None:
+        # In one call of C: no other thread may find the objects that it builds referred to.
+        self._new.update(map(id, chain.from_iterable(map(gc.get_objects, (None,)))))
+
+    def end(self) -> None:
+        """Let the collector see everything again; what is new can't be told any more."""
+        if self in Age._running:
+            Age._running.remove(self)
+            self._new, self._is_settled = set(), True
+            if not Age._running:
+                gc.unfreeze()
+
+
+def owner_of(array: np.ndarray) -> Any:
+    """The array whose memory this one is a view of; or the file or buffer that it comes from."""
+    owner: Any = array
+    while isinstance(owner, np.ndarray) and owner.base is not None:
+        owner = owner.base
+    return owner

@@ -1,0 +1,722 @@
+"""What a call reads: of functions whose instructions are followed nothing, of others what they get.
+
+Followed is all code but the library's own, the standard library's and NumPy's. The library tells by
+itself what it reads (`meet`); for functions in C there are rules; what other code is handed, it may
+read as a whole.
+"""
+
+from __future__ import annotations
+
+import abc
+import functools
+import gc
+import glob
+import inspect
+import locale
+import logging
+import operator
+import os
+import pathlib
+import random
+import sys
+import threading
+import time
+import types
+import weakref
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
+from typing import Any, NoReturn
+
+import numpy as np
+
+from lucid.compiler.guards.collector import PLAIN
+from lucid.compiler.guards.guard import ABSENT, SCALARS, brief
+from lucid.compiler.guards.places import CONTENTS
+from lucid.compiler.guards.reads import (
+    READ_BY_INDEX,
+    VIEWS,
+    Reads,
+    class_has,
+    instance_dict,
+    is_hashable,
+)
+from lucid.compiler.inputs.bound_to_tensors import LIBRARYS
+from lucid.compiler.inputs.scalars import is_live
+from lucid.compiler.whose_code import NUMPY, is_called_by_followed, is_followed, is_librarys
+from lucid.ir.errors import EagerOnlyError, TraceError
+from lucid.ir.location import LIBRARY, here
+from lucid.tensor.core import TensorCore
+
+MEMO = type(functools.lru_cache(lambda: None))
+GENERATORS = (random.Random, np.random.Generator, np.random.RandomState)
+_LOOKS = frozenset({"getstate", "get_state", "bit_generator", "__reduce__"})
+_ENTROPY = {os.urandom}
+_UNSEEDED = (np.random.default_rng, random.Random, np.random.RandomState, np.random.SeedSequence)
+_OF_LIBRARY = {"get_num_threads", "get_num_interop_threads", "get_printoptions"}
+_CLOCKS = {
+    getattr(time, name)
+    for name in dir(time)
+    if name.removesuffix("_ns") in ("time", "perf_counter", "monotonic", "process_time")
+    or name in ("thread_time", "thread_time_ns", "localtime", "gmtime", "ctime", "strftime")
+}
+_CLOCKS_OF = {"now", "utcnow", "today"}  # of datetime's classes
+_ASKED_AGAIN: set[Any] = {
+    *(os.getenv, os.getcwd, os.getpid, os.path.exists, os.path.isfile, os.path.isdir),
+    *(os.path.getsize, os.path.getmtime, threading.get_ident, threading.current_thread),
+    *(threading.active_count, threading.main_thread, np.geterr, np.get_printoptions),
+    *(os.listdir, os.stat, os.path.expandvars, os.path.expanduser, os.getlogin, glob.glob),
+    *(sys.getrecursionlimit, gc.isenabled, locale.getlocale, type(os.environ).copy, os.cpu_count),
+}
+_READS_FILES = {np.loadtxt, np.load, np.fromfile, np.genfromtxt, np.memmap, input, open}
+_PATHS_ASK = {"exists", "is_file", "is_dir", "stat", "iterdir", "resolve", "samefile"}
+_PATHS_READ = {"read_text", "read_bytes", "open", "write_text", "write_bytes", "touch", "unlink"}
+_PATHS_READ |= {"glob", "rglob", "mkdir", "rename"}
+_SHARED = {"threading", "queue", "multiprocessing", "concurrent", "asyncio", "subprocess"}
+_OF_OTHERS = {"uuid1", "uuid4", "token_bytes", "token_hex", "randbits", "choice", "randbelow"}
+# Functions in C that go through a container, and don't look into what is in it.
+_ONE_LEVEL = {
+    *(
+        enumerate,
+        zip,
+        reversed,
+        iter,
+        list,
+        tuple,
+        set,
+        frozenset,
+        map,
+        filter,
+        dict,
+        sum,
+        all,
+        any,
+    ),
+    *(min, max, sorted, print, super, isinstance, issubclass, type, id, callable, object, range),
+}
+_ADDS: dict[type, frozenset[str]] = {
+    list: frozenset({"append", "extend", "insert", "clear"}),
+    set: frozenset({"add", "discard", "update", "difference_update", "clear"}),
+    deque: frozenset({"append", "appendleft", "extend", "extendleft", "clear"}),
+}
+_ITERATES = frozenset({"extend", "extendleft", "update", "difference_update"})
+_CHANGES = frozenset(
+    {
+        *("append", "extend", "insert", "clear", "update", "add", "discard", "setdefault", "pop"),
+        *("popleft", "appendleft", "extendleft", "remove", "sort", "reverse", "popitem", "rotate"),
+        *("__setitem__", "__delitem__", "__iadd__", "__ior__", "__iand__", "__isub__", "__ixor__"),
+        *("difference_update", "intersection_update", "symmetric_difference_update", "move_to_end"),
+    }
+)
+_WRITES_ARRAYS = frozenset(
+    {"fill", "sort", "partition", "put", "resize", "itemset", "setfield", "byteswap", "setflags"}
+)
+_WEAK = (weakref.WeakSet, weakref.WeakKeyDictionary, weakref.WeakValueDictionary)
+_NOT_DATA = (type, types.ModuleType, types.FunctionType, types.MethodType)
+_OF_FUNCTION = ("forward", "backward", "setup_context", "jvp", "vmap", "generate_vmap_rule")
+
+
+class GuardCollector(Reads):
+    """Enters what a trace reads and writes of what was there before it.
+
+    Args:
+        apart: places that the step reads at each call; they need no guards.
+        skipped: code that runs at each call, and reads anew.
+    """
+
+    def __init__(
+        self, apart: frozenset[Any] = frozenset(), skipped: frozenset[object] = frozenset()
+    ) -> None:
+        super().__init__(apart)
+        self._skipped = skipped
+        self._memos: list[tuple[Any, int]] = []  # with how often the function had run
+        self._met: set[int] = set()
+        self.speaks = False  # whether it has called what prints or logs
+        self.on_code: Callable[[dict[str, Any]], None] | None = None
+        self.refused: Callable[[Any], BaseException] = lambda error: error
+
+    def listens_to(self, code: types.CodeType, names: dict[str, Any]) -> bool:
+        if code in self._skipped or not is_followed(code):
+            return False
+        if any(getattr(callback, "__code__", None) is code for callback in gc.callbacks):
+            return False  # which runs when the collector happens to
+        if code.co_filename == "<string>" and names.get("__name__", "").startswith("lucid"):
+            return False  # what `dataclasses` made
+        if self.on_code is not None:
+            self.on_code(names)
+        return True
+
+    def listens_in(self, frame: types.FrameType) -> bool:
+        return is_called_by_followed(frame)
+
+    # ------------------------------------------------------------------ calls
+
+    def call(self, function: Any, args: Sequence[Any], kwargs: Any) -> None:
+        kind, owner = type(function), getattr(function, "__self__", None)
+        if owner is None and args and kind is not types.FunctionType:
+            owner = args[0]  # of a method of a class in C
+        is_given = any(x is not None for x in (*args, *kwargs.values()))
+        if not is_given and any(function is x for x in _UNSEEDED):
+            self._draws(f"{function.__name__}()")
+        if isinstance(owner, GENERATORS) and hasattr(type(owner), _name_of(function)):
+            self._draw(owner, function.__name__)
+        elif kind is types.MethodType:
+            self._call_method(function, args, kwargs)
+        elif kind is types.FunctionType:
+            self.value(function, function.__name__)
+            self._call_python(function, args, kwargs, None)
+        elif isinstance(function, type):
+            self._call_class(function, args, kwargs)
+        elif isinstance(function, (types.BuiltinFunctionType, types.MethodWrapperType)):
+            self._call_builtin(function, function.__self__, args, kwargs)
+        elif isinstance(function, (types.MethodDescriptorType, types.WrapperDescriptorType)):
+            if args:
+                self._call_method_in_c(args[0], function.__name__, args[1:], kwargs)
+        elif isinstance(function, MEMO):
+            self._memos.append((function, function.cache_info().misses))
+            self.value(function.__wrapped__, self.path_of(function))
+            self._look_into(args, kwargs)
+            path = self.path_of(function)
+            if kwargs or any(is_live(x) or not is_hashable(x) for x in args):
+                self.answer(f"{path}.cache_info().currsize", _size_of, function)
+            else:  # as each call of the step would
+                self.answer(f"{path}({', '.join(map(repr, args))})", _given_by, function, *args)
+        elif isinstance(function, functools.partial):
+            self.value(function, self.path_of(function))
+            self.call(function.func, (*function.args, *args), {**function.keywords, **kwargs})
+        elif isinstance(function, (weakref.ReferenceType, weakref.WeakMethod)):
+            self._weak.add(id(function()))
+            self.answer(f"{self.path_of(function)}()", _target_of, function)
+        elif isinstance(function, operator.attrgetter):
+            for path in function.__reduce__()[1]:
+                self._follow(args[0], path.split(".")) if args else None
+        elif isinstance(function, operator.itemgetter):
+            for key in function.__reduce__()[1]:
+                self.load_item(args[0], key) if args else None
+        elif isinstance(function, operator.methodcaller) and args:
+            made: tuple[Any, ...] = function.__reduce__()[1]  # type: ignore[assignment]
+            self._follow(args[0], made[:1])
+            self.call(getattr(args[0], made[0], None), (*made[1:], *args[1:]), kwargs)
+        else:
+            self._call_object(function, args, kwargs)
+
+    def _follow(self, owner: Any, names: Sequence[str]) -> None:
+        for name in names:
+            self.load_attribute(owner, name)
+            owner = getattr(owner, name, None)
+
+    def _call_method(self, method: Any, args: Sequence[Any], kwargs: Any) -> None:
+        owner, function = method.__self__, method.__func__
+        self.value(owner, self.path_of(owner))
+        if isinstance(function, types.FunctionType):
+            self.value(function, function.__qualname__)
+            self._call_python(function, args, kwargs, owner)
+        else:
+            self.call(function, (owner, *args), kwargs)
+
+    def _call_python(
+        self, function: types.FunctionType, args: Sequence[Any], kwargs: Any, owner: Any
+    ) -> None:
+        if is_followed(function.__code__) or function.__code__ in self._skipped:
+            return
+        module, file = function.__module__ or "", function.__code__.co_filename
+        if function in _ASKED_AGAIN:
+            self._ask_again(function, args if owner is None else (owner, *args), kwargs)
+        elif function in _READS_FILES:
+            self._op_by_op(f"it reads a file, by {function.__name__}()")
+        elif isinstance(owner, pathlib.Path) and function.__name__ in _PATHS_READ:
+            self._op_by_op(f"it opens a file, by {function.__name__}()")
+        elif isinstance(owner, pathlib.PurePath):
+            if function.__name__ in _PATHS_ASK:
+                self._ask_again(function, (owner, *args), kwargs)
+        elif file.startswith(LIBRARY) and function.__name__ in _OF_LIBRARY:
+            self._ask_again(function, args, kwargs)
+        elif file.startswith(LIBRARY):
+            if not self._call_library(function, owner):
+                self._look_into(args, kwargs, reads_only=True)
+        elif file.startswith(NUMPY):
+            self._look_into((owner, *args), kwargs)
+        elif module in ("uuid", "secrets") and function.__name__ in _OF_OTHERS:
+            self._draws(f"{module}.{function.__name__}()")
+        elif isinstance(owner, logging.Logger):
+            self.speaks = True
+            for level in (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR):
+                text = f"{self.path_of(owner)}.isEnabledFor({level})"
+                self.answer(text, owner.isEnabledFor, level)
+        elif isinstance(owner, threading.Event) and function.__name__ in ("is_set", "isSet"):
+            self.answer(f"{self.path_of(owner)}.is_set()", owner.is_set)
+        elif isinstance(owner, _WEAK) and function.__name__ in _CHANGES and self.was_there(owner):
+            self._op_by_op(f"it changes {self.path_of(owner)}, a {type(owner).__name__}")
+        elif module.partition(".")[0] in _SHARED and owner is not None and self.was_there(owner):
+            self._op_by_op(f"it calls {function.__qualname__}(), which other threads take part in")
+        else:
+            given = [owner, *args, *kwargs.values()]
+            given += [_content(cell) for cell in function.__closure__ or ()]
+            for value in given:
+                self.hand_over(value)
+
+    def _call_library(self, function: types.FunctionType, owner: Any) -> bool:
+        """A function of the library's: what it doesn't tell; whether it hands its arguments on."""
+        from lucid.autograd.function import Function
+
+        if isinstance(owner, type) and issubclass(owner, Function):
+            for name in _OF_FUNCTION:
+                self._load_from_class(owner, name)
+            return True
+        elif self.is_module(owner):
+            for path, module in owner.named_modules():
+                full = ".".join(filter(None, (self.path_of(owner), path)))
+                self.meet(full, module)
+        elif owner is not None and is_librarys(type(owner)):
+            self.meet(self.path_of(owner), owner)
+        return False
+
+    def _call_class(self, kind: Any, args: Sequence[Any], kwargs: Any) -> None:
+        made_by = type(kind).__call__
+        if isinstance(made_by, types.FunctionType):
+            self._load_from_class(type(kind), "__call__")
+        for name in ("__new__", "__init__"):
+            self._load_from_class(kind, name)
+        if kind in _ONE_LEVEL or kind is bool:
+            self._look_at_all(args, kwargs)
+        elif kind is str and args:
+            self.show(args[0])
+        elif not isinstance(kind.__init__, types.FunctionType) or not is_followed(
+            kind.__init__.__code__
+        ):
+            self._look_into(args, kwargs)
+
+    def _call_object(self, function: Any, args: Sequence[Any], kwargs: Any) -> None:
+        """An object whose class has `__call__`."""
+        run = class_has(type(function), "__call__")
+        path = self.path_of(function)
+        self.value(function, path)
+        if self.is_module(function):
+            self.meet(path, function)
+            self.load_attribute(function, "forward")
+            forward = class_has(type(function), "forward")
+            if isinstance(forward, types.FunctionType) and not is_followed(forward.__code__):
+                self._look_into(args, kwargs)
+        elif not isinstance(run, types.FunctionType):
+            self._look_into(args, kwargs)  # of NumPy's, or of another package in C
+        elif is_followed(run.__code__):
+            self.load_attribute(function, "__call__")
+        elif is_librarys(type(function)):
+            self.meet(path, function)
+            self._look_into(args, kwargs)
+        else:
+            self.hand_over(function)
+            self._look_into(args, kwargs)
+
+    # ------------------------------------------------------------------ functions in C
+
+    def _call_builtin(self, function: Any, owner: Any, args: Sequence[Any], kwargs: Any) -> None:
+        if owner is not None and not isinstance(owner, (types.ModuleType, type)):
+            self._call_method_in_c(owner, function.__name__, args, kwargs)
+            return
+        name = function.__name__
+        if function in (getattr, hasattr):
+            if len(args) > 1 and type(args[1]) is str:
+                self.load_attribute(args[0], args[1])
+        elif function in (setattr, delattr):
+            if len(args) > 1 and type(args[1]) is str:
+                self.store_attribute(args[0], args[1])
+        elif function is vars or function is dir:
+            self.all_attributes(args[0]) if args else None
+        elif function is len:
+            self.measure(args[0]) if args else None
+        elif function in (repr, format, ascii):
+            self.show(args[0]) if args else None
+        elif function is next:
+            self.advance(args[0]) if args else None
+        elif function in (isinstance, type, callable, id, issubclass):
+            if function is isinstance and args:
+                self.load_attribute(args[0], "__class__")
+            if function in (isinstance, issubclass) and len(args) == 2:
+                for kind in args[1] if isinstance(args[1], tuple) else (args[1],):
+                    if isinstance(kind, abc.ABCMeta):
+                        self.answer(f"{function.__name__}(…, {kind.__name__})", function, *args)
+        elif function in (globals, locals):
+            pass
+        elif function is print:
+            self.speaks = True
+            self._look_at_all(args, kwargs)
+        elif function in _ASKED_AGAIN:
+            self._ask_again(function, args, kwargs)
+        elif function in _CLOCKS or (isinstance(owner, type) and name in _CLOCKS_OF):
+            self._op_by_op(f"it reads the clock, by {name}()")
+        elif function in _ENTROPY:
+            self._draws(f"{name}()")
+        elif function in _READS_FILES or getattr(function, "__module__", None) == "io":
+            self._op_by_op(f"it reads a file, by {name}()")
+        elif function is operator.setitem or function is operator.delitem:
+            self.store_item(args[0], args[1])
+        elif function is operator.getitem:
+            self.load_item(args[0], args[1])
+        elif isinstance(owner, type) and args and name in ("__setattr__", "__delattr__"):
+            self.store_attribute(args[0], args[1])
+        elif function in _ONE_LEVEL:
+            self._look_at_all(args, kwargs)
+        elif owner is not None and getattr(owner, "__name__", "") in ("heapq", "_heapq", "_bisect"):
+            for value in args:
+                if isinstance(value, PLAIN):
+                    self.rewrite(self.path_of(value), value)
+            self._look_into(args, kwargs)
+        else:
+            self._look_into(args, kwargs)
+
+    def _call_method_in_c(self, owner: Any, name: str, args: Sequence[Any], kwargs: Any) -> None:
+        """A method of a container, an array or another object in C."""
+        path = self.path_of(owner)
+        if isinstance(owner, (TensorCore, *SCALARS)) or is_live(owner):
+            self._look_into(args, kwargs)
+        elif isinstance(owner, PLAIN):
+            self._call_on_container(owner, name, args, kwargs)
+        elif isinstance(owner, np.ndarray):
+            self.array(path, owner, write=name in _WRITES_ARRAYS)
+            self._look_into(args, kwargs)
+        elif isinstance(owner, ContextVar):
+            if name == "get":
+                self.answer(f"{path}.get()", _value_of, owner)
+        elif isinstance(owner, READ_BY_INDEX):
+            whole = tuple if isinstance(owner, types.MappingProxyType) else bytes
+            if name == "get" and args:
+                self.answer(f"{path}.get({args[0]!r})", _entry_of, owner, args[0])
+            elif name == "items" or name == "values":
+                self.answer(f"all of {path}", _items_of, owner)
+            else:
+                self.answer(f"all of {path}", whole, owner)
+        elif name in ("__reduce__", "__reduce_ex__", "__getstate__", "__dir__", "__sizeof__"):
+            self.all_attributes(owner)
+        elif name in ("__setattr__", "__delattr__") and args:
+            self.store_attribute(owner, args[0])
+        elif name in ("__getattribute__", "__getattr__") and args:
+            self.load_attribute(owner, args[0])
+        elif name == "__next__" or name in ("send", "throw"):
+            self.advance(owner)
+        elif isinstance(owner, (*VIEWS, tuple)):
+            self.iterate(owner)
+        else:
+            self._ask_unknown(owner, name)
+            self._look_into(args, kwargs)
+
+    def _call_on_container(self, owner: Any, name: str, args: Sequence[Any], kwargs: Any) -> None:
+        path, kind = self.path_of(owner), type(owner)
+        adds = next((methods for base, methods in _ADDS.items() if isinstance(owner, base)), ())
+        if is_librarys(kind):
+            self.meet(path, owner)
+        elif name in ("get", "__getitem__") and args:
+            self.load_item(owner, args[0])
+        elif name == "__contains__" and args:
+            self.look_for(args[0], owner)
+        elif name == "__len__":
+            self.measure(owner)
+        elif name in ("__setitem__", "__delitem__") and args:
+            self.store_item(owner, args[0])
+        elif isinstance(owner, dict) and name == "setdefault" and args:
+            self.load_item(owner, args[0])
+        elif isinstance(owner, dict) and name == "pop" and args:
+            self.load_item(owner, args[0])
+            self.store_item(owner, args[0])
+        elif isinstance(owner, list) and name == "extend" and hasattr(type(args[0]), "__next__"):
+            self.advance(args[0])
+            self.append(path, owner, name, len(owner))
+        elif name in adds and (name not in _ITERATES or all(isinstance(x, PLAIN) for x in args)):
+            given = tuple(map(list, args)) if name in _ITERATES else tuple(args)
+            self._look_at_all(args if name in _ITERATES else (), {})
+            self.append(path, owner, name, given)
+        elif name in _CHANGES:
+            if name in ("pop", "popleft", "popitem", "remove", "sort", "reverse", "rotate"):
+                self.iterate(owner)
+            self.rewrite(path, owner)
+            self._look_at_all(args, kwargs)
+        elif name not in ("__init__", "__new__", "__class__", "__setattr__"):
+            self.iterate(owner)
+            self._look_at_all(args, kwargs)
+
+    def _ask_again(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        given = ", ".join([*map(brief, args), *(f"{k}={brief(x)}" for k, x in kwargs.items())])
+        ask = functools.partial(function, *args, **kwargs)
+        if not self.answer(f"{function.__name__}({given})", ask):
+            self._op_by_op(f"it asks {function.__name__}(), which gives something else each time")
+
+    def _ask_unknown(self, owner: Any, name: str) -> None:
+        """A method of an object whose state nobody can see: of one from outside, op by op."""
+        path = self._paths.get(id(owner))
+        is_data = isinstance(owner, (slice, range, frozenset, type, types.ModuleType, np.generic))
+        if path is None or is_data or is_librarys(type(owner)) or type(owner).__module__ in _VALUES:
+            return
+        if name.startswith("__") or type(owner).__module__.partition(".")[0] in _OTHERS_VALUES:
+            return
+        if self.was_there(owner):
+            self._op_by_op(
+                f"it calls {path}.{name}(), of a {type(owner).__name__}, whose state can't be seen"
+            )
+
+    # ------------------------------------------------------------------ what can't be guarded
+
+    def advance(self, iterator: Any) -> None:
+        if isinstance(getattr(type(iterator), "__next__", None), types.FunctionType):
+            return  # what it reads is told
+        path = self._paths.get(id(iterator))
+        if path is None or id(iterator) in self._given or not self.was_there(iterator):
+            return
+        raise self._refusal(
+            f"{path}, a {type(iterator).__name__}, was advanced while the step was traced: "
+            "what it gave would be the same at every call",
+            "take the item outside of the compiled function, and pass it as an argument",
+        )
+
+    def _draw(self, generator: Any, name: str) -> None:
+        """A method of a random generator."""
+        if name in ("getstate", "get_state"):
+            self.answer(f"{self.path_of(generator)}.{name}()", getattr(generator, name))
+        if name in _LOOKS or name.startswith("_"):
+            return
+        if isinstance(generator, random.SystemRandom):
+            self._draws(f"SystemRandom.{name}()")
+        known = {id(getattr(random, "_inst", None)): "random"}
+        known[id(np.random.mtrand._rand)] = "numpy.random"
+        path = known.get(id(generator)) or self._paths.get(id(generator))
+        if id(generator) not in known and not self.was_there(generator):
+            return
+        if name in ("seed", "setstate", "set_state"):
+            self._op_by_op(f"it sets the state of {path}")
+        raise self._refusal(
+            f"{path or 'a random generator'} was used while the step was traced: its numbers would "
+            "be the same at every call",
+            "draw with lucid.rand, lucid.randn or lucid.randint, which are part of the step, or "
+            "pass the numbers as arguments",
+        )
+
+    def _draws(self, what: str) -> NoReturn:
+        self._op_by_op(f"it draws random numbers, by {what}")
+
+    def _op_by_op(self, reason: str) -> NoReturn:
+        """Give the trace up: what the step reads is another thing at each call."""
+        place = here()
+        line = "" if place is None else f"\n  at {place}   {place.text}"
+        raise self.refused(EagerOnlyError(f"{reason}{line}"))
+
+    def _refusal(self, what: str, remedy: str) -> BaseException:
+        place = here()
+        line = "" if place is None else f"\n  at {place}   {place.text}"
+        return self.refused(TraceError(f"{what}{line}\nhint: {remedy}"))
+
+    def refuse_misses(self) -> None:
+        """Give up where a function with a cache has run: what the trace computed is in there now.
+
+        The call that runs op by op fills the cache; those that follow find it filled.
+        """
+        filled = self.clear_caches()
+        if filled:
+            self._op_by_op(f"it fills the cache of {filled[0]}, by functools.lru_cache")
+
+    def clear_caches(self) -> list[str]:
+        """Forget what the trace has computed; the names of the functions that did."""
+        filled = [memo for memo, before in self._memos if memo.cache_info().misses != before]
+        self._memos.clear()
+        for memo in filled:
+            memo.cache_clear()
+        return [memo.__qualname__ for memo in filled]
+
+    # ------------------------------------------------------------------ what others are handed
+
+    def _look_at_all(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """Read the entries of containers, and not what is in them."""
+        for value in (*args, *kwargs.values()):
+            if not isinstance(value, (*SCALARS, TensorCore, *_NOT_DATA)) and not is_live(value):
+                self.iterate(value)
+
+    def _look_into(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], *, reads_only: bool = False
+    ) -> None:
+        """Read plain data as a whole: containers, and those in them."""
+        stack = [*args, *kwargs.values()]
+        seen: set[int] = set()
+        while stack:
+            value = stack.pop()
+            if isinstance(value, (*SCALARS, TensorCore)) or is_live(value) or id(value) in seen:
+                continue
+            seen.add(id(value))
+            if isinstance(value, (*PLAIN, tuple)):
+                self.iterate(value)
+                if not is_librarys(type(value)):
+                    stack += dict.values(value) if isinstance(value, dict) else value
+            elif isinstance(value, (np.ndarray, *VIEWS, *READ_BY_INDEX)):
+                self.iterate(value)
+                if isinstance(value, np.ndarray) and not reads_only:
+                    self.hand(value)
+            elif isinstance(value, slice):
+                continue
+            elif hasattr(type(value), "__next__"):
+                self.advance(value)
+
+    def hand_over(self, owner: Any) -> None:
+        """Read all of it: plain data, objects by all their attributes."""
+        stack = [owner]
+        seen: set[int] = set()
+        while stack:
+            value = stack.pop()
+            if isinstance(value, (*SCALARS, TensorCore, type, types.ModuleType)):
+                continue
+            if is_live(value) or id(value) in seen:
+                continue
+            seen.add(id(value))
+            if isinstance(value, (*PLAIN, tuple)):
+                self.iterate(value)
+                if not is_librarys(type(value)):
+                    stack += dict.values(value) if isinstance(value, dict) else value
+            elif isinstance(value, (np.ndarray, *VIEWS, *READ_BY_INDEX)):
+                self.iterate(value)
+            elif isinstance(value, types.FunctionType):
+                self.value(value, value.__name__)
+                if not is_followed(value.__code__):
+                    stack += [_content(cell) for cell in value.__closure__ or ()]
+            elif isinstance(value, GENERATORS):
+                continue
+            elif is_librarys(type(value)):
+                self.meet(self.path_of(value), value)
+            elif instance_dict(value):
+                self.all_attributes(value)
+                stack += list(instance_dict(value).values())  # type: ignore[union-attr]
+
+    # ------------------------------------------------------------------ the library's own
+
+    def meet(self, path: str, thing: Any) -> None:
+        """An object of the library's is used by the step: a Module, an optimizer, a hook."""
+        if isinstance(thing, TensorCore):
+            self.tensor(path, thing)
+        if id(thing) in self._met or isinstance(thing, TensorCore):
+            return
+        self._met.add(id(thing))
+        self._held.append(thing)
+        self.value(thing, path)
+        if isinstance(thing, dict):
+            self._meet_dict(path, thing)
+        elif self.is_module(thing):
+            self._meet_module(path, thing)
+        elif isinstance(thing, types.FunctionType):
+            self.value(thing, path)
+        elif is_librarys(type(thing)):
+            self.library_objects.append((path, thing))
+            for part in getattr(type(thing), "_users_parts", lambda _: ())(thing):
+                self.value(part, path, thing)
+            guarded = getattr(type(thing), "_guarded_attributes", ())
+            attributes = instance_dict(thing) or {}
+            if getattr(type(thing), "_is_changed_by_users", False):
+                guarded = [name for name in attributes if not name.startswith(LIBRARYS)]
+            for name in guarded:
+                self.entry(f"{path}.{name}", attributes, name, holder=thing)
+                if isinstance(attributes.get(name), PLAIN):
+                    self.contents(f"{path}.{name}", attributes[name])
+
+    def _meet_dict(self, path: str, owner: dict[Any, Any]) -> None:
+        """An optimizer's group, or its state: what of it isn't read at each call."""
+        is_live_key = getattr(owner, "is_read_live", lambda _: False)
+        self.length(path, owner)
+        for key, value in list(dict.items(owner)):
+            if not is_live_key(key):
+                place = f"{path}[{self.text_of(key)}]"
+                self.entry(place, owner, key)
+                if type(value) is list:
+                    self.contents(place, value)
+
+    def _meet_module(self, path: str, module: Any) -> None:
+        from lucid.nn.modules.hooked import REGISTERS, global_hooks
+
+        self.field(f"type({path})", module, "__class__", gated=True)
+        attributes = module.__dict__
+        registers = ("_parameters", "_buffers", "_modules", *REGISTERS)
+        of_library = _read_by_library(module.__class__) & attributes.keys()
+        for name in ("forward", "training", *sorted(of_library - {*registers})):
+            value = attributes.get(name, ABSENT)
+            gated = not isinstance(value, (*PLAIN, np.ndarray))
+            place = f"{path}.{name}" if path else name
+            self.entry(place, attributes, name, gated=gated, holder=module)
+            if isinstance(value, PLAIN):
+                self.contents(place, value)
+        for group in registers:
+            entries = attributes.get(group)
+            if entries is not None:
+                self._meet_register(f"{path}.{group}", path, entries, module)
+        for group, entries in global_hooks().items():
+            self._meet_register(f"nn.modules.module.{group}", "", entries, None)
+        self._load_from_class(type(module), "forward")
+
+    def _meet_register(self, place: str, path: str, entries: Any, holder: Any) -> None:
+        """Members of a module by name, or hooks by number."""
+        for key, value in list(entries.items()):
+            name = f"{place}[{key}]" if isinstance(key, int) else f"{path}.{key}".lstrip(".")
+            self.value(value, name, entries)
+            self.entry(name, entries, key, gated=True, holder=holder)
+        self.contents(place, entries, holder=holder)
+        whole = self.guards.get((id(entries), CONTENTS))
+        if whole is not None:
+            whole.gated = True
+
+    def note(self, path: str, owner: Any, key: Any) -> None:
+        """The library is about to bind an entry, or depends on it."""
+        self.entry(path, owner, key, gated=True)
+
+
+# Modules of the standard library whose objects in C are values, not state.
+_VALUES = frozenset(
+    {"builtins", "datetime", "decimal", "re", "_operator", "functools", "itertools"}
+)
+_OTHERS_VALUES = frozenset(
+    {"numpy", "llvmlite", "collections", "types", "typing", "_abc", "_struct"}
+)
+
+
+@functools.lru_cache(maxsize=512)
+def _read_by_library(kind: type) -> set[str]:
+    """The attributes that methods of the library's classes read, other than at each call."""
+    names: set[str] = set()
+    live: set[Any] = set()
+    for base in kind.__mro__:
+        if is_librarys(base) and base.__name__ != "Module":
+            for item in vars(base).values():
+                function = getattr(item, "__func__", getattr(item, "fget", item))
+                code = getattr(inspect.unwrap(function), "__code__", None)
+                names.update(code.co_names if code is not None else ())
+                if code is not None and "live_attribute" in code.co_names:
+                    live.update(code.co_consts)
+    return names - live
+
+
+def _name_of(function: Any) -> str:
+    name = getattr(function, "__name__", None)
+    return name if isinstance(name, str) else ""
+
+
+def _target_of(reference: Any) -> int | None:
+    target = reference()
+    return None if target is None else id(target)
+
+
+def _given_by(memo: Any, *args: Any) -> Any:
+    return memo(*args)
+
+
+def _size_of(memo: Any) -> int:
+    return int(memo.cache_info().currsize)
+
+
+def _content(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return None
+
+
+def _value_of(variable: ContextVar[Any]) -> Any:
+    return variable.get(ABSENT)
+
+
+def _entry_of(owner: Any, key: Any) -> Any:
+    return owner.get(key, ABSENT)
+
+
+def _items_of(owner: Any) -> Any:
+    return tuple(owner.items())

@@ -1,0 +1,625 @@
+"""The guards of a trace: entered as the step reads, with what the step writes itself kept apart.
+
+A place is entered when the step first reads or writes it, with what it held before. What it holds
+at the end says what the step has changed; what it was read for says what calls depend on.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import types
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
+from typing import Any, NoReturn
+
+import numpy as np
+
+from lucid.autograd.hooks import hooks_of
+from lucid.compiler.guards.age import Age, owner_of
+from lucid.compiler.guards.guard import (
+    ABSENT,
+    SCALARS,
+    AnswerGuard,
+    ArrayGuard,
+    Attributes,
+    ContentsGuard,
+    EntryGuard,
+    FieldGuard,
+    Guard,
+    LengthGuard,
+    TensorGuard,
+    copy_of,
+    is_same,
+)
+from lucid.compiler.guards.places import (
+    CONTENTS,
+    Appended,
+    Contents,
+    Identity,
+    Members,
+    OfTensor,
+    Place,
+    identity_of,
+    place_of,
+)
+from lucid.compiler.inputs.bound_to_tensors import LIBRARYS
+from lucid.compiler.inputs.scalars import is_live, key_of
+from lucid.compiler.whose_code import is_followed, is_librarys
+from lucid.ir.errors import TraceError
+from lucid.ir.location import Location, here
+from lucid.tensor.core import TensorCore
+
+PLAIN = (list, dict, set, deque)  # containers whose entries can change
+_PARTS_OF_FUNCTIONS = ("__code__", "__defaults__", "__kwdefaults__")
+
+
+class Collector:
+    """What the step reads and writes of what was there before, as far as it has come.
+
+    Args:
+        apart: places that the step reads at each call; they need no guards.
+
+    Attributes:
+        guards: by what they look at; those of objects that the step made itself are dropped by
+            `finish`.
+        library_objects: objects of the library's own classes, such as optimizers, by the user's
+            expression for each.
+    """
+
+    def __init__(self, apart: Set[Identity] = frozenset()) -> None:
+        self.guards: dict[Any, Guard] = {}
+        self.library_objects: list[tuple[str, Any]] = []
+        self._apart = apart
+        self._apart_of: dict[int, set[Any]] = {}
+        for owner, key in apart:
+            self._apart_of.setdefault(owner, set()).add(key)
+        self._whole = {owner for owner, key in apart if key is CONTENTS}
+        self.at: tuple[types.CodeType, int] | None = None
+        self.is_gradient: Callable[[TensorCore], bool] = lambda tensor: False
+        self._paths: dict[int, str] = {}
+        self._held: list[Any] = []  # so that identities stay what they are
+        self._holders: dict[int, Any] = {}  # of what the collector doesn't track: where it was read
+        self._entries: dict[int, list[EntryGuard]] = {}
+        self._rewritten: set[int] = set()  # containers of which it changed more than an entry
+        self._appended: dict[int, list[tuple[str, Any]] | None] = {}
+        self._lines: dict[Any, Location | None] = {}
+        self._given: set[int] = set()
+        self._weak: set[int] = set()  # what weak references refer to
+        self._of_hosts: set[Identity] = set()  # places that host calls of the step write
+        self._accepted: set[Identity] = set()  # made in the trace, and there from then on
+        self._stays: set[int] = set()  # the same, of objects
+        self._age = Age()
+        self._is_finished = False
+
+    # ------------------------------------------------------------------ entering
+
+    def path_of(self, thing: object) -> str:
+        """How the user got at an object; its class's name for one that the step made."""
+        return self._paths.get(id(thing)) or f"a {type(thing).__name__}"
+
+    def _add(self, identity: Any, guard: Guard) -> None:
+        guard.at = self.at
+        self.guards[identity] = guard
+
+    def entry(
+        self,
+        path: str,
+        owner: Any,
+        key: Any,
+        *,
+        write: bool = False,
+        gated: bool = False,
+        holder: Any = None,
+    ) -> None:
+        """`owner[key]`, or what is in a cell, is about to be read or written."""
+        key = key_of(key)
+        identity = identity_of(owner, key)
+        if identity in self._apart or id(owner) in self._whole:
+            if write:
+                self._lines.setdefault(identity, here())
+            return
+        guard = self.guards.get(identity)
+        if guard is None:
+            guard = EntryGuard(path, owner, key, None, holder, was_read=not write, gated=gated)
+            guard.expected = guard.found()
+            if identity in self._accepted and write:
+                self._accepted.remove(identity)
+                guard.expected = ABSENT
+            self._entries.setdefault(id(owner), []).append(guard)
+            if id(owner) in self._rewritten and not write:
+                self._read_rewritten(guard)
+            self._add(identity, guard)
+        assert isinstance(guard, EntryGuard)
+        if identity in self._of_hosts and not write:
+            guard.was_read = True
+        if write:
+            self._lines.setdefault(identity, here())
+            self._look_at(owner)
+        elif guard.expected is not ABSENT:
+            owner = owner.of if isinstance(owner, Attributes) else owner
+            self.value(guard.expected, path, owner if holder is None else holder)
+
+    def _read_rewritten(self, guard: EntryGuard) -> None:
+        """Let an entry be guarded for what it was before the step changed its container."""
+        whole = self.guards.get(identity_of(guard.owner, CONTENTS))
+        if isinstance(whole, ContentsGuard):
+            if isinstance(guard.owner, dict):
+                guard.expected = dict.get(whole.expected, guard.key, ABSENT)
+            else:
+                whole.was_read, guard.was_read = True, False
+                if isinstance(guard.key, int) and guard.key < len(whole.expected):
+                    guard.expected = whole.expected[guard.key]
+
+    def contents(
+        self,
+        path: str,
+        owner: Any,
+        *,
+        write: bool = False,
+        holder: Any = None,
+        takes: bool = True,
+    ) -> None:
+        """All entries of a container are about to be read, or to be changed.
+
+        takes: whether the step gets hold of what is in it.
+        """
+        identity = identity_of(owner, CONTENTS)
+        if write:
+            self._rewritten.add(id(owner))
+            self._lines.setdefault(identity, here())
+        if identity in self._apart:
+            return
+        guard = self.guards.get(identity)
+        if guard is None:
+            apart = frozenset(self._apart_of.get(id(owner), ()))
+            before = self._before(owner)
+            for key in apart if isinstance(before, (dict, list)) else ():
+                if isinstance(before, dict) or key < len(before):
+                    before[key] = ABSENT  # what stands there now is this trace's
+            guard = ContentsGuard(path, owner, before, apart, holder, was_read=not write)
+            self._add(identity, guard)
+        if write:
+            return
+        self._look_at(owner)
+        assert isinstance(guard, ContentsGuard)
+        guard.was_read = True
+        if guard.was_valued or not takes:
+            return
+        guard.was_valued = True
+        holder = owner if holder is None else holder
+        if isinstance(owner, dict):
+            for key, value in guard.expected.items():
+                self.value(key, f"a key of {path}", holder)
+                if not isinstance(value, SCALARS):
+                    self.value(value, f"{path}[{self.text_of(key)}]", holder)
+        else:
+            for i, value in enumerate(guard.expected):
+                if not isinstance(value, SCALARS):
+                    self.value(value, f"{path}[{i}]", holder)
+
+    def _before(self, owner: Any) -> Any:
+        """What was in a container before the step wrote its first entry."""
+        copy = copy_of(owner)
+        for guard in self._entries.get(id(owner), ()):
+            if guard.holds() or isinstance(owner, set):
+                continue
+            if guard.expected is ABSENT:
+                dict.pop(copy, guard.key, None)
+            elif isinstance(owner, dict) or guard.key < len(copy):
+                copy[guard.key] = guard.expected
+        return copy
+
+    def append(self, path: str, owner: Any, method: str, args: Any) -> None:
+        """A list, deque or set gets other entries, and isn't looked at.
+
+        args: what with; of a list, its length, where an iterator is to give the entries.
+        """
+        self.contents(path, owner, write=True)
+        self._settle(owner)
+        done = self._appended.setdefault(id(owner), [])
+        if done is not None:
+            done.append((method, args))
+
+    def _settle(self, owner: Any) -> None:
+        """Find what an iterator gave by which a list was extended last, as it's in the list now."""
+        done = self._appended.get(id(owner))
+        if done and isinstance(done[-1][1], int):
+            done[-1] = ("extend", (list(owner)[done[-1][1] :],))
+
+    def rewrite(self, path: str, owner: Any) -> None:
+        """A container's entries are changed, as only looking at them can tell."""
+        self.contents(path, owner, write=True)
+        self.contents(path, owner)
+
+    def _look_at(self, owner: object) -> None:
+        """Note that more happens to a container than that something is added."""
+        self._appended[id(owner)] = None
+
+    def length(self, path: str, owner: Any) -> None:
+        """The number of entries is about to be read."""
+        self._look_at(owner)
+        whole = self.guards.get(identity_of(owner, CONTENTS))
+        if whole is not None:
+            whole.was_read = True
+        elif identity_of(owner, CONTENTS) not in self._apart:
+            added = 0
+            if isinstance(owner, dict):
+                for guard in self._entries.get(id(owner), ()):
+                    added += (guard.expected is ABSENT) - (guard.found() is ABSENT)
+            size = len(owner) - added
+            if (id(owner), "len") not in self.guards:
+                self._add((id(owner), "len"), LengthGuard(path, owner, size))
+
+    def array(
+        self, path: str, array: np.ndarray, key: Any = ABSENT, *, write: bool = False
+    ) -> None:
+        """The contents of an array, or a part of them, are about to be read or written."""
+        whole = self.guards.get((id(array), "array", repr(ABSENT)))
+        if whole is not None and key is not ABSENT:
+            key = ABSENT
+        text = repr(key)
+        guard = self.guards.get((id(array), "array", text))
+        if guard is None:
+            try:
+                part = np.asarray(array if key is ABSENT else array[key])
+            except (IndexError, TypeError, ValueError):
+                return  # the step is about to find out
+            guard = ArrayGuard(path, array, key, part.copy(), was_read=not write)
+            self._add((id(array), "array", text), guard)
+            self._held.append(array)
+            if part.dtype.hasobject:
+                for item in part.ravel().tolist():
+                    self.value(item, f"an element of {path}", array)
+            self.mask(path, array)
+        elif not write:
+            guard.was_read = True
+        if write:
+            self._lines.setdefault((id(array), "array"), here())
+
+    def hand(self, array: np.ndarray) -> None:
+        """An array is given to code that isn't followed, and may be written there."""
+        self._lines.setdefault((id(array), "array"), here())
+
+    def mask(self, path: str, array: np.ndarray) -> None:
+        """Which elements of an array are masked is about to be read."""
+        if isinstance(array, np.ma.MaskedArray):
+            self.answer(f"{path}.mask", _bytes_of_mask, array)
+
+    def has_written(self, owner: Any, key: Any) -> bool:
+        """Whether the step has bound an entry."""
+        return identity_of(owner, key) in self._lines or identity_of(owner, CONTENTS) in self._lines
+
+    def field(self, path: str, owner: Any, name: str, *, gated: bool = False) -> None:
+        """A part of an object that no dict holds is about to be read."""
+        identity = id(owner), "field", name
+        is_known = identity in self.guards or id(owner) in self._given or id(owner) in self._weak
+        if not is_known:
+            now = type(owner) if name == "__class__" else getattr(owner, name)
+            self._add(identity, FieldGuard(path, owner, name, now, gated=gated))
+
+    def answer(self, path: str, ask: Callable[..., Any], *args: Any) -> bool:
+        """Python is about to answer a question that it can be asked again.
+
+        Whether it answers the same; else what it gives is another object each time.
+        """
+        identity = (ask, *(x if isinstance(x, (str, int)) else id(x) for x in args))
+        if identity in self.guards:
+            return True
+        guard = AnswerGuard(path, ask, args, None)
+        guard.expected = guard.found()
+        if not guard.holds():
+            return False
+        self._add(identity, guard)
+        self.value(guard.expected, path, args[0] if args else None)
+        return True
+
+    def tensor(self, path: str, tensor: TensorCore) -> None:
+        """A tensor from outside is met."""
+        identity = id(tensor), "tensor"
+        if identity in self.guards or tensor.is_traced or tensor._storage.array is None:
+            return
+        if self.is_gradient(tensor):
+            return  # which a guard of its own looks at
+        moves = identity_of(tensor, "Memory") in self._apart
+        storage = None if moves else tensor._storage
+        hooks = hooks_of(tensor)
+        self.guards[identity] = TensorGuard(
+            path, tensor, tensor.requires_grad, tensor._grad_fn is None, storage, hooks
+        )
+        for hook in hooks.values():
+            self.value(hook, f"a hook of {path}", tensor)
+
+    def value(self, value: Any, path: str, holder: Any = None) -> None:
+        """The step gets hold of an object, at some place."""
+        if isinstance(value, SCALARS) or id(value) in self._paths or is_live(value):
+            return
+        self._paths[id(value)] = path
+        self._held.append(value)
+        if not gc.is_tracked(value) or type(value) is dict:  # which may be tracked from now on
+            self._holders[id(value)] = holder
+        if isinstance(value, TensorCore):
+            self.tensor(path, value)
+        elif isinstance(value, np.ndarray):
+            memory = owner_of(value)
+            if id(memory) not in self._paths:
+                self._paths[id(memory)] = path
+                self._held.append(memory)
+                self._holders[id(memory)] = holder
+        elif isinstance(value, types.MethodType):
+            owner = path.rpartition(".")[0] or (f"{path}.__self__" if path else "self")
+            self.value(value.__self__, owner, holder)
+            self.value(value.__func__, path, holder)
+        elif isinstance(value, types.FunctionType):
+            self._function(value, path)
+        elif isinstance(value, functools.partial):
+            self.answer(f"{path}.func", getattr, value, "func")
+            self.value(value.func, path, holder)
+            for i, given in enumerate(value.args):
+                self.value(given, f"{path}.args[{i}]", holder)
+            self.value(value.keywords, f"{path}.keywords", value)
+            self.contents(f"{path}.keywords", value.keywords)
+        elif isinstance(value, types.BuiltinMethodType):
+            self.value(value.__self__, f"{path}.__self__", holder)
+        elif is_librarys(type(value)) and not isinstance(value, (type, dict)):
+            self.meet(path, value)
+
+    def _function(self, function: types.FunctionType, path: str) -> None:
+        """A function is what its code and its defaults are."""
+        for name in _PARTS_OF_FUNCTIONS:
+            self.field(f"{path}.{name}", function, name)
+        for i, default in enumerate(function.__defaults__ or ()):
+            self.value(default, f"a default of {path}[{i}]", function)
+        for name, default in (function.__kwdefaults__ or {}).items():
+            self.value(default, f"the default of {name} of {path}", function)
+        if function.__kwdefaults__ and is_followed(function.__code__):
+            self.contents(f"{path}.__kwdefaults__", function.__kwdefaults__, holder=function)
+        wrapped = function.__dict__.get("__wrapped__")
+        if wrapped is not None:
+            self.value(wrapped, path, function)
+
+    def meet(self, path: str, thing: Any) -> None:
+        """An object of the library's is used by the step."""
+        raise NotImplementedError
+
+    def text_of(self, key: Any) -> str:
+        """A dict's key in a path; a tensor by its name."""
+        return self.path_of(key) if isinstance(key, TensorCore) else repr(key)
+
+    # ------------------------------------------------------------------ what is known
+
+    def was_there(self, thing: object) -> bool:
+        """Whether an object is known to have been there before the trace."""
+        if id(thing) in self._given or id(thing) in self._stays:
+            return True
+        if isinstance(thing, np.ndarray):
+            thing = owner_of(thing)
+            if not isinstance(thing, np.ndarray):
+                return True
+        if id(thing) in self._holders:
+            holder = self._holders[id(thing)]
+            return holder is not None and self.was_there(holder)
+        return gc.is_tracked(thing) and not self._age.is_new(thing)
+
+    def accept_arguments(self, identities: Collection[int]) -> None:
+        """Know objects that were given: their contents stand for those of each call."""
+        self._given.update(identities)
+
+    def holds_memory_of(self, array: np.ndarray) -> bool:
+        """Whether the array's memory was there before the trace."""
+        return self.was_there(array)
+
+    def tensors(self) -> Iterator[tuple[str, TensorCore]]:
+        """The tensors from outside that were met, by the user's expressions for them."""
+        for guard in self.guards.values():
+            if isinstance(guard, TensorGuard):
+                yield guard.path, guard.tensor
+
+    def name_of(self, thing: object) -> str:
+        """The user's expression for an object; empty when unknown."""
+        return self._paths.get(id(thing), "")
+
+    def line_of(self, place: Place) -> str:
+        """The user's line that first wrote a place, on a line of its own."""
+        found = None
+        for key in (place.identity, (id(place.owner), CONTENTS)):
+            found = found or self._lines.get(key)
+        return "" if found is None else f"\n  at {found}   {found.text}"
+
+    def accept(self, owner: Any, key: Any, value: Any) -> None:
+        """Take an entry that the trace made for good as one that was there before."""
+        self._accepted.add(identity_of(owner, key))
+        self._stays.update((id(owner), id(value)))
+        self._held += [owner, value]
+        whole = self.guards.get(identity_of(owner, CONTENTS))
+        if isinstance(whole, ContentsGuard) and isinstance(whole.expected, dict):
+            whole.expected[key] = value
+        length = self.guards.get((id(owner), "len"))
+        if isinstance(length, LengthGuard):
+            length.expected = len(owner)
+
+    # ------------------------------------------------------------------ the end
+
+    def finish(self) -> None:
+        """Drop the guards of what the step made itself."""
+        self._age.settle()
+        self.guards = {
+            key: guard for key, guard in self.guards.items() if self._is_of_outside(guard)
+        }
+        self.library_objects = [
+            (path, thing)
+            for path, thing in self.library_objects
+            if id(thing) not in self._given and self.was_there(thing)
+        ]
+        self._is_finished = True
+
+    def look_again(self) -> None:
+        """Know what was made since `finish` for new as well."""
+        self._age.settle()
+
+    def end(self) -> None:
+        """Let go of what was met; what was there and what is new can't be told any more."""
+        if not self._is_finished:
+            self._is_finished = True
+            self.library_objects.clear()
+        self._age.end()
+        for guard in self.guards.values():
+            if isinstance(guard, (EntryGuard, ContentsGuard)):
+                guard.holder = None
+        self._held.clear()
+        self._holders.clear()
+        self._entries.clear()
+        self._appended.clear()
+
+    def _is_of_outside(self, guard: Guard) -> bool:
+        owner = _subject(guard)
+        if id(owner) in self._given:
+            return False
+        return owner is None or self.was_there(owner)
+
+    def depended_on(self, live: Set[int]) -> list[Guard]:
+        """What the step has read of what was there before.
+
+        live: owners of memory that the program reads itself.
+        """
+        return [
+            guard
+            for guard in self.guards.values()
+            if guard.was_read
+            and not (isinstance(guard, ArrayGuard) and id(owner_of(guard.owner)) in live)
+        ]
+
+    def changes(self) -> list[tuple[Place, Any]]:
+        """The places that hold something else now, with what they held.
+
+        Raises `TraceError` for other changes of Python state.
+        """
+        found: dict[Identity, tuple[Place, Any]] = {}
+        for guard in self.guards.values():
+            if isinstance(guard, ContentsGuard):
+                for place, before in self._changed_contents(guard):
+                    found[place.identity] = place, before
+        moved = {place.identity[0] for place, _ in found.values() if place.key is CONTENTS}
+        for guard in self.guards.values():
+            if isinstance(guard, EntryGuard):
+                if id(guard.owner) not in moved and not guard.holds():
+                    place = place_of(guard)
+                    found.setdefault(place.identity, (place, guard.expected))
+            elif isinstance(guard, ArrayGuard) and not guard.holds_whole():
+                if self._may_have_written(guard.owner):
+                    self._refuse(guard, self._lines[id(guard.owner), "array"])
+            elif isinstance(guard, TensorGuard) and not guard.has_its_hooks():
+                self._refuse(guard, None)
+        return list(found.values())
+
+    def _changed_contents(self, guard: ContentsGuard) -> Iterator[tuple[Place, Any]]:
+        """What of a container is something else now."""
+        owner, path = guard.owner, guard.path
+        if guard.holds_whole():
+            return
+        self._settle(owner)
+        done = self._appended.get(id(owner))
+        if done is not None and not guard.was_read:
+            yield Appended(path, owner, done), guard.expected
+        elif isinstance(owner, set):
+            yield Members(path, owner, CONTENTS), guard.expected
+        elif isinstance(owner, dict) or self._has_kept_its_order(guard):
+            for key, before, _ in list(guard.changed()):
+                if guard.holder is None:
+                    name = f"{path}[{self.text_of(key)}]"
+                else:
+                    name = f"{path}.{key}"
+                if not (isinstance(key, str) and key.startswith(LIBRARYS)):
+                    yield Place(name, owner, key, guard.gated), before
+        else:
+            yield Contents(path, owner, CONTENTS), guard.expected
+
+    def _has_kept_its_order(self, guard: ContentsGuard) -> bool:
+        """Whether entries of a list were set, at most."""
+        owner = guard.owner
+        return len(owner) == len(guard.expected) and id(owner) not in self._rewritten
+
+    def was_read(self, place: Place) -> bool:
+        """Whether the step depends on what a place held before."""
+        if isinstance(place, OfTensor):
+            return True
+        guards = [self.guards.get(place.identity), self.guards.get((id(place.owner), CONTENTS))]
+        if place.key is CONTENTS:
+            guards += [self.guards.get((id(place.owner), "len"))]
+            guards += self._entries.get(id(place.owner), ())
+        return any(guard is not None and guard.was_read for guard in guards)
+
+    def note_host(self, guards: Iterable[Guard]) -> None:
+        """Know what a host call has changed: who reads it later in the step depends on it."""
+        for guard in guards:
+            if isinstance(guard, EntryGuard):
+                identity = identity_of(guard.owner, guard.key)
+            elif isinstance(guard, ContentsGuard):
+                identity = identity_of(guard.owner, CONTENTS)
+            else:
+                continue
+            if identity not in self.guards:
+                guard.was_read = False
+                self.guards[identity] = guard
+                self._of_hosts.add(identity)
+
+    def settle_training(self) -> list[tuple[Any, bool]]:
+        """Modules whose `training` the trace changed, with what it is now; it's put back.
+
+        The guard goes on to expect what the trace found at its start.
+        """
+        changed = []
+        for guard in self.guards.values():
+            is_flag = isinstance(guard, EntryGuard) and guard.gated and guard.key == "training"
+            if is_flag and isinstance(guard, EntryGuard) and not guard.holds():
+                changed.append((guard.owner, guard.found()))
+                guard.put_back()
+        return changed
+
+    def put_back(self) -> None:
+        """Restore the Python values that the step changed."""
+        for kind in (ContentsGuard, Guard):  # entries are where their containers have them
+            for guard in self.guards.values():
+                if isinstance(guard, kind) and not isinstance(guard, (AnswerGuard, FieldGuard)):
+                    whole = getattr(guard, "holds_whole", guard.holds)
+                    if not whole() and self._is_put_back(guard):
+                        guard.put_back()
+
+    def _is_put_back(self, guard: Guard) -> bool:
+        if isinstance(guard, ArrayGuard) and not self._may_have_written(guard.owner):
+            return False
+        return self._is_finished or self._is_of_outside(guard)
+
+    def _may_have_written(self, array: np.ndarray) -> bool:
+        """Whether the step has, or code that it handed the array to; else another thread has."""
+        return (id(array), "array") in self._lines
+
+    def _refuse(self, guard: Guard, line: Location | None) -> NoReturn:
+        place = "" if line is None else f"\n  at {line}   {line.text}"
+        raise TraceError(
+            f"Python state changed while the step was traced: {guard.failure()}{place}\n"
+            "That would happen once, at this trace, and not at every call.\n"
+            "hint: keep the count in a tensor and write it in place (self.n.add_(1)), return the "
+            "value, or change it outside of the compiled function"
+        )
+
+
+def _subject(guard: Guard) -> Any:
+    """Whose age decides about a guard; None: no object's."""
+    if isinstance(guard, TensorGuard):
+        return guard.tensor
+    if isinstance(guard, AnswerGuard):
+        asked = [x for x in guard.args if not isinstance(x, SCALARS)]
+        return asked[0] if asked else None
+    holder = getattr(guard, "holder", None)
+    owner = guard.owner if holder is None else holder  # type: ignore[attr-defined]
+    return owner.of if isinstance(owner, Attributes) else owner
+
+
+def _bytes_of_mask(array: np.ma.MaskedArray[Any, Any]) -> bytes:
+    return bytes(np.ma.getmaskarray(array).tobytes())
+
+
+def changed_since(before: Sequence[Any], now: Sequence[Any]) -> bool:
+    """Whether two states of one thing differ."""
+    return len(before) != len(now) or not all(map(is_same, now, before))

@@ -1,0 +1,489 @@
+"""Events before each instruction of the user's code, with the operands that it is about to use.
+
+Nothing is rewritten. CPython tells before each instruction where it is (`sys.monitoring`, and
+`sys.settrace` before 3.12); how many values are on the frame's stack there follows from the code
+alone, and so does the place of each operand. What an instruction reads, writes or calls is handed
+to a `Listener`.
+
+Reading a frame's stack depends on CPython's layout of frames. `is_supported` tries it on a function
+of its own, so that an interpreter with another one is told, not read wrongly.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dis
+import functools
+import itertools
+import sys
+import threading
+import types
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple, Protocol
+
+_MONITORS = sys.version_info >= (3, 12)
+_CALL_HAS_SELF = sys.version_info >= (3, 13)  # behind the callable; before it, until then
+_WORD = 8
+_FRAME = 24  # where a frame object has the interpreter's own frame
+_LOCALS = 72  # where that has its variables, and after these its stack
+
+_ARITHMETIC = {
+    "+": "add",
+    "-": "sub",
+    "*": "mul",
+    "@": "matmul",
+    "/": "truediv",
+    "//": "floordiv",
+    "%": "mod",
+    "**": "pow",
+    "<<": "lshift",
+    ">>": "rshift",
+    "&": "and",
+    "|": "or",
+    "^": "xor",
+}
+_COMPARISONS = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
+
+# What an instruction does, and which operands it does it with: 1 is the top of the stack. `name` is
+# the instruction's own: an attribute's or a variable's; `methods` those that an operator may call.
+_READS_AND_WRITES: dict[str, tuple[str, Sequence[int | str]]] = {
+    "LOAD_ATTR": ("load_attribute", (1, "name")),
+    "LOAD_METHOD": ("load_attribute", (1, "name")),
+    "IMPORT_FROM": ("load_attribute", (1, "name")),
+    "IMPORT_NAME": ("import_module", ("name",)),
+    "LOAD_SUPER_ATTR": ("load_super", (2, 1, "name")),
+    "STORE_ATTR": ("store_attribute", (1, "name")),
+    "DELETE_ATTR": ("store_attribute", (1, "name")),
+    "BINARY_SUBSCR": ("load_item", (2, 1)),
+    "BINARY_SLICE": ("load_slice", (3, 2, 1)),
+    "STORE_SUBSCR": ("store_item", (2, 1)),
+    "DELETE_SUBSCR": ("store_item", (2, 1)),
+    "STORE_SLICE": ("store_contents", (3,)),
+    "CONTAINS_OP": ("look_for", (2, 1)),
+    "GET_ITER": ("iterate", (1,)),
+    "UNPACK_SEQUENCE": ("iterate", (1,)),
+    "UNPACK_EX": ("iterate", (1,)),
+    "LIST_EXTEND": ("iterate", (1,)),
+    "SET_UPDATE": ("iterate", (1,)),
+    "DICT_UPDATE": ("iterate", (1,)),
+    "DICT_MERGE": ("iterate", (1,)),
+    "GET_LEN": ("measure", (1,)),
+    "UNARY_NOT": ("measure", (1,)),
+    "TO_BOOL": ("measure", (1,)),
+    "POP_JUMP_IF_TRUE": ("measure", (1,)),
+    "POP_JUMP_IF_FALSE": ("measure", (1,)),
+    "POP_JUMP_FORWARD_IF_TRUE": ("measure", (1,)),
+    "POP_JUMP_FORWARD_IF_FALSE": ("measure", (1,)),
+    "POP_JUMP_BACKWARD_IF_TRUE": ("measure", (1,)),
+    "POP_JUMP_BACKWARD_IF_FALSE": ("measure", (1,)),
+    "JUMP_IF_TRUE_OR_POP": ("measure", (1,)),
+    "JUMP_IF_FALSE_OR_POP": ("measure", (1,)),
+    "COMPARE_OP": ("operate", (2, 1, "methods")),
+    "BINARY_OP": ("operate", (2, 1, "methods")),
+    "UNARY_NEGATIVE": ("operate", (1, 1, "methods")),
+    "UNARY_INVERT": ("operate", (1, 1, "methods")),
+    "FORMAT_VALUE": ("show", (1,)),
+    "FORMAT_SIMPLE": ("show", (1,)),
+    "FORMAT_WITH_SPEC": ("show", (2,)),
+    "MATCH_CLASS": ("match_class", (3, 2, 1)),
+    "MATCH_KEYS": ("match_keys", (2, 1)),
+}
+_GLOBALS = {"LOAD_GLOBAL": "load_global", "LOAD_NAME": "load_global"}
+_GLOBALS |= {"STORE_GLOBAL": "store_global", "DELETE_GLOBAL": "store_global"}
+_GLOBALS |= {"LOAD_FROM_DICT_OR_GLOBALS": "load_global"}
+_CELLS = {"LOAD_DEREF": "load_cell", "LOAD_CLASSDEREF": "load_cell"}
+_CELLS |= {"LOAD_FROM_DICT_OR_DEREF": "load_cell"}
+_CELLS |= {"STORE_DEREF": "store_cell", "DELETE_DEREF": "store_cell"}
+_CALLS = ("CALL_KW", "CALL_FUNCTION_EX", "CALL" if _MONITORS else "PRECALL")
+_JUMPS = frozenset((*dis.hasjrel, *dis.hasjabs))
+_ENDS = {"RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE", "JUMP_FORWARD"}
+_ENDS |= {"JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"}
+
+
+class Listener(Protocol):
+    """Whom events are told: the methods that the tables above name, and these.
+
+    Attributes:
+        at: the code that the event is of, and which of its instructions.
+    """
+
+    at: tuple[types.CodeType, int] | None
+
+    def listens_to(self, code: types.CodeType, names: dict[str, Any]) -> bool:
+        """Whether the instructions of some code matter; `names` are its globals."""
+
+    def listens_in(self, frame: types.FrameType) -> bool:
+        """Whether those of a frame of such code do."""
+
+    def iterate(self, owner: Any) -> None:
+        """All entries of a container are about to be read."""
+
+    def call(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+        """`function(*args, **kwargs)` is about to be called."""
+
+
+class _Row(NamedTuple):
+    """What one instruction does.
+
+    Attributes:
+        method: of the listener.
+        operands: where they are among the frame's words, or an instruction's own name.
+        argument: of calls, how many operands, and the names of the last ones.
+    """
+
+    method: str
+    operands: Sequence[Any]
+    argument: Any = None
+
+
+_Rows = dict[int, _Row]
+
+
+@functools.lru_cache(maxsize=4096)
+def _rows(code: types.CodeType) -> _Rows:
+    """What the instructions of some code do, by their offset."""
+    depths = _depths(code)
+    variables = len(dict.fromkeys((*code.co_varnames, *code.co_cellvars))) + len(code.co_freevars)
+    names: tuple[str, ...] = ()
+    rows: _Rows = {}
+    for instruction in dis.get_instructions(code):
+        kind, offset = instruction.opname, instruction.offset
+        top = variables + depths.get(offset, 0)
+        if kind == "KW_NAMES":
+            assert instruction.arg is not None
+            names = code.co_consts[instruction.arg]
+        elif kind in _READS_AND_WRITES:
+            method, operands = _READS_AND_WRITES[kind]
+            if kind == "BINARY_OP" and instruction.argrepr.endswith("="):
+                method = "operate_in_place"
+            words = {"name": instruction.argval, "methods": _methods_of(kind, instruction.argrepr)}
+            found = [words[x] if isinstance(x, str) else top - x for x in operands]
+            rows[offset] = _Row(method, found)
+        elif kind in _GLOBALS:
+            rows[offset] = _Row(_GLOBALS[kind], [instruction.argval])
+        elif kind in _CELLS:
+            assert instruction.arg is not None
+            rows[offset] = _Row(_CELLS[kind], [instruction.arg, instruction.argval])
+        elif kind in _CALLS:
+            rows[offset] = _Row(kind, [top], (instruction.arg, names))
+            names = ()
+    return rows
+
+
+def _methods_of(kind: str, symbol: str) -> tuple[str, ...]:
+    """The special methods by which a class answers for an operator."""
+    if kind.startswith("UNARY"):
+        return ("__neg__" if kind == "UNARY_NEGATIVE" else "__invert__",)
+    name = _COMPARISONS.get(symbol) or _ARITHMETIC.get(symbol.rstrip("="), "")
+    return (f"__{name}__", f"__r{name}__", f"__i{name}__") if name else ()
+
+
+def _depths(code: types.CodeType) -> dict[int, int]:
+    """How many values are on the stack before each instruction, by its offset."""
+    instructions = {i.offset: i for i in dis.get_instructions(code)}
+    order = list(instructions)
+    following = dict(itertools.pairwise(order))
+    handlers = dis._parse_exception_table(code)  # type: ignore[attr-defined]
+    found: dict[int, int] = {}
+    pending: list[tuple[int | None, int]] = [(0, 0)]
+    while pending:
+        offset, depth = pending.pop()
+        while offset is not None and offset not in found:
+            found[offset] = depth
+            instruction = instructions[offset]
+            kind, number = instruction.opname, instruction.opcode
+            argument = instruction.arg if number >= dis.HAVE_ARGUMENT else None
+            for entry in handlers:
+                if entry.start <= offset < entry.end:
+                    pending.append((entry.target, entry.depth + entry.lasti + 1))
+            if number in _JUMPS:
+                effect = dis.stack_effect(number, argument, jump=True)
+                pending.append((instruction.argval, depth + effect))
+            if kind in _ENDS:
+                break
+            depth += dis.stack_effect(number, argument, jump=False)
+            depth += kind == "RETURN_GENERATOR" and not _CALL_HAS_SELF  # which `dis` denies
+            offset = following.get(offset)
+    return found
+
+
+class _Listeners(threading.local):
+    """Those of this thread; the innermost one is told."""
+
+    def __init__(self) -> None:
+        self.stack: list[Listener] = []
+
+
+_listeners = _Listeners()
+
+
+class _Stack:
+    """The variables and the stack of a running frame, by number."""
+
+    __slots__ = ("_base",)
+
+    def __init__(self, frame: types.FrameType) -> None:
+        own = ctypes.c_void_p.from_address(id(frame) + _FRAME).value
+        assert own is not None
+        self._base = own + _LOCALS
+
+    def __getitem__(self, number: int) -> Any:
+        """What is there; None for nothing."""
+        address = ctypes.c_void_p.from_address(self._base + _WORD * number).value
+        return None if not address else ctypes.cast(address, ctypes.py_object).value
+
+
+def _tell(listener: Listener, frame: types.FrameType, row: _Row) -> None:
+    """Tell what the instruction that `frame` is at does."""
+    method, operands, argument = row
+    listener.at = frame.f_code, frame.f_lasti
+    stack = _Stack(frame)
+    if argument is not None:
+        assert isinstance(operands[0], int)
+        function, args, kwargs = _called(stack, method, operands[0], *argument)
+        if method == "CALL_FUNCTION_EX":
+            listener.iterate(args)
+            listener.iterate(kwargs)
+        listener.call(function, args, kwargs)
+    elif method in ("load_global", "store_global"):
+        scopes = frame.f_globals, frame.f_builtins
+        getattr(listener, method)(*scopes, *operands)
+    else:
+        values = [stack[x] if isinstance(x, int) else x for x in operands]
+        getattr(listener, method)(*values)
+
+
+def _called(
+    stack: _Stack, kind: str, top: int, count: int, names: tuple[str, ...]
+) -> tuple[Any, Sequence[Any], dict[str, Any]]:
+    """What is about to be called, and with what."""
+    if kind == "CALL_FUNCTION_EX":
+        has_kwargs = count & 1
+        function = stack[top - 2 - has_kwargs - _CALL_HAS_SELF]
+        args, kwargs = stack[top - 1 - has_kwargs], (stack[top - 1] if has_kwargs else {})
+        args = args if isinstance(args, (tuple, list)) else ()  # an iterator is left alone
+        return function, args, kwargs if isinstance(kwargs, dict) else {}
+    if kind == "CALL_KW":
+        top -= 1
+        names = stack[top]
+    first, second = stack[top - count - 2], stack[top - count - 1]
+    values = [stack[top - n] for n in range(count, 0, -1)]
+    positional = len(values) - len(names)
+    args, kwargs = values[:positional], dict(zip(names, values[positional:], strict=True))
+    if _CALL_HAS_SELF:
+        function, owner = first, second
+    else:
+        function, owner = (second, None) if first is None else (first, second)
+    if owner is None:
+        return function, args, kwargs
+    if isinstance(function, types.FunctionType):
+        return types.MethodType(function, owner), args, kwargs
+    return function, [owner, *args], kwargs
+
+
+@contextmanager
+def listening(listener: Listener) -> Iterator[None]:
+    """Tell `listener`, and nobody else, what this thread's code does inside of the block."""
+    _listeners.stack.append(listener)
+    try:
+        with (_monitored if _MONITORS else _traced)(listener):
+            yield
+    finally:
+        _listeners.stack.pop()
+
+
+class _Tracer:
+    """The trace function of a thread: one of these, so that a trace within another is told."""
+
+    __slots__ = ("_known", "_listener", "_theirs")
+
+    def __init__(self, listener: Listener, theirs: Any) -> None:
+        self._listener = listener
+        self._theirs = theirs
+        self._known: dict[types.CodeType, _Follower | None] = {}
+
+    def __call__(self, frame: types.FrameType, event: str, value: Any) -> Any:
+        code, known = frame.f_code, self._known
+        if code not in known:
+            is_heard = self._listener.listens_to(code, frame.f_globals)
+            known[code] = _Follower(self._listener, _rows(code)) if is_heard else None
+        follow = known[code]
+        local = None if self._theirs is None else self._theirs(frame, event, value)
+        if follow is None or not self._listener.listens_in(frame):
+            return local
+        frame.f_trace_opcodes, frame.f_trace_lines = True, local is not None
+        return follow if local is None else _Both(local, follow)
+
+
+@contextmanager
+def _traced(listener: Listener) -> Iterator[None]:
+    """By `sys.settrace`; a debugger's or a coverage tool's own function goes on being called."""
+    before = sys.gettrace()
+    sys.settrace(_Tracer(listener, None if isinstance(before, _Tracer) else before))
+    try:
+        yield
+    finally:
+        sys.settrace(before)
+
+
+class _Follower:
+    """The local trace function of some code's frames: tells of their instructions."""
+
+    __slots__ = ("_listener", "_rows")
+
+    def __init__(self, listener: Listener, rows: _Rows) -> None:
+        self._listener = listener
+        self._rows = rows
+
+    def __call__(self, frame: types.FrameType, event: str, value: Any) -> Any:
+        if event == "opcode":
+            row = self._rows.get(frame.f_lasti)
+            if row is not None:
+                _tell(self._listener, frame, row)
+        return self
+
+
+class _Both:
+    """A local trace function that calls another one as well, which was there."""
+
+    __slots__ = ("_ours", "_theirs")
+
+    def __init__(self, theirs: Any, ours: _Follower) -> None:
+        self._theirs = theirs
+        self._ours = ours
+
+    def __call__(self, frame: types.FrameType, event: str, value: Any) -> Any:
+        if event == "opcode":
+            self._ours(frame, event, value)
+        elif self._theirs is not None:
+            self._theirs = self._theirs(frame, event, value) or self._theirs
+        return self
+
+
+@contextmanager
+def _monitored(listener: Listener) -> Iterator[None]:
+    """By `sys.monitoring`, which calls for the chosen code alone."""
+    monitoring: Any = sys.monitoring  # type: ignore[attr-defined,unused-ignore]
+    events = monitoring.events
+    thread = threading.get_ident()
+    tool = next((x for x in (4, 3, 5) if monitoring.get_tool(x) is None), None)
+    if tool is None:  # of a trace that this one runs in, or of others
+        raise UnsupportedError("all tools of sys.monitoring are in use")
+    followed: dict[types.CodeType, _Rows] = {}  # and {} for code that nobody listens to
+
+    def started(code: types.CodeType, _: int) -> Any:
+        is_ours = threading.get_ident() == thread and _listeners.stack[-1] is listener
+        if code not in followed and is_ours:
+            names = sys._getframe(1).f_globals
+            followed[code] = _rows(code) if listener.listens_to(code, names) else {}
+            if followed[code]:
+                monitoring.set_local_events(tool, code, events.INSTRUCTION)
+        return None
+
+    def stepped(code: types.CodeType, offset: int) -> Any:
+        row = followed.get(code, {}).get(offset)
+        if row is None:
+            return monitoring.DISABLE
+        frame = sys._getframe(1)
+        is_ours = threading.get_ident() == thread and _listeners.stack[-1] is listener
+        if is_ours and listener.listens_in(frame):
+            _tell(listener, frame, row)
+        return None
+
+    monitoring.use_tool_id(tool, "lucid")
+    try:
+        monitoring.register_callback(tool, events.PY_START, started)
+        monitoring.register_callback(tool, events.INSTRUCTION, stepped)
+        monitoring.set_events(tool, events.PY_START)
+        monitoring.restart_events()
+        yield
+    finally:
+        monitoring.set_events(tool, 0)
+        for code, rows in followed.items():
+            if rows:
+                monitoring.set_local_events(tool, code, 0)
+        monitoring.register_callback(tool, events.PY_START, None)
+        monitoring.register_callback(tool, events.INSTRUCTION, None)
+        monitoring.free_tool_id(tool)
+
+
+# ------------------------------------------------------------------ whether it can be done
+
+
+class UnsupportedError(Exception):
+    """What this interpreter runs can't be followed."""
+
+
+class _Recorded:
+    """Takes down what it is told."""
+
+    def __init__(self, code: types.CodeType) -> None:
+        self._code = code
+        self.told: list[tuple[Any, ...]] = []
+        self.at: tuple[types.CodeType, int] | None = None
+
+    def listens_to(self, code: types.CodeType, names: dict[str, Any]) -> bool:
+        return code is self._code
+
+    def listens_in(self, frame: types.FrameType) -> bool:
+        return True
+
+    def __getattr__(self, method: str) -> Callable[..., None]:
+        return lambda *operands: self.told.append((method, *operands))
+
+
+class _Sample:
+    attribute = "an attribute"
+
+    def method(self, *args: Any, **kwargs: Any) -> Any:
+        return args
+
+
+def _tried(sample: Any, items: Any, key: str) -> Any:
+    def inner() -> Any:
+        return items
+
+    found = [x for x in items]  # noqa: C416 - a frame of its own, until 3.12
+    sample.method(sample.attribute, items[key], more=len(found))
+    sample.kept = inner()
+    return sample.method(*found)
+
+
+@functools.cache
+def is_supported() -> bool:
+    """Whether the operands of instructions are found, and are those that are used."""
+    is_locked = getattr(sys, "_is_gil_enabled", lambda: True)()
+    is_known = (3, 11) <= sys.version_info < (3, 14)
+    if sys.implementation.name != "cpython" or not is_locked or not is_known:
+        return False
+    sample, items, key = _Sample(), {"a key": object()}, "a key"
+    listener = _Recorded(_tried.__code__)
+    try:
+        with listening(listener):
+            _tried(sample, items, key)
+    except UnsupportedError:
+        return False
+    return _are_operands(listener.told, sample, items, key)
+
+
+def _are_operands(told: list[tuple[Any, ...]], sample: Any, items: Any, key: str) -> bool:
+    """Whether what was told of `_tried` is what it does."""
+    method, told_of = sample.method, [tuple(map(id, x[1:])) for x in told if x[0] != "call"]
+    expected = [(sample, "attribute"), (items, key), (sample, "method"), (sample, "kept")]
+    if any((id(of), id(sys.intern(x))) not in told_of for of, x in expected if of is sample):
+        return False
+    if (id(items), id(key)) not in told_of:
+        return False
+    calls = [(x[1], list(x[2]), dict(x[3])) for x in told if x[0] == "call"]
+    first: Any = (method, [sample.attribute, items[key]], {"more": 1})
+    second: Any = (len, [[key]], {})
+    third: Any = (method, [key], {})
+    return all(any(_is_call(a, b) for a in calls) for b in (first, second, third))
+
+
+def _is_call(found: Any, wanted: Any) -> bool:
+    (function, args, kwargs), (its, theirs, named) = found, wanted
+    if isinstance(its, types.MethodType) and args[:1] == [its.__self__]:
+        function, args = types.MethodType(its.__func__, args[0]), args[1:]
+    return bool(function == its and list(args) == theirs and kwargs == named)

@@ -1,0 +1,440 @@
+"""What each kind of instruction reads and writes, as Python's data model has it.
+
+`obj.name` reads the class of `obj`, the classes of its method resolution order until one has the
+name, and the attributes of `obj` itself, where the name may be absent; `owner[key]` reads an entry.
+"""
+
+from __future__ import annotations
+
+import array
+import mmap
+import operator
+import sys
+import types
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from lucid.compiler.guards.collector import PLAIN, Collector
+from lucid.compiler.guards.guard import ABSENT, SCALARS, Attributes, ClassAttributes, item_at
+from lucid.compiler.inputs.scalars import is_live, key_of
+from lucid.compiler.whose_code import is_librarys, is_unknown
+from lucid.tensor.core import TensorCore, attributes_of
+
+_IS_IMMUTABLE = 1 << 8  # the flag of a class in C, whose attributes can't be set
+_OF_FUNCTIONS = frozenset(dir(types.FunctionType)) - {"__dict__"}
+_OF_TENSORS = frozenset(dir(TensorCore))
+_REGISTERS = ("_parameters", "_buffers", "_modules")
+_OF_ARRAYS = frozenset({"shape", "size", "ndim", "strides", "flags", "dtype"})
+READ_BY_INDEX = (types.MappingProxyType, bytearray, memoryview, array.array, mmap.mmap)
+
+
+class Reads(Collector):
+    """Enters what instructions read and write; the `Listener` of a trace, but for calls."""
+
+    # ------------------------------------------------------------------ attributes
+
+    def load_attribute(self, owner: Any, name: str) -> None:
+        owner = _wrapped(owner)
+        kind = type(owner)
+        if kind in SCALARS or is_live(owner):
+            return
+        path = self.path_of(owner)
+        if kind is types.ModuleType or isinstance(owner, types.ModuleType):
+            self.entry(f"{path}.{name}", vars(owner), name, holder=owner)
+        elif isinstance(owner, type):
+            if name == "__dict__":
+                self.all_attributes(owner)
+            elif self._load_from_class(owner, name) is ABSENT:
+                self._load_from_class(type(owner), name)
+        elif isinstance(owner, super):
+            found: Any = owner
+            self._load_from_bases(found.__self_class__, found.__thisclass__, name)
+        elif isinstance(owner, TensorCore):
+            self.tensor(path, owner)
+            if name not in _OF_TENSORS:
+                self._load_from_object(owner, name, path, attributes_of(owner))
+        elif kind is types.FunctionType:
+            if name not in _OF_FUNCTIONS:
+                self.entry(f"{path}.{name}", vars(owner), name, holder=owner)
+        elif kind is types.MethodType:
+            if name not in dir(types.MethodType):
+                self.load_attribute(owner.__func__, name)
+        elif kind is not np.ndarray:
+            self._load_from_object(owner, name, path, instance_dict(owner))
+        elif name in _OF_ARRAYS:
+            self.answer(f"{path}.{name}", getattr, owner, name)
+
+    def _load_from_object(
+        self, owner: Any, name: str, path: str, attributes: dict[str, Any] | None
+    ) -> None:
+        self.field(f"type({path})", owner, "__class__")
+        if name == "__class__":
+            return
+        if name == "__dict__":
+            self.all_attributes(owner)
+            return
+        place = f"{path}.{name}" if path else name
+        self._special(owner, "__getattribute__")
+        found = self._load_from_class(type(owner), name)
+        if isinstance(found, (property, types.FunctionType)) and attributes is None:
+            return
+        if isinstance(found, property):
+            return  # what it reads is told when it runs
+        if isinstance(found, types.MemberDescriptorType):  # a slot
+            self.entry(place, Attributes(owner), name, holder=owner)
+            return
+        if isinstance(found, types.GetSetDescriptorType):
+            self.answer(place, getattr, owner, name)
+            return
+        if attributes is not None:
+            self._load_own(owner, name, place, attributes)
+        if found is not ABSENT:
+            if not hasattr(type(found), "__get__"):
+                self.value(found, place, owner)
+        elif attributes is None or name not in attributes:
+            self._load_computed(owner, name, place)
+
+    def _load_own(self, owner: Any, name: str, place: str, attributes: dict[str, Any]) -> None:
+        gated = self.is_module(owner)
+        if gated:
+            gated = not isinstance(attributes.get(name), (*PLAIN, np.ndarray))
+        if not gated and not isinstance(owner, TensorCore):
+            self.field(f"{self.path_of(owner)}.__dict__", owner, "__dict__")
+        self.entry(place, attributes, name, gated=gated, holder=owner)
+        if gated and name not in attributes:
+            for register in _REGISTERS:
+                entries = attributes.get(register)
+                if entries and name in entries:
+                    self.entry(place, entries, name, gated=True, holder=owner)
+
+    def _load_computed(self, owner: Any, name: str, place: str) -> None:
+        """An attribute that neither the object nor its class has: `__getattr__` makes it."""
+        computes = self._special(owner, "__getattr__")
+        if is_unknown(computes):
+            self.hand_over(owner)
+        elif isinstance(computes, (types.WrapperDescriptorType, types.MethodDescriptorType)):
+            self.load_item(owner, name)  # `__getattr__ = dict.__getitem__`
+        elif computes is ABSENT and instance_dict(owner) is None:
+            self.answer(place, getattr, owner, name, None)
+
+    def _load_from_class(self, kind: type, name: str) -> Any:
+        """What the class has for a name, unbound; ABSENT for nothing."""
+        return self._load_along(kind.__mro__, kind, name)
+
+    def _load_from_bases(self, kind: type, above: type, name: str) -> Any:
+        order = kind.__mro__
+        return self._load_along(order[order.index(above) + 1 :], kind, name)
+
+    def _load_along(self, bases: Sequence[type], kind: type, name: str) -> Any:
+        if not kind.__flags__ & _IS_IMMUTABLE:
+            self.field(f"{kind.__name__}.__mro__", kind, "__mro__")
+        for base in bases:
+            found = vars(base).get(name, ABSENT)
+            if not base.__flags__ & _IS_IMMUTABLE:
+                self.entry(f"{base.__name__}.{name}", ClassAttributes(base), name)
+            if found is not ABSENT:
+                return getattr(found, "__func__", found)
+        return ABSENT
+
+    def load_super(self, above: Any, owner: Any, name: str) -> None:
+        kind = owner if isinstance(owner, type) else type(owner)
+        if isinstance(above, type) and above in kind.__mro__:
+            self._load_from_bases(kind, above, name)
+            if not isinstance(owner, type):
+                self.load_attribute(owner, "__class__")
+
+    def store_attribute(self, owner: Any, name: str) -> None:
+        owner = _wrapped(owner)
+        path = self.path_of(owner)
+        place = f"{path}.{name}" if path else name
+        if isinstance(owner, types.ModuleType):
+            self.entry(place, vars(owner), name, write=True, holder=owner)
+        elif isinstance(owner, type):
+            self.entry(f"{owner.__name__}.{name}", ClassAttributes(owner), name, write=True)
+        elif isinstance(owner, TensorCore):
+            self.tensor(path, owner)
+            if name not in _OF_TENSORS:
+                self.entry(place, attributes_of(owner), name, write=True, holder=owner)
+        elif isinstance(owner, types.FunctionType) and name in _OF_FUNCTIONS:
+            self.field(place, owner, name)
+        elif not isinstance(owner, super):
+            self._store_own(owner, name, place)
+
+    def _store_own(self, owner: Any, name: str, place: str) -> None:
+        found = class_has(type(owner), name)
+        if isinstance(found, types.MemberDescriptorType):
+            self.entry(place, Attributes(owner), name, write=True, holder=owner)
+        if isinstance(found, (types.MemberDescriptorType, property)):
+            return
+        attributes = instance_dict(owner)
+        if attributes is None:
+            return
+        gated = self.is_module(owner)
+        if gated:
+            self.meet(self.path_of(owner), owner)
+            for register in _REGISTERS:
+                entries = attributes.get(register)
+                if entries is not None:
+                    self.entry(place, entries, name, write=True, gated=True, holder=owner)
+        self.entry(place, attributes, name, write=True, gated=gated, holder=owner)
+
+    def all_attributes(self, owner: Any) -> None:
+        """All that an object has in its `__dict__`."""
+        if isinstance(owner, type):
+            self.answer(f"vars({owner.__name__})", _attributes_of_class, owner)
+            return
+        attributes = instance_dict(owner)
+        if attributes is not None:
+            self.contents(self.path_of(owner), attributes, holder=owner)
+
+    def match_class(self, owner: Any, kind: Any, names: tuple[str, ...]) -> None:
+        for name in (*getattr(kind, "__match_args__", ()), *names):
+            self.load_attribute(owner, name)
+
+    # ------------------------------------------------------------------ entries
+
+    def load_item(self, owner: Any, key: Any) -> None:
+        if isinstance(key, (*PLAIN, np.ndarray)):
+            self.iterate(key)  # of a tensor, or of an array
+        if isinstance(owner, np.flatiter):
+            self.iterate(owner)
+            return
+        key = key_of(key)
+        path = self.path_of(owner)
+        own = self._special(owner, "__getitem__")
+        if isinstance(own, types.FunctionType):
+            if is_unknown(own):
+                self.hand_over(owner)
+        elif isinstance(owner, dict):
+            makes = is_librarys(type(owner)) and not dict.__contains__(owner, key)
+            if is_hashable(key) and not makes:
+                self.entry(f"{path}[{self.text_of(key)}]", owner, key)
+        elif isinstance(owner, (list, tuple)) or type(owner).__name__ == "deque":
+            self._load_by_index(path, owner, key)
+        elif isinstance(owner, np.ndarray):
+            parts = key if isinstance(key, tuple) else (key,)
+            is_basic = all(isinstance(x, (int, slice, np.integer, type(None))) for x in parts)
+            self.array(f"{path}[{key!r}]", owner, key if is_basic else ABSENT)
+        elif isinstance(owner, READ_BY_INDEX):
+            if isinstance(key, SCALARS):
+                self.answer(f"{path}[{key!r}]", item_at, owner, key)
+            else:
+                self.answer(f"all of {path}", bytes, owner)
+
+    def _load_by_index(self, path: str, owner: Any, key: Any) -> None:
+        index = operator.index(key) if hasattr(key, "__index__") else None
+        if index is None:
+            self.iterate(owner)
+            return
+        if index < 0:
+            if not isinstance(owner, tuple):
+                self.length(path, owner)
+            index += len(owner)
+        place = f"{path}[{index}]"
+        if not isinstance(owner, tuple):
+            self.entry(place, owner, index)
+        elif 0 <= index < len(owner):
+            self.value(owner[index], place, owner)
+
+    def load_slice(self, owner: Any, start: Any, stop: Any) -> None:
+        self.load_item(owner, slice(key_of(start), key_of(stop)))
+
+    def store_item(self, owner: Any, key: Any) -> None:
+        key = key_of(key)
+        path = self.path_of(owner)
+        own = self._special(owner, "__setitem__")
+        if isinstance(own, types.FunctionType):
+            if is_unknown(own):
+                self.hand_over(owner)
+        elif isinstance(owner, dict):
+            if is_hashable(key):
+                self.entry(f"{path}[{self.text_of(key)}]", owner, key, write=True)
+        elif isinstance(owner, np.ndarray):
+            self.array(path, owner, write=True)
+        elif isinstance(owner, PLAIN):
+            if isinstance(key, slice):
+                self.rewrite(path, owner)
+            elif hasattr(key, "__index__"):
+                index = operator.index(key)
+                index += len(owner) if index < 0 else 0
+                self.entry(f"{path}[{index}]", owner, index, write=True)
+        elif isinstance(owner, READ_BY_INDEX):
+            self.answer(f"all of {path}", bytes, owner)
+
+    def store_contents(self, owner: Any) -> None:
+        self.store_item(owner, slice(None))
+
+    def match_keys(self, owner: Any, keys: tuple[Any, ...]) -> None:
+        for key in keys:
+            self.load_item(owner, key)
+
+    # ------------------------------------------------------------------ whole containers
+
+    def iterate(self, owner: Any) -> None:
+        """Read all entries of a container, not what is in them."""
+        path = self.path_of(owner)
+        if isinstance(owner, tuple):
+            for i, item in enumerate(owner):
+                self.value(item, f"{path}[{i}]", owner)
+        elif isinstance(owner, PLAIN):
+            if is_librarys(type(owner)):
+                self.meet(path, owner)
+            else:
+                self.contents(path, owner)
+        elif isinstance(owner, np.ndarray):
+            self.array(path, owner)
+        elif isinstance(owner, np.flatiter):
+            self.iterate(owner.base)
+        elif isinstance(owner, VIEWS):
+            self.answer(f"all of {path}", tuple, owner)
+        elif isinstance(owner, READ_BY_INDEX):
+            whole = tuple if isinstance(owner, types.MappingProxyType) else bytes
+            self.answer(f"all of {path}", whole, owner)
+        elif hasattr(type(owner), "__next__"):
+            self.advance(owner)
+        elif is_unknown(self._special(owner, "__iter__")):
+            self.hand_over(owner)
+
+    def advance(self, iterator: Any) -> None:
+        """An iterator is about to give an item."""
+        raise NotImplementedError
+
+    def hand_over(self, owner: Any) -> None:
+        """Read all of an object that code which isn't followed has."""
+        raise NotImplementedError
+
+    def measure(self, owner: Any) -> None:
+        """Read whether there is anything in it, or how much."""
+        if isinstance(owner, PLAIN):
+            self.length(self.path_of(owner), owner)
+        elif isinstance(owner, np.ndarray) and owner.size == 1:
+            self.array(self.path_of(owner), owner)
+        elif isinstance(owner, (*READ_BY_INDEX, *VIEWS)):
+            self.answer(f"len({self.path_of(owner)})", len, owner)
+        elif not isinstance(owner, (*SCALARS, TensorCore)):
+            self._special(owner, "__bool__")
+            self._special(owner, "__len__")
+
+    def look_for(self, key: Any, owner: Any) -> None:
+        key = key_of(key)
+        path = self.path_of(owner)
+        if isinstance(owner, (dict, set, types.MappingProxyType)):
+            if not is_hashable(key):
+                return
+            written = self.guards.get((id(owner), key)) if isinstance(key, SCALARS) else None
+            if written is None or written.was_read:
+                self._look_at(owner)
+                self.answer(f"{self.text_of(key)} in {path}", operator.contains, owner, key)
+        elif is_unknown(self._special(owner, "__contains__")):
+            self.hand_over(owner)
+        else:
+            self.iterate(owner)
+
+    def operate(self, left: Any, right: Any, methods: tuple[str, ...]) -> None:
+        for operand in (left, right):
+            if isinstance(operand, (*PLAIN, tuple, np.ndarray, *VIEWS)):
+                self.iterate(operand)
+            elif isinstance(operand, np.generic):
+                self.answer("numpy.geterr()", np.geterr)
+            elif not isinstance(operand, (*SCALARS, TensorCore)):
+                for name in methods:
+                    self._special(operand, name)
+
+    def _special(self, owner: Any, name: str) -> Any:
+        """The special method by which a class answers for an instruction."""
+        kind = type(owner)
+        if kind.__flags__ & _IS_IMMUTABLE or is_librarys(kind):
+            return class_has(kind, name)
+        return self._load_from_class(kind, name)
+
+    def operate_in_place(self, left: Any, right: Any, methods: tuple[str, ...]) -> None:
+        self.operate(None, right, methods)
+        if isinstance(left, np.ndarray):
+            self.array(self.path_of(left), left, write=True)
+        elif type(left) is list and isinstance(right, (list, tuple)):
+            self.append(self.path_of(left), left, "extend", (list(right),))
+        elif isinstance(left, PLAIN):
+            self.rewrite(self.path_of(left), left)
+        else:
+            self.operate(left, None, methods)
+
+    def show(self, value: Any) -> None:
+        if isinstance(value, (*PLAIN, tuple, np.ndarray)):
+            self.hand_over(value)
+        if isinstance(value, (np.ndarray, np.generic)):
+            self.answer("numpy.get_printoptions()", np.get_printoptions)
+
+    # ------------------------------------------------------------------ variables
+
+    def load_global(self, names: dict[str, Any], builtins: dict[str, Any], name: str) -> None:
+        self.entry(name, names, name)
+        if name not in names:
+            self.entry(name, builtins, name)
+
+    def store_global(self, names: dict[str, Any], builtins: dict[str, Any], name: str) -> None:
+        self.entry(name, names, name, write=True)
+
+    def load_cell(self, cell: Any, name: str) -> None:
+        if isinstance(cell, types.CellType):
+            self.entry(name, cell, None)
+
+    def store_cell(self, cell: Any, name: str) -> None:
+        if isinstance(cell, types.CellType):
+            self.entry(name, cell, None, write=True)
+
+    def import_module(self, name: str) -> None:
+        if name in sys.modules:
+            self.entry(f"sys.modules[{name!r}]", sys.modules, name)
+
+    # ------------------------------------------------------------------
+
+    def is_module(self, owner: Any) -> bool:
+        """Whether it is a Module, each of whose changes moves the epoch."""
+        return isinstance(owner, _module_class())
+
+
+VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()))
+
+
+def _module_class() -> type:
+    from lucid.nn.modules.module import Module
+
+    return Module
+
+
+def instance_dict(owner: Any) -> dict[str, Any] | None:
+    """An object's own attributes; None where it has no `__dict__`."""
+    try:
+        found = object.__getattribute__(owner, "__dict__")
+    except AttributeError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _attributes_of_class(kind: type) -> Any:
+    return tuple(vars(kind).items())
+
+
+def _wrapped(owner: Any) -> Any:
+    """What was compiled: its attributes are those of the function, or of the Module."""
+    from lucid.compiler.compiled import Compiled
+
+    if not isinstance(owner, Compiled):
+        return owner
+    return object.__getattribute__(owner, "__dict__").get("__wrapped__", owner)
+
+
+def class_has(kind: type, name: str) -> Any:
+    """What a class has for a name, unbound; ABSENT for nothing."""
+    return next((vars(base)[name] for base in kind.__mro__ if name in vars(base)), ABSENT)
+
+
+def is_hashable(key: Any) -> bool:
+    """Whether a value can be a key of a dict."""
+    try:
+        hash(key)
+    except TypeError:
+        return False
+    return True

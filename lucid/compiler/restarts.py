@@ -1,0 +1,65 @@
+"""What a trace must know from its start, and may find out only later: then it begins again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lucid.compiler.guards.places import Identity, Place
+    from lucid.tensor.storage import Storage
+
+MOST_RESTARTS = 64  # of the trace for one call
+
+
+@dataclass(slots=True, eq=False)
+class Known:
+    """What traces know from their start.
+
+    Attributes:
+        attributes: names that the function looks for in tensors that it is given.
+        counts: ints among the arguments that are read at each call, by the user's expressions.
+        places: those that it binds, or that move.
+        fixed: ints among the arguments that are not read at each call, as far as the trace of this
+            call succeeds.
+        hosts: code of the methods that run in Python in this call.
+        state: memory of arguments of this call that is state of the step as well.
+    """
+
+    attributes: set[str]
+    counts: set[str]
+    places: dict[Identity, Place]
+    fixed: set[str] = field(default_factory=set)
+    hosts: set[object] = field(default_factory=set)
+    state: set[Storage] = field(default_factory=set)
+
+
+class RestartTrace(BaseException):
+    """A trace has to begin again.
+
+    No `Exception`, so that a program that is being traced doesn't catch it.
+
+    Attributes:
+        reason: what the function does, for messages.
+        kind: what of `Known` is to have more in it; found: that.
+    """
+
+    def __init__(self, reason: str, kind: str = "", found: Iterable[Any] = ()) -> None:
+        self.reason, self.kind, self.found = reason, kind, found
+
+    def enter(self, known: Known) -> bool:
+        """Let the next trace know it; whether that is anything new."""
+        if not self.kind:
+            return True
+        entries = getattr(known, self.kind)
+        before = _outline(entries)
+        entries.update(self.found)
+        return bool(_outline(entries) != before)
+
+
+def _outline(entries: set[Any] | dict[Any, Any]) -> Any:
+    """What is in it; of places, of what kind: one that is read may turn out to be bound."""
+    if isinstance(entries, dict):
+        return {identity: type(place) for identity, place in entries.items()}
+    return set(entries)

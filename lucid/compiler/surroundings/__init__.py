@@ -1,1 +1,0 @@
-"""What is around a step: what its code can read there, and the places that it binds."""

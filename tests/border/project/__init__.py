@@ -1,0 +1,1 @@
+"""A user's project: modules that aren't installed."""

@@ -1,0 +1,1187 @@
+"""However Python comes by a value, a change of it is seen: by computed names, views, protocols."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import collections
+import configparser
+import contextlib
+import contextvars
+import copy
+import dataclasses
+import datetime
+import decimal
+import enum
+import fractions
+import functools
+import importlib
+import inspect
+import itertools
+import json
+import logging
+import operator
+import sys
+import threading
+import types
+import typing
+import weakref
+
+import pytest
+from border.harness import X, calls, fresh, same_as_eager
+
+import lucid
+from lucid import nn
+
+K = 1.0
+MODE = "sum"
+
+
+def assign(name, value):
+    """Change a global of this module."""
+    globals()[name] = value
+
+
+@pytest.fixture(autouse=True)
+def globals_as_they_were(monkeypatch):
+    monkeypatch.setitem(globals(), "K", 1.0)
+    monkeypatch.setitem(globals(), "MODE", "sum")
+
+
+def reset():
+    """What each run of a program that uses the globals begins with."""
+    assign("K", 1.0)
+    assign("MODE", "sum")
+
+
+@dataclasses.dataclass
+class Config:
+    scale: float = 1.0
+    shift: float = 0.5
+    mode: str = "a"
+
+
+class Plain:
+    def __init__(self, **fields):
+        self.__dict__.update(fields)
+
+
+# ------------------------------------------------------------------ computed names
+
+
+@same_as_eager
+def test_getattr_with_a_computed_name(compile):
+    cfg = Config()
+    key = "".join(["sca", "le"])
+    step = compile(lambda x: x * getattr(cfg, key))
+    return calls(step, lambda: setattr(cfg, "scale", 2.0))
+
+
+@same_as_eager
+def test_weights_of_losses_by_their_names(compile):
+    class Criterion(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lambda_l1, self.lambda_l2 = 1.0, 0.5
+
+        def forward(self, y):
+            losses = {"l1": y.abs().sum(), "l2": y.square().sum()}
+            return sum(getattr(self, f"lambda_{name}") * loss for name, loss in losses.items())
+
+    criterion = Criterion()
+    step = compile(lambda x: criterion(x))
+    return calls(step, lambda: setattr(criterion, "lambda_l2", 3.0))
+
+
+@same_as_eager
+def test_layers_and_scales_by_their_numbers(compile):
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            for i in range(2):
+                setattr(self, f"layer{i}", nn.Linear(3, 3))
+                setattr(self, f"scale{i}", 1.0)
+
+        def forward(self, x):
+            for i in range(2):
+                x = getattr(self, f"layer{i}")(x) * getattr(self, f"scale{i}")
+            return x
+
+    net = Net()
+    step = compile(lambda x: net(x))
+    return calls(
+        step,
+        lambda: setattr(net, "scale1", 2.0),
+        lambda: setattr(net, "layer0", nn.Linear(3, 3)),
+        lambda: setattr(net.layer1, "forward", lambda x: x),
+    )
+
+
+@same_as_eager
+def test_getattr_with_a_default_and_hasattr(compile):
+    cfg = Plain()
+    step = compile(
+        lambda x: x * getattr(cfg, "ga" + "in", 1.0) * (2 if hasattr(cfg, "dou" + "ble") else 1)
+    )
+    return calls(step, lambda: setattr(cfg, "gain", 2.0), lambda: setattr(cfg, "double", True))
+
+
+@same_as_eager
+def test_attrgetter_of_two_levels(compile):
+    cfg = Plain(model=Plain(scale=1.0))
+    scale = operator.attrgetter("model.scale")
+    step = compile(lambda x: x * scale(cfg))
+    return calls(
+        step,
+        lambda: setattr(cfg.model, "scale", 2.0),
+        lambda: setattr(cfg, "model", Plain(scale=4.0)),
+    )
+
+
+@same_as_eager
+def test_itemgetter_and_methodcaller(compile):
+    table = {"scale": 1.0}
+    scale, shift = operator.itemgetter("scale"), operator.methodcaller("get", "shift", 0.0)
+    step = compile(lambda x: x * scale(table) + shift(table))
+    return calls(step, lambda: table.update(scale=2.0), lambda: table.update(shift=1.0))
+
+
+@same_as_eager
+def test_eval_of_an_expression(compile):
+    cfg = Config()
+    step = compile(lambda x: x * eval("cfg.scale + 1", {"cfg": cfg}))
+    return calls(step, lambda: setattr(cfg, "scale", 2.0))
+
+
+@same_as_eager
+def test_the_attributes_that_dir_lists(compile):
+    cfg = Plain(w_one=1.0, other=7.0)
+    step = compile(lambda x: x * sum(getattr(cfg, n) for n in dir(cfg) if n.startswith("w_")))
+    return calls(step, lambda: setattr(cfg, "w_two", 2.0), lambda: setattr(cfg, "w_one", 5.0))
+
+
+# ------------------------------------------------------------------ an object's dict
+
+
+@same_as_eager
+def test_vars_of_a_config(compile):
+    cfg = Config()
+    step = compile(lambda x: x * vars(cfg)["scale"])
+    return calls(step, lambda: setattr(cfg, "scale", 2.0))
+
+
+@same_as_eager
+def test_vars_as_keyword_arguments(compile):
+    cfg = Plain(scale=1.0, shift=0.5)
+
+    def affine(x, scale, shift, power=1.0):
+        return (x * scale + shift) ** power
+
+    step = compile(lambda x: affine(x, **vars(cfg)))
+    return calls(
+        step,
+        lambda: setattr(cfg, "scale", 2.0),
+        lambda: setattr(cfg, "power", 2.0),
+    )
+
+
+@same_as_eager
+def test_items_of_an_objects_dict(compile):
+    cfg = Plain(a=1.0, b=2.0)
+    step = compile(lambda x: sum(x * v if k != "b" else x + v for k, v in cfg.__dict__.items()))
+    return calls(step, lambda: setattr(cfg, "b", 5.0), lambda: setattr(cfg, "c", 5.0))
+
+
+@same_as_eager
+def test_values_of_an_objects_dict_summed(compile):
+    cfg = Plain(a=1.0, b=2.0)
+    step = compile(lambda x: x * sum(cfg.__dict__.values()))
+    return calls(step, lambda: setattr(cfg, "b", 5.0))
+
+
+@same_as_eager
+def test_a_loop_over_dataclass_fields(compile):
+    @dataclasses.dataclass
+    class Weights:
+        l1: float = 1.0
+        l2: float = 2.0
+
+    weights = Weights()
+    step = compile(lambda x: x * sum(getattr(weights, f.name) for f in dataclasses.fields(weights)))
+    return calls(step, lambda: setattr(weights, "l2", 5.0))
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda cfg: dataclasses.asdict(cfg)["scale"],
+        lambda cfg: dataclasses.astuple(cfg)[0],
+        lambda cfg: dataclasses.replace(cfg, shift=3.0).scale,
+        lambda cfg: copy.deepcopy(cfg).scale,
+        lambda cfg: copy.copy(cfg).scale,
+        lambda cfg: json.loads(json.dumps(vars(cfg)))["scale"],
+        lambda cfg: float(f"{cfg.scale:.3f}"),
+        lambda cfg: float(repr(cfg).split("scale=")[1].split(",")[0]),
+        lambda cfg: 3.0 if cfg == Config(scale=1.0) else 4.0,
+        lambda cfg: ast.literal_eval(str(cfg.scale)),
+    ],
+    ids=[
+        "asdict",
+        "astuple",
+        "replace",
+        "deepcopy",
+        "copy",
+        "json",
+        "format",
+        "repr",
+        "equal",
+        "literal_eval",
+    ],
+)
+@same_as_eager
+def test_a_dataclass_as_a_whole(compile, read):
+    cfg = Config()
+    step = compile(lambda x: x * read(cfg))
+    return calls(step, lambda: setattr(cfg, "scale", 2.0))
+
+
+@same_as_eager
+def test_a_frozen_dataclass_that_is_replaced(compile):
+    @dataclasses.dataclass(frozen=True, slots=True)
+    class Frozen:
+        scale: float = 1.0
+
+    holder = Plain(cfg=Frozen())
+    step = compile(lambda x: x * holder.cfg.scale)
+    return calls(step, lambda: setattr(holder, "cfg", dataclasses.replace(holder.cfg, scale=3.0)))
+
+
+@pytest.mark.parametrize("make", [Plain, types.SimpleNamespace, argparse.Namespace])
+@same_as_eager
+def test_a_namespace(compile, make):
+    args = make(lr=1.0, warm=False)
+    step = compile(lambda x: x * args.lr if not args.warm else x)
+    return calls(step, lambda: setattr(args, "lr", 2.0), lambda: setattr(args, "warm", True))
+
+
+# ------------------------------------------------------------------ modules
+
+
+@same_as_eager
+def test_a_global_and_the_dict_of_globals(compile):
+    reset()
+    step = compile(lambda x: x * globals()["K"] + K)
+    return calls(step, lambda: assign("K", 2.0))
+
+
+@same_as_eager
+def test_a_global_that_chooses_a_function_by_name(compile):
+    reset()
+    step = compile(lambda x: getattr(x, MODE)() * globals()["K"])
+    return calls(step, lambda: assign("MODE", "mean"), lambda: assign("K", 3.0))
+
+
+@same_as_eager
+def test_a_global_that_comes_to_cover_a_builtin(compile):
+    step = compile(lambda x: x * max(1.0, 2.0))
+    results = [step(X), step(X)]
+    assign("max", min)
+    results += [step(X), step(X)]
+    del globals()["max"]
+    return [*results, step(X)]
+
+
+@same_as_eager
+def test_a_module_in_sys_modules(compile):
+    fresh("border.project")
+    settings = fresh("border.project.settings")
+    step = compile(lambda x: x * sys.modules["border.project.settings"].SCALE)
+    return calls(step, lambda: setattr(settings, "SCALE", 2.0))
+
+
+@same_as_eager
+def test_another_module_in_sys_modules(compile):
+    name = "border.project.settings"
+    fresh("border.project")
+    fresh(name)
+    other = types.ModuleType(name)
+    other.SCALE = 5.0
+    step = compile(lambda x: x * sys.modules["border.project.settings"].SCALE)
+    return calls(step, lambda: sys.modules.__setitem__(name, other))
+
+
+@same_as_eager
+def test_a_users_module_through_an_attribute(compile):
+    fresh("border.project")
+    run = Plain(settings=fresh("border.project.settings"))
+    step = compile(lambda x: x * run.settings.SCALE + run.settings.OPTIONS["power"])
+    return calls(
+        step,
+        lambda: setattr(run.settings, "SCALE", 2.0),
+        lambda: run.settings.OPTIONS.update(power=3.0),
+    )
+
+
+@same_as_eager
+def test_a_users_module_as_an_argument(compile):
+    fresh("border.project")
+    settings = fresh("border.project.settings")
+    step = compile(lambda x, cfg: x * cfg.SCALE)
+    return calls(step, lambda: setattr(settings, "SCALE", 2.0), args=(X, settings))
+
+
+@same_as_eager
+def test_a_users_module_imported_within_the_function(compile):
+    fresh("border.project")
+    settings = fresh("border.project.settings")
+
+    @compile
+    def step(x):
+        import border.project.settings as chosen
+
+        return x * chosen.SCALE
+
+    return calls(step, lambda: setattr(settings, "SCALE", 2.0))
+
+
+@same_as_eager
+def test_a_name_imported_within_the_function(compile):
+    fresh("border.project")
+    settings = fresh("border.project.settings")
+
+    @compile
+    def step(x):
+        from border.project.settings import SCALE
+
+        return x * SCALE
+
+    return calls(step, lambda: setattr(settings, "SCALE", 2.0))
+
+
+@same_as_eager
+def test_import_module(compile):
+    fresh("border.project")
+    settings = fresh("border.project.settings")
+    step = compile(lambda x: x * importlib.import_module("border.project.settings").SCALE)
+    return calls(step, lambda: setattr(settings, "SCALE", 2.0))
+
+
+@same_as_eager
+def test_a_setting_that_a_function_of_another_module_reads(compile):
+    fresh("border.project")
+    losses = fresh("border.project.losses")
+    step = compile(lambda x: losses.weighted(x))
+    return calls(
+        step,
+        lambda: setattr(losses.settings, "SCALE", 2.0),
+        lambda: setattr(losses, "settings", Plain(SCALE=6.0)),
+    )
+
+
+@same_as_eager
+def test_the_getattr_of_a_module(compile):
+    fresh("border.project")
+    settings = fresh("border.project.settings")
+    step = compile(lambda x: x * settings.OLD_SCALE)
+    return calls(step, lambda: setattr(settings, "SCALE", 2.0))
+
+
+# ------------------------------------------------------------------ views and references
+
+
+@same_as_eager
+def test_a_mapping_proxy(compile):
+    table = {"scale": 1.0}
+    proxy = types.MappingProxyType(table)
+    step = compile(lambda x: x * proxy["scale"] + proxy.get("shift", 0.0))
+    return calls(step, lambda: table.update(scale=2.0), lambda: table.update(shift=3.0))
+
+
+@same_as_eager
+def test_a_mapping_proxy_that_is_iterated(compile):
+    table = {"a": 1.0}
+    proxy = types.MappingProxyType(table)
+    step = compile(lambda x: x * sum(v for _, v in proxy.items()) * len(proxy))
+    return calls(step, lambda: table.update(a=2.0), lambda: table.update(b=3.0))
+
+
+@same_as_eager
+def test_the_dict_of_a_class(compile):
+    class Registry:
+        gain = 1.0
+
+    step = compile(lambda x: x * vars(Registry)["gain"] * Registry.__dict__.get("more", 1.0))
+    return calls(step, lambda: setattr(Registry, "gain", 2.0), lambda: setattr(Registry, "more", 3))
+
+
+@same_as_eager
+def test_a_weak_reference(compile):
+    cfg = Plain(v=1.0)
+    reference = weakref.ref(cfg)
+    step = compile(lambda x: x * reference().v)
+    return calls(step, lambda: setattr(cfg, "v", 2.0))
+
+
+@same_as_eager
+def test_a_weak_reference_that_dies(compile):
+    holder = [Plain(v=5.0)]
+    reference = weakref.ref(holder[0])
+
+    @compile
+    def step(x):
+        target = reference()
+        return x if target is None else x * target.v
+
+    return calls(step, holder.clear)
+
+
+@same_as_eager
+def test_a_weak_proxy(compile):
+    cfg = Plain(v=1.0)
+    proxy = weakref.proxy(cfg)
+    step = compile(lambda x: x * proxy.v)
+    return calls(step, lambda: setattr(cfg, "v", 2.0))
+
+
+@same_as_eager
+def test_weak_dictionaries(compile):
+    key, value = Plain(), Plain(v=1.0)
+    by_key = weakref.WeakKeyDictionary({key: 1.0})
+    by_name = weakref.WeakValueDictionary(a=value)
+    step = compile(lambda x: x * by_key[key] + by_name["a"].v)
+    return calls(step, lambda: by_key.__setitem__(key, 3.0), lambda: setattr(value, "v", 2.0))
+
+
+@same_as_eager
+def test_a_weak_set_of_listeners(compile):
+    listeners = [Plain(v=1.0), Plain(v=2.0)]
+    known = weakref.WeakSet(listeners[:1])
+    step = compile(lambda x: x * sum(listener.v for listener in known))
+    return calls(step, lambda: known.add(listeners[1]), lambda: setattr(listeners[0], "v", 7.0))
+
+
+@same_as_eager
+def test_a_context_variable(compile):
+    scale = contextvars.ContextVar("scale", default=1.0)
+    step = compile(lambda x: x * scale.get())
+    token = []
+    return calls(
+        step,
+        lambda: token.append(scale.set(2.0)),
+        lambda: scale.reset(token[0]),
+    )
+
+
+@same_as_eager
+def test_a_context_variable_in_another_context(compile):
+    scale = contextvars.ContextVar("scale", default=1.0)
+    step = compile(lambda x: x * scale.get())
+
+    def in_another():
+        scale.set(3.0)
+        return step(X)
+
+    return [step(X), step(X), contextvars.copy_context().run(in_another), step(X)]
+
+
+@same_as_eager
+def test_an_object_in_a_context_variable(compile):
+    current = contextvars.ContextVar("current")
+    current.set(Config())
+    step = compile(lambda x: x * current.get().scale)
+    return calls(step, lambda: setattr(current.get(), "scale", 2.0))
+
+
+@same_as_eager
+def test_values_of_a_thread(compile):
+    local = threading.local()
+    local.scale = 1.0
+    step = compile(lambda x: x * local.scale)
+    return calls(step, lambda: setattr(local, "scale", 2.0))
+
+
+@same_as_eager
+def test_dict_views_that_were_kept(compile):
+    table = {"a": 1.0}
+    values, items, keys = table.values(), table.items(), table.keys()
+    step = compile(lambda x: x * sum(values) + sum(v for _, v in items) * len(keys))
+    return calls(step, lambda: table.update(a=2.0), lambda: table.update(b=3.0))
+
+
+@same_as_eager
+def test_whether_a_view_has_a_key(compile):
+    table = {"a": 1.0}
+    keys = table.keys()
+    step = compile(lambda x: x * 2 if "b" in keys else x)
+    return calls(step, lambda: table.update(b=3.0))
+
+
+@same_as_eager
+def test_a_chain_of_maps(compile):
+    defaults, own = {"scale": 1.0, "shift": 0.5}, {}
+    options = collections.ChainMap(own, defaults)
+    step = compile(lambda x: x * options["scale"] + options.get("shift"))
+    return calls(
+        step,
+        lambda: own.update(scale=2.0),
+        lambda: defaults.update(shift=4.0),
+        lambda: options.maps.insert(0, {"scale": 9.0}),
+    )
+
+
+@same_as_eager
+def test_a_user_dict_and_a_user_list(compile):
+    table, row = collections.UserDict(a=1.0), collections.UserList([1.0])
+    step = compile(lambda x: x * table["a"] + row[0])
+    return calls(step, lambda: table.update(a=2.0), lambda: row.__setitem__(0, 5.0))
+
+
+@same_as_eager
+def test_a_config_parser(compile):
+    parser = configparser.ConfigParser()
+    parser.read_string("[optim]\nlr = 0.5\nwarm = no\n")
+    step = compile(
+        lambda x: (
+            x * parser.getfloat("optim", "lr") * (2 if parser["optim"].getboolean("warm") else 1)
+        )
+    )
+    return calls(
+        step,
+        lambda: parser.set("optim", "lr", "2.5"),
+        lambda: parser["optim"].__setitem__("warm", "yes"),
+    )
+
+
+@same_as_eager
+def test_the_level_of_a_logger(compile):
+    logger = logging.getLogger("border.a")
+    logger.setLevel(logging.INFO)
+
+    @compile
+    def step(x):
+        return x * 2 if logger.isEnabledFor(logging.DEBUG) else x
+
+    return calls(step, lambda: logger.setLevel(logging.DEBUG))
+
+
+@same_as_eager
+def test_the_level_of_a_loggers_parent(compile):
+    parent, logger = logging.getLogger("border.b"), logging.getLogger("border.b.c")
+    parent.setLevel(logging.INFO)
+    step = compile(lambda x: x * logger.getEffectiveLevel())
+    return calls(step, lambda: parent.setLevel(logging.DEBUG))
+
+
+@same_as_eager
+def test_a_logger_that_is_disabled(compile):
+    logger = logging.getLogger("border.d")
+    logger.disabled = False
+    logger.setLevel(logging.DEBUG)
+    step = compile(lambda x: x * 2 if logger.isEnabledFor(logging.DEBUG) else x)
+    return calls(step, lambda: setattr(logger, "disabled", True))
+
+
+# ------------------------------------------------------------------ protocols of classes
+
+
+@same_as_eager
+def test_properties_descriptors_and_cached_properties(compile):
+    class Stored:
+        values: typing.ClassVar[dict[str, float]] = {}
+
+        def __get__(self, instance, owner):
+            return self.values.get("k", 1.0)
+
+    class Options:
+        base = 1.0
+        stored = Stored()
+
+        @property
+        def doubled(self):
+            return self.base * 2
+
+        @functools.cached_property
+        def cached(self):
+            return self.base + 1
+
+    options = Options()
+    assert options.cached == 2.0
+    step = compile(lambda x: x * options.doubled + options.stored - options.cached)
+    return calls(
+        step,
+        lambda: setattr(options, "base", 2.0),
+        lambda: Stored.values.update(k=3.0),
+        lambda: options.__dict__.update(cached=7.0),
+    )
+
+
+@same_as_eager
+def test_a_getattr_that_delegates(compile):
+    class Wrapper:
+        def __init__(self, inner):
+            self._inner = inner
+
+        def __getattr__(self, name):
+            return getattr(self._inner, name)
+
+    inner = Plain(scale=1.0)
+    wrapped = Wrapper(inner)
+    step = compile(lambda x: x * wrapped.scale)
+    return calls(step, lambda: setattr(inner, "scale", 2.0), lambda: setattr(wrapped, "scale", 3.0))
+
+
+@same_as_eager
+def test_an_attribute_dict(compile):
+    class AttrDict(dict):
+        __getattr__ = dict.__getitem__
+        __setattr__ = dict.__setitem__
+
+    cfg = AttrDict(scale=1.0)
+    step = compile(lambda x: x * cfg.scale)
+    return calls(step, lambda: setattr(cfg, "scale", 2.0), lambda: cfg.update(scale=3.0))
+
+
+@same_as_eager
+def test_a_nested_attribute_dict_in_a_module(compile):
+    class AttrDict(dict):
+        def __getattr__(self, name):
+            return self[name]
+
+    class Net(nn.Module):
+        def __init__(self, cfg):
+            super().__init__()
+            self.cfg = cfg
+
+        def forward(self, x):
+            return x * self.cfg.model.scale
+
+    net = Net(AttrDict(model=AttrDict(scale=1.0)))
+    step = compile(net)
+    return calls(
+        step,
+        lambda: net.cfg.model.update(scale=2.0),
+        lambda: net.cfg.update(model=AttrDict(scale=5.0)),
+    )
+
+
+@same_as_eager
+def test_a_dict_with_missing(compile):
+    class Table(dict):
+        default = 1.0
+
+        def __missing__(self, key):
+            return self.default
+
+    table = Table()
+    step = compile(lambda x: x * table["z"])
+    return calls(step, lambda: setattr(table, "default", 2.0), lambda: table.update(z=5.0))
+
+
+@same_as_eager
+def test_a_container_of_the_users(compile):
+    class Bag:
+        def __init__(self):
+            self.items = [1.0, 2.0]
+
+        def __getitem__(self, i):
+            return self.items[i]
+
+        def __len__(self):
+            return len(self.items)
+
+        def __contains__(self, item):
+            return item in self.items
+
+        def __bool__(self):
+            return self.items[0] > 0
+
+    bag = Bag()
+    step = compile(
+        lambda x: x * sum(bag) * len(bag) * (2 if 9.0 in bag else 1) * (1 if bag else -1)
+    )
+    return calls(
+        step,
+        lambda: bag.items.append(3.0),
+        lambda: bag.items.append(9.0),
+        lambda: bag.items.__setitem__(0, -1.0),
+    )
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda x, n: x * float(n),
+        lambda x, n: x[int(n) :].sum(),
+        lambda x, n: x * n(),
+        lambda x, n: x * 2 if n == 1 else x,
+        lambda x, n: x * 2 if n < 2 else x,
+        lambda x, n: x * {1: 3.0, 2: 4.0}[hash(n)],
+        lambda x, n: x * round(n) * abs(n),
+        lambda x, n: x * float(f"{n}"),
+        lambda x, n: x * (n + 1.0),
+        lambda x, n: x * sum(range(n)),
+    ],
+    ids=["float", "int", "call", "eq", "lt", "hash", "round", "format", "add", "index"],
+)
+@same_as_eager
+def test_a_number_of_the_users(compile, use):
+    class Number:
+        def __init__(self, value):
+            self.value = value
+
+        def __eq__(self, other):
+            return self.value == other
+
+        def __lt__(self, other):
+            return self.value < other
+
+        def __hash__(self):
+            return self.value
+
+        def __float__(self):
+            return float(self.value)
+
+        def __int__(self):
+            return self.value
+
+        def __index__(self):
+            return self.value + 1
+
+        def __call__(self):
+            return self.value
+
+        def __round__(self):
+            return self.value
+
+        def __abs__(self):
+            return self.value
+
+        def __format__(self, spec):
+            return str(self.value)
+
+        def __add__(self, other):
+            return self.value + other
+
+    number = Number(1)
+    step = compile(lambda x: use(x, number))
+    return calls(step, lambda: setattr(number, "value", 2))
+
+
+@same_as_eager
+def test_slots_and_class_attributes(compile):
+    class Slotted:
+        __slots__ = ("mode", "scale")
+        table: typing.ClassVar = {"a": 1.0, "b": 2.0}
+
+    cfg = Slotted()
+    cfg.mode, cfg.scale = "a", 1.0
+    step = compile(lambda x: x * cfg.scale * cfg.table[cfg.mode])
+    return calls(
+        step,
+        lambda: setattr(cfg, "scale", 2.0),
+        lambda: setattr(cfg, "mode", "b"),
+        lambda: setattr(Slotted, "table", {"b": 8.0}),
+    )
+
+
+@same_as_eager
+def test_enums_and_flags(compile):
+    class Phase(enum.IntEnum):
+        WARM = 1
+        MAIN = 2
+
+    class Parts(enum.Flag):
+        BODY = 1
+        HEAD = 2
+
+    run = Plain(phase=Phase.WARM, parts=Parts.BODY)
+    step = compile(
+        lambda x: x * run.phase * (3 if Parts.HEAD in run.parts else 1) + len(run.phase.name)
+    )
+    return calls(
+        step,
+        lambda: setattr(run, "phase", Phase.MAIN),
+        lambda: setattr(run, "parts", Parts.BODY | Parts.HEAD),
+    )
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (decimal.Decimal("1.5"), decimal.Decimal("2.5")),
+        (fractions.Fraction(1, 2), fractions.Fraction(3, 2)),
+        (datetime.timedelta(seconds=1), datetime.timedelta(seconds=4)),
+        (range(3), range(5)),
+        (slice(0, 2), slice(1, 3)),
+        (1 + 2j, 3 + 2j),
+        (b"ab", b"cde"),
+        (types.SimpleNamespace(v=1), types.SimpleNamespace(v=2)),
+        (frozenset({1.0}), frozenset({2.0})),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+@same_as_eager
+def test_a_value_of_another_type(compile, first, second):
+    def number(value):
+        if isinstance(value, datetime.timedelta):
+            return value.total_seconds()
+        if isinstance(value, slice):
+            return value.start + value.stop
+        if isinstance(value, complex):
+            return value.real
+        if isinstance(value, types.SimpleNamespace):
+            return value.v
+        if isinstance(value, (range, bytes, frozenset)):
+            return float(sum(value))
+        return float(value)
+
+    holder = Plain(value=first)
+    step = compile(lambda x: x * number(holder.value))
+    return calls(step, lambda: setattr(holder, "value", second))
+
+
+@same_as_eager
+def test_named_tuples_that_are_replaced(compile):
+    class Options(typing.NamedTuple):
+        scale: float = 1.0
+        shift: float = 0.5
+
+    holder = Plain(options=Options())
+    step = compile(lambda x: x * holder.options.scale + holder.options[1])
+    return calls(step, lambda: setattr(holder, "options", holder.options._replace(scale=2.0)))
+
+
+@same_as_eager
+def test_an_abstract_class_that_gets_a_member(compile):
+    import abc
+
+    class Scaled(abc.ABC):  # noqa: B024 - members are registered
+        pass
+
+    class Thing:
+        pass
+
+    thing = Thing()
+    step = compile(lambda x: x * 2 if isinstance(thing, Scaled) else x)
+    return calls(step, lambda: Scaled.register(Thing))
+
+
+@same_as_eager
+def test_the_getattr_of_a_metaclass(compile):
+    class Meta(type):
+        values: typing.ClassVar = {"gain": 1.0}
+
+        def __getattr__(cls, name):
+            return cls.values[name]
+
+    class Settings(metaclass=Meta):
+        pass
+
+    step = compile(lambda x: x * Settings.gain)
+    return calls(step, lambda: Meta.values.update(gain=2.0), lambda: setattr(Settings, "gain", 3.0))
+
+
+@same_as_eager
+def test_what_inspect_says_of_a_function(compile):
+    def loss(y, weight=1.0):
+        return y * weight
+
+    holder = Plain(loss=loss)
+    step = compile(lambda x: x * len(inspect.signature(holder.loss).parameters))
+    return calls(step, lambda: setattr(holder, "loss", lambda y: y))
+
+
+@same_as_eager
+def test_the_name_of_an_objects_class(compile):
+    class First:
+        pass
+
+    class Second:
+        pass
+
+    holder = Plain(thing=First())
+    step = compile(lambda x: x * 2 if holder.thing.__class__.__name__ == "First" else x)
+    return calls(step, lambda: setattr(holder, "thing", Second()))
+
+
+# ------------------------------------------------------------------ functions and control flow
+
+
+@same_as_eager
+def test_generators_and_comprehensions(compile):
+    parts = [Plain(v=1.0), Plain(v=2.0)]
+
+    def values():
+        yield from (part.v for part in parts)
+
+    step = compile(lambda x: x * sum(values()) * max([part.v for part in parts]))
+    return calls(step, lambda: setattr(parts[0], "v", 5.0), lambda: parts.append(Plain(v=9.0)))
+
+
+@same_as_eager
+def test_a_lookup_that_fails(compile):
+    table = {}
+
+    @compile
+    def step(x):
+        try:
+            return x * table["k"]
+        except KeyError:
+            return x
+
+    return calls(step, lambda: table.update(k=2.0))
+
+
+@same_as_eager
+def test_a_suppressed_attribute_error(compile):
+    cfg = Plain()
+
+    @compile
+    def step(x):
+        with contextlib.suppress(AttributeError):
+            x = x * cfg.scale
+        return x
+
+    return calls(step, lambda: setattr(cfg, "scale", 2.0))
+
+
+@same_as_eager
+def test_a_context_manager_of_the_users(compile):
+    cfg = Plain(v=1.0)
+
+    @contextlib.contextmanager
+    def scaled():
+        yield cfg.v
+
+    @compile
+    def step(x):
+        with scaled() as scale:
+            return x * scale
+
+    return calls(step, lambda: setattr(cfg, "v", 2.0))
+
+
+@same_as_eager
+def test_super_and_a_patched_base(compile):
+    class Base:
+        k = 1.0
+
+        def f(self, x):
+            return x * self.k
+
+    class Derived(Base):
+        def f(self, x):
+            return super().f(x) * 2
+
+    thing = Derived()
+    step = compile(lambda x: thing.f(x))
+    return calls(
+        step,
+        lambda: setattr(thing, "k", 3.0),
+        lambda: setattr(Base, "f", lambda self, x: x * 9),
+    )
+
+
+@same_as_eager
+def test_a_variable_of_an_enclosing_function(compile):
+    scale = 1.0
+
+    def change(value):
+        nonlocal scale
+        scale = value
+
+    step = compile(lambda x: x * scale)
+    return calls(step, lambda: change(2.0))
+
+
+@same_as_eager
+def test_a_decorators_own_setting(compile):
+    cfg = Plain(v=1.0)
+
+    def scaled(function):
+        @functools.wraps(function)
+        def wrapper(x):
+            return function(x) * cfg.v
+
+        return wrapper
+
+    @scaled
+    def f(x):
+        return x * cfg.w if hasattr(cfg, "w") else x
+
+    step = compile(lambda x: f(x))
+    return calls(step, lambda: setattr(cfg, "v", 2.0), lambda: setattr(cfg, "w", 2.0))
+
+
+@same_as_eager
+def test_what_a_partial_holds(compile):
+    weights = [2.0]
+    scaled = functools.partial(lambda w, x, shift: x * w[0] + shift, weights, shift=1.0)
+    step = compile(lambda x: scaled(x))
+    return calls(
+        step,
+        lambda: weights.__setitem__(0, 3.0),
+        lambda: scaled.keywords.update(shift=5.0),
+    )
+
+
+@same_as_eager
+def test_functions_that_c_calls_back(compile):
+    cfg = Plain(v=1.0)
+    parts = [Plain(v=2.0), Plain(v=3.0)]
+    step = compile(
+        lambda x: (
+            x * sorted(parts, key=lambda part: part.v * cfg.v)[0].v
+            + sum(map(lambda part: part.v, parts))  # noqa: C417 - map is what is tested
+            + functools.reduce(lambda a, part: a * part.v, parts, 1.0)
+            + max(filter(lambda v: v < 100, itertools.accumulate(part.v for part in parts)))
+        )
+    )
+    return calls(step, lambda: setattr(cfg, "v", -1.0), lambda: setattr(parts[1], "v", 0.5))
+
+
+@same_as_eager
+def test_any_all_zip_and_enumerate(compile):
+    flags, weights = [True, True], [1.0, 2.0]
+
+    @compile
+    def step(x):
+        total = x if all(flags) else -x
+        for i, (flag, weight) in enumerate(zip(flags, weights, strict=True)):
+            total = total + i * flag * weight
+        return total
+
+    return calls(step, lambda: flags.__setitem__(0, False), lambda: weights.__setitem__(1, 5.0))
+
+
+@same_as_eager
+def test_patterns_unpacking_and_keyword_arguments(compile):
+    cfg, options, row = Config(), {"k": 1.0}, [1.0, 2.0]
+
+    def scaled(x, k):
+        return x * k
+
+    @compile
+    def step(x):
+        first, *rest = row
+        match cfg:
+            case Config(mode="a"):
+                return scaled(x, **options) * first + len(rest)
+            case _:
+                return x * 7
+
+    return calls(
+        step,
+        lambda: options.update(k=2.0),
+        lambda: row.__setitem__(0, 3.0),
+        lambda: row.append(3.0),
+        lambda: setattr(cfg, "mode", "b"),
+    )
+
+
+@same_as_eager
+def test_a_coroutine_run_by_hand_and_recursion(compile):
+    cfg = Plain(v=1.0, depth=3)
+
+    async def scaled(x):
+        return x * cfg.v
+
+    def repeated(x, depth):
+        return x if depth == 0 else repeated(x * cfg.v + 1, depth - 1)
+
+    @compile
+    def step(x):
+        try:
+            scaled(x).send(None)
+        except StopIteration as end:
+            return repeated(end.value, cfg.depth)
+
+    return calls(step, lambda: setattr(cfg, "v", 2.0), lambda: setattr(cfg, "depth", 2))
+
+
+@same_as_eager
+def test_names_of_the_function_itself(compile):
+    def step(x):
+        return x * step.scale
+
+    step.scale = 1.0
+    compiled = compile(step)
+    return calls(compiled, lambda: setattr(step, "scale", 2.0))
+
+
+@same_as_eager(or_said=True)
+def test_a_function_behind_a_cache(compile):
+    cfg = Plain(v=1.0)
+
+    @functools.lru_cache
+    def scale():
+        return cfg.v
+
+    step = compile(lambda x: x * scale())
+    results = [step(X), step(X)]
+    cfg.v = 2.0
+    results += [step(X)]
+    scale.cache_clear()
+    return [*results, step(X), step(X)]
+
+
+@same_as_eager
+def test_exec_of_a_users_expression(compile):
+    cfg = Config()
+
+    @compile
+    def step(x):
+        names = {"x": x, "cfg": cfg}
+        exec("y = x * cfg.scale", names)
+        return names["y"]
+
+    return calls(step, lambda: setattr(cfg, "scale", 2.0))
+
+
+@same_as_eager
+def test_typed_and_ordered_dicts(compile):
+    order = collections.OrderedDict(a=2.0, b=3.0)
+    counts = collections.Counter(a=1)
+    groups = collections.defaultdict(list, a=[1.0])
+    step = compile(
+        lambda x: (
+            x * next(iter(order.values()))
+            + counts["b"]
+            + counts.most_common(1)[0][1]
+            + sum(groups["a"])
+            + len(groups["b"])
+        )
+    )
+    return calls(
+        step,
+        lambda: order.move_to_end("a"),
+        lambda: counts.update(b=1),
+        lambda: counts.update(a=5),
+        lambda: groups["b"].append(1.0),
+    )
+
+
+@same_as_eager
+def test_an_element_of_a_users_sequence_module_list(compile):
+    class Scaled(nn.Module):
+        gain = 1.0
+
+        def forward(self, x):
+            return x * self.gain * cfg.scale
+
+    cfg = Config()
+    model = nn.Sequential(nn.Linear(3, 3), Scaled(), nn.Dropout(0.0))
+    step = compile(lambda x: model(x))
+    return calls(
+        step,
+        lambda: setattr(cfg, "scale", 2.0),
+        lambda: setattr(model[1], "gain", 3.0),
+        lambda: setattr(model[2], "p", 1.0),
+    )
+
+
+@same_as_eager
+def test_a_getattr_of_lucid_by_name(compile):
+    cfg = Plain(act="tanh")
+    step = compile(lambda x: getattr(lucid, cfg.act)(x))
+    return calls(step, lambda: setattr(cfg, "act", "exp"))

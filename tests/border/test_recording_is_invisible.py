@@ -1,0 +1,227 @@
+"""Whatever tells the compiler what a step reads isn't seen by the program itself."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import inspect
+import sys
+import threading
+import traceback
+import types
+
+import pytest
+from border.harness import NotAsEagerError, X, calls, is_same, observed, same_as_eager
+
+import lucid
+from lucid import nn
+
+
+@same_as_eager(changes=False)
+def test_lines_in_tracebacks(compile):
+    cfg = types.SimpleNamespace(v=1.0)
+
+    def inner(x):
+        y = x * cfg.v
+        return y * cfg.absent
+
+    def step(x):
+        return inner(x)
+
+    with pytest.raises(AttributeError) as caught:
+        compile(step)(X)
+    frames = traceback.extract_tb(caught.value.__traceback__)
+    return [(f.name, f.lineno, f.line) for f in frames if f.filename == __file__][1:]
+
+
+@same_as_eager
+def test_after_a_step_that_raised(compile):
+    cfg = types.SimpleNamespace(v=1.0, fails=True)
+
+    @compile
+    def step(x):
+        if cfg.fails:
+            raise ValueError("not yet")
+        return x * cfg.v
+
+    with contextlib.suppress(ValueError):
+        step(X)
+    cfg.fails = False
+    return calls(step, lambda: setattr(cfg, "v", 2.0))
+
+
+def test_a_debuggers_trace_function_is_called_on():
+    cfg = types.SimpleNamespace(v=1.0)
+    lines = []
+
+    def step(x):
+        y = x * cfg.v
+        return y
+
+    def tracer(frame, event, arg):
+        if frame.f_code is step.__code__ and event == "line":
+            lines.append(frame.f_lineno - step.__code__.co_firstlineno)
+        return tracer
+
+    compiled = lucid.compile(step)
+    before = sys.gettrace()
+    sys.settrace(tracer)
+    try:
+        compiled(X)
+        kept = sys.gettrace()
+    finally:
+        sys.settrace(before)
+    if kept is not tracer or not {1, 2} <= set(lines):
+        raise NotAsEagerError(f"lines {lines}, kept: {kept is tracer}")
+    cfg.v = 2.0
+    if not is_same(observed(compiled(X)), observed(X * 2)):
+        raise NotAsEagerError("a value that was read beside a debugger is frozen")
+
+
+def test_a_profilers_function_is_called_on():
+    cfg, seen = types.SimpleNamespace(v=1.0), []
+
+    def step(x):
+        return x * cfg.v
+
+    def profiler(frame, event, arg):
+        if frame.f_code is step.__code__:
+            seen.append(event)
+
+    compiled = lucid.compile(step)
+    before = sys.getprofile()
+    sys.setprofile(profiler)
+    try:
+        compiled(X)
+        kept = sys.getprofile()
+    finally:
+        sys.setprofile(before)
+    if kept is not profiler or "call" not in seen:
+        raise NotAsEagerError(f"events {seen}, kept: {kept is profiler}")
+
+
+def test_another_thread_runs_the_same_functions_meanwhile():
+    ours, theirs = types.SimpleNamespace(v=1.0), types.SimpleNamespace(v=2.0)
+    stop, errors = threading.Event(), []
+
+    def scaled(x, cfg):
+        return x * cfg.v
+
+    @lucid.compile
+    def step(x):
+        for _ in range(20):
+            x = scaled(x, ours)
+        return x
+
+    def run():
+        while not stop.is_set():
+            if float(scaled(X, theirs)[0]) != 2.0:
+                errors.append("another result in the other thread")
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        step(X)
+        step(X)
+    finally:
+        stop.set()
+        thread.join()
+    assert errors == []
+    traces = step.stats.traces
+    theirs.v = 5.0
+    step(X)
+    if step.stats.traces != traces:
+        raise NotAsEagerError("what another thread read became a guard")
+    ours.v = 2.0
+    if not is_same(observed(step(X)), observed(X * 2.0**20)):
+        raise NotAsEagerError("what this thread read is frozen")
+
+
+@same_as_eager
+def test_deep_recursion(compile):
+    cfg = types.SimpleNamespace(v=1.0)
+
+    def repeated(x, depth):
+        return x if depth == 0 else repeated(x * cfg.v, depth - 1)
+
+    step = compile(lambda x: repeated(x, 150))
+    return calls(step, lambda: setattr(cfg, "v", 1.01))
+
+
+@same_as_eager
+def test_frames_and_locals_that_the_step_looks_at(compile):
+    cfg = types.SimpleNamespace(v=1.0)
+
+    @compile
+    def step(x):
+        scale = cfg.v
+        name = inspect.currentframe().f_code.co_name
+        return x * locals()["scale"] * len(name)
+
+    return calls(step, lambda: setattr(cfg, "v", 2.0))
+
+
+@same_as_eager
+def test_a_generator_that_was_begun_before(compile):
+    cfg = types.SimpleNamespace(v=1.0)
+
+    def values():
+        while True:
+            yield cfg.v
+
+    @compile
+    def step(x):
+        running = values()
+        return x * next(running) + next(running)
+
+    return calls(step, lambda: setattr(cfg, "v", 2.0))
+
+
+@same_as_eager(changes=False)
+def test_what_is_collected(compile):
+    """Objects that a step made and let go of are gone; the collector is as it was."""
+    made = []
+
+    class Note:
+        def __init__(self):
+            made.append(1)
+
+        def __del__(self):
+            made.append(-1)
+
+    @compile
+    def step(x):
+        note = Note()
+        return x * 2 if note else x
+
+    before = gc.isenabled(), gc.get_threshold(), gc.get_freeze_count()
+    step(X)
+    after = gc.isenabled(), gc.get_threshold(), gc.get_freeze_count()
+    gc.collect()
+    return [before == after, sum(made)]
+
+
+@same_as_eager
+def test_a_step_within_a_step(compile):
+    cfg = types.SimpleNamespace(v=1.0, w=1.0)
+    inner = compile(lambda x: x * cfg.v)
+    step = compile(lambda x: inner(x) + inner(x * cfg.w))
+    return calls(step, lambda: setattr(cfg, "v", 2.0), lambda: setattr(cfg, "w", 3.0))
+
+
+@same_as_eager
+def test_the_classes_and_functions_of_the_user_stay_what_they_are(compile):
+    class Scaled(nn.Module):
+        gain = 1.0
+
+        def forward(self, x):
+            return x * self.gain
+
+    net = Scaled()
+    code, names = Scaled.forward.__code__, set(vars(Scaled))
+    step = compile(net)
+    results = calls(step, lambda: setattr(Scaled, "gain", 2.0))
+    assert Scaled.forward.__code__ is code
+    assert set(vars(Scaled)) == names
+    assert type(net) is Scaled
+    return results

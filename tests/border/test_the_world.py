@@ -1,0 +1,516 @@
+"""Clocks, entropy, files, threads: what lies outside of the program is read anew, or refused.
+
+Such values can't be compared between two runs. The programs say what holds of them in eager mode.
+"""
+
+from __future__ import annotations
+
+import datetime
+import io
+import itertools
+import os
+import pathlib
+import queue
+import random
+import secrets
+import shutil
+import socket
+import sys
+import tempfile
+import threading
+import time
+import uuid
+
+import numpy as np
+import pytest
+from border.harness import X, calls, same_as_eager
+
+import lucid
+
+BIG = lucid.ones(1, dtype=lucid.float64)
+
+
+def numbers(step, count=4):
+    """What each of some calls gave, as Python's numbers."""
+    return [float(step(BIG)[0]) for _ in range(count)]
+
+
+# ------------------------------------------------------------------ clocks
+
+
+@pytest.mark.parametrize(
+    "clock",
+    [
+        time.time,
+        time.perf_counter,
+        time.monotonic,
+        time.process_time,
+        time.time_ns,
+        lambda: datetime.datetime.now().timestamp(),
+        lambda: datetime.datetime.now(datetime.UTC).timestamp(),
+        lambda: datetime.datetime.today().microsecond,
+        lambda: time.localtime().tm_sec + time.time() % 1,
+    ],
+    ids=[
+        "time",
+        "perf_counter",
+        "monotonic",
+        "process_time",
+        "time_ns",
+        "now",
+        "utc",
+        "today",
+        "localtime",
+    ],
+)
+@same_as_eager(or_said=True, changes=False)
+def test_a_clock(compile, clock):
+    step = compile(lambda x: x * clock())
+    found = []
+    for _ in range(4):
+        found.append(float(step(BIG)[0]))
+        until = time.process_time() + 2e-3
+        while time.process_time() < until:
+            pass
+    return [len(set(found)) == 4]
+
+
+@same_as_eager(or_said=True, changes=False)
+def test_a_budget_of_time(compile):
+    start = time.perf_counter()
+
+    @compile
+    def step(x):
+        return x * 2 if time.perf_counter() - start > 0.2 else x
+
+    step(X)
+    time.sleep(0.21)
+    return [step(X), step(X)]
+
+
+@same_as_eager(or_said=True, changes=False)
+def test_the_time_that_a_part_takes(compile):
+    times = []
+
+    @compile
+    def step(x):
+        start = time.perf_counter()
+        y = x * 2
+        times.append(time.perf_counter() - start)
+        return y
+
+    found = [step(X) for _ in range(4)]
+    return [*found, len(set(times)) > 1]
+
+
+# ------------------------------------------------------------------ entropy
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda: uuid.uuid4().int % 1_000_003,
+        lambda: uuid.uuid1().int % 1_000_003,
+        lambda: int.from_bytes(os.urandom(4), "little"),
+        lambda: secrets.randbelow(2**40),
+        lambda: int(secrets.token_hex(4), 16),
+        lambda: float(np.random.default_rng().random()),
+        lambda: float(np.random.RandomState().rand()),
+        lambda: random.SystemRandom().random(),
+        lambda: random.Random().random(),
+        lambda: float(np.random.SeedSequence().entropy % 1_000_003),
+    ],
+    ids=[
+        "uuid4",
+        "uuid1",
+        "urandom",
+        "randbelow",
+        "token",
+        "default_rng",
+        "RandomState",
+        "system",
+        "Random",
+        "seed",
+    ],
+)
+@same_as_eager(or_said=True, changes=False)
+def test_entropy(compile, draw):
+    step = compile(lambda x: x * draw())
+    return [len(set(numbers(step))) == 4]
+
+
+@same_as_eager(or_said=True, changes=False)
+def test_a_generator_from_outside_that_nobody_seeded(compile):
+    rng = np.random.default_rng()
+    step = compile(lambda x: x * rng.random())
+    return [len(set(numbers(step))) == 4]
+
+
+@same_as_eager(or_said=True)
+def test_generators_that_are_seeded(compile):
+    rng, legacy, python = np.random.default_rng(1), np.random.RandomState(1), random.Random(1)
+    step = compile(lambda x: x * rng.random() + legacy.rand() + python.random())
+    return [step(X) for _ in range(4)]
+
+
+@same_as_eager(or_said=True)
+def test_the_state_of_a_generator(compile):
+    rng = np.random.default_rng(1)
+    step = compile(lambda x: x * (rng.bit_generator.state["state"]["state"] % 1009))
+    return calls(step, lambda: rng.random(), lambda: rng.random())
+
+
+# ------------------------------------------------------------------ the environment and files
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda name: float(os.environ[name]),
+        lambda name: float(os.environ.get(name, "1")),
+        lambda name: float(os.getenv(name, "1")),
+        lambda name: float(dict(os.environ)[name]),
+        lambda name: float(os.environb[name.encode()]),
+        lambda name: 1.0 if os.environ.get(f"{name}_ON") is None else 3.0,
+        lambda name: float(os.path.expandvars(f"${name}")),
+    ],
+    ids=["item", "get", "getenv", "copy", "environb", "absent", "expandvars"],
+)
+@same_as_eager
+def test_the_environment(compile, read):
+    os.environ["BORDER_SCALE"] = "1"
+    os.environ.pop("BORDER_SCALE_ON", None)
+    step = compile(lambda x: x * read("BORDER_SCALE"))
+
+    def change():
+        os.environ["BORDER_SCALE"] = "2"
+        os.environ["BORDER_SCALE_ON"] = "1"
+
+    try:
+        return calls(step, change)
+    finally:
+        del os.environ["BORDER_SCALE"]
+        os.environ.pop("BORDER_SCALE_ON", None)
+
+
+def in_a_folder(program):
+    """Run a program in a folder of its own."""
+    folder = pathlib.Path(tempfile.mkdtemp())
+    try:
+        return program(folder)
+    finally:
+        shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda path: float(path.read_text()),
+        lambda path: float(path.read_bytes()),
+        lambda path: float(open(path).read()),  # noqa: SIM115 - as users write it
+        lambda path: float(np.loadtxt(path)),
+        lambda path: float(path.stat().st_size),
+        lambda path: float(os.path.getsize(path)),
+        lambda path: float(os.stat(path).st_size),
+        lambda path: len(os.listdir(path.parent)),
+        lambda path: len(list(path.parent.glob("*"))),
+        lambda path: 2.0 if os.path.exists(path.parent / "stop") else 1.0,
+        lambda path: 2.0 if (path.parent / "stop").exists() else 1.0,
+        lambda path: 2.0 if (path.parent / "stop").is_file() else 1.0,
+    ],
+    ids=[
+        *[
+            "read_text",
+            "read_bytes",
+            "open",
+            "loadtxt",
+            "stat",
+            "getsize",
+            "os_stat",
+            "listdir",
+            "glob",
+        ],
+        *["exists", "path_exists", "is_file"],
+    ],
+)
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@same_as_eager(or_said=True)
+def test_files(compile, read):
+    def program(folder):
+        path = folder / "scale.txt"
+        path.write_text("1.5")
+        step = compile(lambda x: x * read(path))
+
+        def change():
+            path.write_text("22.25")
+            (folder / "stop").write_text("")
+
+        return calls(step, change)
+
+    return in_a_folder(program)
+
+
+@same_as_eager(or_said=True)
+def test_a_file_that_is_read_line_by_line(compile):
+    def program(folder):
+        (folder / "data.txt").write_text("".join(f"{i}\n" for i in range(100)))
+        with open(folder / "data.txt") as lines:
+            step = compile(lambda x: x * float(lines.readline()))
+            return [step(X) for _ in range(4)]
+
+    return in_a_folder(program)
+
+
+@same_as_eager(or_said=True)
+def test_the_working_directory(compile):
+    def program(folder):
+        before = os.getcwd()
+        (folder / "a").mkdir()
+        (folder / "a" / "longer").mkdir()
+        os.chdir(folder / "a")
+        try:
+            step = compile(lambda x: x * len(os.path.relpath(os.getcwd(), folder)))
+            return calls(step, lambda: os.chdir("longer"))
+        finally:
+            os.chdir(before)
+
+    return in_a_folder(program)
+
+
+# ------------------------------------------------------------------ threads and queues
+
+
+@same_as_eager(or_said=True)
+def test_an_event(compile):
+    stop = threading.Event()
+    step = compile(lambda x: x * 0 if stop.is_set() else x)
+    return calls(step, stop.set, stop.clear)
+
+
+@pytest.mark.parametrize("kind", [queue.Queue, queue.SimpleQueue, queue.LifoQueue])
+@same_as_eager(or_said=True)
+def test_a_queue(compile, kind):
+    waiting = kind()
+    for i in range(1000):  # a trace that takes some must not wait for more
+        waiting.put(float(i))
+    step = compile(lambda x: x * waiting.get())
+    return [step(X) for _ in range(4)]
+
+
+@same_as_eager(or_said=True)
+def test_whether_a_queue_is_empty(compile):
+    waiting = queue.Queue()
+    step = compile(lambda x: x * 2 if waiting.empty() else x)
+    return calls(step, lambda: waiting.put(1), waiting.get)
+
+
+@same_as_eager(or_said=True)
+def test_a_lock_that_somebody_holds(compile):
+    lock = threading.Lock()
+    step = compile(lambda x: x * 2 if lock.locked() else x)
+    return calls(step, lock.acquire, lock.release)
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda: threading.current_thread().name == "border",
+        lambda: threading.get_ident() == THREAD[0],
+        lambda: threading.current_thread() is threading.main_thread(),
+    ],
+    ids=["name", "ident", "main"],
+)
+@same_as_eager(or_said=True)
+def test_the_thread(compile, read):
+    step = compile(lambda x: x * 2 if read() else x)
+    THREAD[0] = threading.get_ident()
+    results = [step(X), step(X)]
+    thread = threading.Thread(target=lambda: results.append(step(X)), name="border")
+    thread.start()
+    thread.join()
+    return [*results, *([] if len(results) == 3 else [None]), step(X)]
+
+
+THREAD = [0]
+
+
+@same_as_eager(or_said=True)
+def test_how_many_threads_there_are(compile):
+    stop = threading.Event()
+    before = threading.active_count()
+    step = compile(lambda x: x * (1 + threading.active_count() - before))
+    thread = threading.Thread(target=stop.wait)
+    results = [step(X), step(X)]
+    thread.start()
+    try:
+        results += [step(X), step(X)]
+    finally:
+        stop.set()
+        thread.join()
+    return [*results, step(X)]
+
+
+@same_as_eager(or_said=True)
+def test_a_socket(compile):
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.settimeout(5)
+        theirs.sendall(bytes(range(1, 200)))
+        step = compile(lambda x: x * ours.recv(1)[0])
+        return [step(X) for _ in range(4)]
+
+
+# ------------------------------------------------------------------ settings of others
+
+
+@same_as_eager
+def test_the_error_state_of_numpy(compile):
+    def scale():
+        try:
+            return float(np.float64(1.0) / np.float64(0.0))
+        except FloatingPointError:
+            return 2.0
+
+    step = compile(lambda x: x * min(scale(), 5.0))
+    results = []
+    for divide in ("ignore", "raise", "ignore"):
+        with np.errstate(divide=divide):
+            results += [step(X), step(X)]
+    return results
+
+
+@same_as_eager
+def test_what_numpy_says_of_its_error_state(compile):
+    step = compile(lambda x: x * 2 if np.geterr()["over"] == "ignore" else x)
+    results = []
+    for over in ("warn", "ignore", "warn"):
+        with np.errstate(over=over):
+            results += [step(X), step(X)]
+    return results
+
+
+@same_as_eager
+def test_print_options_of_numpy(compile):
+    step = compile(lambda x: x * len(str(np.float64(1) / np.arange(3, 4))))
+    results = []
+    for precision in (3, 8, 3):
+        with np.printoptions(precision=precision):
+            results += [step(X), step(X)]
+    return results
+
+
+@same_as_eager
+def test_settings_of_python(compile):
+    before = sys.getrecursionlimit()
+    step = compile(lambda x: x * (sys.getrecursionlimit() - before + 1) * len(sys.argv))
+    try:
+        return calls(
+            step,
+            lambda: sys.setrecursionlimit(before + 5),
+            lambda: sys.argv.append("--fast"),
+        )
+    finally:
+        sys.setrecursionlimit(before)
+        sys.argv[:] = [a for a in sys.argv if a != "--fast"]
+
+
+@same_as_eager
+def test_the_default_dtype(compile):
+    step = compile(lambda x: lucid.ones(3) * x.long())
+    results = [step(X), step(X)]
+    lucid.set_default_dtype(lucid.float64)
+    try:
+        results += [step(X), step(X)]
+    finally:
+        lucid.set_default_dtype(lucid.float32)
+    return [*results, step(X)]
+
+
+@pytest.mark.parametrize(
+    ("read", "change", "back"),
+    [
+        (
+            lambda: lucid.get_default_dtype() == lucid.float64,
+            lambda: lucid.set_default_dtype(lucid.float64),
+            lambda: lucid.set_default_dtype(lucid.float32),
+        ),
+        (
+            lambda: lucid.is_grad_enabled(),
+            lambda: lucid.set_grad_enabled(False),
+            lambda: lucid.set_grad_enabled(True),
+        ),
+        (
+            lambda: lucid.get_num_threads() == 1,
+            lambda: lucid.set_num_threads(1),
+            lambda: lucid.set_num_threads(2),
+        ),
+        (
+            lambda: lucid.are_deterministic_algorithms_enabled(),
+            lambda: lucid.use_deterministic_algorithms(True),
+            lambda: lucid.use_deterministic_algorithms(False),
+        ),
+        (
+            lambda: lucid.is_anomaly_enabled(),
+            lambda: lucid.autograd.set_detect_anomaly(True),
+            lambda: lucid.autograd.set_detect_anomaly(False),
+        ),
+        (
+            lambda: lucid.initial_seed() == 99,
+            lambda: lucid.manual_seed(99),
+            lambda: lucid.manual_seed(3),
+        ),
+    ],
+    ids=["dtype", "grad", "threads", "deterministic", "anomaly", "seed"],
+)
+@same_as_eager(or_said=True)
+def test_a_setting_of_lucid(compile, read, change, back):
+    back()
+    step = compile(lambda x: x * 2 if read() else x)
+    try:
+        return calls(step, change, back)
+    finally:
+        back()
+
+
+@same_as_eager(or_said=True)
+def test_the_state_of_lucids_generator(compile):
+    step = compile(lambda x: x * (lucid.get_rng_state().sum() % 7 + lucid.initial_seed() % 5))
+    return [step(X), step(X)] + [lucid.manual_seed(6) and None, step(X), step(X)]
+
+
+@same_as_eager(or_said=True)
+def test_what_a_user_types(compile):
+    before, sys.stdin = sys.stdin, io.StringIO("".join(f"{i}\n" for i in range(100)))
+    try:
+        step = compile(lambda x: x * float(input()))
+        return [step(X) for _ in range(4)]
+    finally:
+        sys.stdin = before
+
+
+@same_as_eager(or_said=True)
+def test_an_iterator_from_outside(compile):
+    weights = iter([1.0, 2.0, 3.0, 4.0])
+    step = compile(lambda x: x * next(weights))
+    return [step(X) for _ in range(4)]
+
+
+@same_as_eager(or_said=True)
+def test_a_generator_from_outside(compile):
+    def rates():
+        rate = 1.0
+        while True:
+            yield rate
+            rate *= 0.5
+
+    running = rates()
+    step = compile(lambda x: x * next(running))
+    return [step(X) for _ in range(4)]
+
+
+@same_as_eager(or_said=True)
+def test_a_counter_of_itertools(compile):
+    counter = itertools.count()
+    step = compile(lambda x: x * next(counter))
+    return [step(X) for _ in range(4)]

@@ -1,0 +1,672 @@
+"""A function, a class or a part of one is replaced: the next call runs the new one."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import math
+import types
+from unittest import mock
+
+import numpy as np
+import pytest
+from border.harness import X, calls, same_as_eager
+
+import lucid
+from lucid import nn
+from lucid.nn import functional as F
+
+
+class Holder:
+    def __init__(self, **fields):
+        self.__dict__.update(fields)
+
+
+def doubled(x):
+    return x * 2
+
+
+def tripled(x):
+    return x * 3
+
+
+# ------------------------------------------------------------------ functions
+
+
+@same_as_eager
+def test_a_function_of_an_object(compile):
+    holder = Holder(f=doubled)
+    step = compile(lambda x: holder.f(x))
+    return calls(step, lambda: setattr(holder, "f", tripled))
+
+
+@same_as_eager
+def test_a_function_of_the_module(compile):
+    names = {"f": doubled, "__builtins__": __builtins__}
+    exec("def step(x):\n    return f(x)\n", names)
+    step = compile(names["step"])
+    return calls(step, lambda: names.update(f=tripled))
+
+
+@same_as_eager
+def test_a_function_in_a_list_and_a_dict(compile):
+    chain, table = [doubled], {"loss": doubled}
+    step = compile(lambda x: table["loss"](chain[0](x)))
+    return calls(
+        step, lambda: chain.__setitem__(0, tripled), lambda: table.update(loss=lambda x: x + 9)
+    )
+
+
+@same_as_eager
+def test_the_code_of_a_function(compile):
+    def f(x):
+        return x * 2
+
+    step = compile(lambda x: f(x))
+    return calls(step, lambda: setattr(f, "__code__", (lambda x: x * 5).__code__))
+
+
+@same_as_eager
+def test_the_code_of_the_compiled_function_itself(compile):
+    def f(x):
+        return x * 2
+
+    step = compile(f)
+    return calls(step, lambda: setattr(f, "__code__", (lambda x: x * 5).__code__))
+
+
+@same_as_eager
+def test_defaults(compile):
+    def f(x, k=1.0, *, shift=0.0):
+        return x * k + shift
+
+    step = compile(lambda x: f(x))
+    return calls(
+        step,
+        lambda: setattr(f, "__defaults__", (5.0,)),
+        lambda: f.__kwdefaults__.update(shift=2.0),
+        lambda: setattr(f, "__kwdefaults__", {"shift": 7.0}),
+    )
+
+
+@same_as_eager
+def test_a_default_that_is_a_list(compile):
+    def f(x, weights=[1.0]):  # noqa: B006 - what is tested
+        return x * weights[0]
+
+    step = compile(lambda x: f(x))
+    return calls(step, lambda: f.__defaults__[0].__setitem__(0, 4.0))
+
+
+@same_as_eager
+def test_the_cell_of_a_closure(compile):
+    def make(k):
+        return lambda x: x * k
+
+    f = make(1.0)
+    step = compile(lambda x: f(x))
+    return calls(step, lambda: setattr(f.__closure__[0], "cell_contents", 3.0))
+
+
+@same_as_eager
+def test_the_function_of_a_method(compile):
+    class Model:
+        def f(self, x):
+            return x * 2
+
+    model = Model()
+    step = compile(lambda x: model.f(x))
+    return calls(
+        step,
+        lambda: setattr(model, "f", types.MethodType(lambda self, x: x * 3, model)),
+        lambda: delattr(model, "f") or setattr(Model, "f", lambda self, x: x * 4),
+    )
+
+
+@same_as_eager
+def test_a_static_a_class_method_and_a_property(compile):
+    class Model:
+        @staticmethod
+        def scale():
+            return 1.0
+
+        @classmethod
+        def shift(cls):
+            return 0.5
+
+        @property
+        def power(self):
+            return 1.0
+
+    model = Model()
+    step = compile(lambda x: x**model.power * model.scale() + model.shift())
+    return calls(
+        step,
+        lambda: setattr(Model, "scale", staticmethod(lambda: 2.0)),
+        lambda: setattr(Model, "shift", classmethod(lambda cls: 3.0)),
+        lambda: setattr(Model, "power", property(lambda self: 2.0)),
+    )
+
+
+@same_as_eager
+def test_an_operator_of_a_class(compile):
+    class Scale:
+        def __rmul__(self, x):
+            return x + 1
+
+        def __call__(self, x):
+            return x + 2
+
+        def __getitem__(self, i):
+            return 1.0
+
+    scale = Scale()
+    step = compile(lambda x: scale(x) + scale.__rmul__(x) * scale[0])
+    return calls(
+        step,
+        lambda: setattr(Scale, "__call__", lambda self, x: x * 5),
+        lambda: setattr(Scale, "__rmul__", lambda self, x: x * 7),
+        lambda: setattr(Scale, "__getitem__", lambda self, i: 9.0),
+    )
+
+
+@same_as_eager
+def test_a_registration_of_singledispatch(compile):
+    @functools.singledispatch
+    def scaled(thing, x):
+        return x
+
+    class Base:
+        pass
+
+    class Derived(Base):
+        pass
+
+    thing = Derived()
+    step = compile(lambda x: scaled(thing, x))
+    return calls(
+        step,
+        lambda: scaled.register(Base)(lambda thing, x: x * 2),
+        lambda: scaled.register(Derived)(lambda thing, x: x * 3),
+    )
+
+
+@same_as_eager
+def test_a_registration_of_a_singledispatchmethod(compile):
+    class Loss:
+        @functools.singledispatchmethod
+        def of(self, k, x):
+            return x
+
+    loss = Loss()
+    step = compile(lambda x: loss.of(3, x))
+    return calls(step, lambda: Loss.__dict__["of"].register(int)(lambda self, k, x: x * k))
+
+
+@same_as_eager
+def test_the_parts_of_a_partial(compile):
+    f = functools.partial(lambda x, k=1.0: x * k, k=2.0)
+    step = compile(lambda x: f(x))
+    return calls(
+        step,
+        lambda: f.keywords.update(k=3.0),
+        lambda: f.__setstate__((lambda x, k: x + k, (), {"k": 9.0}, {})),
+    )
+
+
+@same_as_eager
+def test_a_function_that_is_mocked(compile):
+    step = compile(lambda x: F.relu(x - 2) * math.sqrt(4.0))
+    results = [step(X), step(X)]
+    with mock.patch.object(F, "relu", lambda x: x + 1):
+        results += [step(X), step(X)]
+    results += [step(X)]
+    with mock.patch.object(math, "sqrt", lambda x: 9.0):
+        results += [step(X), step(X)]
+    return [*results, step(X)]
+
+
+@same_as_eager
+def test_a_function_of_lucid_that_is_patched(compile):
+    step = compile(lambda x: lucid.tanh(x))
+    results = [step(X), step(X)]
+    with mock.patch.object(lucid, "tanh", lambda x: x * 4):
+        results += [step(X), step(X)]
+    return [*results, step(X)]
+
+
+@same_as_eager
+def test_a_function_of_numpy_that_is_patched(compile):
+    step = compile(lambda x: x * float(np.sum([1.0, 2.0])))
+    results = [step(X), step(X)]
+    with mock.patch.object(np, "sum", lambda values: 9.0):
+        results += [step(X), step(X)]
+    return [*results, step(X)]
+
+
+@same_as_eager
+def test_a_wrapped_function(compile):
+    @functools.wraps(doubled)
+    def wrapper(x):
+        return wrapper.__wrapped__(x)
+
+    step = compile(lambda x: wrapper(x))
+    return calls(step, lambda: setattr(wrapper, "__wrapped__", tripled))
+
+
+# ------------------------------------------------------------------ classes
+
+
+@same_as_eager
+def test_the_class_of_an_object(compile):
+    class A:
+        k = 1.0
+
+    class B(A):
+        k = 2.0
+
+    thing = A()
+    step = compile(lambda x: x * thing.k)
+    return calls(step, lambda: setattr(thing, "__class__", B))
+
+
+@same_as_eager
+def test_the_class_of_a_module(compile):
+    class Identity(nn.Linear):
+        def forward(self, x):
+            return x
+
+    net = nn.Sequential(nn.Linear(3, 3))
+    step = compile(lambda x: net(x))
+    return calls(step, lambda: setattr(net[0], "__class__", Identity))
+
+
+@same_as_eager
+def test_the_bases_of_a_class(compile):
+    class A:
+        k = 1.0
+
+    class B:
+        k = 4.0
+
+    class C(A):
+        pass
+
+    thing = C()
+    step = compile(lambda x: x * thing.k * (2 if isinstance(thing, B) else 1))
+    return calls(step, lambda: setattr(C, "__bases__", (B,)))
+
+
+@same_as_eager
+def test_attributes_of_classes_and_bases(compile):
+    class A:
+        k = 1.0
+
+    class B(A):
+        pass
+
+    thing = B()
+    step = compile(lambda x: x * thing.k)
+    return calls(
+        step,
+        lambda: setattr(A, "k", 2.0),
+        lambda: setattr(B, "k", 3.0),
+        lambda: setattr(thing, "k", 4.0),
+        lambda: delattr(thing, "k"),
+        lambda: delattr(B, "k"),
+    )
+
+
+@same_as_eager
+def test_a_getattr_that_a_class_gets(compile):
+    class A:
+        def __getattr__(self, name):
+            return 1.0
+
+    thing = A()
+    step = compile(lambda x: x * thing.scale)
+    return calls(
+        step,
+        lambda: setattr(A, "__getattr__", lambda self, name: 2.0),
+        lambda: setattr(A, "__getattribute__", lambda self, name: 3.0),
+    )
+
+
+@same_as_eager
+def test_the_dict_of_an_object_is_replaced(compile):
+    holder = Holder(scale=1.0)
+    step = compile(lambda x: x * holder.scale)
+    return calls(step, lambda: setattr(holder, "__dict__", {"scale": 5.0}))
+
+
+@same_as_eager
+def test_a_class_that_is_chosen_by_name(compile):
+    names = types.SimpleNamespace(loss=nn.MSELoss)
+    step = compile(lambda x: names.loss()(x, x * 2))
+    return calls(step, lambda: setattr(names, "loss", nn.L1Loss))
+
+
+@same_as_eager
+def test_a_rebound_class(compile):
+    class Options:
+        scale = 1.0
+
+    first = Options
+
+    class Options2:
+        scale = 3.0
+
+    chosen = {"options": first}
+    step = compile(lambda x: x * chosen["options"]().scale)
+    return calls(step, lambda: chosen.update(options=Options2))
+
+
+# ------------------------------------------------------------------ modules
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(3, 4)
+        self.second = nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.second(F.relu(self.first(x)))
+
+
+@same_as_eager
+def test_forward_at_the_class(compile):
+    class Own(Net):
+        pass
+
+    net = Own()
+    step = compile(net)
+    return calls(step, lambda: setattr(Own, "forward", lambda self, x: self.first(x)))
+
+
+@same_as_eager
+def test_forward_at_the_class_of_a_layer(compile):
+    class Layer(nn.Module):
+        def forward(self, x):
+            return x * 2
+
+    net = nn.Sequential(nn.Linear(3, 3), Layer())
+    step = compile(lambda x: net(x))
+    return calls(step, lambda: setattr(Layer, "forward", lambda self, x: x * 7))
+
+
+@same_as_eager
+def test_forward_of_a_built_in_class(compile):
+    net = Net()
+    step = compile(lambda x: net(x))
+    results = [step(X), step(X)]
+    with mock.patch.object(nn.Linear, "forward", lambda self, x: (x * self.weight.sum())[:3]):
+        results += [step(X), step(X)]
+    return [*results, step(X)]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda net: setattr(net, "forward", lambda x: x * 3),
+        lambda net: setattr(net.first, "forward", lambda x: lucid.cat([x, x[:1]])),
+        lambda net: setattr(net, "first", nn.Linear(3, 4)),
+        lambda net: setattr(net.first, "weight", nn.Parameter(lucid.ones(4, 3))),
+        lambda net: setattr(net.first, "bias", None),
+        lambda net: setattr(net.first.weight, "data", lucid.ones(4, 3)),
+        lambda net: net.register_forward_hook(lambda module, args, y: y + 5),
+        lambda net: net.first.register_forward_pre_hook(lambda module, args: args[0] * 2),
+        lambda net: (
+            nn.utils.parametrizations.weight_norm(net.first) and net.first.bias.data.add_(2)
+        ),
+        lambda net: net.load_state_dict({k: v + 1 for k, v in net.state_dict().items()}),
+        lambda net: net.apply(lambda m: isinstance(m, nn.Linear) and m.weight.data.fill_(0.5)),
+    ],
+    ids=[
+        "forward",
+        "layers_forward",
+        "layer",
+        "weight",
+        "bias",
+        "data",
+        "hook",
+        "pre_hook",
+        "parametrized",
+        "state",
+        "apply",
+    ],
+)
+@same_as_eager
+def test_a_part_of_a_net(compile, change):
+    net = Net()
+    step = compile(lambda x: net(x))
+    return calls(step, lambda: change(net))
+
+
+@same_as_eager
+def test_a_list_of_layers_that_grows_and_shrinks(compile):
+    class Stack(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.ModuleList([nn.Linear(3, 3)])
+            self.heads = nn.ModuleDict({"a": nn.Linear(3, 3)})
+
+        def forward(self, x):
+            for layer in self.layers:
+                x = layer(x)
+            return sum(head(x) for head in self.heads.values())
+
+    net = Stack()
+    step = compile(lambda x: net(x))
+    return calls(
+        step,
+        lambda: net.layers.append(nn.Linear(3, 3)),
+        lambda: net.heads.update({"b": nn.Linear(3, 3)}),
+        lambda: net.layers.__delitem__(0),
+        lambda: net.heads.pop("a"),
+        lambda: net.layers.__setitem__(0, nn.Tanh()),
+    )
+
+
+@same_as_eager
+def test_a_hook_that_is_removed(compile):
+    net = Net()
+    handle = net.register_forward_hook(lambda module, args, y: y + 5)
+    step = compile(lambda x: net(x))
+    return calls(step, handle.remove)
+
+
+@same_as_eager
+def test_a_net_in_double_precision(compile):
+    net = Net()
+    step = compile(lambda x: net(x))
+    results = [step(X), step(X)]
+    net.double()
+    double = X.double()
+    results += [step(double), step(double)]
+    net.float()
+    return [*results, step(X)]
+
+
+@same_as_eager
+def test_a_training_step_in_double_precision(compile):
+    net = Net()
+    optimizer = lucid.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+
+    @compile
+    def step(x):
+        optimizer.zero_grad()
+        loss = net(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    results = [step(X), step(X)]
+    net.double()
+    optimizer.state.clear()
+    double = X.double()
+    return [*results, step(double), step(double), net.first.weight]
+
+
+@same_as_eager
+def test_train_and_eval_of_a_single_layer(compile):
+    net = nn.Sequential(nn.Linear(3, 3), nn.Dropout(1.0))
+    step = compile(lambda x: net(x))
+    return calls(
+        step,
+        lambda: net[1].eval(),
+        lambda: setattr(net[1], "training", True),
+        net.eval,
+    )
+
+
+@same_as_eager
+def test_a_copied_net_that_is_put_in_place(compile):
+    holder = Holder(net=Net())
+    step = compile(lambda x: holder.net(x))
+
+    def replace():
+        holder.net = copy.deepcopy(holder.net)
+        holder.net.first.weight.data.mul_(2)
+
+    return calls(step, replace)
+
+
+# ------------------------------------------------------------------ optimizers
+
+
+def training(make):
+    net = Net()
+    holder = Holder(net=net, optimizer=make(net.parameters()))
+
+    def step(x):
+        holder.optimizer.zero_grad()
+        loss = holder.net(x).square().mean()
+        loss.backward()
+        holder.optimizer.step()
+        return loss.detach(), holder.net.first.weight.detach().clone()
+
+    return holder, step
+
+
+def sgd(parameters):
+    return lucid.optim.SGD(parameters, lr=0.1)
+
+
+def adam(parameters):
+    return lucid.optim.Adam(parameters, lr=0.1, weight_decay=0.01)
+
+
+def replace_group(optimizer):
+    optimizer.param_groups[0] = copy.copy(optimizer.param_groups[0])
+    optimizer.param_groups[0]["lr"] = 0.9
+
+
+def other_list_of_groups(optimizer):
+    optimizer.param_groups = [copy.copy(group) for group in optimizer.param_groups]
+    optimizer.param_groups[0]["lr"] = 0.9
+
+
+def group_of_another(optimizer):
+    other = lucid.optim.Adam(optimizer.param_groups[0]["params"], lr=0.5, betas=(0.1, 0.2))
+    optimizer.param_groups[0] = other.param_groups[0]
+
+
+def fewer_parameters(optimizer):
+    optimizer.param_groups[0]["params"] = optimizer.param_groups[0]["params"][1:]
+
+
+def drop_a_parameter(optimizer):
+    del optimizer.param_groups[0]["params"][0]
+
+
+def no_state(optimizer):
+    optimizer.state.clear()
+
+
+@pytest.mark.parametrize(
+    ("make", "change"),
+    [
+        (sgd, lambda opt: opt.param_groups[0].update(lr=0.9)),
+        (sgd, lambda opt: opt.param_groups[0].update(momentum=0.9)),
+        (sgd, lambda opt: opt.param_groups[0].update(maximize=True)),
+        (sgd, replace_group),
+        (sgd, other_list_of_groups),
+        (sgd, fewer_parameters),
+        (sgd, drop_a_parameter),
+        (adam, lambda opt: opt.param_groups[0].update(betas=(0.5, 0.6))),
+        (adam, lambda opt: opt.param_groups[0].update(eps=1.0)),
+        (adam, lambda opt: opt.param_groups[0].update(weight_decay=0.9)),
+        (adam, lambda opt: opt.param_groups[0].update(amsgrad=False, lr=0.4)),
+        (adam, replace_group),
+        (adam, group_of_another),
+        (adam, no_state),
+        (adam, lambda opt: opt.load_state_dict(opt.state_dict() | {"state": {}})),
+        (adam, lambda opt: setattr(opt, "step", lambda: None)),
+    ],
+)
+@same_as_eager
+def test_a_part_of_an_optimizer(compile, make, change):
+    holder, step = training(make)
+    step = compile(step)
+    return [step(X), step(X), change(holder.optimizer) and None, step(X), step(X), step(X)]
+
+
+@same_as_eager
+def test_settings_of_an_optimizer_that_the_step_reads(compile):
+    optimizer = adam(Net().parameters())
+
+    @compile
+    def step(x):
+        return x * optimizer.defaults["lr"] + optimizer.param_groups[0]["betas"][0]
+
+    return calls(
+        step,
+        lambda: optimizer.defaults.update(lr=7.0),
+        lambda: optimizer.param_groups[0].update(betas=(0.5, 0.6)),
+    )
+
+
+@same_as_eager
+def test_another_optimizer(compile):
+    holder, step = training(sgd)
+    step = compile(step)
+    results = [step(X), step(X)]
+    holder.optimizer = adam(holder.net.parameters())
+    return [*results, step(X), step(X)]
+
+
+@same_as_eager
+def test_a_group_of_parameters_that_is_added(compile):
+    net = Net()
+    optimizer = lucid.optim.SGD(net.first.parameters(), lr=0.1)
+
+    @compile
+    def step(x):
+        optimizer.zero_grad()
+        loss = net(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach(), net.second.weight.detach().clone()
+
+    results = [step(X), step(X)]
+    optimizer.add_param_group({"params": net.second.parameters(), "lr": 0.5})
+    return [*results, step(X), step(X)]
+
+
+@same_as_eager
+def test_a_schedulers_parts(compile):
+    holder, step = training(sgd)
+    schedule = lucid.optim.lr_scheduler.LambdaLR(holder.optimizer, lambda epoch: 0.9**epoch)
+
+    @compile
+    def whole(x):
+        found = step(x)
+        schedule.step()
+        return found
+
+    results = [whole(X), whole(X)]
+    schedule.lr_lambdas[0] = lambda epoch: 0.1
+    results += [whole(X), whole(X)]
+    schedule.base_lrs[0] = 3.0
+    return [*results, whole(X), whole(X), holder.optimizer.param_groups[0]["lr"]]

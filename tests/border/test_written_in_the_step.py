@@ -1,0 +1,378 @@
+"""What the step writes into an attribute is what the rest of the same step reads there."""
+
+from __future__ import annotations
+
+import pytest
+from border.harness import X, calls, same_as_eager
+
+import lucid
+from lucid import nn
+
+ROWS = lucid.tensor([[1.0, -2.0, 3.0], [0.5, 4.0, -1.0]])
+OTHER = lucid.tensor([[0.5, 1.0, -3.0], [2.0, -4.0, 1.5]])
+SIGNS = lucid.tensor([[1.0, -1.0, 1.0], [-1.0, 1.0, -1.0]])
+CLASSES = lucid.tensor([2, 0])
+
+
+class Schedule:
+    """A phase of training, and what it means."""
+
+    def __init__(self, **fields):
+        self.warm = False
+        self.__dict__.update(fields)
+
+
+BUILT_IN = [
+    (nn.Dropout, "p", 1.0, 0.0, lambda m: m(ROWS)),
+    (nn.Dropout1d, "p", 1.0, 0.0, lambda m: m(ROWS)),
+    (nn.AlphaDropout, "p", 1.0, 0.0, lambda m: m(ROWS)),
+    (nn.BatchNorm1d, "eps", 1.0, 5.0, lambda m: m(ROWS)),
+    (nn.BatchNorm1d, "momentum", 0.5, 0.9, lambda m: [m(ROWS), m.running_mean.clone()]),
+    (nn.InstanceNorm1d, "eps", 1.0, 5.0, lambda m: m(ROWS)),
+    (nn.LayerNorm, "eps", 1.0, 5.0, lambda m: m(ROWS)),
+    (nn.RMSNorm, "eps", 1.0, 5.0, lambda m: m(ROWS)),
+    (nn.LeakyReLU, "negative_slope", 0.3, 0.7, lambda m: m(ROWS)),
+    (nn.ELU, "alpha", 0.3, 0.7, lambda m: m(ROWS)),
+    (nn.CELU, "alpha", 0.3, 0.7, lambda m: m(ROWS)),
+    (nn.Softplus, "beta", 2.0, 3.0, lambda m: m(ROWS)),
+    (nn.Softplus, "threshold", 2.5, 0.5, lambda m: m(ROWS)),
+    (nn.Softshrink, "lambd", 1.5, 0.7, lambda m: m(ROWS)),
+    (nn.Hardshrink, "lambd", 1.5, 2.5, lambda m: m(ROWS)),
+    (nn.Hardtanh, "min_val", -0.3, -0.7, lambda m: m(ROWS)),
+    (nn.Hardtanh, "max_val", 0.3, 0.7, lambda m: m(ROWS)),
+    (lambda: nn.Threshold(0.0, 0.0), "threshold", 2.0, 0.7, lambda m: m(ROWS)),
+    (lambda: nn.Threshold(0.0, 0.0), "value", 2.0, 0.7, lambda m: m(ROWS)),
+    (nn.CrossEntropyLoss, "label_smoothing", 0.3, 0.7, lambda m: m(ROWS, CLASSES)),
+    (nn.CrossEntropyLoss, "reduction", "sum", "mean", lambda m: m(ROWS, CLASSES)),
+    (nn.CrossEntropyLoss, "ignore_index", 2, 0, lambda m: m(ROWS, CLASSES)),
+    (nn.MarginRankingLoss, "margin", 0.5, 3.0, lambda m: m(ROWS, OTHER, SIGNS)),
+    (nn.HingeEmbeddingLoss, "margin", 0.5, 3.0, lambda m: m(ROWS, SIGNS)),
+    (nn.TripletMarginLoss, "margin", 5.0, 9.0, lambda m: m(ROWS, OTHER, ROWS + 1)),
+    (nn.TripletMarginLoss, "swap", False, True, lambda m: m(ROWS, OTHER, OTHER + 1)),
+    (nn.CosineEmbeddingLoss, "margin", 0.1, 0.7, lambda m: m(ROWS, ROWS, -lucid.ones(2))),
+    (nn.MultiMarginLoss, "margin", 0.5, 3.0, lambda m: m(ROWS, CLASSES)),
+    (nn.SmoothL1Loss, "beta", 0.5, 3.0, lambda m: m(ROWS, OTHER)),
+    (nn.HuberLoss, "delta", 0.5, 3.0, lambda m: m(ROWS, OTHER)),
+    (nn.CosineSimilarity, "eps", 50.0, 90.0, lambda m: m(ROWS, OTHER)),
+    (nn.PairwiseDistance, "eps", 0.5, 3.0, lambda m: m(ROWS, OTHER)),
+    (nn.PairwiseDistance, "norm", 1.0, 3.0, lambda m: m(ROWS, OTHER)),
+    (nn.GELU, "approximate", "none", "tanh", lambda m: 1000 * m(ROWS)),
+    (nn.Softmax, "dim", 0, 1, lambda m: m(ROWS)),
+    (lambda: nn.Linear(3, 3), "scale", 0.5, 3.0, lambda m: m(ROWS) * m.scale),
+]
+IDS = [f"{getattr(make, '__name__', 'x')}.{name}" for make, name, *_ in BUILT_IN]
+ARGUMENTS = {nn.BatchNorm1d: (3,), nn.InstanceNorm1d: (3,), nn.LayerNorm: (3,), nn.RMSNorm: (3,)}
+
+
+def built(make):
+    return make(*ARGUMENTS.get(make, ()))
+
+
+@pytest.mark.parametrize(("make", "name", "cold", "warm", "use"), BUILT_IN, ids=IDS)
+@same_as_eager
+def test_an_attribute_of_a_built_in_module(compile, make, name, cold, warm, use):
+    module, schedule = built(make), Schedule()
+
+    @compile
+    def step(x):
+        setattr(module, name, warm if schedule.warm else cold)
+        return use(module)
+
+    return calls(step, lambda: setattr(schedule, "warm", True))
+
+
+@same_as_eager
+def test_dropout_by_phase_in_a_net(compile):
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.dense = nn.Linear(3, 3)
+            self.drop = nn.Dropout(0.2)
+
+        def forward(self, x):
+            return self.drop(self.dense(x))
+
+    net, schedule = Net(), Schedule()
+
+    @compile
+    def step(x):
+        net.drop.p = 1.0 if schedule.warm else 0.0
+        loss = net(x).square().mean()
+        loss.backward()
+        grad, net.dense.weight.grad = net.dense.weight.grad, None
+        net.dense.bias.grad = None
+        return loss.detach(), grad
+
+    return calls(step, lambda: setattr(schedule, "warm", True))
+
+
+@same_as_eager
+def test_a_module_before_and_after_the_write(compile):
+    act, schedule = nn.LeakyReLU(0.1), Schedule()
+
+    @compile
+    def step(x):
+        before = act(-x)
+        act.negative_slope = 0.9 if schedule.warm else 0.5
+        return before, act(-x)
+
+    return [*calls(step, lambda: setattr(schedule, "warm", True)), act.negative_slope]
+
+
+@same_as_eager
+def test_a_value_that_is_put_back_at_the_end(compile):
+    norm = nn.LayerNorm(3)
+
+    @compile
+    def step(x):
+        before, norm.eps = norm.eps, 2.0
+        y = norm(x)
+        norm.eps = before
+        return y, norm(x)
+
+    return calls(step, lambda: setattr(norm, "eps", 5.0))
+
+
+@same_as_eager
+def test_written_in_a_context_manager(compile):
+    import contextlib
+
+    norm = nn.BatchNorm1d(3)
+    schedule = Schedule(momentum=0.0)
+
+    @contextlib.contextmanager
+    def momentum_of(value):
+        before, norm.momentum = norm.momentum, value
+        try:
+            yield
+        finally:
+            norm.momentum = before
+
+    @compile
+    def step(x):
+        with momentum_of(schedule.momentum):
+            norm(ROWS)
+        return norm.running_mean.clone(), norm(ROWS), norm.running_mean.clone()
+
+    return calls(step, lambda: setattr(schedule, "momentum", 0.5))
+
+
+@same_as_eager
+def test_written_by_all_modules_of_a_net(compile):
+    net = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5), nn.Tanh(), nn.Dropout(0.5))
+    schedule = Schedule()
+
+    @compile
+    def step(x):
+        for module in net.modules():
+            if isinstance(module, nn.Dropout):
+                module.p = 1.0 if schedule.warm else 0.0
+        return net(x)
+
+    return calls(step, lambda: setattr(schedule, "warm", True))
+
+
+@same_as_eager
+def test_written_by_a_method_of_the_net(compile):
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.act = nn.LeakyReLU(0.1)
+            self.loss = nn.SmoothL1Loss()
+
+        def anneal(self, epoch):
+            self.act.negative_slope = 0.5 / epoch
+            self.loss.beta = 1.0 * epoch
+
+        def forward(self, x):
+            return self.loss(self.act(x - 2), x)
+
+    net, schedule = Net(), Schedule(epoch=1)
+
+    @compile
+    def step(x):
+        net.anneal(schedule.epoch)
+        return net(x)
+
+    return calls(step, lambda: setattr(schedule, "epoch", 2), lambda: setattr(schedule, "epoch", 4))
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda m, value: setattr(m, "negative_slope", value),
+        lambda m, value: m.__setattr__("negative_slope", value),
+        lambda m, value: m.__dict__.update(negative_slope=value),
+        lambda m, value: vars(m).__setitem__("negative_slope", value),
+        lambda m, value: object.__setattr__(m, "negative_slope", value),
+    ],
+    ids=["setattr", "dunder", "dict", "vars", "object"],
+)
+@same_as_eager
+def test_written_in_another_way(compile, write):
+    act, schedule = nn.LeakyReLU(0.1), Schedule()
+
+    @compile
+    def step(x):
+        write(act, 0.9 if schedule.warm else 0.5)
+        return act(-x)
+
+    return calls(step, lambda: setattr(schedule, "warm", True))
+
+
+@same_as_eager
+def test_a_number_of_an_argument_that_is_written(compile):
+    drop = nn.Dropout(0.5)
+
+    @compile
+    def step(x, p):
+        drop.p = p
+        return drop(x)
+
+    return [step(X, 0.0), step(X, 0.0), step(X, 1.0), step(X, 1.0), step(X, 0.0)]
+
+
+@same_as_eager
+def test_a_constant_that_counts_down(compile):
+    act = nn.LeakyReLU(0.1)
+
+    @compile
+    def step(x):
+        act.negative_slope *= 0.5
+        return act(-x)
+
+    return [step(X) for _ in range(5)] + [act.negative_slope]
+
+
+@same_as_eager
+def test_a_flag_of_a_built_in_module(compile):
+    net, schedule = nn.Sequential(nn.Linear(3, 3), nn.Dropout(1.0)), Schedule()
+
+    @compile
+    def step(x):
+        net.train(schedule.warm)
+        return net(x)
+
+    return calls(step, lambda: setattr(schedule, "warm", True))
+
+
+@same_as_eager
+def test_a_learning_rate_that_is_written_and_read(compile):
+    net, schedule = nn.Linear(3, 3), Schedule()
+    optimizer = lucid.optim.SGD(net.parameters(), lr=0.1)
+
+    @compile
+    def step(x):
+        for group in optimizer.param_groups:
+            group["lr"] = 0.01 if schedule.warm else 0.5
+            group["momentum"] = 0.9 if schedule.warm else 0.0
+        optimizer.zero_grad()
+        loss = net(x).square().mean() * optimizer.param_groups[0]["lr"]
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return [*calls(step, lambda: setattr(schedule, "warm", True)), net.weight]
+
+
+@same_as_eager
+def test_betas_that_are_written(compile):
+    net, schedule = nn.Linear(3, 3), Schedule()
+    optimizer = lucid.optim.Adam(net.parameters(), lr=0.1)
+
+    @compile
+    def step(x):
+        optimizer.param_groups[0]["betas"] = (0.5, 0.6) if schedule.warm else (0.8, 0.99)
+        optimizer.param_groups[0]["eps"] = 1.0 if schedule.warm else 0.1
+        optimizer.zero_grad()
+        net(x).square().mean().backward()
+        optimizer.step()
+        return net.weight.detach().clone()
+
+    return calls(step, lambda: setattr(schedule, "warm", True))
+
+
+@same_as_eager
+def test_objects_and_containers_of_the_users(compile):
+    schedule = Schedule(scale=1.0, table={"k": 1.0}, row=[1.0, 2.0])
+
+    @compile
+    def step(x):
+        schedule.scale = 4.0 if schedule.warm else 2.0
+        schedule.table["k"] = schedule.scale + 1
+        schedule.row[0] = schedule.table["k"] * 2
+        return x * schedule.scale + schedule.table["k"] * schedule.row[0]
+
+    results = calls(step, lambda: setattr(schedule, "warm", True))
+    return [*results, schedule.scale, schedule.table, schedule.row]
+
+
+@same_as_eager
+def test_a_class_attribute_and_a_global(compile):
+    class Loss:
+        margin = 0.1
+
+    schedule, names = Schedule(), {"Loss": Loss, "K": 1.0}
+
+    @compile
+    def step(x):
+        Loss.margin = 3.0 if schedule.warm else 2.0
+        names["K"] = Loss.margin * 2
+        return x * Loss.margin + names["K"]
+
+    return [*calls(step, lambda: setattr(schedule, "warm", True)), Loss.margin, names["K"]]
+
+
+@same_as_eager
+def test_the_norm_is_switched_within_a_step(compile):
+    """Sharpness-aware training: statistics move at the first of two forwards only."""
+    net = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3))
+    optimizer = lucid.optim.SGD(net.parameters(), lr=0.1)
+
+    def set_momentum(value):
+        for module in net.modules():
+            if isinstance(module, nn.BatchNorm1d):
+                module.momentum = value
+
+    @compile
+    def step(x):
+        set_momentum(0.1)
+        net(x).square().mean().backward()
+        with lucid.no_grad():
+            for p in net.parameters():
+                p.add_(p.grad, alpha=0.05)
+        optimizer.zero_grad()
+        set_momentum(0.0)
+        loss = net(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    results = [step(ROWS) for _ in range(4)]
+    return [*results, net[1].running_mean, net[1].momentum, net[0].weight]
+
+
+@same_as_eager
+def test_the_norms_own_momentum_is_kept_and_put_back(compile):
+    norm = nn.BatchNorm1d(3)
+
+    def disable(module):
+        if isinstance(module, nn.BatchNorm1d):
+            module.backup_momentum = module.momentum
+            module.momentum = 0
+
+    def enable(module):
+        if isinstance(module, nn.BatchNorm1d) and hasattr(module, "backup_momentum"):
+            module.momentum = module.backup_momentum
+
+    net = nn.Sequential(nn.Linear(3, 3), norm)
+
+    @compile
+    def step(x):
+        net.apply(enable)
+        first = net(x).square().mean()
+        net.apply(disable)
+        return first, net(x + 1).square().mean()
+
+    return [*(step(ROWS) for _ in range(4)), norm.running_mean, norm.momentum]
