@@ -209,10 +209,19 @@ def _depths(code: types.CodeType) -> dict[int, int]:
 
 
 class _Listeners(threading.local):
-    """Those of this thread; the innermost one is told."""
+    """Those of this thread; the innermost one is told.
+
+    Attributes:
+        followed: code that the innermost one has been asked about, and {} for what it isn't told.
+    """
 
     def __init__(self) -> None:
         self.stack: list[Listener] = []
+        self.followed: dict[types.CodeType, _Rows] = {}
+
+    @property
+    def innermost(self) -> Listener | None:
+        return self.stack[-1] if self.stack else None
 
 
 _listeners = _Listeners()
@@ -361,51 +370,86 @@ class _Both:
         return self
 
 
+class _Monitor:
+    """The tool of `sys.monitoring` for traces of all threads: it calls for chosen code alone."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._count = 0  # of the traces that run
+        self._tool = -1
+        self._codes: set[types.CodeType] = set()
+        self._monitoring: Any = getattr(sys, "monitoring", None)
+
+    def begin(self) -> None:
+        """Listen to what starts; code that nobody wanted to follow may be wanted now."""
+        monitoring = self._monitoring
+        with self._lock:
+            if self._count == 0:
+                free = [x for x in (4, 3, 5) if monitoring.get_tool(x) is None]
+                if not free:
+                    raise UnsupportedError("all tools of sys.monitoring are in use")
+                self._tool = free[0]
+                monitoring.use_tool_id(self._tool, "lucid")
+                events = monitoring.events
+                monitoring.register_callback(self._tool, events.PY_START, self._started)
+                monitoring.register_callback(self._tool, events.INSTRUCTION, self._stepped)
+                monitoring.set_events(self._tool, events.PY_START)
+            self._count += 1
+            monitoring.restart_events()
+
+    def end(self) -> None:
+        """Stop that, after the last trace."""
+        monitoring, tool = self._monitoring, self._tool
+        with self._lock:
+            self._count -= 1
+            if self._count:
+                return
+            monitoring.set_events(tool, 0)
+            for code in self._codes:
+                monitoring.set_local_events(tool, code, 0)
+            self._codes.clear()
+            monitoring.register_callback(tool, monitoring.events.PY_START, None)
+            monitoring.register_callback(tool, monitoring.events.INSTRUCTION, None)
+            monitoring.free_tool_id(tool)
+
+    def _started(self, code: types.CodeType, _: int) -> None:
+        listener = _listeners.innermost
+        if listener is not None and code not in _listeners.followed:
+            names = sys._getframe(1).f_globals
+            is_heard = listener.listens_to(code, names)
+            _listeners.followed[code] = _rows(code) if is_heard else {}
+            if is_heard:
+                self._codes.add(code)
+                self._monitoring.set_local_events(
+                    self._tool, code, self._monitoring.events.INSTRUCTION
+                )
+
+    def _stepped(self, code: types.CodeType, offset: int) -> Any:
+        if offset not in _rows(code):
+            return self._monitoring.DISABLE
+        listener = _listeners.innermost
+        if listener is not None:
+            row, frame = _listeners.followed.get(code, {}).get(offset), sys._getframe(1)
+            if row is not None and listener.listens_in(frame):
+                _tell(listener, frame, row)
+        return None
+
+
+_monitor = _Monitor()
+
+
 @contextmanager
 def _monitored(listener: Listener) -> Iterator[None]:
-    """By `sys.monitoring`, which calls for the chosen code alone."""
-    monitoring: Any = sys.monitoring  # type: ignore[attr-defined,unused-ignore]
-    events = monitoring.events
-    thread = threading.get_ident()
-    tool = next((x for x in (4, 3, 5) if monitoring.get_tool(x) is None), None)
-    if tool is None:  # of a trace that this one runs in, or of others
-        raise UnsupportedError("all tools of sys.monitoring are in use")
-    followed: dict[types.CodeType, _Rows] = {}  # and {} for code that nobody listens to
-
-    def started(code: types.CodeType, _: int) -> Any:
-        is_ours = threading.get_ident() == thread and _listeners.stack[-1] is listener
-        if code not in followed and is_ours:
-            names = sys._getframe(1).f_globals
-            followed[code] = _rows(code) if listener.listens_to(code, names) else {}
-            if followed[code]:
-                monitoring.set_local_events(tool, code, events.INSTRUCTION)
-        return None
-
-    def stepped(code: types.CodeType, offset: int) -> Any:
-        row = followed.get(code, {}).get(offset)
-        if row is None:
-            return monitoring.DISABLE
-        frame = sys._getframe(1)
-        is_ours = threading.get_ident() == thread and _listeners.stack[-1] is listener
-        if is_ours and listener.listens_in(frame):
-            _tell(listener, frame, row)
-        return None
-
-    monitoring.use_tool_id(tool, "lucid")
+    """By `sys.monitoring`."""
+    outer, _listeners.followed = _listeners.followed, {}
     try:
-        monitoring.register_callback(tool, events.PY_START, started)
-        monitoring.register_callback(tool, events.INSTRUCTION, stepped)
-        monitoring.set_events(tool, events.PY_START)
-        monitoring.restart_events()
-        yield
+        _monitor.begin()
+        try:
+            yield
+        finally:
+            _monitor.end()
     finally:
-        monitoring.set_events(tool, 0)
-        for code, rows in followed.items():
-            if rows:
-                monitoring.set_local_events(tool, code, 0)
-        monitoring.register_callback(tool, events.PY_START, None)
-        monitoring.register_callback(tool, events.INSTRUCTION, None)
-        monitoring.free_tool_id(tool)
+        _listeners.followed = outer
 
 
 # ------------------------------------------------------------------ whether it can be done

@@ -17,7 +17,7 @@ import numpy as np
 
 from lucid.autograd.hooks import hooks_of
 from lucid.compiler.guards.calls import GuardCollector
-from lucid.compiler.guards.events import is_supported, listening
+from lucid.compiler.guards.events import UnsupportedError, is_supported, listening
 from lucid.compiler.guards.guard import Guard
 from lucid.compiler.guards.places import Identity, Place
 from lucid.compiler.guards.table import GuardTable
@@ -132,6 +132,8 @@ def trace(
     except LeavesTrace as error:
         traceback.clear_frames(error.__traceback__)
         raise RestartTrace("leaves lucid in a custom Function", "hosts", error.codes) from None
+    except UnsupportedError as error:
+        raise EagerOnlyError(f"its instructions can't be followed now: {error}") from None
     found.places = dict(places)
     found.seconds = time.perf_counter() - start
     return found
