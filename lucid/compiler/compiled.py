@@ -45,9 +45,8 @@ logger = logging.getLogger("lucid.retrace")
 MODES = ("native", "eager")
 _MODES_ELSEWHERE = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 _ELSEWHERE = ("backend", "dynamic", "fullgraph", "options")
-# How many traces of one function are made whatever comes of them, and in how many seconds those
-# after the first few; each one more must have been paid for, by calls that earlier ones served.
-MOST_FREE, FEW, FREE_SECONDS, CALLS_PER_TRACE = 8, 4, 2.0, 8
+MOST_FREE = 8  # traces of one function are made whatever comes of them
+CALLS_PER_TRACE = 8  # that earlier ones must have served, before another one is made
 LIMIT = 128  # programs of one function; the oldest is forgotten
 ATTEMPTS = 16  # of one call to run a program before another thread changes what it depends on
 
@@ -213,7 +212,7 @@ class Compiled:
         if program is None or program.hosts or program.speaks:
             return None
         known = Known(set(self._asked), set(self._ints.names), dict(program.places))
-        for _ in range(FEW):
+        for _ in range(ATTEMPTS):
             call = self._signature(args, kwargs)
             marked = self._ints.marked(args, kwargs)
             with Claim(frozenset((id(self), TRACING))):
@@ -507,9 +506,8 @@ class Compiled:
         reason: of this trace.
         """
         traces, calls = self.stats.traces, self.stats.calls
-        is_quick = traces < FEW or self.stats.compile_seconds < FREE_SECONDS
-        is_free = traces < MOST_FREE and is_quick
-        if self._is_paced and not is_free and calls < CALLS_PER_TRACE * traces:
+        is_free = traces < MOST_FREE or not self._is_paced
+        if not is_free and calls < CALLS_PER_TRACE * traces:
             place = None if self._latest is None else self._latest.guards.place_of_failure()
             if place is None:
                 code = getattr(inspect.unwrap(self.__wrapped__), "__code__", None)
