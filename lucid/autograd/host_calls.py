@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,9 +24,9 @@ from lucid.autograd.host_world import (
     NOWHERE,
     Captured,
     Changes,
-    EagerThread,
     Slot,
     State,
+    in_eager_mode,
     lend,
     place_text,
 )
@@ -111,8 +112,9 @@ class HostForward:
 
     def evaluate(self, frame: Frame, arrays: Sequence[np.ndarray]) -> Evaluated:
         """Run the user's forward on copies."""
-        with EagerThread(self.grad_enabled), Changes(self.states, arrays) as changes:
-            return self._run(frame, arrays, changes)
+        changes = Changes(self.states, arrays)
+        run = partial(self._run, frame, arrays, changes)
+        return in_eager_mode(self.grad_enabled, changes, run)
 
     def _run(self, frame: Frame, arrays: Sequence[np.ndarray], changes: Changes) -> Evaluated:
         tensors = lend(arrays, self.slots)
@@ -300,23 +302,26 @@ class HostBackward:
     ) -> tuple[tuple[Any, ...], Changes]:
         """Run the user's backward on copies, and the checks on what it returns."""
         kept = None if self.forward is None else self._kept_ctx(frame)
-        with EagerThread(self.grad_enabled), Changes(self.states, arrays) as changes:
-            tensors = lend(arrays, self.slots)
-            ctx = self._recorded_ctx(tensors) if kept is None else kept
-            ctx.needs_input_grad = self.needs_input_grad
-            given = [None if number is None else tensors[number] for number in self.gradients]
-            before, ctx._is_running = ctx._is_running, True
-            try:
-                returned = ctx.apply(*given)
-            finally:
-                ctx._is_running = before
-            values = returned if isinstance(returned, tuple) else (returned,)
-            self.is_once = any(
-                isinstance(value, TensorCore) and isinstance(value.grad_fn, TwiceDifferentiated)
-                for value in values
-            )
-            parts = checked_gradients(ctx, returned, backward_of(self.function))
-        return parts, changes
+        changes = Changes(self.states, arrays)
+        run = partial(self._run, kept, arrays)
+        return in_eager_mode(self.grad_enabled, changes, run), changes
+
+    def _run(self, kept: BackwardCFunction | None, arrays: Sequence[np.ndarray]) -> tuple[Any, ...]:
+        tensors = lend(arrays, self.slots)
+        ctx = self._recorded_ctx(tensors) if kept is None else kept
+        ctx.needs_input_grad = self.needs_input_grad
+        given = [None if number is None else tensors[number] for number in self.gradients]
+        before, ctx._is_running = ctx._is_running, True
+        try:
+            returned = ctx.apply(*given)
+        finally:
+            ctx._is_running = before
+        values = returned if isinstance(returned, tuple) else (returned,)
+        self.is_once = any(
+            isinstance(value, TensorCore) and isinstance(value.grad_fn, TwiceDifferentiated)
+            for value in values
+        )
+        return checked_gradients(ctx, returned, backward_of(self.function))
 
     def _kept_ctx(self, frame: Frame) -> BackwardCFunction:
         """The ctx of the forward: of this step, or of the call whose backward this step is."""

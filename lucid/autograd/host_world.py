@@ -6,20 +6,21 @@ the user's code gets tensors of its own; and it runs as in eager mode, whatever 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from lucid.autograd.node import Node
 from lucid.ir.location import Location
 from lucid.ir.types import type_of_array
-from lucid.tensor.context import _Context, context
+from lucid.tensor.context import Lending, _Context, context
 from lucid.tensor.core import _new
 from lucid.tensor.storage import Storage, VersionCounter
 from lucid.tensor.tensor import Tensor
 
+Made = TypeVar("Made")
 NOWHERE = Node((), ())  # the end of an edge whose gradient leaves the host
 
 
@@ -34,10 +35,10 @@ class EagerThread:
 
     def __init__(self, grad_enabled: bool) -> None:
         self._grad_enabled = grad_enabled
+        self._before = vars(context).copy()
 
     def __enter__(self) -> None:
         state = vars(context)
-        self._before = state.copy()
         state.update(_NEW_THREAD)
         for key in _LISTS:
             state[key] = []
@@ -141,12 +142,14 @@ class Changes:
         self._arrays = arrays
         self._kept: list[tuple[State, np.ndarray]] = []
         self._copies: dict[Storage, np.ndarray] = {}
+        self._versions: list[int] = []
+        self._around: Lending | None = None
         self.moved: list[int] = []
         self.contents: dict[int, np.ndarray] = {}
         self.surprise: State | None = None
 
-    def __enter__(self) -> Changes:
-        self._versions = []
+    def begin(self) -> None:
+        """Let the tensors hold what eager has."""
         for state in self._states:
             self._versions.append(state.counter.value)
             if state.given is not None or state.result is not None:
@@ -154,18 +157,15 @@ class Changes:
                 if state.given is not None:
                     np.copyto(_memory(state), self._arrays[state.given])
         self._around, context.lent = context.lent, self
-        return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        context.lent = self._around
-        if kind is None:
-            self._look()
+    def put_back(self) -> None:
+        """Let the tensors hold what they did; not for the first time is fine."""
         for state, before in self._kept:
             np.copyto(_memory(state), before)
         for storage, before in self._copies.items():
             assert storage.array is not None
             np.copyto(storage.array, before)
-        for state, version in zip(self._states, self._versions, strict=True):
+        for state, version in zip(self._states, self._versions, strict=False):
             state.counter.value = version  # versions move with the step, as counted by the trace
 
     def before_write(self, storage: Storage, counter: VersionCounter | None = None) -> None:
@@ -192,7 +192,7 @@ class Changes:
             for state in self._states
         )
 
-    def _look(self) -> None:
+    def look(self) -> None:
         """See what there is now."""
         for state, version in zip(self._states, self._versions, strict=True):
             moved = state.counter.value - version
@@ -206,6 +206,26 @@ class Changes:
         """Whether NumPy wrote what it was shown."""
         copy = self._copies.get(state.storage)
         return copy is not None and copy.tobytes() != _memory(state).tobytes()
+
+
+def in_eager_mode(grad_enabled: bool, changes: Changes, run: Callable[[], Made]) -> Made:
+    """What `run()` returns, in eager mode; what it does to tensors from outside is in `changes`.
+
+    Whoever interrupts it finds the thread and the tensors as they were.
+    """
+    thread = EagerThread(grad_enabled)
+    try:
+        thread.__enter__()
+        changes.begin()
+        made = run()
+        changes.look()
+        changes.put_back()
+        thread.__exit__()
+    except BaseException:
+        changes.put_back()
+        thread.__exit__()
+        raise
+    return made
 
 
 def _memory(state: State) -> np.ndarray:

@@ -148,11 +148,12 @@ def _define_run(module: Module, layout: Layout) -> None:
         with b.if_(is_claiming):
             args = b.cast("ptrtoint", claim, "i64")
             ended = b.api("PyObject_Vectorcall", b.word(plan, Word.UNCLAIM), args, 1, 0)
-            b.drop(b.load("i64", claim))
-            with b.if_(b.eq(ended, 0)):  # interrupted while it waited for the lock
-                _drop_arrays(b, plan)
-                b.answer(RAISED)
+            with b.if_(b.eq(ended, 0)):  # interrupted: the step has run, and all else comes first
+                _keep_error(b, b.word(plan, Word.INTERRUPT_AT))
+                b.drop(b.api("PyObject_Vectorcall", b.word(plan, Word.UNCLAIM), args, 1, 0))
+                b.api("PyErr_Clear")
             b.drop(ended)
+            b.drop(b.load("i64", claim))
         b.answer(code)
 
 
@@ -193,6 +194,11 @@ def _define_result(module: Module, layout: Layout) -> None:
             b.set_word(values, loop.index, b.word(args, loop.index))
         count = b.add(count, b.word(plan, Word.RESULTS))
         made = b.api("PyObject_Vectorcall", value, values, count, 0)
+        error = b.cast("ptrtoint", b.alloca("i64", 3), "i64")
+        with b.if_(b.eq(made, 0)):  # whoever interrupts it comes after all of it
+            _keep_error(b, error)
+            b.drop(b.api("PyObject_Vectorcall", value, values, count, 0))
+            _raise_kept(b, error)
         _drop_arrays(b, plan)
         b.answer(made)
 
@@ -299,15 +305,25 @@ def _define_unlock(module: Module) -> None:
     """Release the lock; an exception that goes with a null result is kept meanwhile."""
     with entry_function(module, "unlock", "plan", "result") as b:
         plan, result = b.args
-        error = b.alloca("i64", 3)
-        places = [b.cast("ptrtoint", b.at("i64", error, i), "i64") for i in range(3)]
+        error = b.cast("ptrtoint", b.alloca("i64", 3), "i64")
         is_error = b.eq(result, 0)
         with b.if_(is_error):
-            b.api("PyErr_Fetch", *places)
+            _keep_error(b, error)
         b.drop(b.api("PyObject_CallNoArgs", b.word(plan, Word.RELEASE)))
         with b.if_(is_error):
-            b.api("PyErr_Restore", *(b.word(place) for place in places))
+            _raise_kept(b, error)
         b.answer(1)
+
+
+def _keep_error(b: EntryBuilder, error: Val) -> None:
+    """Move CPython's exception to three words at an address."""
+    b.api("PyErr_Fetch", *(b.add(error, 8 * i) for i in range(3)))
+
+
+def _raise_kept(b: EntryBuilder, error: Val) -> None:
+    """Raise what is kept there, in place of what is raised now."""
+    b.api("PyErr_Restore", *(b.word(error, i) for i in range(3)))
+    b.set_word(error, 0, 0)
 
 
 def _define_with_places(module: Module) -> None:
@@ -346,9 +362,18 @@ def _define_locked(module: Module, layout: Layout) -> None:
         b.api("PyList_Append", b.word(plan, Word.FREE), b.word(plan, Word.BUFFERS))
         with b.loop(0, count) as loop:
             b.drop(b.word(held, loop.index))
-        with b.if_(b.ne(code, 0)):
-            b.answer(b.call("fails", "i64", plan, batch, code))
-        b.answer(b.call("finish", "i64", plan, args, batch))
+        with b.if_else(b.ne(code, 0)) as branch:
+            with branch.then():
+                failed = b.call("fails", "i64", plan, batch, code)
+            with branch.otherwise():
+                finished = b.call("finish", "i64", plan, args, batch)
+        result = branch.merge(failed, finished)
+        interrupt = b.word(plan, Word.INTERRUPT_AT)
+        with b.if_(b.ne(interrupt, 0)), b.if_(b.ne(b.word(interrupt), 0)):
+            b.drop(result)
+            _raise_kept(b, interrupt)
+            b.answer(0)
+        b.answer(result)
 
 
 def _define_take(module: Module) -> None:

@@ -138,6 +138,7 @@ class Word(IntEnum):
     PLACES_AT = 67
     GATHERED_AT = 68  # the arguments with those from places
     TUPLE = 69
+    INTERRUPT_AT = 70  # an exception that is to be raised after the call, in three words
 
 
 # Words of a call's buffers: whether all inputs are in its table, and whether we have written there.

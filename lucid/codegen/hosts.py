@@ -18,10 +18,12 @@ class HostCalls:
         sizes = [len(step.args) for step in steps if isinstance(step.kernel, HostKernel)]
         self._b = b
         if sizes:
-            self._places = b.alloca("ptr", max(1, *sizes))
+            self._places = b.alloca("ptr", 1 + max(sizes))
 
     def emit(self, count: int, slot: Val, args: Sequence[Val]) -> None:
-        """Call `i32 function(i64 number of the call, ptr addresses)`; leave the step if it fails.
+        """Call `i32 function(ptr table)`; leave the step if it fails.
+
+        The table has the number of the call, then addresses.
 
         Args:
             count: of the calls before.
@@ -29,10 +31,10 @@ class HostCalls:
             args: what the call reads, then what it fills.
         """
         b = self._b
-        for place, arg in enumerate(args):
+        b.store(const("i64", count), self._places)
+        for place, arg in enumerate(args, 1):
             b.store(arg, b.at("ptr", self._places, place))
         function = b.load("ptr", slot)
-        number = const("i64", count)
-        failed = b.emit("i32", f"call i32 {function.name}({number}, {self._places})")
-        with b.if_(b.ne(failed, 0)):
+        answer = b.emit("i32", f"call i32 {function.name}({self._places})")
+        with b.if_(b.ne(answer, 1)):
             b.ret(const("i32", FAILED))

@@ -80,7 +80,7 @@ def outline_of(trace: Trace) -> list[str]:
         for leaf in trace.leaves
         if isinstance(leaf, Same) and isinstance(leaf.value, SCALARS)
     ]
-    effects = [f"effect {name}" for _, name in trace.effects]
+    effects = [f"effect {effect.what}" for effect in trace.effects]
     kinds = [type(leaf).__name__ for leaf in trace.leaves]
     modes = [str(trace.grad_enabled), *(str(flag) for _, flag in trace.training)]
     return [*constants, *effects, *kinds, *modes]

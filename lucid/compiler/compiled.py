@@ -31,6 +31,7 @@ from lucid.ir.location import Location
 from lucid.runtime.entry import LONG_WAY
 from lucid.tensor.claims import TRACING, Claim
 from lucid.tensor.context import context
+from lucid.tensor.interrupts import Before
 
 if TYPE_CHECKING:
     import networkx
@@ -225,7 +226,8 @@ class Compiled:
                     continue
                 except Exception as error:
                     return f"  traced: a graph\n  now:    {type(error).__name__}: {error}"
-                recorded.undo()
+                if recorded.undo is not None:
+                    recorded.undo()
             self.stats.audits += 1
             return difference(program, *made_again(recorded))
         return None
@@ -254,17 +256,22 @@ class Compiled:
                 raise
             if self._untraceable:
                 self._untraceable.pop(call.key, None)
+            replay = context.replay
             try:
-                if differs is None:
-                    result = program.run(call, is_fit=True)
-                else:
-                    with replaying(Replay.into(program.hosts, differs.made)):
-                        result = program.run(call, is_fit=True)
+                if differs is not None:
+                    context.replay = Replay.into(program.hosts, differs.made)
+                result = program.run(call, is_fit=True)
+                context.replay = replay
             except Differs as other:
+                context.replay = replay
                 if differs is not None and len(other.made) <= len(differs.made):
                     left -= 1
                 differs = other.with_traceback(None)
                 continue
+            except BaseException:
+                context.replay = replay
+                self._forget_unused(call, program)
+                raise
             if result is not LONG_WAY:  # as it is when another thread changed what guards look at
                 self._latest = program
                 self.stats.add_call()
@@ -277,6 +284,12 @@ class Compiled:
             "hint: let nothing change meanwhile what the function reads, such as another thread, "
             "or pass it as an argument"
         )
+
+    def _forget_unused(self, call: Call, program: Program) -> None:
+        """Undo the trace of a program whose first call has failed, if it left anything."""
+        if program.undo is not None and program in self._programs.get(call.key, ()):
+            self._programs[call.key].remove(program)
+            program.undo()
 
     def _note_untraceable(self, key: Any, reason: str) -> None:
         """Note that a trace had to be given up, since the call makes sense op by op only."""
@@ -421,18 +434,38 @@ class Compiled:
         program, _ = self._fitting(call, differs)
         if program is not None:
             return program
-        with Claim(frozenset((id(self), TRACING))) as claim:
-            program, reason = self._fitting(call, differs)  # traced by another thread meanwhile?
-            if program is not None:
-                return program
-            with replaying(None if differs is None else Replay(differs.made)):
-                program = self._trace(call, args, kwargs, known, reason, claim)
-            if not kwargs:
-                program.take_plain(call, args, self.stats.counted)
-            programs = self._programs.setdefault(call.key, [])
-            programs.append(program)
-            self._forget_oldest(call.key, programs)
+        before = Before()
+        try:
+            with Claim(frozenset((id(self), TRACING))) as claim:
+                program, reason = self._fitting(
+                    call, differs
+                )  # traced by another thread meanwhile?
+                if program is None:
+                    program = self._traced(call, args, kwargs, known, differs, reason, claim)
             return program
+        except BaseException:
+            before.put_back()
+            raise
+
+    def _traced(
+        self,
+        call: Call,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        known: Known,
+        differs: Differs | None,
+        reason: str | None,
+        claim: Claim,
+    ) -> Program:
+        """A new program, which is one of those that serve calls from now on."""
+        with replaying(None if differs is None else Replay(differs.made)):
+            program = self._trace(call, args, kwargs, known, reason, claim)
+        if not kwargs:
+            program.take_plain(call, args, self.stats.counted)
+        programs = self._programs.setdefault(call.key, [])
+        programs.append(program)
+        self._forget_oldest(call.key, programs)
+        return program
 
     def _fitting(self, call: Call, differs: Differs | None) -> tuple[Program | None, str | None]:
         """The program for a call; or None, and the guard that failed for the latest one."""
@@ -490,7 +523,8 @@ class Compiled:
         try:
             program = Program(recorded, description, call.objects)
         except BaseException:
-            recorded.undo()
+            if recorded.undo is not None:
+                recorded.undo()
             raise
         if earlier:
             assert reason is not None

@@ -12,6 +12,7 @@ from lucid.tensor.context import context
 
 if TYPE_CHECKING:
     from lucid.compiler.recording.recorder import Recorder
+    from lucid.compiler.results.effects import Effect
 
 
 def is_tracing() -> bool:
@@ -130,14 +131,13 @@ def meet(module: object, path: str) -> None:
         recorder.collector.meet(path, module)
 
 
-def after_call(
-    callback: Callable[[], object], what: str, changes: Iterable[tuple[dict[str, Any], str]]
-) -> None:
-    """Repeat a Python effect after each call of the step that is being traced; `what` names it.
+def after_call(effect: Effect, changes: Iterable[tuple[dict[str, Any], str]]) -> None:
+    """Repeat a Python effect after each call of the step that is being traced.
 
     changes: entries that it sets, from those of now. The step can't read them after this, nor
     bind them before it.
     """
+    what = effect.what
     recorder = context.recorder
     assert recorder is not None, "after_call is for traces"
     for owner, key in changes:
@@ -147,7 +147,7 @@ def after_call(
                 f"call {what} outside of the compiled function",
             )
         recorder.changed_later[id(owner), key] = what
-    recorder.effects.append((callback, what))
+    recorder.effects.append(effect)
 
 
 @contextmanager

@@ -33,6 +33,10 @@ class TooLargeError(SizeError, MemoryError):
     """A value with more elements or bytes than can be counted, computed or held."""
 
 
+class OutOfMemoryError(LucidError, MemoryError):
+    """Too little memory to compile."""
+
+
 class DTypeError(LucidError, TypeError):
     """A dtype that the operation doesn't take."""
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import logging
+import mmap
 import os
 import re
 import stat
@@ -37,8 +38,10 @@ from lucid.codegen.jit import (
 )
 from lucid.codegen.target import Target
 from lucid.ir.environment import CACHE, CACHE_DIR, warn_once
+from lucid.ir.errors import OutOfMemoryError
 
 SIZE_LIMIT = 256 << 20  # bytes, of all entries
+LLVM_BYTES = 64 << 20  # address space that should be free while it works
 FOLDER = "lucid-objects"
 _MAGIC = b"lucid object code 1\n"
 _ENTRY = re.compile(r"[0-9a-f]{64}\.o")
@@ -67,8 +70,9 @@ def compiled(
     Args:
         key: stands for the module's text, which then is written only where it has to be.
 
-    Raises `CodegenError` where LLVM refuses the module.
+    Raises `CodegenError` where LLVM refuses the module, `OutOfMemoryError` before it is short.
     """
+    require_memory()
     folder = cache_folder()
     if key is None:
         assert isinstance(text, str)
@@ -82,6 +86,17 @@ def compiled(
     if folder is not None:
         write_entry(folder / name, image)
     return link_object(image, exports, imports)
+
+
+def require_memory() -> None:
+    """Raise `MemoryError` where LLVM may find none: it ends the process then."""
+    try:
+        mmap.mmap(-1, LLVM_BYTES).close()
+    except (OSError, ValueError):
+        raise OutOfMemoryError(
+            f"compile: LLVM needs some {LLVM_BYTES >> 20} MiB of memory, which can't be allocated\n"
+            "hint: raise the limit on the process (ulimit -v), or compile before memory is used up"
+        ) from None
 
 
 def cache_folder() -> Path | None:

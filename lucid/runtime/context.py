@@ -115,7 +115,7 @@ class Context:
         self._arena_at = inputs + outputs
         self.table[inputs + outputs + 1] = ctypes.addressof(self.record)
         if hosts:
-            self._callback = CALLBACK(hosts.run)
+            self._callback = CALLBACK(hosts.server())
             place = ctypes.cast(self._callback, ctypes.c_void_p).value
             self.table[inputs + outputs + 2] = place or 0
         self.table[inputs + outputs + 3] = pool.entry

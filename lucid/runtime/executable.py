@@ -43,6 +43,24 @@ class IdleContexts(list[Context]):
     __slots__ = ("__weakref__",)
 
 
+class Results(list[np.ndarray]):
+    """The outputs of one call, for whom an exception must not keep from them.
+
+    Attributes:
+        codes: what the native function has returned; empty before that.
+    """
+
+    __slots__ = ("codes",)
+
+    def __init__(self) -> None:
+        self.codes: list[int] = []
+
+    @property
+    def have_run(self) -> bool:
+        """Whether the step has stored all that it stores; else it has stored nothing."""
+        return self.codes == [0]
+
+
 class Executable:
     """One native function for a graph.
 
@@ -137,11 +155,15 @@ class Executable:
             self.is_open[0] = 1
 
     def call(
-        self, inputs: Sequence[np.ndarray | float], reused: Reusable | None = None
-    ) -> list[np.ndarray]:
+        self,
+        inputs: Sequence[np.ndarray | float],
+        reused: Reusable | None = None,
+        results: Results | None = None,
+    ) -> Results:
         """Run the step: writes go into the input arrays, outputs are fresh contiguous arrays.
 
         Outputs that `reused` has an array for go there; after an error its contents are undefined.
+        They are entered into `results`, which tells after any exception whether the step has run.
 
         Several threads may call at once, as long as they don't write the same arrays. The arrays
         of the latest call are kept alive. An argument that shares memory with a written array
@@ -161,7 +183,7 @@ class Executable:
         except BaseException:
             self.free.append(context)
             raise
-        return self.run(context, reused)
+        return self.run(context, reused, results)
 
     __call__ = call
 
@@ -181,13 +203,21 @@ class Executable:
         """Give back a context that was not used."""
         self.free.append(context)
 
-    def run(self, context: Context, reused: Reusable | None) -> list[np.ndarray]:
-        """Run the step on what is bound to a context, which is free again afterwards."""
-        if self._is_shared and not pool.awake:
-            pool.start()
+    def run(
+        self, context: Context, reused: Reusable | None, results: Results | None = None
+    ) -> Results:
+        """Run the step on what is bound to a context, which is free again afterwards.
+
+        Python looks for signals after the instruction that calls the step: the same one notes that
+        it has run.
+        """
+        results = Results() if results is None else results
         try:
-            results = self._new_outputs(context, reused)
-            if self._step(context.address):
+            if self._is_shared and not pool.awake:
+                pool.start()
+            self._enter_outputs(context, reused, results)
+            results.codes.extend(map(self._step, (context.address,)))
+            if results.codes[0]:
                 self.raise_error(context)
         finally:
             if context.has_hosts:
@@ -209,17 +239,16 @@ class Executable:
             for number, output in enumerate(self._outputs)
         )
 
-    def _new_outputs(self, context: Context, reused: Reusable | None) -> list[np.ndarray]:
+    def _enter_outputs(self, context: Context, reused: Reusable | None, results: list[Any]) -> None:
         table, first = context.table, len(self._expected)
         given = reused or self._nothing
-        results: list[Any] = given.arrays.copy()
+        results += given.arrays
         for number, address in given.addresses:
             table[first + number] = address
         for number in given.missing:
             array = recycling.empty(*self._outputs[number])
             table[first + number] = address_of(array)
             results[number] = array
-        return results
 
     def raise_error(self, context: Context) -> NoReturn:
         """Raise what the latest run on a context found."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from lucid.codegen.schedule import Step
 from lucid.ir.hosts import Frame, HostFunction, host_function
 from lucid.ir.types import TensorType
 
-CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int64, ctypes.c_void_p)
+CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
 
 
 class HostCalls:
@@ -32,21 +32,38 @@ class HostCalls:
     def __bool__(self) -> bool:
         return bool(self._calls)
 
-    def run(self, number: int, places: int) -> int:
-        """One call, with the addresses of its operands and results at `places`; 1 if it fails.
+    def server(self) -> Callable[[int], int]:
+        """What native code calls: with the address of a table, and the answer is 0 on failure.
 
-        An exception must not go through native code: it is kept, and raised after the step.
+        The table has the number of the call, then the addresses of operands and results.
+        An exception must not go through native code: it is kept, and raised after the step. A
+        function of Python's can be interrupted before its first line, where nothing catches that;
+        a generator goes on in the middle of its `try`.
         """
-        try:
-            call = self._calls[number]
-            operands, targets = call.lent(places)
-            found = call.function(self.frame, operands)
-            for target, array in zip(targets, found, strict=True):
-                np.copyto(target, array)
-        except BaseException as error:
-            self.error = error
-            return 1
-        return 0
+        serving = self._serving()
+        next(serving)
+        return serving.send
+
+    def _serving(self) -> Generator[int, int, None]:
+        answer = 1
+        while True:
+            try:
+                while True:
+                    self._run((yield answer))
+                    answer = 1
+            except GeneratorExit:
+                return
+            except BaseException as error:
+                here = error.__traceback__  # who clears a traceback's frames would end this one
+                self.error = error.with_traceback(None if here is None else here.tb_next)
+                answer = 0
+
+    def _run(self, table: int) -> None:
+        call = self._calls[ctypes.c_int64.from_address(table).value]
+        operands, targets = call.lent(table + 8)
+        found = call.function(self.frame, operands)
+        for target, array in zip(targets, found, strict=True):
+            np.copyto(target, array)
 
     def finish(self) -> None:
         """Forget the step that ran."""

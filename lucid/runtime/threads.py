@@ -84,7 +84,11 @@ class Pool:
                 args = self.address, number, _SPINS
                 name = f"lucid-{number + 1}"
                 thread = threading.Thread(target=work, args=args, name=name, daemon=True)
-                thread.start()
+                try:
+                    thread.start()
+                except RuntimeError:  # too little memory; or the interpreter shuts down
+                    count = number
+                    break
                 self._threads.append(thread)
             self._set(code.WORKERS, count)
             self._set(code.AWAKE, 1)

@@ -12,15 +12,16 @@ A thread never waits for itself, and one that would wait in a circle gets an err
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from threading import get_ident
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from lucid.codegen.forking import hold_at_forks
 from lucid.ir.errors import LucidError
 
+Made = TypeVar("Made")
 Keys = frozenset[int]  # identities: of leaves, of those who own memory, of what is traced
 TRACING = 0  # what a trace claims: one thread traces at a time
 
@@ -48,13 +49,16 @@ class Claim:
                 wait_for(self.keys)
             for claim in held:
                 self.others |= claim.keys
-            held.append(self)
+            try:
+                held.append(self)
+            except BaseException:  # whoever interrupts comes after it
+                end_claim(self)
+                raise
         return self
 
     def __exit__(self, *_: object) -> None:
         with lock:
-            held.remove(self)
-            _changed.notify_all()
+            end_claim(self)
 
     def give_up(self, key: int) -> None:
         """Let others have a part of it already."""
@@ -63,31 +67,45 @@ class Claim:
             _changed.notify_all()
 
 
-class Unlocked(Claim):
-    """A claim that takes the place of the lock, which the thread holds before and after the block.
+def end_claim(claim: Claim) -> None:
+    """Let others have what it is about; the lock is held. Not for the first time is fine."""
+    if claim in held:
+        held.remove(claim)
+    _changed.notify_all()
+
+
+def exchange_lock(keys: Keys) -> Claim:
+    """Let a claim take the place of the lock, which the thread holds.
 
     Nobody else may have claimed the same.
     """
-
-    __slots__ = ()
-
-    def __enter__(self) -> Claim:
-        held.append(self)
+    claim = Claim(keys)
+    try:
+        held.append(claim)
         lock.release()
-        return self
+    except BaseException:
+        take_back(claim)
+        raise
+    return claim
 
-    def __exit__(self, *_: object) -> None:
-        interrupt = None
-        while True:  # the thread must have the lock, whoever interrupts its waiting
-            try:
-                lock.acquire()
-                break
-            except BaseException as error:
-                interrupt = error
-        held.remove(self)
-        _changed.notify_all()
-        if interrupt is not None:
-            raise interrupt
+
+def take_back(claim: Claim) -> None:
+    """Take the lock in place of a claim. Who is interrupted calls it again: it goes on then."""
+    while not lock._is_owned():  # type: ignore[attr-defined]
+        lock.acquire()
+    end_claim(claim)
+
+
+def unlocked(keys: Keys, run: Callable[[], Made]) -> Made:
+    """What `run()` returns, with a claim in place of the lock, as `exchange_lock` has it."""
+    claim = exchange_lock(keys)
+    try:
+        made = run()
+        take_back(claim)
+    except BaseException:
+        take_back(claim)
+        raise
+    return made
 
 
 held: list[Claim] = []

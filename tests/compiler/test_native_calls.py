@@ -555,7 +555,7 @@ def test_a_claim_that_is_interrupted_leaves_everything_as_it_was(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A long step waits for others in Python, where Ctrl-C comes through."""
-    claims, claim = [0], native._claim
+    claims, claim = [0], native.exchange_lock
 
     def interrupted(keys: Any) -> Any:
         claims[0] += 1
@@ -563,7 +563,7 @@ def test_a_claim_that_is_interrupted_leaves_everything_as_it_was(
             raise KeyboardInterrupt
         return claim(keys)
 
-    monkeypatch.setattr(native, "_claim", interrupted)
+    monkeypatch.setattr(native, "exchange_lock", interrupted)
     x, total = lucid.ones(300, 300), lucid.zeros(300, 300)
 
     @lucid.compile

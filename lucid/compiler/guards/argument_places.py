@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -45,11 +46,13 @@ def _bind(owner: Any, key: Any, value: Any) -> None:
         owner.update(value) if isinstance(owner, dict) else owner.extend(value)
     elif not isinstance(owner, (list, deque, dict)):
         if value is ABSENT:
-            object.__delattr__(owner, key)
+            with suppress(AttributeError):  # an interrupted call has done it
+                object.__delattr__(owner, key)
         else:
             object.__setattr__(owner, key, value)
     elif value is ABSENT:
-        del owner[key]
+        with suppress(KeyError):
+            del owner[key]
     else:
         owner[key] = value
 

@@ -143,9 +143,15 @@ class Appended(Place):
         return self.done
 
     def put(self, value: Sequence[tuple[str, tuple[Any, ...]]]) -> None:
+        for add in self.additions(value):
+            add()
+
+    def additions(
+        self, value: Sequence[tuple[str, tuple[Any, ...]]]
+    ) -> list[functools.partial[None]]:
+        """The calls that add it."""
         kind = next(kind for kind in (list, set, deque) if isinstance(self.owner, kind))
-        for method, args in value:
-            getattr(kind, method)(self.owner, *args)
+        return [functools.partial(getattr(kind, name), self.owner, *args) for name, args in value]
 
 
 class OfTensor(Place):

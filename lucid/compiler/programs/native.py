@@ -44,7 +44,7 @@ from lucid.runtime.entry import (
     slot_offset,
 )
 from lucid.runtime.threads import pool
-from lucid.tensor.claims import Keys, Unlocked, held, lock
+from lucid.tensor.claims import exchange_lock, held, lock, take_back
 from lucid.tensor.context import context, epoch
 from lucid.tensor.core import _new
 from lucid.tensor.promises import Batch
@@ -345,8 +345,9 @@ class NativeCalls:
             plan[Word.ACQUIRE_AT] = self._words([id(False)])
             plan[Word.RELEASE] = keep(lock.release)
             plan[Word.CLAIMS] = keep(held)
-            plan[Word.CLAIM] = keep(functools.partial(_claim, calls.claims))
-            plan[Word.UNCLAIM] = keep(Unlocked.__exit__)
+            plan[Word.CLAIM] = keep(functools.partial(exchange_lock, calls.claims))
+            plan[Word.UNCLAIM] = keep(take_back)
+            plan[Word.INTERRUPT_AT] = self._words([0, 0, 0])
 
     def _enter_gradients(self, calls: PlainCalls) -> None:
         plan, gradients = self._plan, calls.gradients
@@ -391,13 +392,6 @@ class NativeCalls:
 
 def _has(owner: Any, name: str, value: Any) -> bool:
     return getattr(owner, name) is value
-
-
-def _claim(keys: Keys) -> Unlocked:
-    """Exchange the lock for a claim."""
-    claim = Unlocked(keys)
-    claim.__enter__()
-    return claim
 
 
 def _finish(calls: PlainCalls, kept: Sequence[int], *values: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -23,8 +24,8 @@ from lucid.ir.errors import LucidError
 from lucid.ir.types import DType, Shape, TensorType
 from lucid.runtime.context import Context
 from lucid.runtime.entry import LONG_WAY
-from lucid.runtime.executable import Executable
-from lucid.tensor.claims import Keys, Unlocked, held, lock, wait_for
+from lucid.runtime.executable import Executable, Results
+from lucid.tensor.claims import Keys, held, lock, unlocked, wait_for
 from lucid.tensor.core import TensorCore
 from lucid.tensor.storage import Storage, VersionCounter
 from lucid.tensor.tensor import Tensor
@@ -32,6 +33,7 @@ from lucid.tensor.tensor import Tensor
 if TYPE_CHECKING:
     from lucid.compiler.inputs.cells import FormulaGuard, ValueGuard
     from lucid.compiler.results.backward import Differentiable
+    from lucid.tensor.promises import Batch
 
 
 @dataclass(slots=True, eq=False)
@@ -194,30 +196,46 @@ class PlainCalls:
         return [(place, args[position]._array) for place, position in self._places]
 
     def _run(self, buffers: Context, args: Sequence[TensorCore]) -> Any:
-        gradients = self.gradients
+        gradients, outputs = self.gradients, Results()
+        versions = [(counter, counter.now + delta) for counter, delta in self.counters]
+        for position, delta in self.moved:
+            counter = args[position]._counter
+            versions.append((counter, counter.now + delta))
         batch = gradients.begin() if gradients.are_promised else None
         memory = None if batch is None else batch.outputs
         try:
             if (self.claims or self.written) and not self.executable.is_short:
                 owners = [owner_of(cast(Any, args[position]._array)) for position in self.written]
-                with Unlocked(self.claims.union(map(id, owners))):
-                    outputs = self.executable.run(buffers, memory)
+                native = partial(self.executable.run, buffers, memory, outputs)
+                unlocked(self.claims.union(map(id, owners)), native)
             else:
-                outputs = self.executable.run(buffers, memory)
+                self.executable.run(buffers, memory, outputs)
+            return self._deliver(versions, batch, outputs, args)
         except BaseException:
-            if batch is not None:
+            if outputs.have_run:
+                self._deliver(versions, batch, outputs, args)
+            elif batch is not None:
                 gradients.retire(batch)
             raise
+
+    def _deliver(
+        self,
+        versions: Sequence[tuple[VersionCounter, int]],
+        batch: Batch | None,
+        outputs: list[Any],
+        args: Sequence[TensorCore],
+    ) -> Any:
+        """Put everything in its place; all of it again, when somebody has interrupted it."""
         if batch is not None:
-            gradients.leave(batch)
-        for counter, delta in self.counters:
-            counter.now += delta
-        for position, delta in self.moved:
-            args[position]._counter.now += delta
+            self.gradients.leave(batch)
+        for counter, version in versions:
+            counter.now = version
         return self.outcomes(outputs, args)
 
     def outcomes(self, outputs: list[Any], args: Sequence[TensorCore]) -> Any:
         """What the call returns; gradients that can't be promised are set.
+
+        Where there are places it can be done again after an interrupt.
 
         outputs: arrays; a tensor where native code has made the only result already.
         """
@@ -244,6 +262,7 @@ class PlainCalls:
             is_fit = self.places.deliver(run)
             if is_fit and self.native is not None:
                 self.native.rearm()
+            self.places.ready = None
         return made
 
     def _record(

@@ -38,7 +38,7 @@ class PlainPlaces:
     Attributes:
         reads: how each place is read.
         early: numbers among the results, which are taken before the step runs.
-        ready: the call that is about to run, where something is taken early.
+        ready: the call that runs, where something is taken early; None once all is bound.
         on_change: is told from where binding has moved the epoch; answers whether guards hold.
     """
 
@@ -96,14 +96,17 @@ class PlainPlaces:
 
     def run(self, output_count: int, tensors: Sequence[TensorCore]) -> Run:
         """The call that is running, whose arguments are `tensors`."""
-        run, self.ready = self.ready, None
+        run = self.ready
         if run is None:
             return Run(Call.of_tensors(tensors), output_count)
         run.call.tensors = tensors
         return run
 
     def deliver(self, run: Run) -> bool:
-        """Bind the places; whether the guards are known to hold still."""
+        """Bind the places; whether the guards are known to hold still.
+
+        It may be done again for the same call.
+        """
         entries = [outcome.of(run) for _, _, outcome in self._entries]
         values = [final.of(run) for _, final in self._others]
         before = epoch.count

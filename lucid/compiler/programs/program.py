@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from lucid.compiler.programs.plain_places import PlainPlaces, plain_reads
 from lucid.compiler.recording.names import name_values
 from lucid.compiler.recording.trace import Trace
 from lucid.compiler.results.backward import Record
+from lucid.compiler.results.effects import changed_by
 from lucid.compiler.results.ended import check_rewritten, end_history
 from lucid.compiler.results.gradients import Gradients, LeafGrad
 from lucid.compiler.results.outcomes import (
@@ -42,9 +44,11 @@ from lucid.ir.passes.pipeline import optimize
 from lucid.ir.passes.regions import inline_calls, outline_regions
 from lucid.runtime.entry import LONG_WAY
 from lucid.runtime.executable import Executable, compile_graph
+from lucid.runtime.reuse import Reusable
 from lucid.runtime.stages import Stages
-from lucid.tensor.claims import Keys, Unlocked, held, lock, wait_for
+from lucid.tensor.claims import Keys, held, lock, unlocked, wait_for
 from lucid.tensor.context import context, epoch
+from lucid.tensor.promises import Batch
 from lucid.tensor.storage import Storage, VersionCounter
 
 
@@ -67,6 +71,7 @@ class Program:
         inputs: arrays of state, by the number of the input; None for others.
         calls: the short way for calls with plain tensors; None: there is none.
         differentiable: how results get their history; None: they have none.
+        undo: takes back what the trace made for the step; None once a call has run.
     """
 
     def __init__(self, trace: Trace, description: Description, objects: list[Any]) -> None:
@@ -74,6 +79,7 @@ class Program:
         self.description = description
         self.executable = self._compile(trace)
         self.places, self.outline, self.speaks = trace.places, outline_of(trace), trace.speaks
+        self.undo = trace.undo
         self.compile_seconds = trace.seconds + self.executable.compile_seconds
         self.calls: PlainCalls | None = None
         self._quick: list[PlainType] | None = None
@@ -190,7 +196,7 @@ class Program:
                 leaf_grads.append((leaf, entry.outcome))
             else:
                 self._outer_grads.append((entry.use, entry.outcome))
-        self._effects = [effect for effect, _ in trace.effects]
+        self._effects = trace.effects
         self._training = trace.training
         self._grad_enabled = trace.grad_enabled
         self.differentiable = trace.differentiable
@@ -336,61 +342,62 @@ class Program:
             return self._run(Run(call, self._output_count))
 
     def _run(self, run: Run) -> Any:
-        """Call the native step, then leave `.grad`, versions and results as eager would."""
-        rule = self.differentiable
-        if rule is None:
-            return self._deliver(*self._run_native(run), run.call)
-        record = Record(rule, run.call.tensors, run.call.floats)
-        if self.hosts:
-            before, context.contexts = context.contexts, record.contexts
-            try:
-                result, finals = self._run_native(run)
-            finally:
-                context.contexts = before
-        else:
-            result, finals = self._run_native(run)
-        gradients = [outcome.of(run) for outcome in self._open_grads]
-        results = [outcome.of(run) for outcome in self._tensors]
-        record.attach(run.call.tensors, run.outputs, run.inputs, results, gradients)
-        return self._deliver(result, finals, run.call)
+        """Call the native step, then leave `.grad`, versions and results as eager would.
 
-    def _deliver(self, result: Any, finals: Sequence[Any], call: Call) -> Any:
-        """Bind the step's places, end histories, and give what it returns."""
-        for ended in self._ended:
-            end_history(ended, call.tensors)
-        if self._rebinding is None:
-            return result
-        before = epoch.count
-        self._rebinding.deliver(finals, call)
-        self.guards.follow_epoch(before)
-        return result
+        Nothing has changed before the step has run; then all of it does, whoever interrupts that.
+        """
+        rule, gradients = self.differentiable, self._gradients
+        record = None if rule is None else Record(rule, run.call.tensors, run.call.floats)
+        batch = gradients.begin() if gradients.are_promised else None
+        before = context.contexts
+        try:
+            self._prepare(run)
+            if record is not None and self.hosts:
+                context.contexts = record.contexts
+            self._run_native(run, None if batch is None else batch.outputs)
+            context.contexts = before
+            return self._deliver(run, batch, record)
+        except BaseException:
+            context.contexts = before
+            if run.outputs.have_run:
+                self._deliver(run, batch, record)
+            elif batch is not None:
+                gradients.retire(batch)
+            raise
 
-    def _run_native(self, run: Run) -> tuple[Any, list[Any]]:
-        """What it returns, and what it leaves in its places."""
-        call, executable = run.call, self.executable
+    def _prepare(self, run: Run) -> None:
+        """Take what the call finds. Raises what eager would before it has changed anything."""
+        call = run.call
         for early in self._early:
             early.of(run)
         for known in self._rewritten:
             check_rewritten(known, call)
-        gradients = self._gradients
-        batch = gradients.begin() if gradients.are_promised else None
-        memory = None if batch is None else batch.outputs
-        try:
-            run.inputs = arrays = self._arrays(call)
-            if context.lent is not None:  # a host call, of another step, goes on
-                for cell in self._written:
-                    context.lent.before_write(storage_of(cell, call))
-            if self.is_claiming and not executable.is_short:
-                with Unlocked(self._claims_of(call)):
-                    run.outputs = executable.call(arrays, memory)
-            else:
-                run.outputs = executable.call(arrays, memory)
-        except BaseException:
-            if batch is not None:
-                gradients.retire(batch)
-            raise
+        run.inputs = self._arrays(call)
         for target, delta in self._counters:
-            counter_of(target, call).now += delta
+            counter = counter_of(target, call)
+            run.versions[counter] = run.versions.get(counter, counter.now) + delta
+        if self._effects:
+            run.changed = changed_by(self._effects)
+
+    def _run_native(self, run: Run, memory: Reusable | None) -> None:
+        call, executable = run.call, self.executable
+        if context.lent is not None:  # a host call, of another step, goes on
+            for cell in self._written:
+                context.lent.before_write(storage_of(cell, call))
+        if self.is_claiming and not executable.is_short:
+            native = partial(executable.call, run.inputs, memory, run.outputs)
+            unlocked(self._claims_of(call), native)
+        else:
+            executable.call(run.inputs, memory, run.outputs)
+
+    def _deliver(self, run: Run, batch: Batch | None, record: Record | None) -> Any:
+        """Put everything in its place, and give what the step returns.
+
+        All of it can be done again from the start when somebody has interrupted it.
+        """
+        call, gradients, self.undo = run.call, self._gradients, None
+        for counter, version in run.versions.items():
+            counter.now = version
         if batch is not None:
             gradients.leave(batch)
         for leaf, outcome in gradients.others:
@@ -400,8 +407,18 @@ class Program:
         result = self._result.of(run)
         finals = [final.of(run) for final in self._finals]
         if self._has_effects:
-            self._repeat_effects()
-        return result, finals
+            self._repeat_effects(run)
+        if record is not None:
+            opened = [outcome.of(run) for outcome in self._open_grads]
+            results = [outcome.of(run) for outcome in self._tensors]
+            record.attach(call.tensors, run.outputs, run.inputs, results, opened)
+        for ended in self._ended:
+            end_history(ended, call.tensors)
+        if self._rebinding is not None:
+            moved = epoch.count
+            self._rebinding.deliver(finals, call, run.appended)
+            self.guards.follow_epoch(moved)
+        return result
 
     def forget_arguments(self) -> None:
         """Let go of the arguments of earlier calls."""
@@ -434,9 +451,9 @@ class Program:
             grad = None if outcome is None else outcome.of(run)
             leaf._grad = grad
 
-    def _repeat_effects(self) -> None:
-        for effect in self._effects:
-            effect()
+    def _repeat_effects(self, run: Run) -> None:
+        for entries in run.changed:
+            entries.put()
         for attributes, value in self._training:
             attributes["training"] = value
         if self._training:

@@ -38,6 +38,7 @@ from lucid.tensor.writing import READ_ONLY, made_without_grad, replay, scatter, 
 if TYPE_CHECKING:
     from lucid.autograd.engine import BackwardRun
     from lucid.compiler.guards.calls import GuardCollector
+    from lucid.compiler.results.effects import Effect
 
 
 class Recorder(LiveNumbers):
@@ -75,7 +76,7 @@ class Recorder(LiveNumbers):
         self.hosts = HostRecording(self, leaving)
         self.cells: dict[Storage, Cell] = {}
         self.guards: dict[str, ValueGuard] = {}
-        self.effects: list[tuple[Callable[[], object], str]] = []
+        self.effects: list[Effect] = []
         self.undo: list[Callable[[], object]] = []
         self.grads: dict[int, GradUse] = {}
         self.grad_leaf_of: dict[Storage, TensorCore] = {}

@@ -39,6 +39,7 @@ from lucid.compiler.recording.names import name_inputs
 from lucid.compiler.recording.recorder import Recorder, recording, undo_all
 from lucid.compiler.restarts import Known, RestartTrace
 from lucid.compiler.results.backward import Differentiable
+from lucid.compiler.results.effects import Effect
 from lucid.compiler.results.gradients import shared_gradients
 from lucid.compiler.results.histories import Ended, Given
 from lucid.compiler.results.outcomes import Outcome
@@ -90,14 +91,14 @@ class Trace:
     grads: list[GradOutcome]
     ended: list[Ended]
     counters: list[tuple[int | GradUse | VersionCounter, int]]
-    effects: list[tuple[Callable[[], object], str]]
+    effects: list[Effect]
     training: list[tuple[Any, bool]]
     grad_enabled: bool | None
     differentiable: Differentiable | None
     rebinding: Rebinding | None
     keys: list[tuple[Any, ...]]
     rewritten: list[Given]
-    undo: Callable[[], None]
+    undo: Callable[[], None] | None
     places: dict[Identity, Place] = field(default_factory=dict)
     speaks: bool = False
     seconds: float = 0.0
@@ -179,15 +180,15 @@ def _record(
         _name_arguments(collector, function, args, kwargs)
         call.take(rebinding.values())
         ran = _run(recorder, collector, rebinding, call, args, kwargs, state)
-        rebinding.forget()
         try:
+            rebinding.forget()
             _refuse_escaped(recorder, ran.handles)
+            name_inputs(recorder, collector)
+            return _trace_of(recorder, collector, ran, rebinding, call)
         except BaseException:
             collector.put_back()
             undo_all(recorder.undo)
             raise
-        name_inputs(recorder, collector)
-        return _trace_of(recorder, collector, ran, rebinding, call)
     finally:
         collector.end()
         collector.guards.clear()
@@ -241,7 +242,7 @@ def _trace_of(
         None if rebinding.is_empty else rebinding,
         call.keys,
         ran.outcome.rewritten,
-        functools.partial(undo_all, recorder.undo),
+        functools.partial(undo_all, recorder.undo) if recorder.undo else None,
         speaks=collector.speaks,
     )
 
@@ -261,7 +262,7 @@ def _run(
     grad_enabled = context.grad_enabled
     live_math = LiveMath()
     collector.on_code = live_math.prepare
-    failed = True
+    settle = functools.partial(_settle, recorder, collector, rebinding, stand_ins, live_math)
     try:
         rebinding.enter(stand_ins.values, recorder)
         stand_ins.fill()
@@ -290,21 +291,37 @@ def _run(
         with recording(recorder):
             outcome = Finisher(recorder, stand_ins.handles, call)
             outcome.finish(result, finals, rebinding)
-        failed = False
-    finally:
         context.grad_enabled = grad_enabled
-        recorder.restore(failed)
-        stand_ins.cut()
-        if failed:
-            recorder.hosts.put_back(failed=True)
-            stand_ins.put_back()
-            rebinding.put_back()
-            collector.clear_caches()
-            collector.put_back()
-        collector.end()
+        settle(failed=False)
+    except BaseException:
+        context.grad_enabled = grad_enabled
+        settle(failed=True)
+        raise
     pinned = stand_ins.pinned
     handles = [weakref.ref(h) for i, h in enumerate(stand_ins.handles) if i not in pinned]
     return _Ran(outcome, handles, pinned, training, left, guards)
+
+
+def _settle(
+    recorder: Recorder,
+    collector: GuardCollector,
+    rebinding: Rebinding,
+    stand_ins: StandIns,
+    live_math: LiveMath,
+    *,
+    failed: bool,
+) -> None:
+    """Put everything concrete back; after an interrupt it can be done again."""
+    recorder.restore(failed)
+    stand_ins.cut()
+    if failed:
+        live_math.__exit__()
+        recorder.hosts.put_back(failed=True)
+        stand_ins.put_back()
+        rebinding.put_back()
+        collector.clear_caches()
+        collector.put_back()
+    collector.end()
 
 
 def _is_input(cell: Cell) -> bool:

@@ -225,13 +225,13 @@ class Record:
             if layer.upstream:
                 leaves = (*((nodes[k], index) for k, index in layer.upstream), *leaves)
             nodes.append(CompiledBackward(self, number, tuple(leaves), receivers))
-        self._edges = []
         written = {*map(id, targets)}
         for target, value in zip(targets, values, strict=True):
             if id(target._base) in written:
                 take_history(target, value)
             else:
                 rebase_history(target, value)
+        self._edges = []
 
     def check(self, node: CompiledBackward, walked: Sequence[Node]) -> None:
         """Raise what the first node of a walk raises that finds what it saved freed or written."""

@@ -108,11 +108,12 @@ class Gradients:
         with lock:
             for leaf, promise in batch.promises:
                 leaf._gradient = promise
-            ended: Batch | None = batch
-            if self._is_kept:
+            if not self._is_kept:
+                self.retire(batch)
+            elif self.latest[0] is not batch:  # as it is when this is done again
                 ended, self.latest[0] = self.latest[0], batch
-            if ended is not None:
-                self.retire(ended)
+                if ended is not None:
+                    self.retire(ended)
 
     def retire(self, batch: Batch) -> None:
         """Keep memory that no leaf needs any more, or that a failed call wrote; or let it go."""

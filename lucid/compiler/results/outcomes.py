@@ -11,7 +11,9 @@ from lucid.autograd.node import Node
 from lucid.compiler.inputs.cells import Cell, GradUse
 from lucid.compiler.inputs.scalars import Formula
 from lucid.compiler.inputs.signature import Call
+from lucid.compiler.results.effects import Entries
 from lucid.ir.types import TensorType
+from lucid.runtime.executable import Results
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, ViewChain, _new, alias
 from lucid.tensor.storage import Storage, VersionCounter, ViewGuard
@@ -23,22 +25,31 @@ class Run:
     """One call of a program.
 
     Attributes:
-        outputs: what the native step returned.
+        outputs: what the native step returned; tells whether it has run.
         inputs: what it was given.
         roots: the tensors that own the outputs, once there are any.
         done: outcomes that are made, by identity: what was one object while tracing stays one.
         counters: version counters of results, by those that they had while tracing.
+        versions: what version counters are to be afterwards.
+        changed: what dicts that effects change are to have in them afterwards.
+        appended: what additions to lists have returned so far.
     """
 
-    __slots__ = ("call", "counters", "done", "inputs", "outputs", "roots")
+    __slots__ = (
+        *("appended", "call", "changed", "counters", "done", "inputs", "outputs", "roots"),
+        "versions",
+    )
 
     def __init__(self, call: Call, count: int) -> None:
         self.call = call
-        self.outputs: Sequence[np.ndarray] = ()
+        self.outputs: Any = Results()
         self.inputs: Sequence[Any] = ()
         self.roots: list[Tensor | None] = [None] * count
         self.done: dict[Outcome, Any] = {}
         self.counters: dict[VersionCounter, VersionCounter] = {}
+        self.versions: dict[VersionCounter, int] = {}
+        self.changed: Sequence[Entries] = ()
+        self.appended: list[None] = []
 
 
 class Outcome:

@@ -219,12 +219,21 @@ class Rebinding:
 
     # ------------------------------------------------------------------ calling
 
-    def deliver(self, finals: Sequence[Any], call: Call) -> None:
-        """Bind the places after a call."""
+    def deliver(self, finals: Sequence[Any], call: Call, appended: list[None]) -> None:
+        """Bind the places after a call; one that was interrupted can be done again.
+
+        appended: what additions to lists have returned so far. One instruction of Python's adds
+        and notes that.
+        """
         if self._is_in_arguments:
             call.owners()  # before any of them changes
+        additions: list[partial[None]] = []
         for place, value in zip(self.bound, finals, strict=True):
-            place.bind(value, call)
+            if isinstance(place, Appended):
+                additions += place.additions(value)
+            else:
+                place.bind(value, call)
+        appended.extend(map(partial.__call__, additions[len(appended) :]))
 
 
 def _kept(place: Place, final: Any) -> Iterator[Any]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from lucid.autograd.modes import no_grad
 from lucid.compiler import hooks
+from lucid.compiler.results.effects import Effect
 from lucid.ir.errors import ArgumentError, MissingRuleError
 from lucid.ir.location import warn
 from lucid.nn.errors import NamingError
@@ -113,9 +115,15 @@ class LRScheduler:
             name = trace_name(self, lambda: variable_name(self))
             groups = [(group, key) for group in self.optimizer.param_groups for key in self._sets]
             changes = [(self.__dict__, "_last_lr"), *groups]
-            hooks.after_call(lambda: self._advance(epoch), f"{name}.step()", changes)
+            owners = [*map(vars, self._parts()), *self.optimizer.param_groups]
+            effect = Effect(lambda: self._advance(epoch), f"{name}.step()", owners)
+            hooks.after_call(effect, changes)
         else:
             self._advance(epoch)
+
+    def _parts(self) -> Iterator[LRScheduler]:
+        """This scheduler, and those inside of it."""
+        yield self
 
     def _advance(self, epoch: int | None) -> None:
         """Do what `step` means, now."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from lucid.ir.errors import OptionError
@@ -34,6 +34,11 @@ class _Composed(LRScheduler):
                 )
         self.optimizer = optimizer
         self._schedulers = list(schedulers)
+
+    def _parts(self) -> Iterator[LRScheduler]:
+        yield self
+        for scheduler in self._schedulers:
+            yield from scheduler._parts()
 
     def state_dict(self) -> dict[str, Any]:
         """As for all, with the state dicts of the schedulers inside."""
