@@ -191,8 +191,12 @@ class Compiled:
         """Trace the call again, and run it; op by op, if the trace isn't what it was."""
         if self._mode == "eager" or context.recorder is not None or _eager_is_needed():
             return call_with_tensors(self.__wrapped__, args, kwargs)
-        start, calls = time.perf_counter(), self.stats.calls
-        found = self._audit(args, kwargs)
+        start, calls, before = time.perf_counter(), self.stats.calls, Before()
+        try:
+            found = self._audit(args, kwargs)
+        except BaseException:
+            before.put_back()
+            raise
         if found is not None:
             self._distrust = report(_name_of(self.__wrapped__), found, calls - self._audited)
             self._latest = None

@@ -15,6 +15,7 @@ import pytest
 
 import lucid
 from lucid import nn
+from lucid.runtime import cache
 from lucid.tensor.claims import held, lock
 from lucid.tensor.context import context
 
@@ -42,11 +43,13 @@ class Trainer:
 
     def __init__(self, *, counts: bool = False, leaves: bool = False, size: int = 4) -> None:
         lucid.manual_seed(3)
-        self.model = nn.Sequential(nn.Linear(size, size), nn.Dropout(0.3), nn.Linear(size, 1))
+        layers = nn.Linear(size, size), nn.Dropout(0.3), nn.Linear(size, 1)
+        self.model = nn.Sequential(*layers).double()
         self.opt = lucid.optim.Adam(self.model.parameters(), lr=0.01)
         self.sch = lucid.optim.lr_scheduler.StepLR(self.opt, 1, 0.9)
         self.counts, self.leaves = counts, leaves
-        self.n, self.log, self.last = 0, [], lucid.zeros(())
+        self.n, self.log, self.last = 0, [], lucid.zeros((), dtype=lucid.float64)
+        self.random = lucid.get_rng_state()
 
     def step(self, x: lucid.Tensor) -> lucid.Tensor:
         self.opt.zero_grad()
@@ -77,16 +80,16 @@ class Trainer:
         return [
             *([p.tolist() for p in parameters], grads, [p._version for p in parameters], slots),
             *(rates, schedule, self.n, [*self.log], self.last.tolist()),
-            lucid.get_rng_state().tolist(),
+            self.random.tolist(),
         ]
 
 
 KINDS: dict[str, dict[str, Any]] = {
     "plain": {},
-    "large": {"size": 96},
+    "large": {"size": 32},
     "with places, logs and a scheduler": {"counts": True},
     "with host calls": {"leaves": True},
-    "with all of it": {"leaves": True, "counts": True, "size": 96},
+    "with all of it": {"leaves": True, "counts": True, "size": 32},
 }
 
 
@@ -145,11 +148,11 @@ def is_like(found: Any, expected: Any) -> bool:
     if isinstance(expected, (list, tuple)):
         if expected and isinstance(expected[0], float):
             return len(found) == len(expected) and np.allclose(
-                found, expected, rtol=1e-4, atol=1e-6
+                found, expected, rtol=1e-8, atol=1e-10
             )
         pairs = zip(found, expected, strict=False)
         return len(found) == len(expected) and all(is_like(a, b) for a, b in pairs)
-    return found == expected or (isinstance(expected, float) and abs(found - expected) < 1e-5)
+    return found == expected or (isinstance(expected, float) and abs(found - expected) < 1e-8)
 
 
 class Pair:
@@ -157,7 +160,8 @@ class Pair:
 
     def __init__(self, kind: str) -> None:
         self.compiled, self.eager = Trainer(**KINDS[kind]), Trainer(**KINDS[kind])
-        self.x = lucid.ones(3, len(self.eager.model[0].weight))
+        size = len(self.eager.model[0].weight)
+        self.x = lucid.randn(8 * size, size, dtype=lucid.float64)
         self.step = lucid.compile(self.compiled.step)
         self.rest = at_rest()
 
@@ -170,28 +174,37 @@ class Pair:
                 self.step(self.x)
                 done[0] += 1
 
+        lucid.set_rng_state(self.compiled.random)
         try:
             interrupt(run, delay)
         except Interrupt:
             is_interrupted = True
         else:
             is_interrupted = False
+        self.compiled.random = lucid.get_rng_state()
         self.compare(done[0], is_interrupted)
         return is_interrupted
+
+    def follow(self, times: int) -> None:
+        """Let the eager one do the same."""
+        lucid.set_rng_state(self.eager.random)
+        for _ in range(times):
+            self.eager.step(self.x)
+        self.eager.random = lucid.get_rng_state()
 
     def compare(self, done: int, is_interrupted: bool) -> None:
         """Require the state after so many calls, or after one more that has come to its end."""
         assert at_rest() == self.rest
-        for _ in range(done):
-            self.eager.step(self.x)
+        self.follow(done)
         found, before = self.compiled.state(), self.eager.state()
         if not is_like(found, before):
-            self.eager.step(self.x)
+            self.follow(1)
             after = self.eager.state()
             differences = [
                 (a, b, c) for a, b, c in zip(found, before, after, strict=True) if not is_like(a, c)
             ]
-            assert is_interrupted and not differences
+            assert not differences
+            assert is_interrupted
 
 
 @pytest.mark.parametrize("interrupt", [by_signal, by_thread])
@@ -200,12 +213,9 @@ def test_a_call_that_is_interrupted_has_happened_or_has_not(
     kind: str, interrupt: Any, alarm: None
 ) -> None:
     pair, draw = Pair(kind), random.Random(kind)
-    for _ in range(5):
-        start = time.perf_counter()
-        pair.call(1, lambda run, delay: run(), 0.0)
-        duration = time.perf_counter() - start
-    count = sum(pair.call(8, interrupt, draw.uniform(1e-5, 1e-3)) for _ in range(40))
-    assert count > 10
+    pair.call(5, lambda run, delay: run(), 0.0)
+    count = sum(pair.call(8, interrupt, draw.uniform(1e-5, 1e-3)) for _ in range(20))
+    assert count > 5
     pair.call(3, lambda run, delay: run(), 0.0)
 
 
@@ -215,7 +225,145 @@ def test_a_first_call_that_is_interrupted_has_happened_or_has_not(
     kind: str, interrupt: Any, alarm: None
 ) -> None:
     draw = random.Random(kind)
-    for _ in range(3):
+    for _ in range(2):
         pair = Pair(kind)
         pair.call(1, interrupt, draw.uniform(1e-3, 0.15))
         pair.call(2, lambda run, delay: run(), 0.0)
+
+
+class Failing(Trainer):
+    """Raises late in a step, in one of the places where code of the user's runs."""
+
+    def __init__(self, place: str) -> None:
+        super().__init__(counts=True)
+        self.place, self.fails = place, {"now": False}
+        if place == "schedule":
+            self.sch = lucid.optim.lr_scheduler.LambdaLR(self.opt, self.factor)
+        elif place == "optimizer hook":
+            self.opt.register_step_post_hook(lambda *_: self.check())
+        elif place == "tensor hook":
+            self.model[0].weight.register_hook(lambda g: self.check())
+
+    def check(self) -> None:
+        if self.fails["now"]:
+            raise LookupError("late")
+
+    def factor(self, epoch: int) -> float:
+        self.check()
+        return 0.9**epoch
+
+    def step(self, x: lucid.Tensor) -> lucid.Tensor:
+        loss = super().step(x)
+        trainer = self
+
+        class Late(lucid.autograd.Function):
+            @staticmethod
+            def forward(ctx: Any, x: lucid.Tensor) -> lucid.Tensor:
+                if trainer.place == "forward":
+                    trainer.check()
+                return 2 * x
+
+            @staticmethod
+            def backward(ctx: Any, g: lucid.Tensor) -> lucid.Tensor:
+                if trainer.place == "backward":
+                    trainer.check()
+                return 2 * g
+
+        class OnHost(lucid.autograd.Function):
+            @staticmethod
+            def forward(ctx: Any, x: lucid.Tensor) -> lucid.Tensor:
+                trainer.check()
+                return lucid.from_numpy(x.numpy() * 2)
+
+        Late.apply(loss.clone().requires_grad_()).backward()
+        if self.place == "end":
+            self.check()
+        return OnHost.apply(loss) if self.place == "host" else loss
+
+
+PLACES = ("forward", "backward", "tensor hook", "optimizer hook", "schedule", "host", "end")
+
+
+@pytest.mark.parametrize("calls", [0, 1, 4])
+@pytest.mark.parametrize("place", PLACES)
+def test_what_raises_late_in_a_step_leaves_all_as_it_was(place: str, calls: int) -> None:
+    trainer = Failing(place)
+    step, rest = lucid.compile(trainer.step), at_rest()
+    x = lucid.ones(3, 4, dtype=lucid.float64)
+    for _ in range(calls):
+        step(x)
+    for _ in range(2):
+        trainer.random = lucid.get_rng_state()
+        before, trainer.fails["now"] = trainer.state(), True
+        with pytest.raises(LookupError, match="late"):
+            step(x)
+        trainer.random = lucid.get_rng_state()
+        assert trainer.state() == before and at_rest() == rest
+        trainer.fails["now"] = False
+        step(x)
+        assert trainer.n == before[6] + 1
+
+
+def test_schedules_inside_of_others_and_rates_that_are_tensors_follow_eager_mode() -> None:
+    def run(compile: Callable[..., Any]) -> list[Any]:
+        w = lucid.ones(3).requires_grad_()
+        opt = lucid.optim.SGD([w], lr=lucid.tensor(0.1))
+        inner = [lucid.optim.lr_scheduler.ExponentialLR(opt, 0.5) for _ in range(2)]
+        sch = lucid.optim.lr_scheduler.SequentialLR(opt, inner, [2])
+
+        @compile
+        def step() -> None:
+            opt.zero_grad()
+            (w * w).sum().backward()
+            opt.step()
+            sch.step()
+            sch.step()
+
+        found = []
+        for _ in range(4):
+            step()
+            epochs = [x.last_epoch for x in (sch, *inner)]
+            found.append([w.tolist(), opt.param_groups[0]["lr"].item(), *epochs])
+        return found
+
+    assert run(lucid.compile) == run(lambda step: step)
+
+
+def test_too_little_memory_for_the_compiler_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """LLVM would end the process."""
+    monkeypatch.setattr(cache, "LLVM_BYTES", 1 << 60)
+    w = lucid.ones(7)
+    step = lucid.compile(lambda x: w.add_(x))
+    with pytest.raises(MemoryError, match="compile: LLVM needs some .* MiB of memory") as caught:
+        step(lucid.ones(7))
+    assert isinstance(caught.value, lucid.LucidError) and w.tolist() == [1.0] * 7
+    monkeypatch.undo()
+    step(lucid.ones(7))
+    assert w.tolist() == [2.0] * 7
+
+
+@pytest.mark.parametrize("started", [0, 1])
+def test_where_no_thread_can_be_started_fewer_do_the_work(
+    started: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is too little memory, or the interpreter shuts down."""
+    x = lucid.randn(1 << 20)
+    step = lucid.compile(lambda x: (x * 2).exp())
+    count, start = [0], threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        count[0] += 1
+        if count[0] > started:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    before = lucid.get_num_threads()
+    lucid.set_num_threads(3)
+    try:
+        monkeypatch.setattr(threading.Thread, "start", refuse)
+        found = [step(x) for _ in range(3)]
+        assert count[0] == started + 1
+    finally:
+        monkeypatch.undo()
+        lucid.set_num_threads(before)
+    assert all(lucid.equal(y, found[0]) for y in [*found, step(x)])
