@@ -217,6 +217,7 @@ class Compiled:
         if program is None or program.hosts or program.speaks:
             return None
         known = Known(set(self._asked), set(self._ints.names), dict(program.places))
+        failed: Exception | None = None
         for _ in range(ATTEMPTS):
             call = self._signature(args, kwargs)
             marked = self._ints.marked(args, kwargs)
@@ -229,9 +230,14 @@ class Compiled:
                         return None
                     continue
                 except Exception as error:
+                    if failed is None:
+                        failed = error
+                        continue
                     return f"  traced: a graph\n  now:    {type(error).__name__}: {error}"
                 if recorded.undo is not None:
                     recorded.undo()
+            if failed is not None:
+                raise failed  # by somebody else, such as the handler of a signal
             self.stats.audits += 1
             return difference(program, *made_again(recorded))
         return None

@@ -276,3 +276,24 @@ def test_audits_leave_nothing_behind(compile):
 
     results = [step(x) for _ in range(50)]
     return [*results, run.count, losses, net[0].weight, net[2].num_batches_tracked, lucid.rand(2)]
+
+
+def test_an_exception_that_comes_from_elsewhere_is_raised_and_is_no_difference(monkeypatch):
+    """A signal's handler raises while a call is audited; the trace that follows is as it was."""
+    from lucid.compiler.recording import trace as tracing
+
+    step, trace = lucid.compile(lambda x: x * 2), tracing.trace
+    for _ in range(10):
+        step(X)
+    raising = [TimeoutError("late")]
+
+    def interrupted(*args):
+        if raising:
+            raise raising.pop()
+        return trace(*args)
+
+    monkeypatch.setattr(tracing, "trace", interrupted)
+    with pytest.raises(TimeoutError, match="late"):
+        step(X)
+    assert is_same(observed(step(X)), observed(X * 2))
+    assert step.stats.audits == 1 and not step.stats.eager_reasons and step.stats.traces == 1
