@@ -447,10 +447,8 @@ class Compiled:
         before = Before()
         try:
             with Claim(frozenset((id(self), TRACING))) as claim:
-                program, reason = self._fitting(
-                    call, differs
-                )  # traced by another thread meanwhile?
-                if program is None:
+                program, reason = self._fitting(call, differs)
+                if program is None:  # nor has another thread traced it meanwhile
                     program = self._traced(call, args, kwargs, known, differs, reason, claim)
             return program
         except BaseException:
