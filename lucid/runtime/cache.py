@@ -41,6 +41,7 @@ from lucid.ir.environment import CACHE, CACHE_DIR, warn_once
 from lucid.ir.errors import OutOfMemoryError
 
 SIZE_LIMIT = 256 << 20  # bytes, of all entries
+COUNT_LIMIT = 4096  # of them: each that is written has all looked at, 3 us for one
 LLVM_BYTES = 64 << 20  # address space that should be free while it works
 FOLDER = "lucid-objects"
 _MAGIC = b"lucid object code 1\n"
@@ -330,8 +331,8 @@ def _digest(name: str, image: bytes) -> bytes:
     return hashlib.sha256(name.encode() + b"\0" + image).digest()
 
 
-def shrink(folder: Folder, limit: int = SIZE_LIMIT) -> None:
-    """Remove the entries that weren't used for longest, until a tenth of the limit is free.
+def shrink(folder: Folder, limit: int = SIZE_LIMIT, most: int = COUNT_LIMIT) -> None:
+    """Remove the entries that weren't used for longest, until a tenth of the limits is free.
 
     What a process that ended in the middle has left goes after an hour.
     """
@@ -342,12 +343,12 @@ def shrink(folder: Folder, limit: int = SIZE_LIMIT) -> None:
         elif _UNFINISHED.fullmatch(name) and status.st_mtime < time.time() - _HOUR:
             with contextlib.suppress(OSError):
                 folder.remove(name)
-    total = sum(size for _, size, _ in found)
-    if total <= limit:
+    total, count = sum(size for _, size, _ in found), len(found)
+    if total <= limit and count <= most:
         return
     for _, size, name in sorted(found):
         with contextlib.suppress(OSError):
             folder.remove(name)
-        total -= size
-        if total <= limit - limit // 10:
+        total, count = total - size, count - 1
+        if total <= limit - limit // 10 and count <= most - most // 10:
             return

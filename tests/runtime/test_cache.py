@@ -575,6 +575,18 @@ def test_what_was_used_last_stays(tmp_path: Path) -> None:
     assert left == {names[0], *names[7:], new}
 
 
+def test_many_small_entries_are_too_many_as_well(tmp_path: Path) -> None:
+    names = [f"{number:064x}.o" for number in range(30)]
+    for number, name in enumerate(names):
+        (tmp_path / name).write_bytes(b"")
+        os.utime(tmp_path / name, (number, number))
+    with cache.Folder(tmp_path) as folder:
+        cache.shrink(folder, most=30)
+        assert len(list(tmp_path.iterdir())) == 30
+        cache.shrink(folder, most=20)
+    assert {path.name for path in tmp_path.iterdir()} == {*names[12:]}
+
+
 def test_what_lucid_hasn_t_named_stays(
     folder: Path, compilations: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
