@@ -24,7 +24,7 @@ import time
 import types
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, NoReturn
 
@@ -532,29 +532,33 @@ class GuardCollector(Reads):
         self, args: Sequence[Any], kwargs: Mapping[str, Any], *, reads_only: bool = False
     ) -> None:
         """Read plain data as a whole: containers, and those in them."""
-        stack = [*args, *kwargs.values()]
-        seen: set[int] = set()
-        while stack:
-            value = stack.pop()
-            if isinstance(value, (*SCALARS, TensorCore)) or is_live(value) or id(value) in seen:
-                continue
-            seen.add(id(value))
-            if isinstance(value, (*PLAIN, tuple)):
-                self.iterate(value)
-                if not is_librarys(type(value)):
-                    stack += dict.values(value) if isinstance(value, dict) else value
-            elif isinstance(value, (np.ndarray, *VIEWS, *READ_BY_INDEX)):
-                self.iterate(value)
-                if isinstance(value, np.ndarray) and not reads_only:
-                    self.hand(value)
-            elif isinstance(value, slice):
-                continue
+        for value in self._walk([*args, *kwargs.values()]):
+            if isinstance(value, np.ndarray) and not reads_only:
+                self.hand(value)
             elif hasattr(type(value), "__next__"):
                 self.advance(value)
 
     def hand_over(self, owner: Any) -> None:
         """Read all of it: plain data, objects by all their attributes."""
         stack = [owner]
+        for value in self._walk(stack):
+            if isinstance(value, types.FunctionType):
+                self.value(value, value.__name__)
+                if not is_followed(value.__code__):
+                    stack += [_content(cell) for cell in value.__closure__ or ()]
+            elif isinstance(value, (np.ndarray, *VIEWS, *READ_BY_INDEX, *GENERATORS)):
+                continue
+            elif is_librarys(type(value)):
+                self.meet(self.path_of(value), value)
+            elif instance_dict(value):
+                self.all_attributes(value)
+                stack += list(instance_dict(value).values())  # type: ignore[union-attr]
+
+    def _walk(self, stack: list[Any]) -> Iterator[Any]:
+        """Read containers, and those in them; what else is met is given, to be looked at further.
+
+        stack: what is left to walk through; who is given a value may add to it.
+        """
         seen: set[int] = set()
         while stack:
             value = stack.pop()
@@ -567,19 +571,10 @@ class GuardCollector(Reads):
                 self.iterate(value)
                 if not is_librarys(type(value)):
                     stack += dict.values(value) if isinstance(value, dict) else value
-            elif isinstance(value, (np.ndarray, *VIEWS, *READ_BY_INDEX)):
-                self.iterate(value)
-            elif isinstance(value, types.FunctionType):
-                self.value(value, value.__name__)
-                if not is_followed(value.__code__):
-                    stack += [_content(cell) for cell in value.__closure__ or ()]
-            elif isinstance(value, GENERATORS):
-                continue
-            elif is_librarys(type(value)):
-                self.meet(self.path_of(value), value)
-            elif instance_dict(value):
-                self.all_attributes(value)
-                stack += list(instance_dict(value).values())  # type: ignore[union-attr]
+            else:
+                if isinstance(value, (np.ndarray, *VIEWS, *READ_BY_INDEX)):
+                    self.iterate(value)
+                yield value
 
     # ------------------------------------------------------------------ the library's own
 
