@@ -207,6 +207,7 @@ def test_audits_can_be_switched_off():
     results = [observed(step(X)) for _ in range(100)]
     assert is_same(results[-1], observed(X * 2))
     assert step.stats.traces == 1
+    assert step.stats.audits == 0
 
 
 def test_a_late_change_is_found_too(caplog):
@@ -252,6 +253,7 @@ def test_audits_are_no_traces_of_their_own():
     step = lucid.compile(lambda x: net(x).detach())
     for _ in range(500):
         step(X)
+    assert step.stats.audits > 0
     assert step.stats.traces == 1
     assert step.stats.retrace_reasons == []
 

@@ -459,13 +459,14 @@ class TensorGuard(Guard):
 
     Attributes:
         expected: whether it requires grad; is_leaf: whether without a history.
+        storage: its memory; None: that doesn't matter.
         memory: what shows the memory, of one whose memory matters.
     """
 
     tensor: TensorCore
     expected: bool
     is_leaf: bool
-    storage: object  # None: it doesn't matter
+    storage: object
     hooks: dict[int, Any]
     memory: TensorCore | None = None
 
