@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import lucid
+from lucid.compiler import audits
 
 # A slow machine is no failure; in CI the same examples every time.
 hypothesis.settings.register_profile("dev", deadline=None)
@@ -37,6 +38,12 @@ def update_golden(request: pytest.FixtureRequest) -> bool:
 def rng(request: pytest.FixtureRequest) -> np.random.Generator:
     """A generator of the test's own: equal in each run, different between tests."""
     return np.random.default_rng(zlib.crc32(request.node.nodeid.encode()))
+
+
+@pytest.fixture
+def unaudited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No call is audited, so that whether one is native doesn't depend on how fast the machine is."""
+    monkeypatch.setattr(audits, "FIRST", audits.NEVER)
 
 
 @pytest.fixture(params=["eager", "compiled"])

@@ -18,7 +18,10 @@ from lucid.compiler.programs import native
 from lucid.compiler.results.walks import Backward
 from lucid.ir.errors import LucidError
 
-pytestmark = pytest.mark.skipif(native._measured() is None, reason="objects look different here")
+pytestmark = [
+    pytest.mark.skipif(native._measured() is None, reason="objects look different here"),
+    pytest.mark.usefixtures("unaudited"),
+]
 
 Way = Callable[[Any, Any, list[Any]], None]
 

@@ -23,7 +23,10 @@ from lucid.runtime.entry import LONG_WAY, UnknownLayoutError, general_layout, la
 from lucid.tensor.claims import Claim, held, lock
 from lucid.tensor.context import context
 
-pytestmark = pytest.mark.skipif(native._measured() is None, reason="objects look different here")
+pytestmark = [
+    pytest.mark.skipif(native._measured() is None, reason="objects look different here"),
+    pytest.mark.usefixtures("unaudited"),
+]
 
 
 def enter(step: Any, *args: Any) -> Any:

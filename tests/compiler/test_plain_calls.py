@@ -12,7 +12,7 @@ import pytest
 import lucid
 from lucid.runtime.entry import LONG_WAY
 
-pytestmark = pytest.mark.usefixtures("entry")
+pytestmark = pytest.mark.usefixtures("entry", "unaudited")
 
 Args = tuple[Any, ...]
 WEIGHT = lucid.ones(1, requires_grad=True)

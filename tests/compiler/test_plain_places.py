@@ -16,7 +16,7 @@ from lucid import nn
 from lucid.compiler.programs import native
 from lucid.runtime.entry import LONG_WAY
 
-pytestmark = pytest.mark.usefixtures("entry")
+pytestmark = pytest.mark.usefixtures("entry", "unaudited")
 
 X = [0.5, -1.0, 2.0]
 COUNT, TOTAL = 0, lucid.zeros(3)
