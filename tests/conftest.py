@@ -42,7 +42,7 @@ def rng(request: pytest.FixtureRequest) -> np.random.Generator:
 
 @pytest.fixture
 def unaudited(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No call is audited, so that whether one is native doesn't depend on how fast the machine is."""
+    """No call is audited: whether one is native doesn't depend on how fast the machine is."""
     monkeypatch.setattr(audits, "FIRST", audits.NEVER)
 
 
