@@ -115,6 +115,12 @@ class MadeFinding:
 Made = MadeForward | MadeBackward | MadeFinding
 
 
+def made_in(frame: Frame) -> Sequence[Made]:
+    """The calls of a run, as far as they were noted."""
+    calls: list[Made] = frame.get(_MADE, [])
+    return calls
+
+
 def note(frame: Frame, made: Made) -> Sequence[Made]:
     """Enter a call into those of its run; return all."""
     calls: list[Made] = frame.setdefault(_MADE, [])
@@ -126,11 +132,12 @@ class Replay:
     """Calls to be taken over: by a trace in their order, or by the host calls of a program.
 
     Attributes:
-        calls: for a trace.
+        calls: for a trace; path: the outcomes of its exits, as far as a run has come.
     """
 
-    def __init__(self, calls: Sequence[Made]) -> None:
+    def __init__(self, calls: Sequence[Made], path: tuple[int, ...] = ()) -> None:
         self.calls = calls
+        self.path = path
         self._of: dict[HostFunction, Made] = {}
 
     @staticmethod

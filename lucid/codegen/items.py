@@ -7,7 +7,7 @@ that each part can be computed in place by the kernel that makes it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from math import prod
 
 from lucid.codegen import costs
@@ -108,6 +108,12 @@ class ItemList:
         self.inputs.append(buffer)
         self.homes[value] = Region(buffer, 0, strides)
         self.producers[value] = []
+
+    def let_wait(self, nodes: Collection[Node]) -> None:
+        """Let what computes these nodes wait for the last check, or call of Python."""
+        for item in self.items if nodes and self._effects else ():
+            if item.node in nodes:
+                item.after = [*item.after, self._effects[-1]]
 
     def append(self, item: Item) -> Item:
         item.index = len(self.items)

@@ -113,7 +113,9 @@ def make_program(
     graph = copy_graph(graph)
     graph.drop_dead_nodes()
     checked = legalize(graph)
+    late = _behind_exits(graph)
     items = ItemList(graph, strides, checked)
+    items.let_wait(late)
     fusion = Fusion(items, fuse)
     _update_in_place(fusion)
     stored = _assign_homes(fusion)
@@ -135,6 +137,26 @@ def make_program(
     written = [numbers[cell] for cell in cells]
     live = [n for n, entry in enumerate(graph.inputs) if entry.kind == "live"]
     return Program(graph, steps, items.inputs, items.outputs, offsets, size, written, live)
+
+
+def _behind_exits(graph: Graph) -> set[Node]:
+    """The nodes that only what is written needs, moved behind all others; none without exits.
+
+    They are to wait for the last exit: fused with what an exit looks at, they couldn't store.
+    """
+    if not any(node.attributes.get("error") == "exit" for node in graph.nodes):
+        return set()
+    needed = set(graph.outputs)
+    others: list[Node] = []
+    late: list[Node] = []
+    for node in reversed(graph.nodes):
+        if node.op.kind in ("check", "host") or any(x in needed for x in node.results):
+            needed.update(node.operands)
+            others.append(node)
+        else:
+            late.append(node)
+    graph.nodes = [*others[::-1], *late[::-1]]
+    return set(late)
 
 
 def _has_effect(group: Group, stored: dict[Value, Region]) -> bool:

@@ -26,7 +26,14 @@ from lucid.compiler.inputs.signature import Call, MovingInts, changes, describe
 from lucid.compiler.restarts import MOST_RESTARTS, Known, RestartTrace
 from lucid.compiler.stance import eager_is_forced
 from lucid.ir.environment import LOG
-from lucid.ir.errors import ArgumentError, EagerOnlyError, LucidError, OptionError, TraceError
+from lucid.ir.errors import (
+    ArgumentError,
+    EagerOnlyError,
+    LeavesPath,
+    LucidError,
+    OptionError,
+    TraceError,
+)
 from lucid.ir.location import Location
 from lucid.runtime.entry import LONG_WAY
 from lucid.tensor.claims import TRACING, Claim
@@ -38,6 +45,7 @@ if TYPE_CHECKING:
 
     from lucid.compiler.guards.places import Identity, Place
     from lucid.compiler.programs.program import Program
+    from lucid.compiler.recording.exits import Departure
     from lucid.compiler.recording.trace import Trace
     from lucid.compiler.reports.checking import Check
     from lucid.compiler.reports.profiling import Profile
@@ -45,11 +53,23 @@ if TYPE_CHECKING:
 logger = logging.getLogger("lucid.retrace")
 MODES = ("native", "eager")
 _MODES_ELSEWHERE = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
-_ELSEWHERE = ("backend", "dynamic", "fullgraph", "options")
+_ELSEWHERE = ("dynamic", "options")
 MOST_FREE = 8  # traces of one function are made whatever comes of them
 CALLS_PER_TRACE = 8  # that earlier ones must have served, before another one is made
+MOST_PATHS = 32  # through the user's code, by branches on values, that are compiled
 LIMIT = 128  # programs of one function; the oldest is forgotten
+DEPARTS = (Differs, LeavesPath)  # what a run raises that has found another thing than its trace
 ATTEMPTS = 16  # of one call to run a program before another thread changes what it depends on
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What `lucid.compile` was asked for; see there."""
+
+    mode: str = "native"
+    audit: bool = True
+    max_paths: int = MOST_PATHS
+    fullgraph: bool = False
 
 
 @dataclass(repr=False)
@@ -63,6 +83,7 @@ class Stats:
         retrace_reasons: for each trace after the first, the guard that failed: old -> new.
         compile_seconds: tracing and compiling, in all.
         eager_reasons: for each call that had to run op by op, why; it is logged as a warning too.
+        exits: how often a branch on a value went another way than in the program that was running.
         audits: how many calls were traced again, to be sure that nothing has moved unseen.
     """
 
@@ -71,6 +92,7 @@ class Stats:
     retrace_reasons: list[str] = field(default_factory=list)
     compile_seconds: float = 0.0
     eager_reasons: list[str] = field(default_factory=list)
+    exits: int = 0
     audits: int = 0
     counted: np.ndarray = field(default_factory=lambda: np.zeros(2, np.int64), compare=False)
 
@@ -92,8 +114,17 @@ class Stats:
 
 _OWN = frozenset(
     {
-        *("_mode", "_programs", "_order", "_places", "_ints", "_fixed", "_latest"),
-        *("_asked", "_untraceable", "_is_paced", "_said", "_audits", "_audited", "_distrust"),
+        *("_options", "_programs", "_order", "_places", "_ints", "_fixed", "_latest"),
+        *(
+            "_took_over",
+            "_asked",
+            "_untraceable",
+            "_is_paced",
+            "_said",
+            "_audits",
+            "_audited",
+            "_distrust",
+        ),
         "stats",
     }
 )
@@ -101,6 +132,14 @@ _OWN = frozenset(
 
 class _NotPaidForError(EagerOnlyError):
     """Another trace would cost more than programs have saved."""
+
+    kind = "retraces"
+
+
+class _TooManyPathsError(_NotPaidForError):
+    """The branches of a function have taken as many paths as are compiled."""
+
+    kind = "paths"
 
 
 class Compiled:
@@ -114,14 +153,13 @@ class Compiled:
     def __init__(
         self,
         function: Callable[..., Any],
-        mode: str,
+        options: Options = Options(),
         *,
         is_paced: bool = True,
-        audit: bool = True,
     ) -> None:
         functools.update_wrapper(self, function, updated=())
         self.__wrapped__ = function
-        self._mode = mode
+        self._options = options
         self._programs: dict[Any, list[Program]] = {}
         self._order: deque[tuple[Any, list[Program]]] = deque()
         self._places: dict[Identity, Place] = {}  # that it binds, or that move
@@ -130,10 +168,11 @@ class Compiled:
         self._fixed: set[Identity] = set()  # places whose contents it needs to know
         self._latest: Program | None = None
         self._untraceable: dict[Any, tuple[int, str]] = {}  # how many calls, and why
+        self._took_over: tuple[Program | None, int] = (None, -1)  # after how many calls
         self._is_paced = is_paced  # False for what can't run op by op
         self._said: set[str] = set()  # reasons that were logged
         self.stats = Stats()
-        self._audits = Pace(self.stats.counted, audit and is_paced)
+        self._audits = Pace(self.stats.counted, options.audit and is_paced)
         self._audited = 0  # how many calls there had been at the last audit
         self._distrust: str | None = None  # what an audit has found
 
@@ -143,21 +182,25 @@ class Compiled:
         if latest is not None and not kwargs:
             calls = latest.calls
             if calls is not None and calls.enter is not None:
-                result = calls.enter(*args)
+                try:
+                    result = calls.enter(*args)
+                except DEPARTS as found:
+                    result, differs = self._follow(latest.departure(found), args)
                 if result is not LONG_WAY:
                     return result
-            if self._audits.is_due():
-                return self._call_audited(args, kwargs)
-            try:
-                result = latest.call_plain(args)
-                if result is not LONG_WAY:
-                    self.stats.add_call()
-                    return result
-            except Differs as found:
-                differs = found.with_traceback(None)
-            except EagerOnlyError as reason:
-                return self._op_by_op(reason, args, kwargs)
-        if self._mode == "eager" or context.recorder is not None or _eager_is_needed():
+            if differs is None:
+                if self._audits.is_due():
+                    return self._call_audited(args, kwargs)
+                try:
+                    result = latest.call_plain(args)
+                    if result is not LONG_WAY:
+                        self.stats.add_call()
+                        return result
+                except DEPARTS as found:
+                    differs = latest.departure(found)
+                except EagerOnlyError as reason:
+                    return self._op_by_op(reason, args, kwargs)
+        if self._options.mode == "eager" or context.recorder is not None or _eager_is_needed():
             return call_with_tensors(self.__wrapped__, args, kwargs)
         if latest is not None and kwargs and self._audits.is_due():
             return self._call_audited(args, kwargs)
@@ -167,16 +210,49 @@ class Compiled:
                 if result is not LONG_WAY:
                     self.stats.add_call()
                     return result
-            except Differs as found:
-                differs = found.with_traceback(None)
+            except DEPARTS as found:
+                differs = latest.departure(found)
             except EagerOnlyError as reason:
                 return self._op_by_op(reason, args, kwargs)
         return self._call(args, kwargs, differs)
 
-    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any], differs: Differs | None) -> Any:
+    def _follow(self, differs: Departure, args: tuple[Any, ...]) -> tuple[Any, Departure]:
+        """Go on with the programs that took over before, as long as native code can enter them.
+
+        Returns what the call gives, or `LONG_WAY` and what was found by then.
+        """
+        first = differs.program
+        while not differs.made:
+            self.stats.exits += 1
+            program = differs.program.links.get(differs.path)
+            calls = None if program is None else program.calls
+            if program is None or calls is None or calls.enter is None:
+                break
+            try:
+                result = calls.enter(*args)
+            except DEPARTS as found:
+                before, differs = differs, program.departure(found)
+                if not differs.goes_beyond(before):
+                    break
+                continue
+            if result is not LONG_WAY:
+                self._prefer(first, program)
+            return result, differs
+        return LONG_WAY, differs
+
+    def _prefer(self, first: Program, program: Program) -> None:
+        """Let the next call begin with the program that took over, if it did so twice in turn."""
+        calls = self.stats.calls
+        if self._took_over == (program, calls - 1):
+            self._latest = program
+        self._took_over = program, calls
+
+    def _call(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], differs: Departure | None
+    ) -> Any:
         """Call natively or, where that can't be, op by op.
 
-        differs: what host calls of a program did that doesn't fit; they are not made again.
+        differs: what a run of a program has found that doesn't fit; it isn't asked again.
         """
         try:
             if self._distrust is not None:
@@ -189,7 +265,7 @@ class Compiled:
 
     def _call_audited(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Trace the call again, and run it; op by op, if the trace isn't what it was."""
-        if self._mode == "eager" or context.recorder is not None or _eager_is_needed():
+        if self._options.mode == "eager" or context.recorder is not None or _eager_is_needed():
             return call_with_tensors(self.__wrapped__, args, kwargs)
         start, calls, before = time.perf_counter(), self.stats.calls, Before()
         try:
@@ -223,7 +299,8 @@ class Compiled:
             marked = self._ints.marked(args, kwargs)
             with Claim(frozenset((id(self), TRACING))):
                 try:
-                    recorded = trace(self.__wrapped__, call, *marked, known, program.places)
+                    with replaying(Replay((), program.path)):
+                        recorded = trace(self.__wrapped__, call, *marked, known, program.places)
                 except RestartTrace as restart:
                     traceback.clear_frames(restart.__traceback__)
                     if not restart.enter(known):
@@ -245,11 +322,13 @@ class Compiled:
     def _op_by_op(
         self, reason: EagerOnlyError, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        self.note_eager(str(reason), "retraces" if isinstance(reason, _NotPaidForError) else "")
+        if self._options.fullgraph:
+            raise TraceError(f"{_name_of(self.__wrapped__)}, with fullgraph=True: {reason}")
+        self.note_eager(str(reason), getattr(reason, "kind", ""))
         return call_with_tensors(self.__wrapped__, args, kwargs)
 
     def _call_natively(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], differs: Differs | None
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], differs: Departure | None
     ) -> Any:
         """Run a program that fits, tracing one if there is none.
 
@@ -272,16 +351,24 @@ class Compiled:
                     context.replay = Replay.into(program.hosts, differs.made)
                 result = program.run(call, is_fit=True)
                 context.replay = replay
-            except Differs as other:
+            except DEPARTS as other:
                 context.replay = replay
-                if differs is not None and len(other.made) <= len(differs.made):
+                before, differs = differs, program.departure(other)
+                self.stats.exits += isinstance(other, LeavesPath)
+                if before is not None and not differs.goes_beyond(before):
+                    if isinstance(other, LeavesPath):
+                        raise EagerOnlyError(
+                            "two programs of it find another outcome of one condition, which "
+                            f"rounding decides: {differs.reason}"
+                        ) from None
                     left -= 1
-                differs = other.with_traceback(None)
                 continue
             except BaseException:
                 context.replay = replay
                 self._forget_unused(call, program)
                 raise
+            if differs is not None and result is not LONG_WAY:
+                differs.program.links[differs.path] = program
             if result is not LONG_WAY:  # as it is when another thread changed what guards look at
                 self._latest = program
                 self.stats.add_call()
@@ -333,8 +420,8 @@ class Compiled:
                     result = latest.call_plain(args)
                     if result is not LONG_WAY:
                         self.stats.add_call()
-            except Differs as found:
-                differs = found.with_traceback(None)
+            except DEPARTS as found:
+                differs = latest.departure(found)
             if result is not LONG_WAY:
                 return result
         return self._call_natively(args, {}, differs)
@@ -363,7 +450,7 @@ class Compiled:
             logger.warning("%s: this call runs op by op: %s", _name_of(self.__wrapped__), reason)
 
     def _prepared(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], differs: Differs | None = None
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], differs: Departure | None = None
     ) -> tuple[Call, Program]:
         """The call's signature and a program for it, traced if there is none."""
         known = Known(self._asked, self._ints.names, self._places)
@@ -401,7 +488,7 @@ class Compiled:
         bound = held.get(name)
         if bound is None:
             method = types.MethodType(self.__wrapped__, instance)
-            bound = Compiled(method, self._mode, audit=self._audits.is_on)
+            bound = Compiled(method, self._options)
             held[name] = bound
         return bound
 
@@ -413,7 +500,7 @@ class Compiled:
             module = getattr(module, name, None)
         if module is self:
             return place
-        return _compiled_again, (self.__wrapped__, self._mode, self._audits.is_on)
+        return _compiled_again, (self.__wrapped__, self._options)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -439,7 +526,7 @@ class Compiled:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         known: Known,
-        differs: Differs | None,
+        differs: Departure | None,
     ) -> Program:
         program, _ = self._fitting(call, differs)
         if program is not None:
@@ -461,13 +548,23 @@ class Compiled:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         known: Known,
-        differs: Differs | None,
+        differs: Departure | None,
         reason: str | None,
         claim: Claim,
     ) -> Program:
         """A new program, which is one of those that serve calls from now on."""
-        with replaying(None if differs is None else Replay(differs.made)):
-            program = self._trace(call, args, kwargs, known, reason, claim)
+        if differs is not None and differs.path:
+            siblings = [x for x in self._programs.get(call.key, ()) if x.path]
+            if len(siblings) >= self._options.max_paths:
+                raise _TooManyPathsError(
+                    f"its branches have taken {len(siblings)} paths by now, and would take another "
+                    f"one: {reason}\n"
+                    "hint: lucid.where chooses without a branch; lucid.compile(max_paths=…) sets "
+                    "how many paths are compiled"
+                )
+        with replaying(None if differs is None else Replay(differs.made, differs.path)):
+            is_path = differs is not None and bool(differs.path)
+            program = self._trace(call, args, kwargs, known, reason, claim, is_path)
         if not kwargs:
             program.take_plain(call, args, self.stats.counted)
         programs = self._programs.setdefault(call.key, [])
@@ -475,11 +572,11 @@ class Compiled:
         self._forget_oldest(call.key, programs)
         return program
 
-    def _fitting(self, call: Call, differs: Differs | None) -> tuple[Program | None, str | None]:
+    def _fitting(self, call: Call, differs: Departure | None) -> tuple[Program | None, str | None]:
         """The program for a call; or None, and the guard that failed for the latest one."""
         reason = None if differs is None else differs.reason
         for program in reversed(self._programs.get(call.key, [])):
-            if differs is not None and not program.fits(differs.made):
+            if differs is not None and not program.fits(differs):
                 continue
             failure = program.guards.failure(call)
             if failure is None:
@@ -505,6 +602,7 @@ class Compiled:
         known: Known,
         reason: str | None,
         claim: Claim,
+        is_path: bool,
     ) -> Program:
         from lucid.compiler.programs.program import Program
 
@@ -515,7 +613,8 @@ class Compiled:
             raise RestartTrace("is called with ints that keep changing")
         if earlier:
             reason = reason or changes(description, earlier)
-            self._refuse_unpaid(reason)
+            if not is_path:
+                self._refuse_unpaid(reason)
             if "retrace" in LOG.read():
                 sys.stderr.write(f"lucid: retrace of {_name_of(self.__wrapped__)}: {reason}\n")
         try:
@@ -645,7 +744,7 @@ class Compiled:
         return check(lambda: self(*args, **kwargs), self._latest_program)
 
     def _refuse_eager(self, method: str) -> None:
-        if self._mode == "eager" or context.recorder is not None or _eager_is_needed():
+        if self._options.mode == "eager" or context.recorder is not None or _eager_is_needed():
             name = _name_of(self.__wrapped__)
             raise LucidError(f"{method}: {name} runs op by op here, so nothing is native")
 
@@ -698,16 +797,29 @@ def compile(
     *,
     mode: str = "native",
     audit: bool = True,
+    max_paths: int = MOST_PATHS,
+    fullgraph: bool = False,
+    backend: Any = "native",
     **unknown: Any,
 ) -> Any:
     """Compile a function or Module: its first call per signature is traced, then it runs natively.
 
-    `mode="eager"` runs the function as it is. As a decorator with or without arguments.
-    `audit=False` switches audits off: without it one of the first calls, and from then on one in a
-    while, is traced again, and a difference that no guard explains is reported (≤ 1 % of the time).
-    PyTorch's own modes and options (backend, dynamic, fullgraph, options) choose an implementation
-    there and nothing here.
-    Raises: what tracing raises, at the call; `OptionError` for an unknown mode.
+    As a decorator with or without arguments.
+
+    Args:
+        mode: "eager" runs the function as it is; PyTorch's own modes choose an implementation there
+            and nothing here.
+        audit: whether one of the first calls, and from then on one in a while, is traced again, and
+            a difference that no guard explains is reported (≤ 1 % of the time).
+        max_paths: a branch on a value makes a program for each way that calls take; those that
+            would take one more run op by op.
+        fullgraph: True makes an error of what would run a call op by op.
+        backend: "eager" as the mode; the names of PyTorch's other backends mean nothing here.
+        dynamic, options: PyTorch's, and without a meaning here: sizes are static, a new one is a
+            trace, and there is nothing to be tuned.
+
+    Raises: what tracing raises, at the call; `OptionError` for an unknown mode, `ArgumentError` for
+    other options; `TraceError`, at the call, where `fullgraph` refuses it.
 
     >>> import lucid
     >>> @lucid.compile
@@ -717,24 +829,24 @@ def compile(
     tensor([2., 4.])
     """
     unknown = {key: value for key, value in unknown.items() if key not in _ELSEWHERE}
-    if mode in _MODES_ELSEWHERE:
-        mode = "native"
+    mode = "native" if mode in _MODES_ELSEWHERE else mode
+    mode = "eager" if backend == "eager" else mode
     if unknown:
         raise ArgumentError(f"compile: unknown option(s) {', '.join(sorted(unknown))}")
     if mode not in MODES:
         raise OptionError(f"compile: unknown mode {mode!r}; there are {', '.join(MODES)}")
     if function is None:
-        return functools.partial(compile, mode=mode, audit=audit)
+        return functools.partial(
+            compile, mode=mode, audit=audit, max_paths=max_paths, fullgraph=fullgraph
+        )
     if not callable(function):
         raise ArgumentError(f"compile: {type(function).__name__} is not callable")
     _refuse_late(function)
-    return _compiled_again(function, mode, audit)
+    return _compiled_again(function, Options(mode, audit, max_paths, fullgraph))
 
 
-def _compiled_again(function: Callable[..., Any], mode: str, audit: bool = True) -> Compiled:
+def _compiled_again(function: Callable[..., Any], options: Options) -> Compiled:
     from lucid.compiler.compiled_module import CompiledModule
     from lucid.nn.modules.module import Module
 
-    return (CompiledModule if isinstance(function, Module) else Compiled)(
-        function, mode, audit=audit
-    )
+    return (CompiledModule if isinstance(function, Module) else Compiled)(function, options)

@@ -64,7 +64,7 @@ class Repeated:
             return function(*tensors)
 
         step.__name__ = step.__qualname__ = self._name
-        return Compiled(step, "native", is_paced=False)
+        return Compiled(step, is_paced=False)
 
     def _give_up(self) -> None:
         self.compiled, self._left = None, -1

@@ -14,6 +14,7 @@ from lucid.functions.shape import flip
 from lucid.functions.tensors import Tensor
 from lucid.ir.errors import ArgumentError, LucidError, OptionError, ShapeError
 from lucid.ir.inference import MOST_ELEMENTS, too_many
+from lucid.tensor.context import context
 from lucid.tensor.core import alias, of_array, with_origins
 
 
@@ -27,11 +28,13 @@ def item(input: Tensor) -> Any:
             f"item: a Tensor with {input._type.size} elements cannot be converted to Scalar"
             f"{describe(input)}"
         )
-    return input._concrete("item()").item()
+    return input._number("item()")
 
 
 def tolist(input: Tensor) -> Any:
     """Return nested lists of Python numbers; of a 0-d tensor its number."""
+    if context.recorder is not None and input._known("tolist()") is None:
+        return context.recorder.list_of(input)
     array = input._concrete("tolist()")
     if array.size > MOST_ELEMENTS:
         raise with_origins(too_many("tolist", "read", input._type, [input._type]), [input])
@@ -46,7 +49,7 @@ def to_bool(input: Tensor) -> bool:
             f"bool: Boolean value of Tensor with {count} is ambiguous{describe(input)}\n"
             "hint: use .any() or .all()"
         )
-    return bool(input._concrete("bool()").item())
+    return bool(input._number("bool()"))
 
 
 def to_float(input: Tensor) -> float:
@@ -64,7 +67,7 @@ def _only(input: Tensor, what: str) -> Any:
         raise ShapeError(
             f"{what}: only one element tensors can be converted to Python scalars{describe(input)}"
         )
-    return input._concrete(what).item()
+    return input._number(what)
 
 
 def to_index(input: Tensor) -> int:
@@ -74,7 +77,7 @@ def to_index(input: Tensor) -> int:
             "index: only integer tensors of a single element can be converted to an index"
             f"{describe(input)}"
         )
-    return int(input._concrete("int()").item())
+    return int(input._number("int()"))
 
 
 def length(input: Tensor) -> int:

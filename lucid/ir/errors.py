@@ -6,7 +6,7 @@ written for PyTorch goes on working; the other builtin comes by second inheritan
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 ErrorType = TypeVar("ErrorType", bound=Exception)
 
@@ -75,6 +75,19 @@ class TraceError(LucidError):
 
 class EagerOnlyError(TraceError):
     """Something that only makes sense op by op: a compiled function that meets it runs eagerly."""
+
+
+class LeavesPath(LucidError):  # noqa: N818 - a finding, not an error
+    """A condition that Python has looked at comes out otherwise than in the trace.
+
+    Attributes:
+        number: of the exit, among those of the step; found: the outcome.
+        frame: what the host calls of the run have left.
+    """
+
+    number: int
+    found: int
+    frame: dict[Any, Any]
 
 
 class NotDifferentiableError(LucidError):

@@ -16,7 +16,7 @@ from lucid.codegen.jit import Library
 from lucid.codegen.kernel import CheckKernel
 from lucid.codegen.schedule import Program, Step, make_program
 from lucid.codegen.target import Target, host_target
-from lucid.ir.errors import IndexOutOfRangeError, LucidError
+from lucid.ir.errors import IndexOutOfRangeError, LeavesPath, LucidError
 from lucid.ir.graph import Graph
 from lucid.ir.location import at_line
 from lucid.ir.ops.checks import out_of_range
@@ -274,6 +274,9 @@ class Executable:
         assert node is not None and isinstance(step.kernel, CheckKernel)
         if node.op.kind == "check":
             error = out_of_range(index, node.attributes["message"], node.attributes["error"])
+            if isinstance(error, LeavesPath):
+                error.frame = context.hosts.frame
+                return error
         else:
             error = IndexOutOfRangeError(
                 f"{node.op.name}: index {index} is out of range for axis {node.attributes['axis']} "

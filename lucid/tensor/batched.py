@@ -62,6 +62,9 @@ class Batched(Tensor):
     def _known(self, what: str) -> NoReturn:
         self._concrete(what)
 
+    def _number(self, what: str) -> NoReturn:
+        self._concrete(what)
+
     def _concrete(self, what: str) -> NoReturn:
         if not any(level is self._level for level in context.levels):
             raise LucidError(

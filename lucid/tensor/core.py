@@ -143,7 +143,9 @@ class TensorCore(WithGradient):
                 "Can't call numpy() on Tensor that requires grad. "
                 "Use tensor.detach().numpy() instead."
             )
-        if array is None or context.recorder is not None:
+        if context.recorder is not None:
+            return context.recorder.array_of(self)
+        if array is None:
             return self._concrete("numpy()")
         return array if context.lent is None else context.lent.shown(self._storage, array)
 
@@ -159,6 +161,13 @@ class TensorCore(WithGradient):
                 )
             return self._array
         return recorder.refuse_concrete(self, what)
+
+    def _number(self, what: str) -> Any:
+        """The only element, as `bool()`, `int()` or `item()` asks; in a trace by an exit."""
+        recorder = context.recorder
+        if recorder is None:
+            return self._concrete(what).item()
+        return recorder.look(self, what)
 
     def _known(self, what: str) -> np.ndarray | None:
         """The data; None where only the running step has it, and a call of Python can look."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from lucid.dtypes import get_default_dtype
 from lucid.ir.errors import OptionError
-from lucid.ir.types import bool_, i64
+from lucid.ir.types import DType, bool_, i64
 from lucid.tensor.context import context
 
 if TYPE_CHECKING:
@@ -112,11 +113,20 @@ class _Formatter:
 
 def format_tensor(tensor: Tensor) -> str:
     """The tensor with its data; one of a trace as its type, name and the line that made it."""
-    if tensor.is_traced or context.recorder is not None:
+    if context.recorder is not None:
+        return context.recorder.text_of(tensor)
+    if tensor.is_traced:
         return _format_traced(tensor)
-    suffixes = _suffixes(tensor)
-    array = tensor._array
-    assert array is not None
+    assert tensor._array is not None
+    return format_data(tensor._array, tensor.dtype, suffixes_of(tensor))
+
+
+def format_data(array: np.ndarray, dtype: DType, of_history: Sequence[str]) -> str:
+    """The text of a tensor with this data."""
+    suffixes = [*of_history]
+    default = (get_default_dtype(), i64, bool_)
+    if dtype not in default or (array.size == 0 and dtype is not default[0]):
+        suffixes.insert(0, f"dtype={dtype!r}")
     if array.size == 0:
         body = "[]"
         if array.ndim != 1:
@@ -126,11 +136,9 @@ def format_tensor(tensor: Tensor) -> str:
     return _joined("tensor(" + body, suffixes)
 
 
-def _suffixes(tensor: Tensor) -> list[str]:
+def suffixes_of(tensor: Tensor) -> list[str]:
+    """What the text of a tensor says of its history."""
     suffixes = []
-    default = (get_default_dtype(), i64, bool_)
-    if tensor.dtype not in default or (tensor._type.size == 0 and tensor.dtype is not default[0]):
-        suffixes.append(f"dtype={tensor.dtype!r}")
     if tensor._lost_history() is not None and tensor.requires_grad:
         suffixes.append("grad_fn=<Invalid>")
     elif (grad_fn := tensor.grad_fn) is not None:

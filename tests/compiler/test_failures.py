@@ -131,12 +131,12 @@ def test_what_cannot_be_compiled_is_no_exception_to_be_caught():
     @lucid.compile
     def step(x):
         try:
-            return x * float(x.sum())
+            return x * float(np.linalg.norm(x))
         except Exception:
             return x
 
-    with pytest.raises(lucid.TraceError, match=r"float\(\) of a traced tensor"):
-        step(lucid.ones(2))
+    assert step(lucid.full((4,), 2.0)).tolist() == [8.0] * 4
+    assert "by numpy()" in step.stats.eager_reasons[0]
 
 
 def test_a_step_that_fails_while_running_changes_nothing():
@@ -263,12 +263,12 @@ def test_the_cycle_collector_is_as_before_after_a_trace_that_failed(enabled):
     @lucid.compile
     def step(x):
         seen.append(gc.isenabled())
-        return float(x)
+        raise ValueError("not today")
 
     before = gc.isenabled()
     (gc.enable if enabled else gc.disable)()
     try:
-        with pytest.raises(lucid.LucidError):
+        with pytest.raises(ValueError, match="not today"):
             step(lucid.ones(()))
         assert gc.isenabled() is enabled
     finally:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 import lucid
 
 
@@ -46,12 +44,11 @@ def test_what_an_input_has_a_part_in_is_not_known() -> None:
     def g(rate: float) -> lucid.Tensor:
         return lucid.ones(2) if lucid.zeros(2).sum() < rate else lucid.zeros(2)
 
-    with pytest.raises(lucid.TraceError):
-        g(0.5)
+    assert g(0.5).tolist() == [1.0, 1.0] and g(-0.5).tolist() == [0.0, 0.0]
+    assert g(0.25).tolist() == [1.0, 1.0]
 
     @lucid.compile
     def h() -> bool:
         return bool(lucid.rand(1) > 0.5)
 
-    with pytest.raises(lucid.TraceError):
-        h()
+    assert {h() for _ in range(20)} == {False, True}

@@ -151,7 +151,24 @@ class GuardCollector(Reads):
 
     # ------------------------------------------------------------------ calls
 
-    def call(self, function: Any, args: Sequence[Any], kwargs: Any) -> None:
+    def call(self, function: Any, args: Sequence[Any], kwargs: Any) -> Any:
+        """Read what a call reads; what is to be called instead."""
+        if type(function) is functools.partial:
+            given = (*function.args, *args), {**function.keywords, **kwargs}
+            instead = self.substitutes.called(function.func, *given)
+            if instead is not None:
+                return lambda *_, **__: instead(*given[0], **given[1])
+        instead = self.substitutes.called(function, args, kwargs)
+        if instead is None:
+            self._call(function, args, kwargs)
+        else:
+            data = [
+                x for x in (*args, *kwargs.values()) if isinstance(x, (*PLAIN, tuple, np.ndarray))
+            ]
+            self._look_at_all(data, {})
+        return instead
+
+    def _call(self, function: Any, args: Sequence[Any], kwargs: Any) -> None:
         kind, owner = type(function), getattr(function, "__self__", None)
         if owner is None and args and kind is not types.FunctionType:
             owner = args[0]  # of a method of a class in C
@@ -183,7 +200,7 @@ class GuardCollector(Reads):
                 self.answer(f"{path}({', '.join(map(repr, args))})", _given_by, function, *args)
         elif isinstance(function, functools.partial):
             self.value(function, self.path_of(function))
-            self.call(function.func, (*function.args, *args), {**function.keywords, **kwargs})
+            self._call(function.func, (*function.args, *args), {**function.keywords, **kwargs})
         elif isinstance(function, (weakref.ReferenceType, weakref.WeakMethod)):
             self._weak.add(id(function()))
             self.answer(f"{self.path_of(function)}()", _target_of, function)
@@ -196,7 +213,7 @@ class GuardCollector(Reads):
         elif isinstance(function, operator.methodcaller) and args:
             made: tuple[Any, ...] = function.__reduce__()[1]  # type: ignore[assignment]
             self._follow(args[0], made[:1])
-            self.call(getattr(args[0], made[0], None), (*made[1:], *args[1:]), kwargs)
+            self._call(getattr(args[0], made[0], None), (*made[1:], *args[1:]), kwargs)
         else:
             self._call_object(function, args, kwargs)
 
@@ -212,7 +229,7 @@ class GuardCollector(Reads):
             self.value(function, function.__qualname__)
             self._call_python(function, args, kwargs, owner)
         else:
-            self.call(function, (owner, *args), kwargs)
+            self._call(function, (owner, *args), kwargs)
 
     def _call_python(
         self, function: types.FunctionType, args: Sequence[Any], kwargs: Any, owner: Any

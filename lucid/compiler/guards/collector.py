@@ -54,6 +54,25 @@ PLAIN = (list, dict, set, deque)  # containers whose entries can change
 _PARTS_OF_FUNCTIONS = ("__code__", "__defaults__", "__kwdefaults__")
 
 
+class Substitutes:
+    """What is called in place of functions that can't get what only a call of the step knows.
+
+    This one stands in for nothing.
+    """
+
+    def called(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """What is called instead of a function; None: the function itself."""
+
+    def template(self, template: str, values: Any) -> Any:
+        """What stands for the left side of `template % values`; None: nothing does."""
+
+    def joined(self, parts: Sequence[str]) -> str | None:
+        """What an f-string gives; None: what it is."""
+
+    def refuse_within(self, value: Any) -> None:
+        """Raise where a container is written with something in it that only a call knows."""
+
+
 class Collector:
     """What the step reads and writes of what was there before, as far as it has come.
 
@@ -91,6 +110,8 @@ class Collector:
         self._stays: set[int] = set()  # the same, of objects
         self._age = Age()
         self._is_finished = False
+        self.substitutes = Substitutes()
+        self._parts: Sequence[str] = ()  # of the f-string that is being made
 
     # ------------------------------------------------------------------ entering
 

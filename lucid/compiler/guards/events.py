@@ -119,8 +119,17 @@ class Listener(Protocol):
     def iterate(self, owner: Any) -> None:
         """All entries of a container are about to be read."""
 
-    def call(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
-        """`function(*args, **kwargs)` is about to be called."""
+    def call(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """`function(*args, **kwargs)` is about to be called; what is to be called instead."""
+
+    def operate(self, left: Any, right: Any, methods: tuple[str, ...]) -> Any:
+        """An operator is about to be asked for; what is to be the left operand instead."""
+
+    def join(self, *parts: str) -> None:
+        """An f-string is about to be made of its parts."""
+
+    def joined(self, text: str) -> Any:
+        """It is made; what is to be there instead."""
 
 
 class _Row(NamedTuple):
@@ -130,14 +139,17 @@ class _Row(NamedTuple):
         method: of the listener.
         operands: where they are among the frame's words, or an instruction's own name.
         argument: of calls, how many operands, and the names of the last ones.
+        before: what is told first, of the instruction that has just run.
     """
 
     method: str
     operands: Sequence[Any]
     argument: Any = None
+    before: Any = None
 
 
 _Rows = dict[int, _Row]
+_NOTHING = _Row("", ())
 
 
 @functools.lru_cache(maxsize=4096)
@@ -147,9 +159,12 @@ def _rows(code: types.CodeType) -> _Rows:
     variables = len(dict.fromkeys((*code.co_varnames, *code.co_cellvars))) + len(code.co_freevars)
     names: tuple[str, ...] = ()
     rows: _Rows = {}
+    has_joined = False
     for instruction in dis.get_instructions(code):
         kind, offset = instruction.opname, instruction.offset
         top = variables + depths.get(offset, 0)
+        before = _Row("joined", [top - 1]) if has_joined else None
+        has_joined = kind == "BUILD_STRING"
         if kind == "KW_NAMES":
             assert instruction.arg is not None
             names = code.co_consts[instruction.arg]
@@ -168,6 +183,11 @@ def _rows(code: types.CodeType) -> _Rows:
         elif kind in _CALLS:
             rows[offset] = _Row(kind, [top], (instruction.arg, names))
             names = ()
+        elif kind == "BUILD_STRING":
+            assert instruction.arg is not None
+            rows[offset] = _Row("join", range(top - instruction.arg, top))
+        if before is not None:
+            rows[offset] = rows.get(offset, _NOTHING)._replace(before=before)
     return rows
 
 
@@ -242,37 +262,64 @@ class _Stack:
         address = ctypes.c_void_p.from_address(self._base + _WORD * number).value
         return None if not address else ctypes.cast(address, ctypes.py_object).value
 
+    def __setitem__(self, number: int, value: Any) -> None:
+        """Let something else be there."""
+        place = ctypes.c_void_p.from_address(self._base + _WORD * number)
+        before = place.value
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(value))
+        place.value = id(value)
+        if before:
+            ctypes.pythonapi.Py_DecRef(ctypes.c_void_p(before))
+
 
 def _tell(listener: Listener, frame: types.FrameType, row: _Row) -> None:
     """Tell what the instruction that `frame` is at does."""
-    method, operands, argument = row
+    method, operands, argument, before = row
     listener.at = frame.f_code, frame.f_lasti
     stack = _Stack(frame)
+    if before is not None:
+        instead = listener.joined(stack[before.operands[0]])
+        if instead is not None:
+            stack[before.operands[0]] = instead
+    if not method:
+        return
     if argument is not None:
         assert isinstance(operands[0], int)
-        function, args, kwargs = _called(stack, method, operands[0], *argument)
+        place, function, args, kwargs = _called(stack, method, operands[0], *argument)
         if method == "CALL_FUNCTION_EX":
             listener.iterate(args)
             listener.iterate(kwargs)
-        listener.call(function, args, kwargs)
+        instead = listener.call(function, args, kwargs)
+        if instead is not None:
+            if type(function) is types.MethodType and stack[place] is function.__func__:
+                instead = without_first(instead)  # its owner is an argument of its own
+            stack[place] = instead
     elif method in ("load_global", "store_global"):
         scopes = frame.f_globals, frame.f_builtins
         getattr(listener, method)(*scopes, *operands)
     else:
         values = [stack[x] if isinstance(x, int) else x for x in operands]
-        getattr(listener, method)(*values)
+        instead = getattr(listener, method)(*values)
+        if instead is not None:
+            stack[operands[0]] = instead
+
+
+def without_first(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that is not told its first argument."""
+    return lambda first, *args, **kwargs: function(*args, **kwargs)
 
 
 def _called(
     stack: _Stack, kind: str, top: int, count: int, names: tuple[str, ...]
-) -> tuple[Any, Sequence[Any], dict[str, Any]]:
-    """What is about to be called, and with what."""
+) -> tuple[int, Any, Sequence[Any], dict[str, Any]]:
+    """Where on the stack is what is about to be called; what it is; and with what it is called."""
     if kind == "CALL_FUNCTION_EX":
         has_kwargs = count & 1
-        function = stack[top - 2 - has_kwargs - _CALL_HAS_SELF]
+        place = top - 2 - has_kwargs - _CALL_HAS_SELF
+        function = stack[place]
         args, kwargs = stack[top - 1 - has_kwargs], (stack[top - 1] if has_kwargs else {})
         args = args if isinstance(args, (tuple, list)) else ()  # an iterator is left alone
-        return function, args, kwargs if isinstance(kwargs, dict) else {}
+        return place, function, args, kwargs if isinstance(kwargs, dict) else {}
     if kind == "CALL_KW":
         top -= 1
         names = stack[top]
@@ -280,15 +327,18 @@ def _called(
     values = [stack[top - n] for n in range(count, 0, -1)]
     positional = len(values) - len(names)
     args, kwargs = values[:positional], dict(zip(names, values[positional:], strict=True))
+    place = top - count - 2
     if _CALL_HAS_SELF:
         function, owner = first, second
+    elif first is None:
+        place, function, owner = place + 1, second, None
     else:
-        function, owner = (second, None) if first is None else (first, second)
+        function, owner = first, second
     if owner is None:
-        return function, args, kwargs
+        return place, function, args, kwargs
     if isinstance(function, types.FunctionType):
-        return types.MethodType(function, owner), args, kwargs
-    return function, [owner, *args], kwargs
+        return place, types.MethodType(function, owner), args, kwargs
+    return place, function, [owner, *args], kwargs
 
 
 @contextmanager
@@ -473,12 +523,24 @@ class _Recorded:
     def listens_in(self, frame: types.FrameType) -> bool:
         return True
 
+    def call(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        self.told.append(("call", function, args, kwargs))
+        return _counted if function is len else None
+
+    def joined(self, text: str) -> Any:
+        return f"not {text}"
+
     def __getattr__(self, method: str) -> Callable[..., None]:
         return lambda *operands: self.told.append((method, *operands))
 
 
+def _counted(items: Any) -> str:
+    return f"{len(items)} counted"
+
+
 class _Sample:
     attribute = "an attribute"
+    text = ""
 
     def method(self, *args: Any, **kwargs: Any) -> Any:
         return args
@@ -488,6 +550,7 @@ def _tried(sample: Any, items: Any, key: str) -> Any:
     def inner() -> Any:
         return items
 
+    sample.text = f"{key} of {items}"
     found = [x for x in items]  # noqa: C416 - a frame of its own, until 3.12
     sample.method(sample.attribute, items[key], more=len(found))
     sample.kept = inner()
@@ -508,7 +571,8 @@ def is_supported() -> bool:
             _tried(sample, items, key)
     except UnsupportedError:
         return False
-    return _are_operands(listener.told, sample, items, key)
+    is_replaced = sample.text == f"not {key} of {items}"
+    return is_replaced and _are_operands(listener.told, sample, items, key)
 
 
 def _are_operands(told: list[tuple[Any, ...]], sample: Any, items: Any, key: str) -> bool:
@@ -520,7 +584,7 @@ def _are_operands(told: list[tuple[Any, ...]], sample: Any, items: Any, key: str
     if (id(items), id(key)) not in told_of:
         return False
     calls = [(x[1], list(x[2]), dict(x[3])) for x in told if x[0] == "call"]
-    first: Any = (method, [sample.attribute, items[key]], {"more": 1})
+    first: Any = (method, [sample.attribute, items[key]], {"more": "1 counted"})
     second: Any = (len, [[key]], {})
     third: Any = (method, [key], {})
     return all(any(_is_call(a, b) for a in calls) for b in (first, second, third))

@@ -332,7 +332,9 @@ class Reads(Collector):
         else:
             self.iterate(owner)
 
-    def operate(self, left: Any, right: Any, methods: tuple[str, ...]) -> None:
+    def operate(self, left: Any, right: Any, methods: tuple[str, ...]) -> Any:
+        if type(left) is str and methods[:1] == ("__mod__",):
+            return self.substitutes.template(left, right)
         for operand in (left, right):
             if isinstance(operand, (*PLAIN, tuple, np.ndarray, *VIEWS)):
                 self.iterate(operand)
@@ -341,6 +343,14 @@ class Reads(Collector):
             elif not isinstance(operand, (*SCALARS, TensorCore)):
                 for name in methods:
                     self._special(operand, name)
+        return None
+
+    def join(self, *parts: str) -> None:
+        self._parts = parts
+
+    def joined(self, text: str) -> Any:
+        parts, self._parts = self._parts, ()
+        return self.substitutes.joined(parts)
 
     def _special(self, owner: Any, name: str) -> Any:
         """The special method by which a class answers for an instruction."""
@@ -361,6 +371,7 @@ class Reads(Collector):
             self.operate(left, None, methods)
 
     def show(self, value: Any) -> None:
+        self.substitutes.refuse_within(value)
         if isinstance(value, (*PLAIN, tuple, np.ndarray)):
             self.hand_over(value)
         if isinstance(value, (np.ndarray, np.generic)):

@@ -80,7 +80,7 @@ class HostRecording:
         self._recorder = recorder
         self._known = known
         self._attempts: list[tuple[Method, ...]] = []
-        self._present = PresentValues(recorder)
+        self.present = PresentValues(recorder)
         self._frame: Frame = {}
         self._findings: dict[Any, Node] = {}
         self._made: list[Made] = [] if context.replay is None else [*context.replay.calls]
@@ -191,7 +191,7 @@ class HostRecording:
 
     def _evaluated(self, host: HostForward, operands: Operands, around: Surroundings) -> Evaluated:
         """Run the call once, on the values of now; unless the run that goes on here did."""
-        lent = self._present.of([*operands.values, *around.values])
+        lent = self.present.of([*operands.values, *around.values])
         made = self._made_before(code_of(host.method))
         if isinstance(made, MadeForward):
             return made.again(lent, host.states)
@@ -316,7 +316,7 @@ class HostRecording:
         around = Surroundings(self._recorder, name, methods, tuple(on_ctx.values()))
         host.states = around.states(len(operands.values))
         values = [*operands.values, *around.values]
-        lent = self._present.of(values)
+        lent = self.present.of(values)
         made = self._made_before(code_of(backward_of(function)))
         if isinstance(made, MadeBackward):
             parts, changes = made.parts, made.written.changes(host.states)
@@ -355,7 +355,7 @@ class HostRecording:
             place = here()
             line = None if place is None else (place.file, place.line)
             host = Finding(name, find, options, line)
-            lent = self._present.of(values)
+            lent = self.present.of(values)
             made = self._made_before(name)
             arrays = made.arrays if isinstance(made, MadeFinding) else host.evaluate(lent)
             host.types = tuple(map(type_of_array, arrays))
@@ -393,7 +393,7 @@ class HostRecording:
         self._recorder._annotate(node, None if line is None else Location(*line))
         for value in node.results if name.endswith(".backward") else ():
             value.name = "grad"
-        self._present.note(node, results)
+        self.present.note(node, results)
         return node
 
 

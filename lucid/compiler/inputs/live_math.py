@@ -18,9 +18,10 @@ def _followed(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        for given in args:
-            if is_live(given) and not kwargs:
-                return given.apply(f"math.{function.__name__}", function, args)
+        live = [given for given in args if is_live(given)]
+        if live and not kwargs:
+            special = max(live, key=lambda number: len(type(number).__mro__))
+            return special.apply(f"math.{function.__name__}", function, args)
         return function(*args, **kwargs)
 
     return call

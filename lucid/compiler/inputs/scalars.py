@@ -164,7 +164,7 @@ class LiveScalar:
         if isinstance(other, (np.ndarray, complex)):
             now = self._look()
             return meaning(other, now) if reflected else meaning(now, other)
-        if not isinstance(other, (int, float, np.generic)):
+        if not isinstance(other, (int, float, np.generic)) or _is_of_kind(other, self):
             return NotImplemented
         sides = (other, self) if reflected else (self, other)
         return self._applied(f"{_text(sides[0])} {symbol} {_text(sides[1])}", meaning, sides)
@@ -308,10 +308,10 @@ class LiveScalar:
         return hash(self._look())
 
     def __repr__(self) -> str:
-        return repr(self._look())
+        return self.recorder.written(self, repr)
 
     def __format__(self, specification: str) -> str:
-        return format(self._look(), specification)
+        return self.recorder.written(self, format, specification)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -327,7 +327,12 @@ class LiveScalar:
 
 def is_live(value: object) -> bool:
     """Whether `value` is a live scalar; `isinstance` can't tell, for it passes for a number."""
-    return type(value) is LiveScalar
+    return issubclass(type(value), LiveScalar)
+
+
+def _is_of_kind(value: object, number: LiveScalar) -> bool:
+    """Whether it is a more special kind of live scalar, whose own operators know what to do."""
+    return type(value) is not type(number) and issubclass(type(value), type(number))
 
 
 def key_of(key: Any) -> Any:

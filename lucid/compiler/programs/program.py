@@ -10,7 +10,7 @@ import numpy as np
 
 from lucid.autograd.host_calls import HostForward
 from lucid.autograd.host_finding import Finding
-from lucid.autograd.host_replay import Made
+from lucid.autograd.host_replay import Differs, made_in
 from lucid.compiler.audits import outline_of
 from lucid.compiler.guards.age import owner_of
 from lucid.compiler.inputs.cells import Cell, GradUse
@@ -20,6 +20,7 @@ from lucid.compiler.inputs.signature import Call, Description, PlainType, is_pla
 from lucid.compiler.programs.guards import Guards
 from lucid.compiler.programs.plain import PlainCalls
 from lucid.compiler.programs.plain_places import PlainPlaces, plain_reads
+from lucid.compiler.recording.exits import Departure
 from lucid.compiler.recording.names import name_values
 from lucid.compiler.recording.trace import Trace
 from lucid.compiler.results.backward import Record
@@ -27,6 +28,7 @@ from lucid.compiler.results.effects import changed_by
 from lucid.compiler.results.ended import check_rewritten, end_history
 from lucid.compiler.results.gradients import Gradients, LeafGrad
 from lucid.compiler.results.outcomes import (
+    FromLate,
     FromNumbers,
     GivenObject,
     Outcome,
@@ -39,6 +41,7 @@ from lucid.compiler.results.outcomes import (
 from lucid.compiler.stance import eager_is_forced
 from lucid.dtypes import get_default_dtype
 from lucid.ir.clone import copy_graph
+from lucid.ir.errors import LeavesPath
 from lucid.ir.graph import Graph
 from lucid.ir.passes.pipeline import optimize
 from lucid.ir.passes.regions import inline_calls, outline_regions
@@ -64,6 +67,7 @@ class Program:
         executable: the native program.
         compile_seconds: tracing and compiling together.
         hosts: the host calls, in order.
+        path: the outcomes of its exits; links: programs that took over, by what was found then.
         places: those that its trace knew from its start; outline: what it leaves, besides what it
             computes; speaks: whether it prints. All three are for audits.
         is_claiming: whether it writes something that threads may share.
@@ -100,6 +104,8 @@ class Program:
         recorded = copy_graph(as_recorded(graph))
         inline_calls(graph)
         optimize(graph)
+        self.path, self._questions = trace.path, trace.questions
+        self.links: dict[tuple[int, ...], Program] = {}
         self._take_hosts(graph)
         executable = compile_graph(graph, strides=strides)
         self.graphs = {"trace": recorded, "optimize": graph}
@@ -116,18 +122,37 @@ class Program:
 
     def _take_hosts(self, graph: Graph) -> None:
         """Find the host calls; one that differs needs what those before it did."""
-        names = [n.attributes["function"] for n in graph.nodes if n.op.kind == "host"]
-        self.hosts: list[Any] = [graph.hosts[name] for name in names]
-        kinds = (HostForward, Finding)
-        forwards = [i for i, host in enumerate(self.hosts) if isinstance(host, kinds)]
-        for host in self.hosts[: forwards[-1] if forwards else 0]:
+        self.hosts: list[Any] = []
+        self._passed: list[int] = []  # how many exits come before each of them
+        passed = followed = 0
+        for node in graph.nodes:
+            if node.op.kind == "host":
+                host = graph.hosts[node.attributes["function"]]
+                if isinstance(host, (HostForward, Finding)):
+                    followed = len(self.hosts)
+                self.hosts.append(host)
+                self._passed.append(passed)
+            elif node.attributes.get("error") == "exit":
+                passed, followed = int(node.attributes["message"]) + 1, len(self.hosts)
+        for host in self.hosts[:followed]:
             host.is_followed = True
 
-    def fits(self, made: Sequence[Made]) -> bool:
-        """Whether its first host calls were traced for what those of another program did."""
-        if len(made) > len(self.hosts):
+    def fits(self, departure: Departure) -> bool:
+        """Whether it was traced for what another program has found so far."""
+        made, path = departure.made, departure.path
+        if len(made) > len(self.hosts) or self.path[: len(path)] != path:
             return False
         return all(host.fits(call) for host, call in zip(self.hosts, made, strict=False))
+
+    def departure(self, error: Differs | LeavesPath) -> Departure:
+        """What a run has found that is another thing than in its trace."""
+        if isinstance(error, Differs):
+            passed = self._passed[len(error.made) - 1]
+            return Departure(self.path[:passed], error.made, error.reason, self)
+        question, before = self._questions[error.number], self.path[error.number]
+        path = (*self.path[: error.number], error.found)
+        reason = f"{question}: {before} -> {error.found}"
+        return Departure(path, made_in(error.frame), reason, self)
 
     def _take_inputs(self, trace: Trace) -> None:
         """Arrays of state are bound once; arguments, gradients and floats are read at each call."""
@@ -201,10 +226,14 @@ class Program:
         self._grad_enabled = trace.grad_enabled
         self.differentiable = trace.differentiable
         self._ended = trace.ended
+        self._said = trace.said
         self._has_effects = bool(trace.effects or trace.training or trace.grad_enabled is not None)
         self._result, self._finals, self._tensors = trace.result, trace.finals, trace.tensors
         self._output_count = len(trace.graph.outputs)
         self._early = [leaf for leaf in trace.leaves if is_early(leaf)]
+        for late in trace.leaves:
+            if isinstance(late, FromLate):
+                self._early += late.early.values()
         self._has_given = any(isinstance(leaf, GivenObject) for leaf in trace.leaves)
         outcomes = (*trace.leaves, *(outcome for _, outcome in self._grads if outcome is not None))
         self._gradients = Gradients(self.executable, leaf_grads, outcomes)
@@ -235,6 +264,7 @@ class Program:
             self._ended,
             self._has_given,
             self._has_effects,
+            self._said,
             self._sharing.writes_arguments and not self._only_writes(),
             rule is not None and (self.hosts or not rule.is_plain(arguments)),
         )
@@ -356,7 +386,7 @@ class Program:
                 context.contexts = record.contexts
             self._run_native(run, None if batch is None else batch.outputs)
             context.contexts = before
-            return self._deliver(run, batch, record)
+            result = self._deliver(run, batch, record)
         except BaseException:
             context.contexts = before
             if run.outputs.have_run:
@@ -364,6 +394,10 @@ class Program:
             elif batch is not None:
                 gradients.retire(batch)
             raise
+        for said in self._said:
+            kwargs = {name: outcome.of(run) for name, outcome in said.kwargs.items()}
+            said.function(*[outcome.of(run) for outcome in said.args], **kwargs)
+        return result
 
     def _prepare(self, run: Run) -> None:
         """Take what the call finds. Raises what eager would before it has changed anything."""

@@ -9,11 +9,15 @@ from typing import Any
 import numpy as np
 
 from lucid.autograd.node import CopySlices, Edge, OpNode
+from lucid.compiler.guards.collector import PLAIN
 from lucid.compiler.guards.guard import SCALARS
 from lucid.compiler.inputs.cells import Cell, GradUse, base_of
 from lucid.compiler.inputs.scalars import is_live
 from lucid.compiler.inputs.signature import Call
+from lucid.compiler.recording.late_arrays import LateArray
+from lucid.compiler.recording.outside import Said
 from lucid.compiler.recording.recorder import Recorder
+from lucid.compiler.recording.texts import is_late
 from lucid.compiler.results.backward import Differentiable
 from lucid.compiler.results.ended import lost_backward
 from lucid.compiler.results.histories import Ended, Further, Given, GradientOf, Histories
@@ -23,6 +27,7 @@ from lucid.compiler.results.outcomes import (
     Alias,
     Copied,
     FromArgument,
+    FromLate,
     FromNumbers,
     FromProgram,
     GivenContainer,
@@ -74,6 +79,7 @@ class Finisher:
         counters: (argument number, use of a gradient or version counter, how far it moves).
         ended: tensors whose history ends in the step; rewritten: those that get another one.
         differentiable: what results need that can be differentiated outside.
+        said: what is called after each call, with outcomes for its arguments.
     """
 
     def __init__(self, recorder: Recorder, handles: list[TensorCore], call: Call) -> None:
@@ -102,6 +108,7 @@ class Finisher:
         self.rewritten: list[Given] = []
         self.counters: list[tuple[int | GradUse | VersionCounter, int]] = []
         self.differentiable: Differentiable | None = None
+        self.said: list[Said] = []
 
     def finish(self, result: Any, finals: Sequence[Any], rebinding: Rebinding) -> Finisher:
         """Take down everything; the graph gets its outputs and writes.
@@ -111,6 +118,12 @@ class Finisher:
         recorder = self._recorder
         self.result = self._tree(result)
         self.finals = [self._tree(final) for final in finals]
+        assert recorder.outside is not None
+        for said in recorder.outside.said:
+            args = [*map(self._told, said.args)]
+            kwargs = {name: self._told(value) for name, value in said.kwargs.items()}
+            self.said.append(Said(said.function, args, kwargs))
+        recorder.outside.said.clear()
         rebinding.found = frozenset(self._found)
         further = [*self._gradients(), *self._written()]
         written = [known for known, _ in further if not isinstance(known, GradientOf)]
@@ -125,6 +138,12 @@ class Finisher:
         self._handles, self._made, self._leaves = [], {}, []
         self._originals = {}
         return self
+
+    def _told(self, value: Any) -> Outcome:
+        """What a call after the step gets: objects, such as files, as they are."""
+        is_made = is_live(value) or is_late(value)
+        is_made = is_made or isinstance(value, (TensorCore, *PLAIN, tuple))
+        return self._tree(value) if is_made else Same(value)
 
     def _tree(self, value: Any) -> Outcome:
         """How to make a result: one that is there twice is made once."""
@@ -177,6 +196,12 @@ class Finisher:
         return known
 
     def _new_outcome(self, leaf: Any) -> Outcome:
+        if is_late(leaf):
+            if type(leaf) is LateArray:
+                leaf.settle()
+            slots = {key: self._slot(x, x) for key, x in leaf.bases.items() if not is_live(x)}
+            early = {key: self._outcome(x) for key, x in leaf.bases.items() if is_live(x)}
+            return FromLate(leaf.formula, slots, early)
         if is_live(leaf):
             return FromNumbers(leaf.formula)
         if isinstance(leaf, TensorCore):
@@ -326,7 +351,10 @@ class Finisher:
         self, further: Sequence[tuple[Further, TensorCore]], rebinding: Rebinding
     ) -> None:
         """Note which results can be differentiated outside, and with respect to what."""
-        tensors = [pair for pair in self._leaves if isinstance(pair[0], (TensorCore, np.ndarray))]
+        kinds = (TensorCore, np.ndarray)
+        tensors: list[tuple[Any, Outcome]] = [
+            (x, made) for x, made in self._leaves if isinstance(x, kinds) and not is_late(x)
+        ]
         self.leaves = [outcome for _, outcome in self._leaves]
         self.tensors = [outcome for _, outcome in tensors]
         outputs = [

@@ -34,6 +34,10 @@ class LiveNumbers:
         """Give nodes that are appended to the graph directly their location and scope."""
         raise NotImplementedError
 
+    def written(self, number: LiveScalar, write: Callable[..., str], *how: str) -> str:
+        """The text of a number."""
+        raise NotImplementedError
+
     def live_scalar(
         self, text: str, now: Number, formula: Formula, read: Callable[[], Any] | None = None
     ) -> LiveScalar:

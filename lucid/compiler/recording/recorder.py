@@ -6,7 +6,7 @@ import functools
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import numpy as np
 
@@ -15,7 +15,10 @@ from lucid.autograd.node import AccumulateGrad, Edge, Node, edge_of
 from lucid.compiler.hosts.recording import HostRecording
 from lucid.compiler.inputs.cells import Cell, GradUse, ValueGuard, base_of, look_of
 from lucid.compiler.inputs.present import evaluate
-from lucid.compiler.inputs.scalars import is_live
+from lucid.compiler.inputs.scalars import LiveScalar, is_live
+from lucid.compiler.recording import texts
+from lucid.compiler.recording.exits import Exits
+from lucid.compiler.recording.late_arrays import LateArray
 from lucid.compiler.recording.live_numbers import LiveNumbers
 from lucid.compiler.recording.users_arrays import UsersArrays
 from lucid.compiler.restarts import RestartTrace
@@ -38,6 +41,7 @@ from lucid.tensor.writing import READ_ONLY, made_without_grad, replay, scatter, 
 if TYPE_CHECKING:
     from lucid.autograd.engine import BackwardRun
     from lucid.compiler.guards.calls import GuardCollector
+    from lucid.compiler.recording.outside import Outside
     from lucid.compiler.results.effects import Effect
 
 
@@ -47,6 +51,7 @@ class Recorder(LiveNumbers):
     Attributes:
         graph: the nodes so far.
         hosts: the calls of custom Functions that run in Python.
+        exits: what Python has looked at; outside: what the step tells the world.
         cells: buffers met, by storage.
         guards: Python values that the trace looked at.
         effects: Python effects to repeat after each call.
@@ -74,6 +79,8 @@ class Recorder(LiveNumbers):
     def __init__(self, name: str, leaving: frozenset[object] = frozenset()) -> None:
         super().__init__(Graph(name))
         self.hosts = HostRecording(self, leaving)
+        self.exits = Exits(self)
+        self.outside: Outside | None = None
         self.cells: dict[Storage, Cell] = {}
         self.guards: dict[str, ValueGuard] = {}
         self.effects: list[Effect] = []
@@ -313,26 +320,56 @@ class Recorder(LiveNumbers):
     # ------------------------------------------------------------------ what Python looks at
 
     def refuse_concrete(self, tensor: TensorCore, what: str) -> np.ndarray:
-        """The data of a constant; for all others an error that names the line.
+        """The data of a constant; all others are known only when the step runs.
 
         Memory that is given to NumPy can't be written: no trace would see it. A custom Function
         that asks for memory, which it may write, or for what no constant is, runs on the host.
         """
-        gives_memory = what in ("numpy()", "__dlpack__()")
-        if gives_memory:
+        if what in ("numpy()", "__dlpack__()"):
             self.hosts.leave()
         found = self.known(tensor)
-        if found is not None:
-            return found
+        if found is None:
+            self.hosts.leave()
+            self.exits.op_by_op(f"it looks at the data of {tensor._describe()}, by {what}")
+        assert found is not None
+        return found
+
+    def look(self, tensor: TensorCore, what: str) -> Any:
+        """What Python gets for the only element of a tensor.
+
+        In a method of a custom Function, which may do anything with it, that is a host call.
+        """
+        found = self.known(tensor)
+        if found is None:
+            self.hosts.leave()
+            if what != "float()":
+                return self.exits.of(tensor, what)
+        return self.refuse_concrete(tensor, what).item()
+
+    def array_of(self, tensor: TensorCore) -> np.ndarray:
+        """What `numpy()` gives: memory, which nobody may write where no trace would see it."""
         self.hosts.leave()
-        function = "look at it in the forward or backward of an autograd.Function, which may leave "
-        self.refuse(
-            f"{what} of a traced tensor, {tensor._describe()}",
-            "the value is known only when the compiled step runs: use lucid.where or arithmetic "
-            "instead of a Python branch, return the tensor and look at it outside, "
-            f"{'' if context.levels else function + 'lucid, '}or run with "
-            'lucid.compiler.set_stance("force_eager") for debugging',
-        )
+        cell = self.cells.get(tensor._storage)
+        is_own = self.known(tensor) is None and (cell is None or cell.is_inside)
+        if not is_own or tensor._storage.recorder is not self:
+            return self.refuse_concrete(tensor, "numpy()")
+        late = LateArray(tensor, self.value_of(tensor, "numpy()"), self.exits)
+        return cast(np.ndarray, late)
+
+    def list_of(self, tensor: TensorCore) -> Any:
+        """What `tolist()` gives for a tensor that the step computes."""
+        self.hosts.leave()
+        return self.exits.list_of(tensor)
+
+    def written(self, number: LiveScalar, write: Callable[..., str], *how: str) -> str:
+        """The text of a number that each call has for itself."""
+        return texts.formatted(number, write, *how)
+
+    def text_of(self, tensor: Tensor) -> str:
+        """What `str` and `repr` give for a tensor."""
+        self.hosts.leave()
+        value = self.value_of(tensor, "str()")
+        return texts.of_tensor(tensor, value, self.hosts.present.of([value])[0], self.exits)
 
     def known(self, tensor: TensorCore) -> np.ndarray | None:
         """The data of what constants alone decide, such as a mask made of `eye` and `arange`."""
@@ -550,7 +587,9 @@ class Recorder(LiveNumbers):
     def end(self) -> None:
         """Let go of those who refer to it: what the trace met must not wait for the collector."""
         self.refusal = self.hosts.left = None  # their tracebacks do
-        del self.hosts, self.arrays
+        self.exits.end()
+        del self.hosts, self.arrays, self.exits
+        self.outside = None
         self.collector = None
         self.arguments = ()
         self.end_numbers()

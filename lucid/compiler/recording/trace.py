@@ -17,6 +17,7 @@ import numpy as np
 
 from lucid.autograd.hooks import hooks_of
 from lucid.compiler.guards.calls import GuardCollector
+from lucid.compiler.guards.collector import Substitutes
 from lucid.compiler.guards.events import UnsupportedError, is_supported, listening
 from lucid.compiler.guards.guard import Guard
 from lucid.compiler.guards.places import Identity, Place
@@ -33,9 +34,11 @@ from lucid.compiler.inputs.live_math import LiveMath
 from lucid.compiler.inputs.objects import visit_leaves
 from lucid.compiler.inputs.scalars import LiveSource
 from lucid.compiler.inputs.signature import Call, named_arguments
+from lucid.compiler.recording import texts
 from lucid.compiler.recording.arguments import StandIns
 from lucid.compiler.recording.finishing import Finisher, GradOutcome
 from lucid.compiler.recording.names import name_inputs
+from lucid.compiler.recording.outside import Outside, Said
 from lucid.compiler.recording.recorder import Recorder, recording, undo_all
 from lucid.compiler.restarts import Known, RestartTrace
 from lucid.compiler.results.backward import Differentiable
@@ -73,6 +76,8 @@ class Trace:
         undo: takes back the Python state that was created for the step.
         places: those that the trace knew from its start.
         speaks: whether the function prints or logs, which a trace more would be seen to do.
+        said: what is called after each call, with outcomes for its arguments.
+        path: the outcomes of the exits; questions: what each of them is, for messages.
     """
 
     graph: Graph
@@ -101,6 +106,9 @@ class Trace:
     undo: Callable[[], None] | None
     places: dict[Identity, Place] = field(default_factory=dict)
     speaks: bool = False
+    said: Sequence[Said] = ()
+    path: tuple[int, ...] = ()
+    questions: tuple[str, ...] = ()
     seconds: float = 0.0
 
 
@@ -176,6 +184,7 @@ def _record(
     collector = recorder.collector = GuardCollector(rebinding.unguarded, leaving)
     try:
         collector.refused = recorder.note_refusal
+        collector.substitutes = recorder.outside = Outside(recorder, collector)
         collector.is_gradient = lambda tensor: tensor._storage in recorder.grad_leaf_of
         _name_arguments(collector, function, args, kwargs)
         call.take(rebinding.values())
@@ -192,6 +201,7 @@ def _record(
     finally:
         collector.end()
         collector.guards.clear()
+        collector.substitutes = Substitutes()
         recorder.end()
 
 
@@ -244,6 +254,9 @@ def _trace_of(
         ran.outcome.rewritten,
         functools.partial(undo_all, recorder.undo) if recorder.undo else None,
         speaks=collector.speaks,
+        said=ran.outcome.said,
+        path=tuple(recorder.exits.path),
+        questions=tuple(recorder.exits.texts),
     )
 
 
@@ -293,7 +306,8 @@ def _run(
             outcome.finish(result, finals, rebinding)
         context.grad_enabled = grad_enabled
         settle(failed=False)
-    except BaseException:
+    except BaseException as error:
+        texts.settle(error)
         context.grad_enabled = grad_enabled
         settle(failed=True)
         raise

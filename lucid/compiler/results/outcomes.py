@@ -227,6 +227,27 @@ class FromNumbers(Outcome):
         return self.formula(run.call.floats)
 
 
+class FromLate(Outcome):
+    """A Python number or text that follows from outputs of the step and from what a call finds.
+
+    Attributes:
+        formula: of those, by their keys.
+        slots: the outputs; early: what is taken before the step runs.
+    """
+
+    __slots__ = ("early", "formula", "slots")
+
+    def __init__(self, formula: Formula, slots: dict[Any, int], early: dict[Any, Outcome]) -> None:
+        self.formula = formula
+        self.slots = slots
+        self.early = early
+
+    def make(self, run: Run) -> Any:
+        known: Any = {key: run.outputs[slot] for key, slot in self.slots.items()}
+        known |= {key: outcome.of(run) for key, outcome in self.early.items()}
+        return self.formula(known)
+
+
 class FromArgument(Outcome):
     """An argument itself."""
 

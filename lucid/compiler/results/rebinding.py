@@ -271,7 +271,13 @@ def _set_properties(recorder: Recorder) -> list[tuple[Place, Any]]:
 def _check_leaf(collector: GuardCollector, place: Place, leaf: Any, path: str) -> None:
     """Raise for what can't be made at each call, somewhere in what is bound to a place."""
     kept = (*SCALARS, *_CODE, type, DType, complex, range, slice)
-    if is_live(leaf) or isinstance(leaf, kept) or leaf is ABSENT or collector.was_there(leaf):
+    if (
+        is_live(leaf)
+        or hasattr(type(leaf), "formula")
+        or isinstance(leaf, kept)
+        or leaf is ABSENT
+        or collector.was_there(leaf)
+    ):
         return
     if isinstance(leaf, TensorCore):
         if type(leaf) is not Tensor and leaf._array is None:

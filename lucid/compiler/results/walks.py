@@ -54,7 +54,7 @@ class Backward:
 
         self.walk = walk
         self.walked = walk.nodes()
-        self._compiled = Compiled(walk, "native", is_paced=False)
+        self._compiled = Compiled(walk, is_paced=False)
         self.run: Callable[..., Sequence[TensorCore | None]] = self._compiled.call_natively
 
     @property

@@ -10,6 +10,7 @@ from lucid.ir.errors import (
     ArgumentError,
     DivisionByZeroError,
     IndexOutOfRangeError,
+    LeavesPath,
     LucidError,
     OptionError,
     completed,
@@ -24,12 +25,17 @@ ERRORS: Mapping[str, type[LucidError]] = {
     "option": OptionError,
     "state": LucidError,
     "zero": DivisionByZeroError,
+    "exit": LeavesPath,
 }
-"""By the name that the attribute `error` holds."""
+"""By the name that the attribute `error` holds. The message of an exit is its number."""
 
 
 def out_of_range(value: int, message: str, error: str) -> LucidError:
     """The error of a check that found `value`, which stands where the message has `{}`."""
+    if error == "exit":
+        left = LeavesPath("Python has found another value while the step was traced")
+        left.number, left.found = int(message), value
+        return left
     return completed(ERRORS[error](message.replace("{}", str(value))))
 
 

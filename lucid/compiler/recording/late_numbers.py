@@ -1,0 +1,267 @@
+"""Numbers that the step computes: `loss.item()`, which Python has only after the call."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from lucid.compiler.inputs.scalars import Formula, LiveScalar, Number, is_live
+from lucid.ir import ops
+from lucid.ir.op import Op
+from lucid.ir.types import DType, f64, i64
+
+if TYPE_CHECKING:
+    from lucid.compiler.recording.exits import Exits
+    from lucid.compiler.recording.live_numbers import LiveNumbers
+    from lucid.ir.graph import Value
+
+_COMPARISONS: dict[Any, Op] = {
+    operator.eq: ops.eq,
+    operator.ne: ops.ne,
+    operator.lt: ops.lt,
+    operator.le: ops.le,
+    operator.gt: ops.gt,
+    operator.ge: ops.ge,
+}
+_ON_INTS: dict[Any, Op] = {
+    operator.add: ops.add,
+    operator.sub: ops.sub,
+    operator.mul: ops.mul,
+    operator.floordiv: ops.floor_div,
+    operator.mod: ops.remainder,
+    operator.neg: ops.neg,
+    abs: ops.abs,
+}
+_DIVISIONS = (operator.truediv, operator.floordiv, operator.mod)
+_TOTAL = (operator.add, operator.sub, operator.mul, operator.neg, abs, math.tanh, math.atan)
+_FINITE = (math.sin, math.cos, math.tan, math.floor, math.ceil, math.trunc, round, int)
+_POSITIVE = (math.log, math.log2, math.log10)
+_SQRT = math.sqrt  # which is another function while a trace runs
+_GROWING = (math.exp, math.expm1, math.sinh, math.cosh, float)
+_IS_NAN, _IS_FINITE, _IS_INFINITE = (
+    (math.isnan, np.isnan),
+    (math.isfinite, np.isfinite),
+    (math.isinf, np.isinf),
+)
+_ROUNDED: dict[Any, Op] = {math.floor: ops.floor, math.ceil: ops.ceil, round: ops.round}
+_TO_INT = (int, math.trunc, math.floor, math.ceil, round)
+
+
+Bases = dict[Any, Any]  # a value of the graph, or a live scalar, by a key
+
+
+class LateScalar(LiveScalar):
+    """A number whose value a call has when its native step has run.
+
+    Arithmetic on it goes on: in the graph, for tensors and comparisons, and as a formula in Python,
+    which each call takes for what is kept of it. A comparison is an exit, and so is what could
+    raise an error: after the step nothing may. Who needs its digits runs the call op by op.
+
+    Attributes:
+        bases: what it follows from: outputs of the step, which are values of the graph, and live
+            scalars, whose numbers are those before the step. The formula gets what they are by
+            their keys.
+    """
+
+    __slots__ = ("bases", "exits")
+
+    def __init__(
+        self,
+        now: Number,
+        formula: Formula,
+        text: str,
+        exits: Exits,
+        recorder: LiveNumbers,
+        bases: Bases,
+        value: Value | None,
+    ) -> None:
+        super().__init__(now, formula, text, recorder)
+        self.exits = exits
+        self.bases = bases
+        if value is not None and value.dtype is i64:
+            self._whole = value
+        else:
+            self._value = value
+
+    @property
+    def value(self) -> Value:
+        """The number as an f64 of the graph."""
+        if self._value is None:
+            with self.recorder.annotated():
+                self._value = ops.cast(self.whole, dtype=f64)
+        return self._value
+
+    @property
+    def whole(self) -> Value:
+        """An int as an i64 of the graph."""
+        if self._whole is None:
+            self._give_up("it uses")
+        return self._whole
+
+    def _give_up(self, what: str) -> NoReturn:
+        self.exits.op_by_op(f"{what} {self.text}, which is known only when the step has run")
+        raise AssertionError
+
+    def fits(self, dtype: DType) -> bool:
+        """Whether an int is within the range of a dtype."""
+        info = np.iinfo(dtype.numpy.str)
+        return dtype is i64 or bool(int(info.min) <= self <= int(info.max))
+
+    # ------------------------------------------------------------------ arithmetic
+
+    def apply(self, name: str, meaning: Callable[..., Any], args: Sequence[Any] = ()) -> Any:
+        """A function of numbers; this one alone, or `args`, one of which it is."""
+        if meaning in _IS_NAN:
+            return self != self
+        if meaning in _IS_FINITE:
+            return abs(self) < math.inf
+        if meaning in _IS_INFINITE:
+            return abs(self) == math.inf
+        return super().apply(name, meaning, args)
+
+    def _applied(self, text: str, meaning: Callable[..., Any], args: Sequence[Any]) -> Any:
+        formulas = [formula_of(arg) for arg in args]
+        self._require_defined(meaning, args)
+        now = meaning(*map(_now, args))
+        if type(now) not in (int, float, np.float64):
+            self._give_up(f"it computes {text} of")
+
+        def formula(known: Any) -> Any:
+            return meaning(*[of(known) for of in formulas])
+
+        if type(now) is int:
+            value = self._whole_of(meaning, args)
+        else:
+            value = self._computed(meaning, args, now)
+        found = LateScalar(now, formula, text, self.exits, self.recorder, bases_of(args), value)
+        is_total = meaning in (*_TOTAL, *_DIVISIONS, round) or isinstance(meaning, np.ufunc)
+        grows = type(now) is float and not is_total  # to where Python raises OverflowError
+        if grows and (value is None or not abs(found) < math.inf):
+            self._give_up(f"it computes {text} of")
+        return found
+
+    def _require_defined(self, meaning: Callable[..., Any], args: Sequence[Any]) -> None:
+        """Let each call find out before it stores anything whether Python would raise an error."""
+        first, last = args[0], args[-1]
+        if isinstance(meaning, np.ufunc) or meaning in _TOTAL:
+            return
+        if meaning in _DIVISIONS:
+            is_fit = bool(last != 0)
+        elif meaning in _FINITE:
+            limit = math.inf if isinstance(_now(first), int) or len(args) > 1 else 2.0**63
+            is_fit = len(args) > 1 or bool(abs(first) < limit)
+        elif meaning in _POSITIVE:
+            is_fit = bool(first > 0)
+        elif meaning is _SQRT:
+            is_fit = bool(first >= 0)
+        elif meaning is operator.pow:
+            is_fit = self._is_power_defined(first, last)
+        else:
+            is_fit = meaning in _GROWING
+        if not is_fit:
+            meaning(*map(_now, args))  # raises what Python raises
+            self._give_up(f"it takes {getattr(meaning, '__name__', 'a function')} of")
+
+    def _is_power_defined(self, base: Any, exponent: Any) -> bool:
+        if is_live(exponent) or not float(exponent).is_integer():
+            return bool(base > 0)
+        return exponent >= 0 or bool(base != 0)
+
+    def _whole_of(self, meaning: Callable[..., Any], args: Sequence[Any]) -> Value | None:
+        """An int by an op of the graph."""
+        op, found = _ON_INTS.get(meaning), None
+        with self.recorder.annotated():
+            if meaning in _TO_INT and len(args) == 1 and isinstance(_now(args[0]), int):
+                found = _side(args[0], i64, self.recorder)
+            elif meaning in _TO_INT and len(args) == 1:
+                whole: Value = _ROUNDED.get(meaning, ops.trunc)(args[0].value)
+                found = ops.cast(whole, dtype=i64)
+            elif op is not None and all(isinstance(_now(arg), int) for arg in args):
+                found = op(*[_side(arg, i64, self.recorder) for arg in args])
+        return found
+
+    def _computed(self, meaning: Callable[..., Any], args: Sequence[Any], now: Any) -> Value | None:
+        if meaning is float:
+            return self.value
+        if meaning in (operator.truediv, operator.floordiv, operator.mod):
+            op = {operator.truediv: ops.div, operator.floordiv: ops.floor_div}
+            with self.recorder.annotated():
+                sides = [_side(arg, f64, self.recorder) for arg in args]
+                found: Value = op.get(meaning, ops.remainder)(*sides)
+            return found
+        return super()._computed(meaning, args, now)
+
+    # ------------------------------------------------------------------ looking at the value
+
+    def _look(self) -> Any:
+        if isinstance(self.now, int):
+            return self.exits.ask(self.whole, self.text)
+        return self._give_up("it looks at the digits of")
+
+    def _compare(self, symbol: str, meaning: Callable[..., Any], other: Any) -> Any:
+        if isinstance(other, np.ndarray):
+            return meaning(self._look(), other)
+        if not isinstance(other, (int, float, np.generic)):
+            return NotImplemented
+        if isinstance(other, np.generic):
+            other = other.item()
+        both = isinstance(self.now, int) and isinstance(_now(other), int)
+        is_small = is_live(other) or (isinstance(other, int) and abs(other) < 2**62)
+        dtype = i64 if both and is_small else f64
+        with self.recorder.annotated():
+            sides = [_side(x, dtype, self.recorder) for x in (self, other)]
+            condition = _COMPARISONS[meaning](*sides)
+        shown = other.text if is_live(other) else repr(other)
+        return self.exits.holds(condition, f"{self.text} {symbol} {shown}")
+
+    def __bool__(self) -> bool:
+        return bool(self != 0)
+
+    def __float__(self) -> float:
+        return float(self._give_up("it looks at the digits of"))
+
+    def __int__(self) -> int:
+        return int(self.truncated()._look())
+
+    def __hash__(self) -> int:
+        return hash(self._look())
+
+
+def _side(arg: Any, dtype: DType, recorder: LiveNumbers) -> Value:
+    """An operand of an op."""
+    if not is_live(arg):
+        return recorder.graph.constant(float(arg) if dtype is f64 else int(arg), dtype)
+    if dtype is f64:
+        value: Value = arg.value
+        return value
+    return recorder.live_value(arg, i64)
+
+
+def _now(value: Any) -> Any:
+    return value.now if is_live(value) else value
+
+
+def bases_of(parts: Iterable[Any]) -> Bases:
+    """What numbers and texts follow from."""
+    found: Bases = {}
+    for part in parts:
+        if type(part) is LiveScalar:
+            found[id(part)] = part
+        else:
+            found |= part.bases if hasattr(type(part), "bases") else {}
+    return found
+
+
+def formula_of(value: Any) -> Formula:
+    """What something is in a call, of what its bases are there."""
+    if type(value) is LiveScalar:
+        key = id(value)
+        return lambda known: known[key]
+    if hasattr(type(value), "bases"):
+        formula: Formula = value.formula
+        return formula
+    return lambda known: value

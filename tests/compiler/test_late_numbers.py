@@ -1,0 +1,440 @@
+"""Numbers and texts that follow from what a step computes: Python has them after each call."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import logging
+import math
+import queue
+import sys
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lucid
+from lucid import nn
+
+Compile = Any
+
+
+def scalars(*values: float) -> list[Any]:
+    return [(lucid.tensor(v),) for v in values]
+
+
+def calling(body: Any, calls: list[Any]) -> Any:
+    def scenario(compile: Compile) -> Any:
+        step = compile(body)
+        return [step(*args) for args in calls]
+
+    return scenario
+
+
+def natively(steps: list[Any]) -> None:
+    assert not [reason for step in steps for reason in step.stats.eager_reasons]
+
+
+def test_item_is_a_float_of_each_call(agree: Any) -> None:
+    def body(x: Any) -> Any:
+        loss = (x * 2).sum()
+        return loss.item(), loss.item() / 2 + 1, [loss.item() ** 2, -loss.item()], abs(x.item())
+
+    steps = agree(calling(body, scalars(2.0, -3.0, 4.0)), traces=1)
+    natively(steps)
+    assert type(steps[0](lucid.tensor(1.0))[0]) is float
+
+
+def test_float_and_int_of_a_tensor(agree: Any) -> None:
+    def body(x: Any) -> Any:
+        count = int((x > 0).sum())
+        return (
+            float(x.sum()),
+            float(count),
+            count,
+            count / len(x),
+            int(x.sum()),
+            round(float(x[0]), 2),
+        )
+
+    calls = [(lucid.tensor(v),) for v in ([1.26, 2.0, -3.5], [1.0, 2.0, 3.25], [-1.0, -2.0, -3.0])]
+    natively(agree(calling(body, calls), traces=1))
+
+
+def test_a_type_is_that_of_the_number(agree: Any) -> None:
+    def body(x: Any) -> Any:
+        value = x.item()
+        return type(value) is float, isinstance(value, float), type(int(x)) is int
+
+    natively(agree(calling(body, scalars(2.0, 3.0)), traces=1))
+
+
+def test_metrics_are_kept(agree: Any) -> None:
+    class Meter:
+        def __init__(self) -> None:
+            self.total, self.count, self.right, self.best = 0.0, 0, 0, 1e9
+
+        def update(self, value: float, right: int) -> None:
+            self.total += value
+            self.count += 1
+            self.right += right
+            self.best = min(self.best, value)
+
+        @property
+        def mean(self) -> float:
+            return self.total / self.count
+
+    def scenario(compile: Compile) -> Any:
+        meter, history = Meter(), {"loss": [], "mean": []}
+        model = nn.Linear(3, 1)
+        opt = lucid.optim.SGD(model.parameters(), lr=0.1)
+
+        @compile
+        def step(x: Any, y: Any) -> Any:
+            out = model(x)
+            loss = ((out - y) ** 2).mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+            meter.update(loss.item(), ((out > 0) == (y > 0)).sum().item())
+            history["loss"].append(loss.item())
+            history["mean"].append(meter.mean)
+            return meter.right / 4
+
+        rng = np.random.default_rng(1)
+        found = []
+        for _ in range(8):
+            x, y = rng.normal(size=(4, 3)).astype("f4"), rng.normal(size=(4, 1)).astype("f4")
+            found.append(step(lucid.tensor(x), lucid.tensor(y)))
+        assert all(type(value) is float for value in history["loss"])
+        json.dumps(history)
+        return found, history, meter.total, meter.count, meter.right, meter.best, model
+
+    (step,) = agree(scenario)
+    assert not step.stats.eager_reasons and step.stats.traces <= 4
+
+
+def test_a_number_goes_on_into_tensors(agree: Any) -> None:
+    def body(x: Any) -> Any:
+        scale = 1.0 / x.abs().max().item()
+        count = (x > 0).sum().item()
+        return x * scale, lucid.full((2,), scale), x + count, lucid.tensor(scale)
+
+    calls = [(lucid.tensor(v),) for v in ([1.0, 2.0], [4.0, -2.0], [0.5, 0.25])]
+    natively(agree(calling(body, calls), traces=1))
+
+
+def test_functions_of_math(agree: Any) -> None:
+    def body(x: Any) -> Any:
+        value = x.item()
+        return (
+            *(math.exp(value), math.sqrt(value), math.log(value), math.sin(value)),
+            *(math.floor(value), math.ceil(value), round(value), round(value, 1), int(value)),
+            *(math.isnan(value), math.isfinite(value), value**2, value**-1.5, value // 0.3),
+            *(value % 0.3, divmod(value, 0.7), max(value, 2.5), min(1.0, value)),
+        )
+
+    (step,) = agree(calling(body, scalars(2.25, 3.5, 2.75)))
+    natively([step])
+
+
+def test_what_raises_in_python_raises_before_anything_is_stored() -> None:
+    w = lucid.ones(1)
+
+    @lucid.compile
+    def step(x: Any) -> Any:
+        with lucid.no_grad():
+            w.add_(1.0)
+        return 1.0 / x.item(), math.sqrt(x.item())
+
+    assert step(lucid.tensor(4.0)) == (0.25, 2.0)
+    for value, error in ((0.0, ZeroDivisionError), (-1.0, ValueError), (0.0, ZeroDivisionError)):
+        with pytest.raises(error):
+            step(lucid.tensor(value))
+        assert w.item() == 2.0
+    assert step(lucid.tensor(1.0)) == (1.0, 1.0)
+    assert w.item() == 3.0
+
+
+def test_who_needs_the_digits_runs_op_by_op(agree: Any) -> None:
+    def body(x: Any) -> Any:
+        return {x.item(): 1}, json.dumps({"loss": x.item()}), np.float32(x.item()).item()
+
+    (step,) = agree(calling(body, scalars(2.0, 3.0)))
+    assert len(step.stats.eager_reasons) == 2
+    assert "test_late_numbers.py" in step.stats.eager_reasons[0]
+
+
+def test_floats_are_listed(agree: Any) -> None:
+    def body(x: Any) -> Any:
+        values = (x * 2).tolist()
+        return values, sum(values[0]), values[1][0] * 2
+
+    calls = [(lucid.tensor(v),) for v in ([[1.0, 2.0], [3.0, 4.0]], [[0.5, -2.0], [1.0, 0.0]])]
+    natively(agree(calling(body, calls), traces=1))
+
+
+def test_texts_are_those_of_each_call(agree: Any) -> None:
+    def body(x: Any) -> Any:
+        loss = (x * 2).sum()
+        number = loss.item()
+        return (
+            *(f"{number:.3f}", f"loss {number:8.2f} of {x}", f"{loss:.2f}", f"{number!r:>10}"),
+            *(str(loss), repr(number), str(number), format(number, ".1e")),
+            *("%.3f and %s" % (number, loss), "%5.1f" % number, "%s" % loss),  # noqa: UP031
+            *("{:.2f} {}".format(number, loss), "{a:.1f}".format(a=loss)),  # noqa: UP032
+            *(
+                "loss " + f"{number}" + "!",
+                ", ".join([f"{number:.1f}", "x"]),
+                f"{f'{number:.1f}':>8}",
+            ),
+        )
+
+    natively(agree(calling(body, scalars(2.0, -3.5, 1e-9)), traces=1))
+
+
+def test_a_text_of_a_tensor_with_a_history(agree: Any) -> None:
+    w = lucid.ones(2, requires_grad=True)
+
+    def body(x: Any) -> Any:
+        return str(w * x), repr((w * x).detach()), f"{w}", str(x.long()), str(x > 1)
+
+    natively(agree(calling(body, [(lucid.tensor([v, 1.0]),) for v in (1.0, 2.5)]), traces=1))
+
+
+def test_a_text_that_is_looked_into_runs_op_by_op(agree: Any) -> None:
+    def body(x: Any) -> Any:
+        text = f"{x.item():.3f}"
+        return len(text), text.split("."), text[0], "2" in text, {text: 1}, text == "2.000"
+
+    for part in range(6):
+        (step,) = agree(calling(lambda x, part=part: body(x)[part], scalars(2.0, 31.0)))
+        assert len(step.stats.eager_reasons) == 2
+
+    def kept(x: Any) -> Any:
+        names = [f"{x.item():.3f}"]
+        return sorted(names), json.dumps(names)
+
+    (step,) = agree(calling(kept, scalars(2.0, 31.0)))
+    assert len(step.stats.eager_reasons) == 2
+
+
+def printed(capsys: Any, body: Any, calls: list[Any]) -> Any:
+    """The step; it has printed at each call what eager mode prints."""
+    found = []
+    for mode in ("eager", "native"):
+        step = lucid.compile(body, mode=mode)
+        for args in calls:
+            step(*args)
+        found.append(capsys.readouterr())
+    assert found[0] == found[1]
+    assert found[0].out or found[0].err
+    return step
+
+
+def test_prints_are_made_at_every_call(capsys: Any) -> None:
+    state = {"epoch": 0}
+
+    def body(x: Any) -> Any:
+        state["epoch"] += 1
+        loss = (x**2).mean()
+        print(f"epoch {state['epoch']} loss {loss.item():.3f}")
+        print(
+            "loss", loss, loss.item(), [loss.item(), 1], {"a": (loss.item(),)}, sep=" | ", end=";\n"
+        )
+        print("to the other side", file=sys.stderr)
+        sys.stdout.write(f"{loss.item():.1f}\n")
+        return loss
+
+    calls = [(lucid.tensor([v, 1.0]),) for v in np.linspace(-2, 2, 50)]
+    state["epoch"] = 0
+    expected = []
+    for args in calls:
+        body(*args)
+    expected = capsys.readouterr()
+    state["epoch"] = 0
+    step = lucid.compile(body)
+    for args in calls:
+        step(*args)
+    assert capsys.readouterr() == expected
+    assert not step.stats.eager_reasons and step.stats.traces <= 2 and step.stats.calls == 50
+
+
+def test_prints_on_each_path(capsys: Any) -> None:
+    def body(x: Any) -> Any:
+        if x.sum() > 0:
+            print("up", x.sum().item())
+            return x
+        print("down")
+        return -x
+
+    step = printed(capsys, body, [(lucid.tensor([v]),) for v in (1.0, -1.0, 2.0, 3.0, -2.0)])
+    assert step.stats.traces == 2 and not step.stats.eager_reasons
+
+
+def test_a_step_that_is_given_up_has_printed_once(capsys: Any) -> None:
+    def body(x: Any) -> Any:
+        print("before", x.sum().item())
+        return {x.sum().item(): 1}
+
+    printed(capsys, body, [(lucid.tensor([v]),) for v in (1.0, 2.0)])
+
+
+def test_what_is_printed_is_what_was_there_then(capsys: Any) -> None:
+    class Meter:
+        total = 0.0
+
+        def __str__(self) -> str:
+            return f"total {self.total:.2f}"
+
+    found = []
+    for mode in ("eager", "native"):
+        meter = Meter()
+
+        def body(x: Any, meter: Any = meter) -> Any:
+            print(meter)
+            meter.total += x.sum().item()
+            print(meter, f"{meter.total:.1f}")
+            return x
+
+        step = lucid.compile(body, mode=mode)
+        for v in (1.0, 2.0, 3.0):
+            step(lucid.tensor([v]))
+        found.append(capsys.readouterr().out)
+    assert found[0] == found[1] and "total 6.00 6.0" in found[0]
+
+
+def test_logs_and_warnings(caplog: Any) -> None:
+    log = logging.getLogger("a.users")
+
+    def body(x: Any) -> Any:
+        log.info("loss %.3f after %s", x.sum().item(), "a step")
+        log.warning(f"loss {x.sum().item():.1f}")
+        log.debug("nothing")
+        return x
+
+    records = []
+    for mode in ("eager", "native"):
+        step = lucid.compile(body, mode=mode)
+        with caplog.at_level(logging.INFO, "a.users"):
+            for v in (1.0, 2.0, 3.0):
+                step(lucid.tensor([v]))
+        lines = [(r.getMessage(), r.levelname, r.lineno, r.funcName) for r in caplog.records]
+        records.append([line for line in lines if line[3] == "body"])
+        caplog.clear()
+    assert records[0] == records[1] and len(records[0]) == 6
+    assert not step.stats.eager_reasons
+
+    @lucid.compile
+    def warns(x: Any) -> Any:
+        warnings.warn(f"value {x.sum().item()}", RuntimeWarning, stacklevel=1)
+        return x
+
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        for v in (1.0, 2.0):
+            warns(lucid.tensor([v]))
+    assert [str(w.message) for w in found] == ["value 1.0", "value 2.0"]
+    assert {w.filename for w in found} == {__file__}
+
+
+def test_files_tables_and_queues_get_each_call(tmp_path: Any) -> None:
+    def scenario(mode: str) -> Any:
+        with open(tmp_path / mode, "w+", newline="") as file:
+            table, jobs = csv.writer(file), queue.Queue()
+
+            @lucid.compile(mode=mode)
+            def step(x: Any) -> Any:
+                file.write(f"loss {x.sum().item():.2f}\n")
+                table.writerow([x.sum().item(), "a"])
+                jobs.put(x.sum().item())
+                return x
+
+            for v in (1.0, 2.0, 3.0):
+                step(lucid.tensor([v]))
+            file.seek(0)
+            return file.read(), [jobs.get() for _ in range(jobs.qsize())], step
+
+    *expected, _ = scenario("eager")
+    *found, step = scenario("native")
+    assert found == expected and len(found[1]) == 3
+    assert not step.stats.eager_reasons
+
+
+def test_what_writing_returns_can_be_used(agree: Any) -> None:
+    def scenario(compile: Compile) -> Any:
+        buffer = io.StringIO()
+
+        @compile
+        def step(x: Any) -> Any:
+            return buffer.write(f"{x.item():.2f}")
+
+        return [step(lucid.tensor(v)) for v in (1.0, 12.0)], buffer.getvalue()
+
+    agree(scenario)
+
+
+def test_a_progress_bar(capsys: Any) -> None:
+    tqdm = pytest.importorskip("tqdm")
+    outputs = []
+    for mode in ("eager", "native"):
+        file = io.StringIO()
+        bar = tqdm.tqdm(total=4, file=file, mininterval=0, miniters=1, bar_format="{n} {postfix}")
+
+        @lucid.compile(mode=mode)
+        def step(x: Any, bar: Any = bar) -> Any:
+            loss = (x**2).sum()
+            bar.set_postfix(loss=f"{loss.item():.2f}", raw=loss.item())
+            bar.update(1)
+            return loss
+
+        for v in (1.0, 2.0, 3.0, 4.0):
+            step(lucid.tensor([v]))
+        bar.close()
+        outputs.append(file.getvalue())
+    assert outputs[0] == outputs[1] and "16.00" in outputs[1]
+    assert not step.stats.eager_reasons
+
+
+def test_arrays_are_given(agree: Any) -> None:
+    kept: list[Any] = []
+
+    def scenario(compile: Compile) -> Any:
+        model = nn.Linear(3, 2)
+        kept.clear()
+
+        @compile
+        def step(x: Any) -> Any:
+            out = model(x)
+            array = out.detach().numpy()
+            assert array.shape == (4, 2) and isinstance(array, np.ndarray)
+            kept.append(array)
+            return out.argmax(1).numpy(), {"p": lucid.softmax(out, 1).detach().numpy()}
+
+        rng = np.random.default_rng(2)
+        found = [step(lucid.tensor(rng.normal(size=(4, 3)).astype("f4"))) for _ in range(4)]
+        assert type(found[-1][0]) is np.ndarray
+        return found, list(kept)
+
+    natively(agree(scenario, traces=1))
+
+
+def test_an_array_whose_memory_is_written_or_looked_at_is_eager_modes(agree: Any) -> None:
+    def written(x: Any) -> Any:
+        y = x * 2
+        array = y.numpy()
+        y.add_(1)
+        return array
+
+    def looked_at(x: Any) -> Any:
+        return np.median((x * 2).numpy()), (x * 2).numpy() + 1, float((x * 2).numpy()[0])
+
+    def argument(x: Any) -> Any:
+        return x.numpy()
+
+    calls = [(lucid.tensor([v, 2.0]),) for v in (1.0, 3.0)]
+    for body in (written, looked_at, argument):
+        (step,) = agree(calling(body, calls))
+        assert len(step.stats.eager_reasons) == 2
