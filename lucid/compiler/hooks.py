@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from lucid.compiler.guards.events import unheard
 from lucid.tensor.context import context
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ def run_op_by_op(reason: str) -> None:
         recorder.run_op_by_op(reason)
 
 
+@unheard
 def watch(owner: Any, key: Any, path: Callable[[], str]) -> None:
     """Let the running trace depend on `owner[key]`; `path` names it."""
     recorder = context.recorder
@@ -39,6 +41,7 @@ def watch(owner: Any, key: Any, path: Callable[[], str]) -> None:
         recorder.collector.note(path(), owner, key)
 
 
+@unheard
 def watch_entries(owner: Any, key: Any, path: str, holder: Any = None) -> None:
     """Let the running trace depend on `owner[key]`, and on the entries of the list that is there.
 
@@ -68,6 +71,7 @@ def has_bound(owner: Any, key: Any) -> bool:
     return is_written or (id(owner), key) in recorder.bound
 
 
+@unheard
 def makes(owner: Any, key: Any, value: Any) -> None:
     """Note that the running trace made `owner[key]`, and that it stays unless the trace fails."""
     recorder = context.recorder
@@ -95,6 +99,7 @@ def reads(owner: dict[str, Any], key: str) -> None:
         )
 
 
+@unheard
 def live(owner: dict[str, Any], key: str, source: str) -> Any:
     """The entry of a dict; in a trace a float stays an input of the step.
 
@@ -124,6 +129,7 @@ def _live(recorder: Recorder, value: Any, read: Callable[[], Any], source: str) 
     return value
 
 
+@unheard
 def meet(module: object, path: str) -> None:
     """Let the running trace depend on a Module, or a function, and all that is within its reach."""
     recorder = context.recorder

@@ -12,6 +12,7 @@ import numpy as np
 
 from lucid.autograd import node as nodes
 from lucid.autograd.node import AccumulateGrad, Edge, Node, edge_of
+from lucid.compiler.guards.events import unheard
 from lucid.compiler.hosts.recording import HostRecording
 from lucid.compiler.inputs.cells import Cell, GradUse, ValueGuard, base_of, look_of
 from lucid.compiler.inputs.present import evaluate
@@ -112,6 +113,7 @@ class Recorder(LiveNumbers):
 
     # ------------------------------------------------------------------ recording ops
 
+    @unheard
     def record(self, op: Op, operands: Sequence[TensorCore], attributes: Attributes) -> Tensor:
         """Append an op on tensors; views stay views of their storage."""
         values = [self.value_of(operand, op.name) for operand in operands]
@@ -127,6 +129,7 @@ class Recorder(LiveNumbers):
             result._line = (node.location.file, node.location.line)
         return result
 
+    @unheard
     def constant(self, value: Any, dtype: DType) -> Tensor:
         """A 0-d constant, or the value of a live scalar."""
         with self.annotated():
@@ -437,6 +440,7 @@ class Recorder(LiveNumbers):
         self.refusal = self.refusal or error
         return error
 
+    @unheard
     def guard_value(
         self, text: str, read: Callable[[], Any], expected: Any, gated: bool = False
     ) -> None:
