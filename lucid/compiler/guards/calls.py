@@ -31,8 +31,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from lucid.compiler.guards.collector import PLAIN
-from lucid.compiler.guards.guard import ABSENT, SCALARS, brief
-from lucid.compiler.guards.places import CONTENTS
+from lucid.compiler.guards.guard import ABSENT, CONTENTS, SCALARS, brief
 from lucid.compiler.guards.reads import (
     READ_BY_INDEX,
     VIEWS,

@@ -19,6 +19,7 @@ from lucid.autograd.hooks import hooks_of
 from lucid.compiler.guards.age import Age, owner_of
 from lucid.compiler.guards.guard import (
     ABSENT,
+    CONTENTS,
     SCALARS,
     AnswerGuard,
     ArrayGuard,
@@ -27,17 +28,13 @@ from lucid.compiler.guards.guard import (
     EntryGuard,
     FieldGuard,
     Guard,
-    LengthGuard,
     TensorGuard,
     copy_of,
     is_same,
 )
 from lucid.compiler.guards.places import (
-    CONTENTS,
     Appended,
-    Contents,
     Identity,
-    Members,
     OfTensor,
     Place,
     identity_of,
@@ -248,8 +245,8 @@ class Collector:
                 for guard in self._entries.get(id(owner), ()):
                     added += (guard.expected is ABSENT) - (guard.found() is ABSENT)
             size = len(owner) - added
-            if (id(owner), "len") not in self.guards:
-                self._add((id(owner), "len"), LengthGuard(path, owner, size))
+            if (len, id(owner)) not in self.guards:
+                self._add((len, id(owner)), AnswerGuard(f"len({path})", len, (owner,), size))
 
     def array(
         self, path: str, array: np.ndarray, key: Any = ABSENT, *, write: bool = False
@@ -265,7 +262,7 @@ class Collector:
                 part = np.asarray(array if key is ABSENT else array[key])
             except (IndexError, TypeError, ValueError):
                 return  # the step is about to find out
-            guard = ArrayGuard(path, array, key, part.copy(), was_read=not write)
+            guard = ArrayGuard(path, array, part.copy(), key, was_read=not write)
             self._add((id(array), "array", text), guard)
             self._held.append(array)
             if part.dtype.hasobject:
@@ -292,11 +289,11 @@ class Collector:
 
     def field(self, path: str, owner: Any, name: str, *, gated: bool = False) -> None:
         """A part of an object that no dict holds is about to be read."""
-        identity = id(owner), "field", name
+        attributes = Attributes(owner)
+        identity = identity_of(attributes, name)
         is_known = identity in self.guards or id(owner) in self._given or id(owner) in self._weak
         if not is_known:
-            now = type(owner) if name == "__class__" else getattr(owner, name)
-            self._add(identity, FieldGuard(path, owner, name, now, gated=gated))
+            self._add(identity, FieldGuard(path, attributes, name, attributes[name], gated=gated))
 
     def answer(self, path: str, ask: Callable[..., Any], *args: Any) -> bool:
         """Python is about to answer a question that it can be asked again.
@@ -434,8 +431,8 @@ class Collector:
         whole = self.guards.get(identity_of(owner, CONTENTS))
         if isinstance(whole, ContentsGuard) and isinstance(whole.expected, dict):
             whole.expected[key] = value
-        length = self.guards.get((id(owner), "len"))
-        if isinstance(length, LengthGuard):
+        length = self.guards.get((len, id(owner)))
+        if isinstance(length, AnswerGuard):
             length.expected = len(owner)
 
     # ------------------------------------------------------------------ the end
@@ -501,7 +498,7 @@ class Collector:
                     found[place.identity] = place, before
         moved = {place.identity[0] for place, _ in found.values() if place.key is CONTENTS}
         for guard in self.guards.values():
-            if isinstance(guard, EntryGuard):
+            if isinstance(guard, EntryGuard) and not isinstance(guard, FieldGuard):
                 if id(guard.owner) not in moved and not guard.holds():
                     place = place_of(guard)
                     found.setdefault(place.identity, (place, guard.expected))
@@ -521,10 +518,8 @@ class Collector:
         done = self._appended.get(id(owner))
         if done is not None and not guard.was_read:
             yield Appended(path, owner, done), guard.expected
-        elif isinstance(owner, set):
-            yield Members(path, owner, CONTENTS), guard.expected
         elif isinstance(owner, dict) or self._has_kept_its_order(guard):
-            for key, before, _ in list(guard.changed()):
+            for key, before in list(guard.changed()):
                 if guard.holder is None:
                     name = f"{path}[{self.text_of(key)}]"
                 else:
@@ -532,11 +527,13 @@ class Collector:
                 if not (isinstance(key, str) and key.startswith(LIBRARYS)):
                     yield Place(name, owner, key, guard.gated), before
         else:
-            yield Contents(path, owner, CONTENTS), guard.expected
+            yield Place(path, owner, CONTENTS), guard.expected
 
     def _has_kept_its_order(self, guard: ContentsGuard) -> bool:
         """Whether entries of a list were set, at most."""
         owner = guard.owner
+        if isinstance(owner, set):
+            return False
         return len(owner) == len(guard.expected) and id(owner) not in self._rewritten
 
     def was_read(self, place: Place) -> bool:
@@ -545,7 +542,7 @@ class Collector:
             return True
         guards = [self.guards.get(place.identity), self.guards.get((id(place.owner), CONTENTS))]
         if place.key is CONTENTS:
-            guards += [self.guards.get((id(place.owner), "len"))]
+            guards += [self.guards.get((len, id(place.owner)))]
             guards += self._entries.get(id(place.owner), ())
         return any(guard is not None and guard.was_read for guard in guards)
 

@@ -209,6 +209,6 @@ def _state_of(guard: Any) -> list[Any]:
     if isinstance(guard, EntryGuard):
         return [guard.found()]
     if isinstance(guard, ArrayGuard):
-        return [np.asarray(guard.part()).tobytes()]
+        return [np.asarray(guard.found()).tobytes()]
     owner = guard.owner
     return [*owner, *owner.values()] if isinstance(owner, dict) else list(owner)

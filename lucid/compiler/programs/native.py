@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import logging
+import types
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ from lucid.codegen.entry_words import (
 )
 from lucid.compiler import stance
 from lucid.compiler.guards.guard import ABSENT
-from lucid.compiler.guards.places import Place, Variable
+from lucid.compiler.guards.places import Place
 from lucid.compiler.hooks import item_of
 from lucid.compiler.programs.plain_places import Read, failure_of, number_of
 from lucid.compiler.results.outcomes import FromProgram, Same
@@ -407,10 +408,10 @@ def _finish(calls: PlainCalls, kept: Sequence[int], *values: Any) -> Any:
 
 def _kind_of(place: Place) -> int | None:
     """How native code finds what is in a place; None: it doesn't."""
-    if type(place) is Variable:
-        return IN_CELL
     if type(place) is not Place:
         return None
+    if type(place.owner) is types.CellType:
+        return IN_CELL
     if type(place.owner) is list:
         return IN_LIST if type(place.key) is int and place.key >= 0 else None
     return IN_DICT if _is_dict(place.owner) else None

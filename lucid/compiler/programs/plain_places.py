@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from lucid.compiler.guards.places import Flag, Memory, Place, Variable
+from lucid.compiler.guards.guard import CONTENTS
+from lucid.compiler.guards.places import Flag, Memory, Place
 from lucid.compiler.inputs.cells import FormulaGuard
 from lucid.compiler.inputs.scalars import Formula, Number
 from lucid.compiler.inputs.signature import Call
@@ -15,7 +16,7 @@ from lucid.tensor.context import epoch
 from lucid.tensor.core import TensorCore
 
 _Finder = tuple[Callable[[], Any], int, list["Kind"]]
-_SIMPLE = (Place, Variable, Memory, Flag)
+_SIMPLE = (Place, Memory, Flag)
 Kind = type | None  # of a number; None: a tensor
 
 
@@ -145,8 +146,9 @@ def _take(finders: Sequence[_Finder], tensors: list[Any], numbers: list[Any]) ->
 
 def plain_reads(rebinding: Rebinding, values: Sequence[Any]) -> list[Read] | None:
     """How the places are read; None where one holds more than tensors and numbers."""
-    if not all(type(place) in _SIMPLE for place in (*rebinding.read, *rebinding.bound)):
-        return None
+    for place in (*rebinding.read, *rebinding.bound):
+        if type(place) not in _SIMPLE or place.key is CONTENTS:
+            return None
     reads: list[Read] = []
     for place, value in zip(rebinding.read, values, strict=True):
         size = len(value) if type(value) is tuple else -1

@@ -10,7 +10,8 @@ import numpy as np
 
 from lucid.autograd.hooks import take_hooks
 from lucid.compiler.guards.argument_places import changed_entries
-from lucid.compiler.guards.places import CONTENTS, Place
+from lucid.compiler.guards.guard import CONTENTS
+from lucid.compiler.guards.places import Place
 from lucid.compiler.inputs.bound_to_tensors import names_bound_to
 from lucid.compiler.inputs.cells import same_view
 from lucid.compiler.inputs.objects import data_of, know_by_identity
