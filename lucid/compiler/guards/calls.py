@@ -20,21 +20,17 @@ import pathlib
 import random
 import sys
 import threading
-import time
 import types
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextvars import ContextVar
 from typing import Any, NoReturn
 
 import numpy as np
 
-from lucid.compiler.guards.collector import PLAIN
+from lucid.compiler.guards.collector import OPAQUE, PLAIN
 from lucid.compiler.guards.guard import ABSENT, CONTENTS, SCALARS, brief
 from lucid.compiler.guards.reads import (
-    READ_BY_INDEX,
-    VIEWS,
     Reads,
     class_has,
     instance_dict,
@@ -50,29 +46,35 @@ from lucid.tensor.core import TensorCore
 MEMO = type(functools.lru_cache(lambda: None))
 GENERATORS = (random.Random, np.random.Generator, np.random.RandomState)
 _LOOKS = frozenset({"getstate", "get_state", "bit_generator", "__reduce__"})
-_ENTROPY = {os.urandom}
 _UNSEEDED = (np.random.default_rng, random.Random, np.random.RandomState, np.random.SeedSequence)
 _OF_LIBRARY = {"get_num_threads", "get_num_interop_threads", "get_printoptions"}
-_CLOCKS = {
-    getattr(time, name)
-    for name in dir(time)
-    if name.removesuffix("_ns") in ("time", "perf_counter", "monotonic", "process_time")
-    or name in ("thread_time", "thread_time_ns", "localtime", "gmtime", "ctime", "strftime")
+# What can't be guarded, by the package and the name of the function that is called.
+_OF_THE_WORLD = {
+    "it reads the clock": """
+        time.time time.perf_counter time.monotonic time.process_time time.thread_time time.time_ns
+        time.perf_counter_ns time.monotonic_ns time.process_time_ns time.thread_time_ns
+        time.localtime time.gmtime time.ctime time.strftime
+        datetime.now datetime.utcnow datetime.today""",
+    "it reads a file": """
+        io.open _io.open builtins.input numpy.loadtxt numpy.load numpy.fromfile numpy.genfromtxt
+        pathlib.read_text pathlib.read_bytes pathlib.open pathlib.write_text
+        pathlib.write_bytes pathlib.touch pathlib.unlink pathlib.glob pathlib.rglob pathlib.mkdir
+        pathlib.rename""",
+    "it draws random numbers": """
+        posix.urandom nt.urandom uuid.uuid1 uuid.uuid4 secrets.token_bytes secrets.token_hex
+        secrets.randbits secrets.choice secrets.randbelow""",
 }
-_CLOCKS_OF = {"now", "utcnow", "today"}  # of datetime's classes
+_WHY = {name: why for why, names in _OF_THE_WORLD.items() for name in names.split()}
 _ASKED_AGAIN: set[Any] = {
     *(os.getenv, os.getcwd, os.getpid, os.path.exists, os.path.isfile, os.path.isdir),
     *(os.path.getsize, os.path.getmtime, threading.get_ident, threading.current_thread),
     *(threading.active_count, threading.main_thread, np.geterr, np.get_printoptions),
     *(os.listdir, os.stat, os.path.expandvars, os.path.expanduser, os.getlogin, glob.glob),
     *(sys.getrecursionlimit, gc.isenabled, locale.getlocale, type(os.environ).copy, os.cpu_count),
+    *(pathlib.Path.exists, pathlib.Path.is_file, pathlib.Path.is_dir, pathlib.Path.stat),
+    *(pathlib.Path.iterdir, pathlib.Path.resolve, pathlib.Path.samefile),
 }
-_READS_FILES = {np.loadtxt, np.load, np.fromfile, np.genfromtxt, np.memmap, input, open}
-_PATHS_ASK = {"exists", "is_file", "is_dir", "stat", "iterdir", "resolve", "samefile"}
-_PATHS_READ = {"read_text", "read_bytes", "open", "write_text", "write_bytes", "touch", "unlink"}
-_PATHS_READ |= {"glob", "rglob", "mkdir", "rename"}
 _SHARED = {"threading", "queue", "multiprocessing", "concurrent", "asyncio", "subprocess"}
-_OF_OTHERS = {"uuid1", "uuid4", "token_bytes", "token_hex", "randbits", "choice", "randbelow"}
 # Functions in C that go through a container, and don't look into what is in it.
 _ONE_LEVEL = {
     *(
@@ -93,6 +95,17 @@ _ONE_LEVEL = {
     ),
     *(min, max, sorted, print, super, isinstance, issubclass, type, id, callable, object, range),
 }
+# Functions in C that do what an instruction does: the method for it, and how many operands it has.
+_AS_INSTRUCTIONS: dict[Any, tuple[str, int]] = {
+    **dict.fromkeys((getattr, hasattr), ("load_attribute", 2)),
+    **dict.fromkeys((setattr, delattr), ("store_attribute", 2)),
+    **dict.fromkeys((vars, dir), ("all_attributes", 1)),
+    **dict.fromkeys((repr, format, ascii), ("show", 1)),
+    **dict.fromkeys((operator.setitem, operator.delitem), ("store_item", 2)),
+    operator.getitem: ("load_item", 2),
+    len: ("measure", 1),
+    next: ("advance", 1),
+}
 _ADDS: dict[type, frozenset[str]] = {
     list: frozenset({"append", "extend", "insert", "clear"}),
     set: frozenset({"add", "discard", "update", "difference_update", "clear"}),
@@ -111,6 +124,7 @@ _WRITES_ARRAYS = frozenset(
     {"fill", "sort", "partition", "put", "resize", "itemset", "setfield", "byteswap", "setflags"}
 )
 _WEAK = (weakref.WeakSet, weakref.WeakKeyDictionary, weakref.WeakValueDictionary)
+_DATA = (slice, range, frozenset, type, types.ModuleType, np.generic)
 _NOT_DATA = (type, types.ModuleType, types.FunctionType, types.MethodType)
 _OF_FUNCTION = ("forward", "backward", "setup_context", "jvp", "vmap", "generate_vmap_rule")
 
@@ -199,6 +213,15 @@ class GuardCollector(Reads):
         else:
             self._call_object(function, args, kwargs)
 
+    def _look_at_world(self, function: Any) -> None:
+        name, owner = function.__name__, getattr(function, "__self__", None)
+        if isinstance(owner, type):
+            owner = next((base for base in owner.__mro__ if name in vars(base)), owner)
+        package = (function.__module__ or getattr(owner, "__module__", "")).partition(".")[0]
+        why = _WHY.get(f"{package}.{name}")
+        if why is not None:
+            self._op_by_op(f"{why}, by {package}.{name}()")
+
     def _follow(self, owner: Any, names: Sequence[str]) -> None:
         for name in names:
             self.load_attribute(owner, name)
@@ -219,15 +242,11 @@ class GuardCollector(Reads):
         if is_followed(function.__code__) or function.__code__ in self._skipped:
             return
         module, file = function.__module__ or "", function.__code__.co_filename
+        self._look_at_world(function)
         if function in _ASKED_AGAIN:
             self._ask_again(function, args if owner is None else (owner, *args), kwargs)
-        elif function in _READS_FILES:
-            self._op_by_op(f"it reads a file, by {function.__name__}()")
-        elif isinstance(owner, pathlib.Path) and function.__name__ in _PATHS_READ:
-            self._op_by_op(f"it opens a file, by {function.__name__}()")
         elif isinstance(owner, pathlib.PurePath):
-            if function.__name__ in _PATHS_ASK:
-                self._ask_again(function, (owner, *args), kwargs)
+            pass
         elif file.startswith(LIBRARY) and function.__name__ in _OF_LIBRARY:
             self._ask_again(function, args, kwargs)
         elif file.startswith(LIBRARY):
@@ -235,15 +254,11 @@ class GuardCollector(Reads):
                 self._look_into(args, kwargs, reads_only=True)
         elif file.startswith(NUMPY):
             self._look_into((owner, *args), kwargs)
-        elif module in ("uuid", "secrets") and function.__name__ in _OF_OTHERS:
-            self._draws(f"{module}.{function.__name__}()")
         elif isinstance(owner, logging.Logger):
             self.speaks = True
             for level in (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR):
                 text = f"{self.path_of(owner)}.isEnabledFor({level})"
                 self.answer(text, owner.isEnabledFor, level)
-        elif isinstance(owner, threading.Event) and function.__name__ in ("is_set", "isSet"):
-            self.answer(f"{self.path_of(owner)}.is_set()", owner.is_set)
         elif isinstance(owner, _WEAK) and function.__name__ in _CHANGES and self.was_there(owner):
             self._op_by_op(f"it changes {self.path_of(owner)}, a {type(owner).__name__}")
         elif module.partition(".")[0] in _SHARED and owner is not None and self.was_there(owner):
@@ -313,21 +328,11 @@ class GuardCollector(Reads):
         if owner is not None and not isinstance(owner, (types.ModuleType, type)):
             self._call_method_in_c(owner, function.__name__, args, kwargs)
             return
+        self._look_at_world(function)
         name = function.__name__
-        if function in (getattr, hasattr):
-            if len(args) > 1 and type(args[1]) is str:
-                self.load_attribute(args[0], args[1])
-        elif function in (setattr, delattr):
-            if len(args) > 1 and type(args[1]) is str:
-                self.store_attribute(args[0], args[1])
-        elif function is vars or function is dir:
-            self.all_attributes(args[0]) if args else None
-        elif function is len:
-            self.measure(args[0]) if args else None
-        elif function in (repr, format, ascii):
-            self.show(args[0]) if args else None
-        elif function is next:
-            self.advance(args[0]) if args else None
+        method, count = _AS_INSTRUCTIONS.get(function, ("", 0))
+        if method:
+            getattr(self, method)(*args[:count]) if len(args) >= count else None
         elif function in (isinstance, type, callable, id, issubclass):
             if function is isinstance and args:
                 self.load_attribute(args[0], "__class__")
@@ -342,16 +347,6 @@ class GuardCollector(Reads):
             self._look_at_all(args, kwargs)
         elif function in _ASKED_AGAIN:
             self._ask_again(function, args, kwargs)
-        elif function in _CLOCKS or (isinstance(owner, type) and name in _CLOCKS_OF):
-            self._op_by_op(f"it reads the clock, by {name}()")
-        elif function in _ENTROPY:
-            self._draws(f"{name}()")
-        elif function in _READS_FILES or getattr(function, "__module__", None) == "io":
-            self._op_by_op(f"it reads a file, by {name}()")
-        elif function is operator.setitem or function is operator.delitem:
-            self.store_item(args[0], args[1])
-        elif function is operator.getitem:
-            self.load_item(args[0], args[1])
         elif isinstance(owner, type) and args and name in ("__setattr__", "__delattr__"):
             self.store_attribute(args[0], args[1])
         elif function in _ONE_LEVEL:
@@ -374,17 +369,6 @@ class GuardCollector(Reads):
         elif isinstance(owner, np.ndarray):
             self.array(path, owner, write=name in _WRITES_ARRAYS)
             self._look_into(args, kwargs)
-        elif isinstance(owner, ContextVar):
-            if name == "get":
-                self.answer(f"{path}.get()", _value_of, owner)
-        elif isinstance(owner, READ_BY_INDEX):
-            whole = tuple if isinstance(owner, types.MappingProxyType) else bytes
-            if name == "get" and args:
-                self.answer(f"{path}.get({args[0]!r})", _entry_of, owner, args[0])
-            elif name == "items" or name == "values":
-                self.answer(f"all of {path}", _items_of, owner)
-            else:
-                self.answer(f"all of {path}", whole, owner)
         elif name in ("__reduce__", "__reduce_ex__", "__getstate__", "__dir__", "__sizeof__"):
             self.all_attributes(owner)
         elif name in ("__setattr__", "__delattr__") and args:
@@ -393,7 +377,7 @@ class GuardCollector(Reads):
             self.load_attribute(owner, args[0])
         elif name == "__next__" or name in ("send", "throw"):
             self.advance(owner)
-        elif isinstance(owner, (*VIEWS, tuple)):
+        elif isinstance(owner, tuple):
             self.iterate(owner)
         else:
             self._ask_unknown(owner, name)
@@ -442,7 +426,7 @@ class GuardCollector(Reads):
     def _ask_unknown(self, owner: Any, name: str) -> None:
         """A method of an object whose state nobody can see: of one from outside, op by op."""
         path = self._paths.get(id(owner))
-        is_data = isinstance(owner, (slice, range, frozenset, type, types.ModuleType, np.generic))
+        is_data = isinstance(owner, (*_DATA, *OPAQUE))
         if path is None or is_data or is_librarys(type(owner)) or type(owner).__module__ in _VALUES:
             return
         if name.startswith("__") or type(owner).__module__.partition(".")[0] in _OTHERS_VALUES:
@@ -545,7 +529,7 @@ class GuardCollector(Reads):
                 self.value(value, value.__name__)
                 if not is_followed(value.__code__):
                     stack += [_content(cell) for cell in value.__closure__ or ()]
-            elif isinstance(value, (np.ndarray, *VIEWS, *READ_BY_INDEX, *GENERATORS)):
+            elif isinstance(value, (np.ndarray, *GENERATORS)):
                 continue
             elif is_librarys(type(value)):
                 self.meet(self.path_of(value), value)
@@ -571,7 +555,7 @@ class GuardCollector(Reads):
                 if not is_librarys(type(value)):
                     stack += dict.values(value) if isinstance(value, dict) else value
             else:
-                if isinstance(value, (np.ndarray, *VIEWS, *READ_BY_INDEX)):
+                if isinstance(value, np.ndarray):
                     self.iterate(value)
                 yield value
 
@@ -702,15 +686,3 @@ def _content(cell: Any) -> Any:
         return cell.cell_contents
     except ValueError:
         return None
-
-
-def _value_of(variable: ContextVar[Any]) -> Any:
-    return variable.get(ABSENT)
-
-
-def _entry_of(owner: Any, key: Any) -> Any:
-    return owner.get(key, ABSENT)
-
-
-def _items_of(owner: Any) -> Any:
-    return tuple(owner.items())

@@ -6,11 +6,14 @@ at the end says what the step has changed; what it was read for says what calls 
 
 from __future__ import annotations
 
+import array
 import functools
 import gc
+import mmap
 import types
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
+from contextvars import ContextVar
 from typing import Any, NoReturn
 
 import numpy as np
@@ -48,6 +51,13 @@ from lucid.ir.location import Location, here
 from lucid.tensor.core import TensorCore
 
 PLAIN = (list, dict, set, deque)  # containers whose entries can change
+# What only C looks into: all that they hold is asked for anew at each call.
+OPAQUE: dict[type, Callable[[Any], Any]] = {
+    types.MappingProxyType: lambda proxy: tuple(proxy.items()),
+    ContextVar: lambda variable: variable.get(ABSENT),
+    **dict.fromkeys((type({}.keys()), type({}.values()), type({}.items())), tuple),
+    **dict.fromkeys((bytearray, memoryview, array.array, mmap.mmap), bytes),
+}
 _PARTS_OF_FUNCTIONS = ("__code__", "__defaults__", "__kwdefaults__")
 
 
@@ -358,8 +368,18 @@ class Collector:
             self.contents(f"{path}.keywords", value.keywords)
         elif isinstance(value, types.BuiltinMethodType):
             self.value(value.__self__, f"{path}.__self__", holder)
+        elif isinstance(value, tuple(OPAQUE)):
+            self._opaque(value, path)
         elif is_librarys(type(value)) and not isinstance(value, (type, dict)):
             self.meet(path, value)
+
+    def _opaque(self, value: Any, path: str) -> None:
+        ask = next(ask for kind, ask in OPAQUE.items() if isinstance(value, kind))
+        self.answer(f"all of {path}", ask, value)
+        found = self.guards[ask, id(value)].expected  # type: ignore[attr-defined]
+        for item in found if isinstance(found, tuple) else ():
+            for part in item if isinstance(item, tuple) else (item,):
+                self.value(part, f"an entry of {path}", value)
 
     def _function(self, function: types.FunctionType, path: str) -> None:
         """A function is what its code and its defaults are."""
