@@ -23,12 +23,12 @@ import threading
 import types
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
 
-from lucid.compiler.guards.collector import OPAQUE, PLAIN
+from lucid.compiler.guards.collector import OPAQUE, PLAIN, at_line
 from lucid.compiler.guards.guard import ABSENT, CONTENTS, SCALARS, brief
 from lucid.compiler.guards.reads import (
     Reads,
@@ -77,23 +77,9 @@ _ASKED_AGAIN: set[Any] = {
 _SHARED = {"threading", "queue", "multiprocessing", "concurrent", "asyncio", "subprocess"}
 # Functions in C that go through a container, and don't look into what is in it.
 _ONE_LEVEL = {
-    *(
-        enumerate,
-        zip,
-        reversed,
-        iter,
-        list,
-        tuple,
-        set,
-        frozenset,
-        map,
-        filter,
-        dict,
-        sum,
-        all,
-        any,
-    ),
-    *(min, max, sorted, print, super, isinstance, issubclass, type, id, callable, object, range),
+    *(enumerate, zip, reversed, iter, list, tuple, set, frozenset, map, filter, dict, sum, all),
+    *(any, min, max, sorted, print, super, isinstance, issubclass, type, id, callable, object),
+    *(range, bool),
 }
 # Functions in C that do what an instruction does: the method for it, and how many operands it has.
 _AS_INSTRUCTIONS: dict[Any, tuple[str, int]] = {
@@ -112,20 +98,11 @@ _ADDS: dict[type, frozenset[str]] = {
     deque: frozenset({"append", "appendleft", "extend", "extendleft", "clear"}),
 }
 _ITERATES = frozenset({"extend", "extendleft", "update", "difference_update"})
-_CHANGES = frozenset(
-    {
-        *("append", "extend", "insert", "clear", "update", "add", "discard", "setdefault", "pop"),
-        *("popleft", "appendleft", "extendleft", "remove", "sort", "reverse", "popitem", "rotate"),
-        *("__setitem__", "__delitem__", "__iadd__", "__ior__", "__iand__", "__isub__", "__ixor__"),
-        *("difference_update", "intersection_update", "symmetric_difference_update", "move_to_end"),
-    }
-)
+_LOOKS_ONLY = frozenset({"index", "count", "copy", "__iter__", "__reduce_ex__"})
 _WRITES_ARRAYS = frozenset(
     {"fill", "sort", "partition", "put", "resize", "itemset", "setfield", "byteswap", "setflags"}
 )
-_WEAK = (weakref.WeakSet, weakref.WeakKeyDictionary, weakref.WeakValueDictionary)
 _DATA = (slice, range, frozenset, type, types.ModuleType, np.generic)
-_NOT_DATA = (type, types.ModuleType, types.FunctionType, types.MethodType)
 _OF_FUNCTION = ("forward", "backward", "setup_context", "jvp", "vmap", "generate_vmap_rule")
 
 
@@ -245,13 +222,11 @@ class GuardCollector(Reads):
         self._look_at_world(function)
         if function in _ASKED_AGAIN:
             self._ask_again(function, args if owner is None else (owner, *args), kwargs)
-        elif isinstance(owner, pathlib.PurePath):
-            pass
         elif file.startswith(LIBRARY) and function.__name__ in _OF_LIBRARY:
             self._ask_again(function, args, kwargs)
         elif file.startswith(LIBRARY):
             if not self._call_library(function, owner):
-                self._look_into(args, kwargs, reads_only=True)
+                self._look_into(args, kwargs, may_write=False)
         elif file.startswith(NUMPY):
             self._look_into((owner, *args), kwargs)
         elif isinstance(owner, logging.Logger):
@@ -259,15 +234,12 @@ class GuardCollector(Reads):
             for level in (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR):
                 text = f"{self.path_of(owner)}.isEnabledFor({level})"
                 self.answer(text, owner.isEnabledFor, level)
-        elif isinstance(owner, _WEAK) and function.__name__ in _CHANGES and self.was_there(owner):
-            self._op_by_op(f"it changes {self.path_of(owner)}, a {type(owner).__name__}")
         elif module.partition(".")[0] in _SHARED and owner is not None and self.was_there(owner):
             self._op_by_op(f"it calls {function.__qualname__}(), which other threads take part in")
         else:
             given = [owner, *args, *kwargs.values()]
             given += [_content(cell) for cell in function.__closure__ or ()]
-            for value in given:
-                self.hand_over(value)
+            self._look_into(given, {}, objects=True)
 
     def _call_library(self, function: types.FunctionType, owner: Any) -> bool:
         """A function of the library's: what it doesn't tell; whether it hands its arguments on."""
@@ -291,13 +263,11 @@ class GuardCollector(Reads):
             self._load_from_class(type(kind), "__call__")
         for name in ("__new__", "__init__"):
             self._load_from_class(kind, name)
-        if kind in _ONE_LEVEL or kind is bool:
+        if kind in _ONE_LEVEL:
             self._look_at_all(args, kwargs)
         elif kind is str and args:
             self.show(args[0])
-        elif not isinstance(kind.__init__, types.FunctionType) or not is_followed(
-            kind.__init__.__code__
-        ):
+        elif not _is_heard(kind.__init__):
             self._look_into(args, kwargs)
 
     def _call_object(self, function: Any, args: Sequence[Any], kwargs: Any) -> None:
@@ -308,18 +278,14 @@ class GuardCollector(Reads):
         if self.is_module(function):
             self.meet(path, function)
             self.load_attribute(function, "forward")
-            forward = class_has(type(function), "forward")
-            if isinstance(forward, types.FunctionType) and not is_followed(forward.__code__):
-                self._look_into(args, kwargs)
-        elif not isinstance(run, types.FunctionType):
-            self._look_into(args, kwargs)  # of NumPy's, or of another package in C
-        elif is_followed(run.__code__):
+            run = class_has(type(function), "forward")
+        elif _is_heard(run):
             self.load_attribute(function, "__call__")
         elif is_librarys(type(function)):
             self.meet(path, function)
-            self._look_into(args, kwargs)
-        else:
+        elif isinstance(run, types.FunctionType):
             self.hand_over(function)
+        if not _is_heard(run):
             self._look_into(args, kwargs)
 
     # ------------------------------------------------------------------ functions in C
@@ -351,11 +317,6 @@ class GuardCollector(Reads):
             self.store_attribute(args[0], args[1])
         elif function in _ONE_LEVEL:
             self._look_at_all(args, kwargs)
-        elif owner is not None and getattr(owner, "__name__", "") in ("heapq", "_heapq", "_bisect"):
-            for value in args:
-                if isinstance(value, PLAIN):
-                    self.rewrite(self.path_of(value), value)
-            self._look_into(args, kwargs)
         else:
             self._look_into(args, kwargs)
 
@@ -408,13 +369,8 @@ class GuardCollector(Reads):
             given = tuple(map(list, args)) if name in _ITERATES else tuple(args)
             self._look_at_all(args if name in _ITERATES else (), {})
             self.append(path, owner, name, given)
-        elif name in _CHANGES:
-            if name in ("pop", "popleft", "popitem", "remove", "sort", "reverse", "rotate"):
-                self.iterate(owner)
-            self.rewrite(path, owner)
-            self._look_at_all(args, kwargs)
         elif name not in ("__init__", "__new__", "__class__", "__setattr__"):
-            self.iterate(owner)
+            (self.contents if name in _LOOKS_ONLY else self.rewrite)(path, owner)
             self._look_at_all(args, kwargs)
 
     def _ask_again(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
@@ -425,11 +381,9 @@ class GuardCollector(Reads):
 
     def _ask_unknown(self, owner: Any, name: str) -> None:
         """A method of an object whose state nobody can see: of one from outside, op by op."""
-        path = self._paths.get(id(owner))
-        is_data = isinstance(owner, (*_DATA, *OPAQUE))
-        if path is None or is_data or is_librarys(type(owner)) or type(owner).__module__ in _VALUES:
-            return
-        if name.startswith("__") or type(owner).__module__.partition(".")[0] in _OTHERS_VALUES:
+        path, package = self._paths.get(id(owner)), type(owner).__module__.partition(".")[0]
+        is_data = package in _VALUES or isinstance(owner, (*_DATA, *OPAQUE))
+        if path is None or is_data or is_librarys(type(owner)) or name.startswith("__"):
             return
         if self.was_there(owner):
             self._op_by_op(
@@ -476,15 +430,10 @@ class GuardCollector(Reads):
         self._op_by_op(f"it draws random numbers, by {what}")
 
     def _op_by_op(self, reason: str) -> NoReturn:
-        """Give the trace up: what the step reads is another thing at each call."""
-        place = here()
-        line = "" if place is None else f"\n  at {place}   {place.text}"
-        raise self.refused(EagerOnlyError(f"{reason}{line}"))
+        raise self.refused(EagerOnlyError(f"{reason}{at_line(here())}"))
 
     def _refusal(self, what: str, remedy: str) -> BaseException:
-        place = here()
-        line = "" if place is None else f"\n  at {place}   {place.text}"
-        return self.refused(TraceError(f"{what}{line}\nhint: {remedy}"))
+        return self.refused(TraceError(f"{what}{at_line(here())}\nhint: {remedy}"))
 
     def refuse_misses(self) -> None:
         """Give up where a function with a cache has run: what the trace computed is in there now.
@@ -508,41 +457,26 @@ class GuardCollector(Reads):
     def _look_at_all(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Read the entries of containers, and not what is in them."""
         for value in (*args, *kwargs.values()):
-            if not isinstance(value, (*SCALARS, TensorCore, *_NOT_DATA)) and not is_live(value):
-                self.iterate(value)
-
-    def _look_into(
-        self, args: Sequence[Any], kwargs: Mapping[str, Any], *, reads_only: bool = False
-    ) -> None:
-        """Read plain data as a whole: containers, and those in them."""
-        for value in self._walk([*args, *kwargs.values()]):
-            if isinstance(value, np.ndarray) and not reads_only:
-                self.hand(value)
-            elif hasattr(type(value), "__next__"):
-                self.advance(value)
+            self.iterate(value)
 
     def hand_over(self, owner: Any) -> None:
         """Read all of it: plain data, objects by all their attributes."""
-        stack = [owner]
-        for value in self._walk(stack):
-            if isinstance(value, types.FunctionType):
-                self.value(value, value.__name__)
-                if not is_followed(value.__code__):
-                    stack += [_content(cell) for cell in value.__closure__ or ()]
-            elif isinstance(value, (np.ndarray, *GENERATORS)):
-                continue
-            elif is_librarys(type(value)):
-                self.meet(self.path_of(value), value)
-            elif instance_dict(value):
-                self.all_attributes(value)
-                stack += list(instance_dict(value).values())  # type: ignore[union-attr]
+        self._look_into((owner,), {}, objects=True)
 
-    def _walk(self, stack: list[Any]) -> Iterator[Any]:
-        """Read containers, and those in them; what else is met is given, to be looked at further.
+    def _look_into(
+        self,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        *,
+        objects: bool = False,
+        may_write: bool = True,
+    ) -> None:
+        """Read plain data as a whole: containers, and those in them.
 
-        stack: what is left to walk through; who is given a value may add to it.
+        objects: whether to read the attributes of objects as well.
+        may_write: whether who gets an array may write it.
         """
-        seen: set[int] = set()
+        stack, seen = [*args, *kwargs.values()], set()
         while stack:
             value = stack.pop()
             if isinstance(value, (*SCALARS, TensorCore, type, types.ModuleType)):
@@ -554,10 +488,28 @@ class GuardCollector(Reads):
                 self.iterate(value)
                 if not is_librarys(type(value)):
                     stack += dict.values(value) if isinstance(value, dict) else value
-            else:
-                if isinstance(value, np.ndarray):
-                    self.iterate(value)
-                yield value
+            elif isinstance(value, np.ndarray):
+                self.iterate(value)
+                if may_write:
+                    self.hand(value)
+            elif objects and not isinstance(value, GENERATORS):
+                stack += self._parts(value)
+            elif hasattr(type(value), "__next__"):
+                self.advance(value)
+
+    def _parts(self, value: Any) -> list[Any]:
+        """Read an object, or a function that isn't followed; what is in it."""
+        if isinstance(value, types.FunctionType):
+            self.value(value, value.__name__)
+            is_known = is_followed(value.__code__)
+            return [] if is_known else [_content(cell) for cell in value.__closure__ or ()]
+        attributes = instance_dict(value)
+        if is_librarys(type(value)):
+            self.meet(self.path_of(value), value)
+        elif attributes:
+            self.all_attributes(value)
+            return [*attributes.values()]
+        return []
 
     # ------------------------------------------------------------------ the library's own
 
@@ -638,12 +590,12 @@ class GuardCollector(Reads):
         self.entry(path, owner, key, gated=True)
 
 
-# Modules of the standard library whose objects in C are values, not state.
+# Packages whose objects in C are values, not state.
 _VALUES = frozenset(
-    {"builtins", "datetime", "decimal", "re", "_operator", "functools", "itertools"}
-)
-_OTHERS_VALUES = frozenset(
-    {"numpy", "llvmlite", "collections", "types", "typing", "_abc", "_struct"}
+    {
+        *("builtins", "datetime", "decimal", "re", "_operator", "functools", "itertools"),
+        *("numpy", "llvmlite", "collections", "types", "typing", "_abc", "_struct"),
+    }
 )
 
 
@@ -661,6 +613,11 @@ def _read_by_library(kind: type) -> set[str]:
                 if code is not None and "live_attribute" in code.co_names:
                     live.update(code.co_consts)
     return names - live
+
+
+def _is_heard(function: Any) -> bool:
+    """Whether it is Python code whose instructions are followed."""
+    return isinstance(function, types.FunctionType) and is_followed(function.__code__)
 
 
 def _name_of(function: Any) -> str:

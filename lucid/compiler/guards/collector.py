@@ -58,6 +58,7 @@ OPAQUE: dict[type, Callable[[Any], Any]] = {
     **dict.fromkeys((type({}.keys()), type({}.values()), type({}.items())), tuple),
     **dict.fromkeys((bytearray, memoryview, array.array, mmap.mmap), bytes),
 }
+_OPAQUE_KINDS = tuple(OPAQUE)
 _PARTS_OF_FUNCTIONS = ("__code__", "__defaults__", "__kwdefaults__")
 
 
@@ -134,8 +135,8 @@ class Collector:
                 self._accepted.remove(identity)
                 guard.expected = ABSENT
             self._entries.setdefault(id(owner), []).append(guard)
-            if id(owner) in self._rewritten and not write:
-                self._read_rewritten(guard)
+            if not write:
+                self._read_of_whole(guard)
             self._add(identity, guard)
         assert isinstance(guard, EntryGuard)
         if identity in self._of_hosts and not write:
@@ -147,8 +148,8 @@ class Collector:
             owner = owner.of if isinstance(owner, Attributes) else owner
             self.value(guard.expected, path, owner if holder is None else holder)
 
-    def _read_rewritten(self, guard: EntryGuard) -> None:
-        """Let an entry be guarded for what it was before the step changed its container."""
+    def _read_of_whole(self, guard: EntryGuard) -> None:
+        """Let an entry of a container that is known be guarded for what it was from the start."""
         whole = self.guards.get(identity_of(guard.owner, CONTENTS))
         if isinstance(whole, ContentsGuard):
             if isinstance(guard.owner, dict):
@@ -246,17 +247,12 @@ class Collector:
     def length(self, path: str, owner: Any) -> None:
         """The number of entries is about to be read."""
         self._look_at(owner)
-        whole = self.guards.get(identity_of(owner, CONTENTS))
+        identity, whole = (len, id(owner)), self.guards.get(identity_of(owner, CONTENTS))
         if whole is not None:
             whole.was_read = True
-        elif identity_of(owner, CONTENTS) not in self._apart:
-            added = 0
-            if isinstance(owner, dict):
-                for guard in self._entries.get(id(owner), ()):
-                    added += (guard.expected is ABSENT) - (guard.found() is ABSENT)
-            size = len(owner) - added
-            if (len, id(owner)) not in self.guards:
-                self._add((len, id(owner)), AnswerGuard(f"len({path})", len, (owner,), size))
+        elif identity_of(owner, CONTENTS) not in self._apart and identity not in self.guards:
+            size = len(self._before(owner))
+            self._add(identity, AnswerGuard(f"len({path})", len, (owner,), size))
 
     def array(
         self, path: str, array: np.ndarray, key: Any = ABSENT, *, write: bool = False
@@ -278,7 +274,6 @@ class Collector:
             if part.dtype.hasobject:
                 for item in part.ravel().tolist():
                     self.value(item, f"an element of {path}", array)
-            self.mask(path, array)
         elif not write:
             guard.was_read = True
         if write:
@@ -287,11 +282,6 @@ class Collector:
     def hand(self, array: np.ndarray) -> None:
         """An array is given to code that isn't followed, and may be written there."""
         self._lines.setdefault((id(array), "array"), here())
-
-    def mask(self, path: str, array: np.ndarray) -> None:
-        """Which elements of an array are masked is about to be read."""
-        if isinstance(array, np.ma.MaskedArray):
-            self.answer(f"{path}.mask", _bytes_of_mask, array)
 
     def has_written(self, owner: Any, key: Any) -> bool:
         """Whether the step has bound an entry."""
@@ -348,6 +338,8 @@ class Collector:
         if isinstance(value, TensorCore):
             self.tensor(path, value)
         elif isinstance(value, np.ndarray):
+            if isinstance(value, np.ma.MaskedArray):
+                self.answer(f"{path}.mask", _bytes_of_mask, value)
             memory = owner_of(value)
             if id(memory) not in self._paths:
                 self._paths[id(memory)] = path
@@ -368,15 +360,16 @@ class Collector:
             self.contents(f"{path}.keywords", value.keywords)
         elif isinstance(value, types.BuiltinMethodType):
             self.value(value.__self__, f"{path}.__self__", holder)
-        elif isinstance(value, tuple(OPAQUE)):
+        elif isinstance(value, _OPAQUE_KINDS):
             self._opaque(value, path)
         elif is_librarys(type(value)) and not isinstance(value, (type, dict)):
             self.meet(path, value)
 
     def _opaque(self, value: Any, path: str) -> None:
         ask = next(ask for kind, ask in OPAQUE.items() if isinstance(value, kind))
-        self.answer(f"all of {path}", ask, value)
-        found = self.guards[ask, id(value)].expected  # type: ignore[attr-defined]
+        if not self.answer(f"all of {path}", ask, value):
+            self._op_by_op(f"{path} holds something else each time")
+        found = ask(value)
         for item in found if isinstance(found, tuple) else ():
             for part in item if isinstance(item, tuple) else (item,):
                 self.value(part, f"an entry of {path}", value)
@@ -399,6 +392,10 @@ class Collector:
         """An object of the library's is used by the step."""
         raise NotImplementedError
 
+    def _op_by_op(self, reason: str) -> None:
+        """Give the trace up: what the step reads is another thing at each call."""
+        raise NotImplementedError
+
     def text_of(self, key: Any) -> str:
         """A dict's key in a path; a tensor by its name."""
         return self.path_of(key) if isinstance(key, TensorCore) else repr(key)
@@ -406,7 +403,7 @@ class Collector:
     # ------------------------------------------------------------------ what is known
 
     def was_there(self, thing: object) -> bool:
-        """Whether an object is known to have been there before the trace."""
+        """Whether an object, or an array's memory, is known to have been there before the trace."""
         if id(thing) in self._given or id(thing) in self._stays:
             return True
         if isinstance(thing, np.ndarray):
@@ -421,10 +418,6 @@ class Collector:
     def accept_arguments(self, identities: Collection[int]) -> None:
         """Know objects that were given: their contents stand for those of each call."""
         self._given.update(identities)
-
-    def holds_memory_of(self, array: np.ndarray) -> bool:
-        """Whether the array's memory was there before the trace."""
-        return self.was_there(array)
 
     def tensors(self) -> Iterator[tuple[str, TensorCore]]:
         """The tensors from outside that were met, by the user's expressions for them."""
@@ -441,7 +434,7 @@ class Collector:
         found = None
         for key in (place.identity, (id(place.owner), CONTENTS)):
             found = found or self._lines.get(key)
-        return "" if found is None else f"\n  at {found}   {found.text}"
+        return at_line(found)
 
     def accept(self, owner: Any, key: Any, value: Any) -> None:
         """Take an entry that the trace made for good as one that was there before."""
@@ -612,9 +605,8 @@ class Collector:
         return (id(array), "array") in self._lines
 
     def _refuse(self, guard: Guard, line: Location | None) -> NoReturn:
-        place = "" if line is None else f"\n  at {line}   {line.text}"
         raise TraceError(
-            f"Python state changed while the step was traced: {guard.failure()}{place}\n"
+            f"Python state changed while the step was traced: {guard.failure()}{at_line(line)}\n"
             "That would happen once, at this trace, and not at every call.\n"
             "hint: keep the count in a tensor and write it in place (self.n.add_(1)), return the "
             "value, or change it outside of the compiled function"
@@ -635,6 +627,11 @@ def _subject(guard: Guard) -> Any:
 
 def _bytes_of_mask(array: np.ma.MaskedArray[Any, Any]) -> bytes:
     return bytes(np.ma.getmaskarray(array).tobytes())
+
+
+def at_line(place: Location | None) -> str:
+    """The user's line for a message, on a line of its own."""
+    return "" if place is None else f"\n  at {place}   {place.text}"
 
 
 def changed_since(before: Sequence[Any], now: Sequence[Any]) -> bool:

@@ -17,6 +17,7 @@ from lucid.autograd.hooks import hooks_of, remove_hooks
 from lucid.compiler.inputs.live_math import original_of
 from lucid.compiler.inputs.scalars import is_live
 from lucid.compiler.inputs.tree import items_of
+from lucid.compiler.whose_code import is_librarys
 from lucid.ir.location import Location
 from lucid.tensor.context import epoch
 from lucid.tensor.core import TensorCore
@@ -144,7 +145,8 @@ def is_same(found: Any, expected: Any) -> bool:
         if found.dtype.hasobject:
             return _are_same(found.ravel().tolist(), expected.ravel().tolist())
         return bool(found.tobytes() == expected.tobytes())
-    if not isinstance(found, (*SCALARS, frozenset, range, np.generic)):
+    is_own = isinstance(found, tuple) and is_librarys(kind)  # of numbers, such as a shape
+    if not is_own and not isinstance(found, (*SCALARS, frozenset, range, np.generic)):
         return False
     return bool(found == expected)
 
@@ -416,7 +418,7 @@ def _frozen(answer: Any) -> Any:
     """An answer, with tuples for what is made anew for each: lists, dicts, and their like."""
     if isinstance(answer, dict):
         return tuple((key, _frozen(value)) for key, value in answer.items())
-    if isinstance(answer, (list, tuple)):
+    if isinstance(answer, (list, tuple)) and not is_librarys(type(answer)):
         return tuple(map(_frozen, answer))
     return repr(answer) if isinstance(answer, _FLAGS) else answer
 

@@ -97,10 +97,6 @@ class Appended(Place):
     def found(self) -> Any:
         return self.done
 
-    def put(self, value: Sequence[tuple[str, tuple[Any, ...]]]) -> None:
-        for add in self.additions(value):
-            add()
-
     def additions(
         self, value: Sequence[tuple[str, tuple[Any, ...]]]
     ) -> list[functools.partial[None]]:

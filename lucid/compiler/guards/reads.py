@@ -9,6 +9,7 @@ from __future__ import annotations
 import operator
 import sys
 import types
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -77,10 +78,10 @@ class Reads(Collector):
         place = f"{path}.{name}" if path else name
         self._special(owner, "__getattribute__")
         found = self._load_from_class(type(owner), name)
-        if isinstance(found, (property, types.FunctionType)) and attributes is None:
-            return
-        if isinstance(found, property):
-            return  # what it reads is told when it runs
+        if isinstance(found, property) or (
+            attributes is None and isinstance(found, types.FunctionType)
+        ):
+            return  # what a property reads is told when it runs
         if isinstance(found, types.MemberDescriptorType):  # a slot
             self.entry(place, Attributes(owner), name, holder=owner)
             return
@@ -207,7 +208,7 @@ class Reads(Collector):
             makes = is_librarys(type(owner)) and not dict.__contains__(owner, key)
             if is_hashable(key) and not makes:
                 self.entry(f"{path}[{self.text_of(key)}]", owner, key)
-        elif isinstance(owner, (list, tuple)) or type(owner).__name__ == "deque":
+        elif isinstance(owner, (list, tuple, deque)):
             self._load_by_index(path, owner, key)
         elif isinstance(owner, np.ndarray):
             parts = key if isinstance(key, tuple) else (key,)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,28 +91,6 @@ class GradUse:
     was_set: bool = False
     name: str = ""
     storage: Storage | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ValueGuard:
-    """The step was specialized on a Python value: `read()` must still give `expected`.
-
-    Attributes:
-        gated: the value changes only together with the epoch.
-    """
-
-    text: str
-    read: Callable[[], Any]
-    expected: Any
-    gated: bool
-
-    def failure(self) -> str | None:
-        found = self.read()
-        if found is self.expected:
-            return None
-        if type(found) is type(self.expected) and found == self.expected:
-            return None
-        return f"{self.text}: {self.expected!r} -> {found!r}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -240,7 +240,6 @@ class NativeCalls:
         items = [*guard.items, *(entry for entry in settings if not isinstance(entry[0], dict))]
         self._table(Word.ITEMS, [tuple(map(keep, item)) for item in items])
         self._table(Word.LENGTHS, [(keep(owner), length) for owner, length in guard.lengths])
-        questions += [(value.failure, None) for value in calls.values]
         places = calls.places
         if places is None:
             questions += [(functools.partial(ask.failure, ()), None) for ask in calls.formulas]

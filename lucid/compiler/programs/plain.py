@@ -31,7 +31,7 @@ from lucid.tensor.storage import Storage, VersionCounter
 from lucid.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
-    from lucid.compiler.inputs.cells import FormulaGuard, ValueGuard
+    from lucid.compiler.inputs.cells import FormulaGuard
     from lucid.compiler.results.backward import Differentiable
     from lucid.tensor.promises import Batch
 
@@ -69,7 +69,6 @@ class PlainCalls:
 
     executable: Executable
     guard: GuardTable
-    values: list[ValueGuard]
     arguments: list[tuple[TensorType, Shape, int | None]]
     state: set[Storage]
     readers: list[tuple[int, Callable[[], Any]]]
@@ -126,9 +125,6 @@ class PlainCalls:
             return LONG_WAY
         if self.guard.failure() is not None or not storages.isdisjoint(self.state):
             return LONG_WAY
-        for guard in self.values:
-            if guard.failure() is not None:
-                return LONG_WAY
         for question in self.formulas:
             if question.failure(held) is not None:
                 return LONG_WAY

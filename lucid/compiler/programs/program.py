@@ -264,7 +264,6 @@ class Program:
         return PlainCalls(
             executable=self.executable,
             guard=self.guards.watched,
-            values=self.guards.values,
             arguments=[(kind, by, numbers.get(i)) for i, (kind, by, _) in enumerate(types)],
             state=self.guards.state,
             readers=self._readers,

@@ -183,7 +183,7 @@ class Finisher:
             return self._outside(leaf) or self._inside(leaf)
         if isinstance(leaf, np.ndarray):
             collector = self._recorder.collector
-            known = collector is not None and collector.holds_memory_of(leaf)
+            known = collector is not None and collector.was_there(leaf)
             return Same(leaf) if known else Copied(leaf)
         if id(leaf) in self._recorder.containers:
             return GivenContainer(self._recorder.containers[id(leaf)])

@@ -13,8 +13,9 @@ import numpy as np
 from lucid.autograd import node as nodes
 from lucid.autograd.node import AccumulateGrad, Edge, Node, edge_of
 from lucid.compiler.guards.events import unheard
+from lucid.compiler.guards.guard import AnswerGuard, Guard
 from lucid.compiler.hosts.recording import HostRecording
-from lucid.compiler.inputs.cells import Cell, GradUse, ValueGuard, base_of, look_of
+from lucid.compiler.inputs.cells import Cell, GradUse, base_of, look_of
 from lucid.compiler.inputs.present import evaluate
 from lucid.compiler.inputs.scalars import is_live
 from lucid.compiler.recording.live_numbers import LiveNumbers
@@ -76,7 +77,7 @@ class Recorder(LiveNumbers):
         super().__init__(Graph(name))
         self.hosts = HostRecording(self, leaving)
         self.cells: dict[Storage, Cell] = {}
-        self.guards: dict[str, ValueGuard] = {}
+        self.guards: dict[str, Guard] = {}
         self.effects: list[Effect] = []
         self.undo: list[Callable[[], object]] = []
         self.grads: dict[int, GradUse] = {}
@@ -214,7 +215,7 @@ class Recorder(LiveNumbers):
         self.own.add(id(tensor))
         array = tensor._array
         assert array is not None
-        if self.collector is not None and self.collector.holds_memory_of(array):
+        if self.collector is not None and self.collector.was_there(array):
             self.arrays.adopt(tensor)
             return
         storage = tensor._storage
@@ -444,7 +445,7 @@ class Recorder(LiveNumbers):
     def guard_value(
         self, text: str, read: Callable[[], Any], expected: Any, gated: bool = False
     ) -> None:
-        self.guards.setdefault(text, ValueGuard(text, read, expected, gated))
+        self.guards.setdefault(text, AnswerGuard(text, read, (), expected, gated=gated))
 
     def is_outside(self, tensor: TensorCore) -> bool:
         """Whether a tensor was there before the trace, and no argument."""

@@ -27,7 +27,6 @@ from lucid.compiler.inputs.cells import (
     Cell,
     FormulaGuard,
     GradUse,
-    ValueGuard,
 )
 from lucid.compiler.inputs.live_math import LiveMath
 from lucid.compiler.inputs.objects import visit_leaves
@@ -77,7 +76,6 @@ class Trace:
 
     graph: Graph
     guard: GuardTable
-    values: list[ValueGuard]
     live: list[tuple[Value, LiveSource]]
     formulas: list[FormulaGuard]
     cells: list[tuple[Cell, Strides | None]]
@@ -220,8 +218,7 @@ def _trace_of(
     grads_read = [use for use in recorder.grads.values() if use.was_read]
     return Trace(
         recorder.graph,
-        GuardTable(ran.guards),
-        list(recorder.guards.values()),
+        GuardTable([*ran.guards, *recorder.guards.values()]),
         list(recorder.live_inputs.values()),
         list(recorder.formulas.values()),
         [(cell, _strides_of(cell)) for cell in recorder.cells.values() if _is_input(cell)],
