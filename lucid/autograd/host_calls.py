@@ -56,7 +56,6 @@ class HostForward:
         states: tensors from outside that it can reach.
         keeps_ctx: whether its ctx is kept for backward and jvp, which are host calls as well.
         saved_hooks: the hooks for what is kept so.
-        grad_enabled: the grad mode in which it runs.
         plan: what it did while tracing.
         is_followed: whether a forward that follows in the step may find something else.
     """
@@ -72,7 +71,6 @@ class HostForward:
     states: list[State] = field(default_factory=list)
     keeps_ctx: bool = False
     saved_hooks: tuple[SavedTensorHooks, ...] = ()
-    grad_enabled: bool = False
     plan: Plan | None = None
     is_followed: bool = False
 
@@ -114,7 +112,7 @@ class HostForward:
         """Run the user's forward on copies."""
         changes = Changes(self.states, arrays)
         run = partial(self._run, frame, arrays, changes)
-        return in_eager_mode(self.grad_enabled, changes, run)
+        return in_eager_mode(False, changes, run)
 
     def _run(self, frame: Frame, arrays: Sequence[np.ndarray], changes: Changes) -> Evaluated:
         tensors = lend(arrays, self.slots)
@@ -125,7 +123,7 @@ class HostForward:
         ctx._edges = tuple([(NOWHERE, 0) if edge else None for edge in self.has_edge])
         inputs = tuple([value.fill(tensors) for value in self.inputs])
         keywords = {name: value.fill(tensors) for name, value in self.keywords.items()}
-        output = self._called(frame, ctx, inputs, keywords)
+        output = run_forward(ctx, inputs, keywords)
         marks = ctx.dirty_tensors, ctx.non_differentiable
         found = Evaluated(arrays, ctx, output, tensors, inputs, changes, ctx.to_save, *marks)
         ctx.dirty_tensors = ctx.non_differentiable = ()  # they may hold the ctx
@@ -151,16 +149,6 @@ class HostForward:
             if context.contexts is not None:
                 context.contexts[self] = found.ctx
 
-    def _called(
-        self,
-        frame: Frame,
-        ctx: BackwardCFunction,
-        inputs: tuple[Any, ...],
-        keywords: dict[str, Any],
-    ) -> Any:
-        """What the user's method returns; it runs in eager mode, with gradients off."""
-        return run_forward(ctx, inputs, keywords)
-
     def read(self, found: Evaluated) -> None:
         """Find out what forward did, and collect the results."""
         reader = Reader(found.tensors, found.inputs)
@@ -176,11 +164,8 @@ class HostForward:
         found.arrays = reader.arrays
         found.plan = Plan(
             isinstance(found.output, tuple), outputs, dirty, marked, found.ctx.materialize_grads,
-            written, saved, self._said(found.ctx), tuple(reader.labels), reader.types(),
+            written, saved, tuple(reader.labels), reader.types(),
         )  # fmt: skip
-
-    def _said(self, ctx: BackwardCFunction) -> Any:
-        """What it says besides, and must say at every call."""
 
     def _difference(self, found: Evaluated) -> str | None:
         """How forward did something else than while tracing; None: it didn't.
@@ -212,8 +197,6 @@ def _difference(plan: Plan, expected: Plan) -> str:
     for name in ("outputs", "saved", "dirty", "non_differentiable"):
         if getattr(plan, name) != getattr(expected, name):
             return f"other tensors are its {name.replace('_', ' ')}"
-    if plan.said != expected.said:
-        return f"it says {plan.said} of its results, not {expected.said}"
     return "another kind of result"
 
 

@@ -32,7 +32,6 @@ class Plan(NamedTuple):
     Attributes:
         is_tuple: whether it returned a tuple.
         written: operands whose content it changed, and which result that is.
-        said: what else it said, a `vmap` of its results' axes.
         labels, types: of the results.
     """
 
@@ -43,7 +42,6 @@ class Plan(NamedTuple):
     materialize_grads: bool
     written: tuple[tuple[int, int], ...]
     saved: tuple[Entry, ...] | None
-    said: Any
     labels: tuple[str, ...]
     types: tuple[TensorType, ...]
 
