@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from lucid.autograd.host_world import Changes
 from lucid.ir import ops
 from lucid.ir.types import TensorType, type_of_array
 from lucid.tensor.core import TensorCore
@@ -63,7 +62,6 @@ class Evaluated:
     output: Any
     tensors: list[Any]
     inputs: tuple[Any, ...]
-    changes: Changes
     saved: tuple[Any, ...] | None
     dirty: tuple[Any, ...]
     non_differentiable: tuple[Any, ...]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lucid.autograd.host_replay import Differs, Replay, replaying
+from lucid.autograd.host_replay import Differs, replaying
 from lucid.compiler.audits import Pace, difference, made_again, report
 from lucid.compiler.collector import collector_paused
 from lucid.compiler.guards.argument_places import call_with_tensors
@@ -269,7 +269,7 @@ class Compiled:
             replay = context.replay
             try:
                 if differs is not None:
-                    context.replay = Replay.into(program.hosts, differs.made)
+                    context.replay = [*differs.made]
                 result = program.run(call, is_fit=True)
                 context.replay = replay
             except Differs as other:
@@ -466,7 +466,7 @@ class Compiled:
         claim: Claim,
     ) -> Program:
         """A new program, which is one of those that serve calls from now on."""
-        with replaying(None if differs is None else Replay(differs.made)):
+        with replaying(() if differs is None else differs.made):
             program = self._trace(call, args, kwargs, known, reason, claim)
         if not kwargs:
             program.take_plain(call, args, self.stats.counted)

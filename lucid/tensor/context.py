@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from lucid.autograd.engine import BackwardRun
     from lucid.autograd.hooks import SavedTensorHooks
-    from lucid.autograd.host_replay import Replay
+    from lucid.autograd.host_replay import Made
     from lucid.autograd.private import CustomForward
     from lucid.autograd.saved import MutationGuard
     from lucid.compiler.recording.recorder import Recorder
@@ -68,7 +68,7 @@ class _Context(threading.local):
         self.anomaly: bool | None = None
         self.lent: Lending | None = None
         self.contexts: dict[Any, Any] | None = None
-        self.replay: Replay | None = None
+        self.replay: list[Made] | None = None
 
 
 context = _Context()

@@ -123,10 +123,6 @@ def by_op(t):
     t.add_(1)
 
 
-def by_numpy(t):
-    t.numpy()[...] += 1
-
-
 def through_a_view(t):
     t.reshape(-1)[0] = 5.0
 
@@ -136,7 +132,7 @@ def by_step(t):
     t.add_(1)
 
 
-@pytest.mark.parametrize("write", [by_op, by_numpy, through_a_view, by_step])
+@pytest.mark.parametrize("write", [by_op, through_a_view, by_step])
 @pytest.mark.parametrize("where", ["forward", "backward"])
 def test_a_tensor_from_outside_that_is_written_only_at_times_is_an_error(write, where):
     count, w = lucid.zeros(2), leaf([1.0, 2.0])
@@ -172,16 +168,16 @@ def test_a_tensor_from_outside_that_is_written_only_at_times_is_an_error(write, 
     with pytest.raises(lucid.LucidError) as caught:
         step(lucid.tensor([-1.0, 1.0]))
     assert str(caught.value) == (
-        f"Counts.{where} wrote count in place, which it didn't do when the step was traced\n"
+        f"Counts.{where} writes count in place, which it didn't do when the step was traced\n"
         f"  in {place_of(body, 'fn.apply')}\n"
-        "hint: write it at every call, if only with what it holds"
+        "hint: return the new content, and write it in the step"
     )
     assert state() == before
     step(lucid.tensor([1.0, 1.0]))
     assert state() != before and step.stats.traces == 1
 
 
-def test_what_a_native_step_writes_inside_of_a_host_call_is_put_back_as_well():
+def test_a_native_step_inside_of_a_host_call_writes_no_tensor_from_outside():
     count = lucid.zeros(2)
 
     @lucid.compile
@@ -208,17 +204,17 @@ def test_what_a_native_step_writes_inside_of_a_host_call_is_put_back_as_well():
     with pytest.raises(lucid.LucidError) as caught:
         step(lucid.tensor(-1.0))
     assert str(caught.value) == (
-        "Counts.forward wrote count in place, which it didn't do when the step was traced\n"
+        "Counts.forward writes count in place, which it didn't do when the step was traced\n"
         f"  in {place_of(body, 'fn.apply')}\n"
-        "hint: write it at every call, if only with what it holds"
+        "hint: return the new content, and write it in the step"
     )
     assert (numbers(count), count._version) == before
     inner(lucid.ones(2))
     assert numbers(count) == [4.0, 4.0]
 
 
-def test_numpy_can_only_read_large_tensors_from_outside_that_it_did_not_write_while_tracing():
-    table = lucid.zeros(1 << 19)
+def test_numpy_can_only_read_tensors_from_outside_that_it_did_not_write_while_tracing():
+    table = lucid.zeros(2)
 
     def forward(ctx, x):
         if x.item() < 0:
@@ -230,24 +226,6 @@ def test_numpy_can_only_read_large_tensors_from_outside_that_it_did_not_write_wh
     with pytest.raises(ValueError, match=r"^assignment destination is read-only$"):
         step(lucid.tensor(-1.0))
     assert table[0].item() == 0.0 and step(lucid.tensor(2.0)).item() == 2.0
-
-
-def test_an_exception_after_writes_leaves_tensors_from_outside_as_they_were():
-    known, unknown = lucid.zeros(2), lucid.zeros(2)
-
-    def forward(ctx, x):
-        known.add_(1)
-        if x.item() < 0:
-            unknown.sub_(1)
-            raise UnluckyError
-        return x * 2
-
-    step = lucid.compile(define(forward).apply)
-    step(lucid.tensor(1.0))
-    with pytest.raises(UnluckyError):
-        step(lucid.tensor(-1.0))
-    assert numbers([known, unknown]) == [[1.0, 1.0], [0.0, 0.0]]
-    assert (known._version, unknown._version) == (1, 0)
 
 
 def test_values_that_are_no_tensors_can_not_be_returned():

@@ -48,6 +48,27 @@ def test_host_code_may_write_tensors_from_outside(prepared):
     found = [numbers(list(step(lucid.tensor([k, 2 * k])))) for k in (1.0, 10.0)]
     assert found == [[[2.0, 4.0], 1.0], [[30.5, 61.0], 2.0]]
     assert numbers([count, running]) == [2.0, [10.5, 21.0]] and count._version == 2
+    if step is not body:
+        assert {*step.stats.eager_reasons} == {"Fn.forward, a host call, writes count"}
+
+
+def test_what_numpy_writes_outside_lets_the_call_run_op_by_op(prepared):
+    running = lucid.zeros(2)
+
+    def forward(ctx, x):
+        running.numpy()[:] = 0.5 * running.numpy() + x.numpy()
+        return x * 2
+
+    fn = define(forward)
+
+    def body(x):
+        return fn.apply(x) + running
+
+    step = prepared(body)
+    found = [numbers(step(lucid.tensor([k, 2 * k]))) for k in (1.0, 10.0)]
+    assert found == [[3.0, 6.0], [30.5, 61.0]] and numbers(running) == [10.5, 21.0]
+    if step is not body:
+        assert {*step.stats.eager_reasons} == {"Fn.forward, a host call, writes running"}
 
 
 def test_a_compiled_function_inside_may_use_the_same_tensors(prepared):

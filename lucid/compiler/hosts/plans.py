@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from lucid.autograd.host_reading import Entry, Evaluated
@@ -37,7 +37,6 @@ class Traced:
 
     Args:
         name: what messages call the user's method.
-        then: called when what it did has been said again.
     """
 
     def __init__(
@@ -47,14 +46,12 @@ class Traced:
         found: Evaluated,
         operands: Operands,
         name: str,
-        then: Callable[[], None],
     ) -> None:
         self._recorder = recorder
         self._found = found
         self._tensors = operands.tensors
         self._inputs = operands.inputs
         self._name = name
-        self._then = then
         self._results = tensors_of(recorder, node.results)
 
     def finish(self, ctx: BackwardCFunction) -> Any:
@@ -70,7 +67,6 @@ class Traced:
         ctx.dirty_tensors = self._all(plan.dirty)
         ctx.non_differentiable = self._all(plan.non_differentiable)
         ctx.to_save = None if plan.saved is None else self._all(plan.saved)
-        self._then()
         return outputs if plan.is_tuple else outputs[0]
 
     def _write(self, operand: int, content: TensorCore) -> None:

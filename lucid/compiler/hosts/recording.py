@@ -8,8 +8,6 @@ results, and recorded as a `host` node. What the evaluation changes in Python is
 from __future__ import annotations
 
 import copy
-import functools
-import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -17,10 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lucid.autograd.function import BackwardCFunction, FunctionCtx, backward_of
-from lucid.autograd.host_calls import HostBackward, HostForward
+from lucid.autograd.host_calls import HostBackward, HostForward, again, code_of
 from lucid.autograd.host_finding import Finding
-from lucid.autograd.host_reading import Evaluated
-from lucid.autograd.host_replay import Made, MadeBackward, MadeFinding, MadeForward
+from lucid.autograd.host_replay import replayed
 from lucid.autograd.host_world import Captured, Slot
 from lucid.autograd.outputs import TwiceDifferentiated, refuse_second_derivative
 from lucid.compiler.hosts.plans import Traced, tensors_of
@@ -58,12 +55,6 @@ class LeavesTrace(BaseException):
         self.codes = codes
 
 
-def code_of(method: Method) -> object:
-    """What stays the same when a class is defined anew by each trace."""
-    function = inspect.unwrap(method)
-    return getattr(function, "__code__", function)
-
-
 class HostRecording:
     """The host calls of one trace.
 
@@ -79,7 +70,6 @@ class HostRecording:
         self._present = PresentValues(recorder)
         self._frame: Frame = {}
         self._findings: dict[Any, Node] = {}
-        self._made: list[Made] = [] if context.replay is None else [*context.replay.calls]
         self.left: LeavesTrace | None = None
         self.undo: list[PythonChanges] = []
 
@@ -179,52 +169,32 @@ class HostRecording:
             tuple(flag for x, flag in _flags(ctx) if x is not None),
         )
         methods = (function.forward, function.setup_context)
-        around = self._around(host, operands, methods, (*inputs, *keywords.values()))
+        reached = (*inputs, *keywords.values())
+        around = Surroundings(self._recorder, host.name, methods, reached)
+        host.states = around.states(len(operands.values))
         if is_differentiable:
             host.keeps_ctx, host.saved_hooks = True, tuple(context.saved_hooks)
             ctx._host_forward = host
-        found = self._evaluated(host, operands, around)
-        return self._entered(function.__name__, host, operands, around, found).finish(ctx)
-
-    def _around(
-        self,
-        host: HostForward,
-        operands: Operands,
-        methods: Sequence[Method],
-        objects: Sequence[Any],
-    ) -> Surroundings:
-        """What the call can reach."""
-        around = Surroundings(self._recorder, host.name, methods, objects)
-        host.states = around.states(len(operands.values))
-        return around
-
-    def _evaluated(self, host: HostForward, operands: Operands, around: Surroundings) -> Evaluated:
-        """Run the call once, on the values of now; unless the run that goes on here did."""
-        lent = self._present.of([*operands.values, *around.values])
-        made = self._made_before(code_of(host.method))
-        if isinstance(made, MadeForward):
-            return made.again(lent, host.states)
-        with around.untouched():
-            return host.evaluate(self._frame, lent)
-
-    def _entered(
-        self,
-        name: str,
-        host: HostForward,
-        operands: Operands,
-        around: Surroundings,
-        found: Evaluated,
-    ) -> Traced:
-        """Append the call, which did what was found."""
-        changed = around.settle(found.changes, found.lent)
+        found, lent = self._evaluated(host, operands, around)
+        found = again(found, lent)
         host.read(found)
         host.plan = found.plan
         host.keep(self._frame, found)
         results = [np.array(array, order="C") for array in found.arrays]
         values = [*operands.values, *around.values]
-        node = self._record(name, host, values, results)
-        note_changes = functools.partial(around.note_changes, node, changed, found.changes)
-        return Traced(self._recorder, node, found, operands, host.name, note_changes)
+        node = self._record(function.__name__, host, values, results)
+        return Traced(self._recorder, node, found, operands, host.name).finish(ctx)
+
+    def _evaluated(
+        self, host: HostForward | HostBackward, operands: Operands, around: Surroundings
+    ) -> Any:
+        """Run the call once, on the values of now; unless the run that goes on here did."""
+        lent = self._present.of([*operands.values, *around.values])
+        made = replayed(host.code)
+        if made is not None:
+            return made.found, lent
+        with around.untouched():
+            return host.evaluate(self._frame, lent, around.outside(lent)), lent
 
     # ---------------------------------------------------------------- backward
 
@@ -236,13 +206,11 @@ class HostRecording:
         given = tuple(operands.number(gradient) for gradient in gradients)
         saved = ctx.saved_tensors  # raises for what was written since, as in eager mode
         keeper = ctx._host_forward
-        is_recorded = keeper is None
-        attributes = attributes_of(ctx) if is_recorded else {}
+        on_ctx: tuple[dict[str, Any], Any] = attributes_of(ctx), saved
         host = HostBackward(
             function,
             keeper,
-            {key: operands.capture(value) for key, value in attributes.items()},
-            tuple(map(operands.number, saved)) if is_recorded else (),
+            operands.capture(on_ctx if keeper is None else None),
             given,
             tuple(operands.slots),
             ctx._line,
@@ -251,30 +219,21 @@ class HostRecording:
             tuple(edge is not None for edge in ctx._edges),
             context.grad_enabled,
         )
+        reached = attributes_of(ctx if keeper is None else self._frame[keeper])
         methods = (backward_of(function),)
-        on_ctx = attributes if is_recorded else attributes_of(self._frame[keeper])
-        around = Surroundings(self._recorder, name, methods, tuple(on_ctx.values()))
+        around = Surroundings(self._recorder, name, methods, tuple(reached.values()))
         host.states = around.states(len(operands.values))
-        values = [*operands.values, *around.values]
-        lent = self._present.of(values)
-        made = self._made_before(code_of(backward_of(function)))
-        if isinstance(made, MadeBackward):
-            parts, changes = made.parts, made.written.changes(host.states)
-            host.is_once = made.host.is_once
-        else:
-            with around.untouched():
-                parts, changes = host.evaluate(self._frame, lent)
+        parts, _ = self._evaluated(host, operands, around)
         host.present = tuple(part is not None for part in parts)
-        changed = around.settle(changes, lent)
-        results = [np.array(array, order="C") for array in host.arrays(parts, changes)]
-        node = self._record(name, host, values, results)
-        around.note_changes(node, changed, changes)
+        results = [np.array(array, order="C") for array in host.arrays(parts)]
+        node = self._record(name, host, [*operands.values, *around.values], results)
         tensors = iter(tensors_of(self._recorder, node.results))
         found = tuple(next(tensors) if present else None for present in host.present)
         if not context.grad_enabled:
             return found
         sent = [gradient for gradient in gradients if gradient is not None]
-        kind = TwiceDifferentiated if host.is_once else _OnHost
+        is_once = hasattr(backward_of(function), "is_once_differentiable")
+        kind = TwiceDifferentiated if is_once else _OnHost
         guarded: tuple[Any, ...] = refuse_second_derivative(ctx, sent, found, kind)
         return guarded
 
@@ -296,22 +255,13 @@ class HostRecording:
             line = None if place is None else (place.file, place.line)
             host = Finding(name, find, options, line)
             lent = self._present.of(values)
-            made = self._made_before(name)
-            arrays = made.arrays if isinstance(made, MadeFinding) else host.evaluate(lent)
+            made = replayed(host.code)
+            arrays = host.evaluate(lent) if made is None else made.found
             host.types = tuple(map(type_of_array, arrays))
             node = self._findings[key] = self._record(name, host, values, arrays)
         return tuple(tensors_of(self._recorder, node.results))
 
     # ---------------------------------------------------------------- recording
-
-    def _made_before(self, what: object) -> Made | None:
-        """What the next host call did in the run that this trace takes over, if it is the same."""
-        if self._made:
-            made = self._made.pop(0)
-            if _identity(made) == what:
-                return made
-            self._made.clear()
-        return None
 
     def _record(
         self,
@@ -335,12 +285,6 @@ class HostRecording:
             value.name = "grad"
         self._present.note(node, results)
         return node
-
-
-def _identity(made: Made) -> object:
-    """What tells host calls apart."""
-    host = made.host
-    return host.name if isinstance(host, Finding) else code_of(host.method)
 
 
 class Operands:

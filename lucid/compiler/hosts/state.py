@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from lucid.autograd.host_world import Changes, State
+from lucid.autograd.host_world import Outside, State
 from lucid.compiler.guards.calls import GuardCollector
 from lucid.compiler.guards.collector import changed_since
 from lucid.compiler.guards.events import listening
@@ -17,10 +17,11 @@ from lucid.compiler.guards.guard import ArrayGuard, ContentsGuard, EntryGuard, G
 from lucid.compiler.hosts.reachable import calls_of, reachable
 from lucid.tensor.context import epoch
 from lucid.tensor.core import TensorCore
+from lucid.tensor.storage import Storage
 
 if TYPE_CHECKING:
     from lucid.compiler.recording.recorder import Recorder
-    from lucid.ir.graph import Node, Value
+    from lucid.ir.graph import Value
 
 
 class Surroundings:
@@ -40,7 +41,6 @@ class Surroundings:
         self._recorder = recorder
         self._name = name
         self._roots = calls_of(methods, objects)
-        self._tensors: list[TensorCore] = []
         self._states: list[State] = []
         self.values: list[Value] = []
 
@@ -52,15 +52,13 @@ class Surroundings:
             known = any(state.storage is storage for state in self._states)
             if array is None or known or not array.flags.writeable:
                 continue
-            state = State(storage, tensor._counter, path)
+            state = State(storage, path)
             cell = self._recorder.cells.get(storage)
             if cell is not None and (cell.kind == "replaced" or storage.value is not cell.value):
                 assert storage.value is not None
                 state.given = first + len(self.values)
                 self.values.append(storage.value)
-            state.result = len(self._states)  # until it is known what the call changes
             self._states.append(state)
-            self._tensors.append(tensor)
         return self._states
 
     def _reached(self) -> Iterator[tuple[str, TensorCore]]:
@@ -107,35 +105,29 @@ class Surroundings:
                 storage.value, storage.generation = value, generation
                 storage.recorder = self._recorder
 
-    def settle(self, changes: Changes, lent: Sequence[np.ndarray]) -> list[int]:
-        """Find which tensors the call changed: only their contents are results of it.
+    def outside(self, arrays: Sequence[np.ndarray]) -> Outside:
+        """The tensors within reach while the call, whose operands these are, is evaluated."""
+        return _Watched(self._states, arrays, self._run_op_by_op)
 
-        lent: the operands of the call.
-        """
-        changed = []
-        for number, state in enumerate(self._states):
-            before = state.storage.array if state.given is None else lent[state.given]
-            assert before is not None
-            after = changes.contents[number]
-            is_same = not changes.moved[number] and after.tobytes() == before.tobytes()
-            state.result = None if is_same else number
-            if is_same:
-                del changes.contents[number]
-            else:
-                changed.append(number)
-        return changed
+    def _run_op_by_op(self, state: State) -> NoReturn:
+        self._recorder.run_op_by_op(f"{self._name}, a host call, writes {state.path}")
 
-    def note_changes(self, node: Node, changed: Sequence[int], changes: Changes) -> None:
-        """Let the trace know what the call, which has been recorded, left in tensors."""
-        recorder = self._recorder
-        results = node.results[len(node.results) - len(changed) :]
-        for number, value in zip(changed, results, strict=True):
-            tensor = self._tensors[number]
-            recorder.value_of(tensor)  # makes it a cell
-            tensor._storage.value = value
-            tensor._storage.generation += 1
-            recorder.note_counter(tensor._counter)
-            tensor._counter.value += changes.moved[number]
+
+class _Watched(Outside):
+    """Finds out whether NumPy writes them."""
+
+    def begin(self) -> None:
+        super().begin()
+        self._before = [np.array(state.memory) for state in self.states.values()]
+
+    def shown(self, storage: Storage, array: np.ndarray) -> np.ndarray:
+        return array
+
+    def look(self) -> None:
+        for state, before in zip(self.states.values(), self._before, strict=True):
+            if state.memory.tobytes() != before.tobytes():
+                self.kept.setdefault(state.storage, before)
+                self._refuse(state)
 
 
 class _Writes(GuardCollector):
