@@ -144,26 +144,17 @@ class Compiled:
             calls = latest.calls
             if calls is not None and calls.enter is not None:
                 result = calls.enter(*args)
+                if result is LONG_WAY and latest.rearm():
+                    result = calls.enter(*args)
                 if result is not LONG_WAY:
                     return result
-            if self._audits.is_due():
-                return self._call_audited(args, kwargs)
-            try:
-                result = latest.call_plain(args)
-                if result is not LONG_WAY:
-                    self.stats.add_call()
-                    return result
-            except Differs as found:
-                differs = found.with_traceback(None)
-            except EagerOnlyError as reason:
-                return self._op_by_op(reason, args, kwargs)
+        if latest is not None and self._audits.is_due():
+            return self._call_audited(args, kwargs)
         if self._mode == "eager" or context.recorder is not None or _eager_is_needed():
             return call_with_tensors(self.__wrapped__, args, kwargs)
-        if latest is not None and kwargs and self._audits.is_due():
-            return self._call_audited(args, kwargs)
-        if latest is not None and not kwargs and differs is None and latest.accepts(args):
+        if latest is not None and not kwargs:
             try:
-                result = latest.run(Call.of_tensors(args))
+                result = latest.call_plain(args)
                 if result is not LONG_WAY:
                     self.stats.add_call()
                     return result
@@ -328,6 +319,8 @@ class Compiled:
             result = LONG_WAY
             if calls is not None and calls.enter is not None:
                 result = calls.enter(*args)
+                if result is LONG_WAY and latest.rearm():
+                    result = calls.enter(*args)
             try:
                 if result is LONG_WAY:
                     result = latest.call_plain(args)

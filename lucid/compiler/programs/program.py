@@ -11,6 +11,7 @@ import numpy as np
 from lucid.autograd.host_calls import HostForward
 from lucid.autograd.host_finding import Finding
 from lucid.autograd.host_replay import Made
+from lucid.codegen.entry_words import MOST_ARGUMENTS
 from lucid.compiler.audits import outline_of
 from lucid.compiler.guards.age import owner_of
 from lucid.compiler.inputs.cells import Cell, GradUse
@@ -36,7 +37,6 @@ from lucid.compiler.results.outcomes import (
     leaf_of,
     storage_of,
 )
-from lucid.compiler.stance import eager_is_forced
 from lucid.dtypes import get_default_dtype
 from lucid.ir.clone import copy_graph
 from lucid.ir.graph import Graph
@@ -217,16 +217,19 @@ class Program:
         Native code counts those that it runs in `counted`.
         """
         plain = call.plain_types(args)
-        self._quick = plain if self._rebinding is None else None
-        if plain is not None and not any(flag for _, _, flag in plain) and self._is_simple():
-            self.calls = self._plain_calls(plain, call, counted)
+        if plain is not None:
+            self._quick = plain[: len(args)]
+            if not any(flag for _, _, flag in plain) and self._is_simple(len(plain)):
+                self.calls = self._plain_calls(plain, call, counted)
 
-    def _is_simple(self) -> bool:
+    def _is_simple(self, count: int) -> bool:
         """Whether a call does nothing about gradients or effects but leave and record gradients."""
         in_places = self._rebinding is not None  # all numbers are
         arguments = {number for number, _ in self._arguments}
         rule = self.differentiable
         rare = (
+            count > MOST_ARGUMENTS,
+            self.hosts,
             self.guards.pinned,
             self._found,
             self.guards.grads_read,
@@ -235,20 +238,10 @@ class Program:
             self._ended,
             self._has_given,
             self._has_effects,
-            self._sharing.writes_arguments and not self._only_writes(),
-            rule is not None and (self.hosts or not rule.is_plain(arguments)),
+            self._sharing.writes_arguments,
+            rule is not None and not rule.is_plain(arguments),
         )
-        plain = [isinstance(target, (int, VersionCounter)) for target, _ in self._counters]
-        return not any(rare) and all(plain)
-
-    def _only_writes(self) -> bool:
-        """Whether a call changes arguments, and depends on nothing else."""
-        rare = (
-            *(self._rebinding, self._rewritten, self.differentiable, self.hosts),
-            *(self._gradients.others, self._gradients.are_promised),
-            len(self._arguments) != len(self.inputs),
-        )
-        return not any(rare)
+        return not any(rare) and all(isinstance(x, VersionCounter) for x, _ in self._counters)
 
     def _plain_calls(
         self, types: Sequence[PlainType], call: Call, counted: np.ndarray
@@ -259,8 +252,7 @@ class Program:
             reads = plain_reads(self._rebinding, call.values)
             if reads is None:
                 return None
-            follow_epoch = self.guards.follow_epoch
-            places = PlainPlaces(self._rebinding, reads, self._finals, self._early, follow_epoch)
+            places = PlainPlaces(self._rebinding, reads, self._finals, self._early, self.guards)
         return PlainCalls(
             executable=self.executable,
             guard=self.guards.watched,
@@ -274,8 +266,6 @@ class Program:
             result=self._result,
             output_count=self._output_count,
             claims=self._claims,
-            written=self._claimed_memory,
-            moved=[(i, n) for i, n in self._counters if isinstance(i, int)],
             numbers=self._numbers,
             formulas=[asked for asked in self.guards.formulas if not asked.is_entered],
             places=places,
@@ -286,26 +276,30 @@ class Program:
             counted=counted,
         )
 
-    def call_plain(self, args: tuple[Any, ...]) -> Any:
-        """The result of a call, or `LONG_WAY` for one that isn't plain."""
-        here = vars(context)  # of this thread; one look instead of four
-        if (
-            self.calls is None
-            or here["grad_enabled"] is not self._in_grad_mode
-            or here["recorder"] is not None
-            or here["levels"]
-            or here["anomaly"] is not None
-            or here["forward"] is not None
-            or here["saving"] is not None
-            or here["lent"] is not None
-            or get_default_dtype() is not self._default_dtype
-            or eager_is_forced()
-            or self.guards.gated_failure() is not None
-        ):
-            return LONG_WAY
-        return self.calls.call(args)
+    def rearm(self) -> bool:
+        """Whether native code may try a call again: the epoch has moved, and the guards hold."""
+        native = None if self.calls is None else self.calls.native
+        if native is None or native.epoch == epoch.count:
+            return False
+        if self.guards.gated_failure() is not None:
+            return False
+        native.rearm()
+        return True
 
-    def accepts(self, args: tuple[Any, ...]) -> bool:
+    def call_plain(self, args: tuple[Any, ...]) -> Any:
+        """The result of a call with plain tensors of the types that were traced, or `LONG_WAY`.
+
+        From then on native code serves such calls, where it can.
+        """
+        if not self._accepts(args):
+            return LONG_WAY
+        call = Call.of_tensors(args) if self._rebinding is None else Call(args, {})
+        result = self.run(call)
+        if self.calls is not None and result is not LONG_WAY and self.guards.epoch == epoch.count:
+            self.calls.prepare()
+        return result
+
+    def _accepts(self, args: tuple[Any, ...]) -> bool:
         """Whether the arguments are plain tensors that this program was made for: a quick look."""
         quick = self._quick
         if quick is None or len(args) != len(quick) or context.grad_enabled != self._in_grad_mode:
@@ -315,10 +309,9 @@ class Program:
         for tensor, (type, strides, requires_grad) in zip(args, quick, strict=True):
             if not is_plain(tensor) or tensor._requires_grad is not requires_grad:
                 return False
-            if tensor._type != type or tensor._array.strides != strides:
+            found = tensor._type
+            if (found is not type and found != type) or tensor._array.strides != strides:
                 return False
-        if len(args) == 2:
-            return args[0]._storage is not args[1]._storage
         return len({tensor._storage for tensor in args}) == len(args)
 
     # ------------------------------------------------------------------ calling
