@@ -597,9 +597,8 @@ class Compiled:
 
     @property
     def stages(self) -> Mapping[str, str]:
-        from lucid.compiler.reports.joint_graph import with_backward
-
-        return with_backward(self._latest_program())
+        program = self._latest_program()
+        return program.stages.then(program.backward_stages())
 
     def dump_ir(self) -> str:
         """The graph of the program used last, with custom Functions as regions of their own."""

@@ -114,6 +114,12 @@ class Program:
         self.stages = Stages(texts).then(executable.stages)
         return executable
 
+    def backward_stages(self) -> Stages:
+        """The graph of the backward that ran last of those of its results; of what it keeps."""
+        rule = self.differentiable
+        backward = None if rule is None else rule.latest()
+        return Stages({} if backward is None else {"backward": lambda: backward.stages["trace"]})
+
     def _take_hosts(self, graph: Graph) -> None:
         """Find the host calls; one that differs needs what those before it did."""
         names = [n.attributes["function"] for n in graph.nodes if n.op.kind == "host"]
