@@ -121,6 +121,48 @@ def test_numpys_random_numbers_are_drawn_at_every_call(prepared):
     assert found == [np.random.rand(2).tolist() for _ in range(2)]
 
 
+@pytest.mark.parametrize("clears", [True, False])
+@pytest.mark.parametrize("make", [lucid.optim.SGD, lucid.optim.Adam])
+def test_an_optimizer_that_steps_inside_starts_from_what_the_call_found(make, clears):
+    def trained(mode):
+        lucid.manual_seed(0)
+        model = lucid.nn.Linear(2, 1)
+        optimizer = make(model.parameters(), lr=0.1)
+
+        def forward(ctx, x):
+            with lucid.enable_grad():
+                loss = (model(lucid.from_numpy(x.numpy().copy())) ** 2).sum()
+                loss.backward()
+            optimizer.step()
+            if clears:
+                optimizer.zero_grad()
+            return lucid.from_numpy(x.numpy() * loss.item())
+
+        step = lucid.compile(define(forward).apply, mode=mode)
+        found = [numbers(step(lucid.ones(2))) for _ in range(4)]
+        return found, numbers(list(model.parameters())), step.stats
+
+    *eager, _ = trained("eager")
+    *found, stats = trained("native")
+    assert found == eager
+    assert len(stats.eager_reasons) == 4
+    assert all(x.startswith("Fn.forward, a host call, writes ") for x in stats.eager_reasons)
+
+
+def test_a_gradient_that_is_left_on_a_leaf_from_outside_is_left_once(prepared):
+    w = leaf([1.0, 2.0])
+
+    def forward(ctx, x):
+        with lucid.enable_grad():
+            (w * float(x.numpy()[0])).sum().backward()
+        return x * 1
+
+    step = prepared(define(forward).apply)
+    for _ in range(3):
+        step(lucid.tensor([2.0]))
+    assert numbers(w.grad) == [6.0, 6.0]
+
+
 class Logging(Function):
     """Keeps a log, a cache, a set and a counter on its class."""
 

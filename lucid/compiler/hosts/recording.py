@@ -170,8 +170,8 @@ class HostRecording:
         )
         methods = (function.forward, function.setup_context)
         reached = (*inputs, *keywords.values())
-        around = Surroundings(self._recorder, host.name, methods, reached)
-        host.states = around.states(len(operands.values))
+        around = Surroundings(self._recorder, host.name, methods, reached, len(operands.values))
+        host.states = around.states
         if is_differentiable:
             host.keeps_ctx, host.saved_hooks = True, tuple(context.saved_hooks)
             ctx._host_forward = host
@@ -219,10 +219,10 @@ class HostRecording:
             tuple(edge is not None for edge in ctx._edges),
             context.grad_enabled,
         )
-        reached = attributes_of(ctx if keeper is None else self._frame[keeper])
+        reached = [*attributes_of(ctx if keeper is None else self._frame[keeper]).values()]
         methods = (backward_of(function),)
-        around = Surroundings(self._recorder, name, methods, tuple(reached.values()))
-        host.states = around.states(len(operands.values))
+        around = Surroundings(self._recorder, name, methods, reached, len(operands.values))
+        host.states = around.states
         parts, _ = self._evaluated(host, operands, around)
         host.present = tuple(part is not None for part in parts)
         results = [np.array(array, order="C") for array in host.arrays(parts)]

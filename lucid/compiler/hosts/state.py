@@ -27,7 +27,12 @@ if TYPE_CHECKING:
 class Surroundings:
     """The surroundings of one host call, while it is recorded.
 
+    Args:
+        methods, objects: from where it reaches others.
+        first: the number of the first operand that is one of `values`.
+
     Attributes:
+        states: the tensors from outside within reach.
         values: what the trace has written to tensors from outside by now, to be lent to the call.
     """
 
@@ -37,29 +42,36 @@ class Surroundings:
         name: str,
         methods: Sequence[Callable[..., Any]],
         objects: Sequence[Any],
+        first: int,
     ) -> None:
         self._recorder = recorder
         self._name = name
         self._roots = calls_of(methods, objects)
-        self._states: list[State] = []
+        self.states: list[State] = []
         self.values: list[Value] = []
-
-    def states(self, first: int) -> list[State]:
-        """The tensors within reach; `first` is the number of the first operand that is one."""
+        self._gradients: list[tuple[TensorCore, Any, State]] = []
         for path, tensor in self._reached():
-            storage = tensor._storage
-            array = storage.array
-            known = any(state.storage is storage for state in self._states)
-            if array is None or known or not array.flags.writeable:
-                continue
-            state = State(storage, path)
-            cell = self._recorder.cells.get(storage)
-            if cell is not None and (cell.kind == "replaced" or storage.value is not cell.value):
-                assert storage.value is not None
-                state.given = first + len(self.values)
-                self.values.append(storage.value)
-            self._states.append(state)
-        return self._states
+            self._take_up(path, tensor, first)
+
+    def _take_up(self, path: str, tensor: TensorCore, first: int) -> None:
+        """Enter a tensor from outside, and its gradient."""
+        storage = tensor._storage
+        array = storage.array
+        known = any(state.storage is storage for state in self.states)
+        if array is None or known or not array.flags.writeable:
+            return
+        state = State(storage, path)
+        cell = self._recorder.cells.get(storage)
+        if cell is not None and (cell.kind == "replaced" or storage.value is not cell.value):
+            assert storage.value is not None
+            state.given = first + len(self.values)
+            self.values.append(storage.value)
+        self.states.append(state)
+        if tensor._requires_grad:
+            gradient = tensor._redeemed()
+            self._gradients.append((tensor, gradient, State(storage, f"{path}.grad")))
+            if gradient is not None and gradient._array is not None:
+                self._take_up(f"{path}.grad", gradient, first)
 
     def _reached(self) -> Iterator[tuple[str, TensorCore]]:
         from lucid.random import default_generator
@@ -90,8 +102,10 @@ class Surroundings:
             with listening(collector):
                 yield
             collector.finish()
-        except BaseException:
+        except BaseException as error:
             collector.put_back()
+            if isinstance(error, _WritesOutsideError):
+                self._recorder.run_op_by_op(f"{self._name}, a host call, writes {error}")
             raise
         else:
             changes = PythonChanges(self._name, collector)
@@ -107,14 +121,29 @@ class Surroundings:
 
     def outside(self, arrays: Sequence[np.ndarray]) -> Outside:
         """The tensors within reach while the call, whose operands these are, is evaluated."""
-        return _Watched(self._states, arrays, self._run_op_by_op)
+        return _Watched(self.states, arrays, _refuse, self._gradients)
 
-    def _run_op_by_op(self, state: State) -> NoReturn:
-        self._recorder.run_op_by_op(f"{self._name}, a host call, writes {state.path}")
+
+class _WritesOutsideError(BaseException):
+    """A host call is about to write a tensor from outside. No code of the user's catches it."""
+
+
+def _refuse(state: State) -> NoReturn:
+    raise _WritesOutsideError(state.path)
 
 
 class _Watched(Outside):
-    """Finds out whether NumPy writes them."""
+    """Finds out whether NumPy writes them, or the call leaves a gradient on one."""
+
+    def __init__(
+        self,
+        states: Sequence[State],
+        arrays: Sequence[np.ndarray],
+        refuse: Callable[[State], NoReturn],
+        gradients: Sequence[tuple[TensorCore, Any, State]],
+    ) -> None:
+        super().__init__(states, arrays, refuse)
+        self._gradients = gradients
 
     def begin(self) -> None:
         super().begin()
@@ -128,6 +157,14 @@ class _Watched(Outside):
             if state.memory.tobytes() != before.tobytes():
                 self.kept.setdefault(state.storage, before)
                 self._refuse(state)
+        for tensor, gradient, state in self._gradients:
+            if tensor._gradient is not gradient:
+                self._refuse(state)
+
+    def put_back(self) -> None:
+        super().put_back()
+        for tensor, gradient, _ in self._gradients:
+            tensor._gradient = gradient
 
 
 class _Writes(GuardCollector):
