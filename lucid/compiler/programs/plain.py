@@ -276,7 +276,7 @@ class PlainCalls:
         inputs = {}
         for place, position in self._places:
             inputs[place] = args[position]._array
-        Record(rule, args, ()).attach(args, outputs, inputs, results, ())
+        Record(rule, args, ()).attach(args, outputs, inputs, results)
 
     def leaving(self, leaves: Sequence[TensorCore], tensor_count: int) -> NativeCalls | None:
         """The native form for which results, one for each leaf, are the leaves' gradients.

@@ -24,7 +24,6 @@ from lucid.compiler.recording.names import name_values
 from lucid.compiler.recording.trace import Trace
 from lucid.compiler.results.backward import Record
 from lucid.compiler.results.effects import changed_by
-from lucid.compiler.results.ended import check_rewritten, end_history
 from lucid.compiler.results.gradients import Gradients, LeafGrad
 from lucid.compiler.results.outcomes import (
     FromNumbers,
@@ -185,14 +184,12 @@ class Program:
 
     def _take_outcomes(self, trace: Trace) -> None:
         self._counters = trace.counters
-        self._rewritten = trace.rewritten
         self._grads = [(entry.use, entry.outcome) for entry in trace.grads]
         leaf_grads: list[LeafGrad] = []
         self._outer_grads: list[tuple[GradUse, Outcome | None]] = []
-        self._open_grads = [g.outcome for g in trace.grads if g.is_open and g.outcome is not None]
         for entry in trace.grads:
             leaf = entry.use.leaf
-            if leaf is not None and leaf._grad_fn is None and not entry.is_open:
+            if leaf is not None and leaf._grad_fn is None:
                 leaf_grads.append((leaf, entry.outcome))
             else:
                 self._outer_grads.append((entry.use, entry.outcome))
@@ -200,7 +197,6 @@ class Program:
         self._training = trace.training
         self._grad_enabled = trace.grad_enabled
         self.differentiable = trace.differentiable
-        self._ended = trace.ended
         self._has_effects = bool(trace.effects or trace.training or trace.grad_enabled is not None)
         self._result, self._finals, self._tensors = trace.result, trace.finals, trace.tensors
         self._output_count = len(trace.graph.outputs)
@@ -232,7 +228,6 @@ class Program:
             self.guards.grads_read,
             not all(in_places and type(early) is FromNumbers for early in self._early),
             self._outer_grads,
-            self._ended,
             self._has_given,
             self._has_effects,
             self._sharing.writes_arguments and not self._only_writes(),
@@ -244,7 +239,7 @@ class Program:
     def _only_writes(self) -> bool:
         """Whether a call changes arguments, and depends on nothing else."""
         rare = (
-            *(self._rebinding, self._rewritten, self.differentiable, self.hosts),
+            *(self._rebinding, self.differentiable, self.hosts),
             *(self._gradients.others, self._gradients.are_promised),
             len(self._arguments) != len(self.inputs),
         )
@@ -370,8 +365,6 @@ class Program:
         call = run.call
         for early in self._early:
             early.of(run)
-        for known in self._rewritten:
-            check_rewritten(known, call)
         run.inputs = self._arrays(call)
         for target, delta in self._counters:
             counter = counter_of(target, call)
@@ -409,11 +402,8 @@ class Program:
         if self._has_effects:
             self._repeat_effects(run)
         if record is not None:
-            opened = [outcome.of(run) for outcome in self._open_grads]
             results = [outcome.of(run) for outcome in self._tensors]
-            record.attach(call.tensors, run.outputs, run.inputs, results, opened)
-        for ended in self._ended:
-            end_history(ended, call.tensors)
+            record.attach(call.tensors, run.outputs, run.inputs, results)
         if self._rebinding is not None:
             moved = epoch.count
             self._rebinding.deliver(finals, call, run.appended)

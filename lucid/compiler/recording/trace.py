@@ -9,7 +9,7 @@ import sys
 import time
 import traceback
 import weakref
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,7 +41,6 @@ from lucid.compiler.restarts import Known, RestartTrace
 from lucid.compiler.results.backward import Differentiable
 from lucid.compiler.results.effects import Effect
 from lucid.compiler.results.gradients import shared_gradients
-from lucid.compiler.results.histories import Ended, Given
 from lucid.compiler.results.outcomes import Outcome
 from lucid.compiler.results.rebinding import Rebinding
 from lucid.ir.errors import EagerOnlyError, TraceError
@@ -63,8 +62,6 @@ class Trace:
         result: what the function returns; finals: what it leaves in its places.
         leaves: what is in them besides containers that the step makes; tensors: those of them
             that are numbered as flattened results.
-        ended: tensors whose history ends in the step.
-        rewritten: those that get another one.
         rebinding: the places that the step reads and binds itself; None if there are none.
         grads_shared: for each of the gradients that are read whose memory it is on.
         keys: of each place that is read, what kind of value it holds.
@@ -89,7 +86,6 @@ class Trace:
     leaves: list[Outcome]
     tensors: list[Outcome]
     grads: list[GradOutcome]
-    ended: list[Ended]
     counters: list[tuple[int | GradUse | VersionCounter, int]]
     effects: list[Effect]
     training: list[tuple[Any, bool]]
@@ -97,7 +93,6 @@ class Trace:
     differentiable: Differentiable | None
     rebinding: Rebinding | None
     keys: list[tuple[Any, ...]]
-    rewritten: list[Given]
     undo: Callable[[], None] | None
     places: dict[Identity, Place] = field(default_factory=dict)
     speaks: bool = False
@@ -233,7 +228,6 @@ def _trace_of(
         ran.outcome.leaves,
         ran.outcome.tensors,
         ran.outcome.grads,
-        ran.outcome.ended,
         ran.outcome.counters,
         recorder.effects,
         ran.training,
@@ -241,7 +235,6 @@ def _trace_of(
         ran.outcome.differentiable,
         None if rebinding.is_empty else rebinding,
         call.keys,
-        ran.outcome.rewritten,
         functools.partial(undo_all, recorder.undo) if recorder.undo else None,
         speaks=collector.speaks,
     )
@@ -285,7 +278,6 @@ def _run(
             of_arguments = stand_ins.changes()
             finals = rebinding.leave(collector, recorder, of_arguments)
         guards = collector.depended_on(recorder.arrays.live)
-        recorder.guard_histories()
         stand_ins.put_back()
         collector.look_again()
         with recording(recorder):
@@ -337,9 +329,9 @@ def _refuse_escaped(recorder: Recorder, handles: list[weakref.ref[TensorCore]]) 
     """Raise when a traced tensor is still held by somebody."""
     recorder.forget_arguments()
     references = [*handles, *recorder.made]
-    if _alive(references, recorder.on_tape):
+    if _alive(references):
         gc.collect()
-        escaped = _alive(references, recorder.on_tape)
+        escaped = _alive(references)
         if escaped:
             lines = "\n".join(f"  {tensor._describe()}" for tensor in escaped[:4])
             count = "a traced tensor" if len(escaped) == 1 else f"{len(escaped)} traced tensors"
@@ -351,9 +343,7 @@ def _refuse_escaped(recorder: Recorder, handles: list[weakref.ref[TensorCore]]) 
     recorder.made.clear()
 
 
-def _alive(
-    references: Sequence[weakref.ref[TensorCore]], besides: Collection[int]
-) -> list[TensorCore]:
-    """The tensors that are still there, but for those with the given identities."""
+def _alive(references: Sequence[weakref.ref[TensorCore]]) -> list[TensorCore]:
+    """The tensors that are still there."""
     tensors = [reference() for reference in references]
-    return [tensor for tensor in tensors if tensor is not None and id(tensor) not in besides]
+    return [tensor for tensor in tensors if tensor is not None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from lucid.codegen.kernel import (
     AxesKernel,
@@ -20,7 +20,8 @@ from lucid.ir.graph import Node
 from lucid.ir.location import Location
 
 
-class Described(NamedTuple):
+@dataclass(frozen=True)
+class Described:
     """A call of a kernel, or of Python.
 
     Attributes:

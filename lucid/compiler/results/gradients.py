@@ -11,7 +11,6 @@ from lucid.compiler.inputs.cells import GradUse, look_of
 from lucid.compiler.inputs.signature import Call
 from lucid.compiler.results.outcomes import (
     FromProgram,
-    NewLeaf,
     Outcome,
     PartOfProgram,
     View,
@@ -128,8 +127,6 @@ def _slots(outcome: Outcome | None) -> Iterator[int]:
     if isinstance(outcome, PartOfProgram):
         yield from _slots(outcome.owner)
         yield outcome.slot
-    elif isinstance(outcome, NewLeaf):
-        yield from (*_slots(outcome.tensor), *_slots(outcome.grad))
     elif isinstance(outcome, View):
         yield from _slots(outcome.base)
     elif outcome is not None and hasattr(outcome, "slot"):
