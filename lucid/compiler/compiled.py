@@ -22,7 +22,7 @@ from lucid.compiler.audits import Pace, difference, made_again, report
 from lucid.compiler.collector import collector_paused
 from lucid.compiler.guards.argument_places import call_with_tensors
 from lucid.compiler.inputs.arrays import refuse_arrays
-from lucid.compiler.inputs.signature import Call, MovingInts, changes, describe
+from lucid.compiler.inputs.signature import Call, changes, describe, moving_ints, with_live_ints
 from lucid.compiler.restarts import MOST_RESTARTS, Known, RestartTrace
 from lucid.compiler.stance import eager_is_forced
 from lucid.ir.environment import LOG
@@ -92,7 +92,7 @@ class Stats:
 
 _OWN = frozenset(
     {
-        *("_mode", "_programs", "_order", "_places", "_ints", "_fixed", "_latest"),
+        *("_mode", "_programs", "_order", "_places", "_ints", "_latest"),
         *("_asked", "_untraceable", "_is_paced", "_said", "_audits", "_audited", "_distrust"),
         "stats",
     }
@@ -125,9 +125,8 @@ class Compiled:
         self._programs: dict[Any, list[Program]] = {}
         self._order: deque[tuple[Any, list[Program]]] = deque()
         self._places: dict[Identity, Place] = {}  # that it binds, or that move
-        self._ints = MovingInts(function)
+        self._ints: set[str] = set()  # among the arguments, which are read at each call
         self._asked: set[str] = set()  # attributes that it looks for in tensors
-        self._fixed: set[Identity] = set()  # places whose contents it needs to know
         self._latest: Program | None = None
         self._untraceable: dict[Any, tuple[int, str]] = {}  # how many calls, and why
         self._is_paced = is_paced  # False for what can't run op by op
@@ -216,11 +215,11 @@ class Compiled:
         program, _ = self._fitting(self._signature(args, kwargs), None)
         if program is None or program.hosts or program.speaks:
             return None
-        known = Known(set(self._asked), set(self._ints.names), dict(program.places))
+        known = Known(set(self._asked), set(self._ints), dict(program.places))
         failed: Exception | None = None
         for _ in range(ATTEMPTS):
             call = self._signature(args, kwargs)
-            marked = self._ints.marked(args, kwargs)
+            marked = with_live_ints(self._ints, self.__wrapped__, args, kwargs)
             with Claim(frozenset((id(self), TRACING))):
                 try:
                     recorded = trace(self.__wrapped__, call, *marked, known, program.places)
@@ -342,11 +341,12 @@ class Compiled:
     def _signature(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
         """The call, with live numbers for ints that are read at each call."""
         try:
-            call = Call(*self._ints.marked(args, kwargs), frozenset(self._asked))
+            marked = with_live_ints(self._ints, self.__wrapped__, args, kwargs)
+            call = Call(*marked, frozenset(self._asked))
         except LucidError:
             refuse_arrays(self.__wrapped__, args, kwargs)
             raise
-        call.given, call.fixed = (args, kwargs), self._ints.fixed
+        call.given = args, kwargs
         return call
 
     def note_eager(self, reason: str, kind: str = "") -> None:
@@ -366,7 +366,7 @@ class Compiled:
         self, args: tuple[Any, ...], kwargs: dict[str, Any], differs: Differs | None = None
     ) -> tuple[Call, Program]:
         """The call's signature and a program for it, traced if there is none."""
-        known = Known(self._asked, self._ints.names, self._places)
+        known = Known(self._asked, self._ints, self._places)
         restarts = 0
         while restarts < MOST_RESTARTS:
             call = self._signature(args, kwargs)
@@ -381,9 +381,6 @@ class Compiled:
                 reason = restart.reason
                 if not restart.enter(known):
                     break
-            except BaseException:  # which says nothing about the ints
-                self._ints.fixed -= known.fixed
-                raise
         raise TraceError(
             f"{_name_of(self.__wrapped__)} {reason}, which can't be followed: its trace began "
             f"again {restarts} times\n"
@@ -508,25 +505,18 @@ class Compiled:
     ) -> Program:
         from lucid.compiler.programs.program import Program
 
-        marked = self._ints.marked(args, kwargs)
+        marked = with_live_ints(self._ints, self.__wrapped__, args, kwargs)
         description = describe(self.__wrapped__, *marked)
         earlier = [program.description for found in self._programs.values() for program in found]
-        if self._ints.add(description, earlier):
-            raise RestartTrace("is called with ints that keep changing")
+        moved = moving_ints(description, earlier) - self._ints  # one in an object stays as it is
+        if moved:
+            raise RestartTrace("is called with ints that keep changing", "counts", moved)
         if earlier:
             reason = reason or changes(description, earlier)
             self._refuse_unpaid(reason)
             if "retrace" in LOG.read():
                 sys.stderr.write(f"lucid: retrace of {_name_of(self.__wrapped__)}: {reason}\n")
-        try:
-            recorded = self._record(call, *marked, known)
-        except EagerOnlyError:
-            raise
-        except Exception:
-            if not self._ints.names:
-                raise
-            reason = f"needs to know {', '.join(sorted(self._ints.names))}"
-            raise RestartTrace(reason, "fixed", self._ints.fix()) from None
+        recorded = self._record(call, *marked, known)
         claim.give_up(TRACING)
         try:
             program = Program(recorded, description, call.objects)
@@ -565,32 +555,28 @@ class Compiled:
     def _record(
         self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], known: Known
     ) -> Trace:
-        """Trace the function; what will change again of what it depends on is read at each call.
+        """Trace the function; numbers that will change again are read at each call.
 
-        Where it can't be traced with stand-ins for that, it is what it is now.
+        Where it raises an error with stand-ins for those, eager mode says whether it is one.
         """
         from lucid.compiler.guards.places import live_places
         from lucid.compiler.recording.trace import trace
 
-        record = functools.partial(trace, self.__wrapped__, call, args, kwargs, known)
         guards = [program.guards.guards for program in self._programs.get(call.key, ())]
         found = {place.identity: place for place in live_places(guards)}
-        places = {key: place for key, place in found.items() if key not in self._fixed}
-        places |= self._places
-        moved = places.keys() - self._places.keys()
-        if moved:
-            try:
-                recorded = record(places)
-            except EagerOnlyError:
+        places = found | self._places
+        try:
+            recorded = trace(self.__wrapped__, call, args, kwargs, known, places)
+        except EagerOnlyError:
+            raise
+        except Exception as error:
+            if not self._ints and found.keys() <= self._places.keys():
                 raise
-            except Exception as error:
-                logger.debug("not traced with numbers to be read at each call: %s", error)
-            else:
-                self._places.update(places)
-                recorded.guard.watch_what_moved(itertools.chain.from_iterable(guards))
-                return recorded
-        recorded = record(self._places)  # if it fails as well, that says nothing about the numbers
-        self._fixed |= moved
+            raise EagerOnlyError(
+                "with numbers that it would read at each call its trace fails: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        self._places.update(places)
         recorded.guard.watch_what_moved(itertools.chain.from_iterable(guards))
         return recorded
 

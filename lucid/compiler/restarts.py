@@ -21,8 +21,6 @@ class Known:
         attributes: names that the function looks for in tensors that it is given.
         counts: ints among the arguments that are read at each call, by the user's expressions.
         places: those that it binds, or that move.
-        fixed: ints among the arguments that are not read at each call, as far as the trace of this
-            call succeeds.
         hosts: code of the methods that run in Python in this call.
         state: memory of arguments of this call that is state of the step as well.
     """
@@ -30,7 +28,6 @@ class Known:
     attributes: set[str]
     counts: set[str]
     places: dict[Identity, Place]
-    fixed: set[str] = field(default_factory=set)
     hosts: set[object] = field(default_factory=set)
     state: set[Storage] = field(default_factory=set)
 

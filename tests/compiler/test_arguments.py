@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import lucid
+import lucid.nn.functional as F
 from lucid import nn
 
 Pair = namedtuple("Pair", "a b")
@@ -133,12 +134,34 @@ def test_ints_that_shapes_depend_on_choose_the_program(agree):
     agree(scenario, traces=7)
 
 
-def test_ints_that_python_must_know_choose_the_program(agree):
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda x, n: x[n],
+        lambda x, n: x[-n, n:],
+        lambda x, n: x.narrow(0, 1, n) * n,
+        lambda x, n: x.unfold(0, n, 1),
+        lambda x, n: F.pad(x, (n, 0)),
+    ],
+)
+def test_ints_that_say_where_in_a_tensor_choose_the_program(agree, use):
+    def scenario(compile):
+        step = compile(use)
+        return [step(lucid.arange(64.0).reshape(8, 8), n) for n in (1, 2, 3, 4, 5)]
+
+    (step,) = agree(scenario, traces=5)
+    assert not step.stats.eager_reasons
+
+
+def test_ints_that_python_must_know_choose_the_program_until_they_keep_changing(agree):
     def scenario(compile):
         step = compile(lambda x, n: x * len(json.dumps([n])))
         return [step(lucid.ones(2), n) for n in (0, 1, 20, 300, 4000, 50_000, 600_000)]
 
-    agree(scenario, traces=7)
+    (step,) = agree(scenario, traces=4)
+    assert {reason.partition(":")[0] for reason in step.stats.eager_reasons} == {
+        "with numbers that it would read at each call its trace fails"
+    }
 
 
 def test_values_strings_none_and_enums_choose_the_program(agree):

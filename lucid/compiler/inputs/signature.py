@@ -41,51 +41,34 @@ class LiveInt:
         self.value = value
 
 
-class MovingInts:
-    """The int arguments of a function that are read at each call, since they keep changing.
+def with_live_ints(
+    names: Collection[str],
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments with a `LiveInt` for each int that is read at each call; those of these names.
 
     Others are part of the signature: shapes and branches may depend on them.
-
-    Attributes:
-        names: of those that are read; fixed: of those that Python needs to know.
     """
+    if not names:
+        return args, kwargs
 
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self._function = function
-        self.names: set[str] = set()
-        self.fixed: set[str] = set()
+    def mark(leaf: Any, path: str) -> Any:
+        return LiveInt(leaf) if type(leaf) is int and path in names else leaf
 
-    def marked(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments with a `LiveInt` for each of these ints."""
-        if not self.names:
-            return args, kwargs
-        known: dict[int, Any] = {}
-        pairs = named_arguments(self._function, args, kwargs)
-        marked = [(name, map_tree(self._mark, x, name, known=known)) for name, x in pairs]
-        return tuple(x for _, x in marked[: len(args)]), dict(marked[len(args) :])
+    known: dict[int, Any] = {}
+    pairs = named_arguments(function, args, kwargs)
+    marked = [(name, map_tree(mark, x, name, known=known)) for name, x in pairs]
+    return tuple(x for _, x in marked[: len(args)]), dict(marked[len(args) :])
 
-    def _mark(self, leaf: Any, path: str) -> Any:
-        return LiveInt(leaf) if type(leaf) is int and path in self.names else leaf
 
-    def add(self, now: Description, earlier: Iterable[Description]) -> bool:
-        """Take up the ints that many earlier calls differ in, and in nothing else."""
-        ints = {path for path, text in now.items() if text.startswith("int ")}
-        ints -= self.names | self.fixed
-        found = [set(differences(now, before)) for before in earlier] if ints else []
-        moved = [names for names in found if names and names <= ints]
-        if len(moved) < MOVES:
-            return False
-        self.names.update(*moved)
-        return True
-
-    def fix(self) -> set[str]:
-        """Let the ints that are read be part of the signature from now on; which they are."""
-        found = set(self.names)
-        self.names.clear()
-        self.fixed |= found
-        return found
+def moving_ints(now: Description, earlier: Iterable[Description]) -> set[str]:
+    """The ints in which a call and many earlier ones differ, and in nothing else."""
+    ints = {path for path, text in now.items() if text.startswith("int ")}
+    found = [set(differences(now, before)) for before in earlier] if ints else []
+    moved = [names for names in found if names and names <= ints]
+    return set().union(*moved) if len(moved) >= MOVES else set()
 
 
 class Call:
@@ -98,7 +81,6 @@ class Call:
         data: objects of plain data; the key holds what is in them.
         values: what the places hold; keys: for each of them, as `key`.
         given: the arguments as they are.
-        fixed: ints in them that Python needs to know.
         asked: names of attributes that no tensor of a native call may have.
     """
 
@@ -113,7 +95,6 @@ class Call:
         "_tensors",
         "asked",
         "data",
-        "fixed",
         "floats",
         "given",
         "keys",
@@ -136,7 +117,6 @@ class Call:
         self._arrays: dict[int, TensorCore] = {}
         self._given: tuple[int, ...] = ()
         self.given = args, kwargs
-        self.fixed: Collection[str] = ()
         self._owners: list[Any] | None = None
         self._containers: dict[int, int] = {}
         self._in_places = False

@@ -131,8 +131,7 @@ class StandIns:
             if entries:
                 changed.append(number)
             for place, was, now in entries:
-                is_count = type(was) is int and isinstance(now, int) and type(now) is not bool
-                if is_count and place.path not in self._call.fixed:
+                if type(was) is int and isinstance(now, int) and type(now) is not bool:
                     counts.add(place.path)
                 has_grown = has_grown or (place.key == CONTENTS and not isinstance(owner, dict))
                 found.append((place, now))

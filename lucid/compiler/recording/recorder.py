@@ -14,7 +14,7 @@ from lucid.autograd.node import AccumulateGrad, Edge, Node, edge_of
 from lucid.compiler.hosts.recording import HostRecording
 from lucid.compiler.inputs.cells import Cell, GradUse, ValueGuard, base_of, look_of
 from lucid.compiler.inputs.present import evaluate
-from lucid.compiler.inputs.scalars import is_live
+from lucid.compiler.inputs.scalars import is_live, seen
 from lucid.compiler.recording.live_numbers import LiveNumbers
 from lucid.compiler.recording.users_arrays import UsersArrays
 from lucid.compiler.restarts import RestartTrace
@@ -108,6 +108,7 @@ class Recorder(LiveNumbers):
     def record(self, op: Op, operands: Sequence[TensorCore], attributes: Attributes) -> Tensor:
         """Append an op on tensors; views stay views of their storage."""
         values = [self.value_of(operand, op.name) for operand in operands]
+        attributes = {name: seen(value) for name, value in attributes.items()}
         node = self.graph.append(op, values, attributes)
         self._annotate(node)
         value = node.result
