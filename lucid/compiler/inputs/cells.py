@@ -44,11 +44,6 @@ class Cell:
         return not self.is_inside and self.storage.value is not self.value
 
 
-def same_view(a: TensorCore, b: TensorCore) -> bool:
-    """Whether tensors show the same part of one storage."""
-    return a._storage is b._storage and a._chain == b._chain
-
-
 def base_of(tensor: TensorCore) -> TensorCore:
     """The tensor whose history a write through `tensor` changes."""
     return tensor if tensor._base is None else tensor._base

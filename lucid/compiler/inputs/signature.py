@@ -12,7 +12,6 @@ import numpy as np
 
 from lucid.autograd.hooks import hooks_of
 from lucid.compiler.inputs.bound_to_tensors import refuse_attributes
-from lucid.compiler.inputs.cells import same_view
 from lucid.compiler.inputs.objects import BY_VALUE, data_of, visit_leaves
 from lucid.compiler.inputs.owners import owners_of
 from lucid.compiler.inputs.tree import fields_of, is_record, items_of, map_tree
@@ -264,23 +263,11 @@ class Call:
         if tensor._requires_grad and (hooks := hooks_of(tensor)):
             self._parts.append(("hooks", *hooks))
         if self._storages.setdefault(tensor._storage, number) != number:
-            self._parts.append(self._sharing(tensor))
+            same = (i for i, earlier in enumerate(self.tensors) if earlier is tensor)
+            self._parts += [("again", i) for i in same][:1]
         self._tensors.append(tensor)
         if self.asked:
             refuse_attributes(tensor, self.asked)
-
-    def _sharing(self, tensor: TensorCore) -> tuple[int, ...]:
-        """Which earlier tensor is the same object, which one shows the same part of its memory.
-
-        And which one counts its versions with it, as one that was detached does; -1 for none. What
-        part of the memory it shows doesn't matter: calls that write it run op by op.
-        """
-        counter, tensors = tensor._counter, self.tensors
-        return (
-            next((i for i, x in enumerate(tensors) if x is tensor), -1),
-            next((i for i, x in enumerate(tensors) if same_view(x, tensor)), -1),
-            next((i for i, x in enumerate(tensors) if x._counter is counter), -1),
-        )
 
 
 def is_plain(tensor: TensorCore) -> bool:
