@@ -16,10 +16,10 @@ import numpy as np
 from lucid.compiler.guards.guard import ABSENT
 from lucid.compiler.guards.places import CONTENTS, Place
 from lucid.compiler.inputs.arrays import refuse_arrays
-from lucid.compiler.inputs.owners import entries_of, owners_of, path_of
+from lucid.compiler.inputs.objects import entries_of, owners_of
 from lucid.compiler.inputs.scalars import key_of
 from lucid.compiler.inputs.signature import Call
-from lucid.compiler.inputs.tree import map_tree
+from lucid.compiler.inputs.tree import map_tree, path_of
 from lucid.tensor.core import TensorCore, of_array
 
 

@@ -12,8 +12,7 @@ import numpy as np
 
 from lucid.autograd.hooks import hooks_of
 from lucid.compiler.inputs.bound_to_tensors import refuse_attributes
-from lucid.compiler.inputs.objects import BY_VALUE, data_of, visit_leaves
-from lucid.compiler.inputs.owners import owners_of
+from lucid.compiler.inputs.objects import BY_VALUE, data_of, owners_of, visit_leaves
 from lucid.compiler.inputs.tree import fields_of, is_record, items_of, map_tree
 from lucid.dtypes import get_default_dtype
 from lucid.ir.strides import is_contiguous
@@ -195,7 +194,7 @@ class Call:
         kind = type(value)
         if kind in _OFTEN or (kind is int and not self._in_places):
             self._parts += (kind, value)
-        elif kind is tuple:
+        elif kind is tuple or (isinstance(value, tuple) and hasattr(value, "_fields")):
             self._parts += (kind, len(value))
             for item in value:
                 self._add(item)
@@ -204,18 +203,11 @@ class Call:
         elif kind is float or isinstance(value, np.floating):
             self._parts.append(kind)
             self.floats.append(value)
-        elif kind is LiveInt:
+        elif kind is LiveInt or kind is int:
             self._parts.append(LiveInt)
-            self.floats.append(value.value)
-        elif kind is int:  # in places
-            self._parts.append(LiveInt)
-            self.floats.append(value)
+            self.floats.append(value if kind is int else value.value)
         elif isinstance(value, BY_VALUE):
             self._parts += (kind, value)
-        elif isinstance(value, tuple) and hasattr(value, "_fields"):
-            self._parts += (kind, len(value))
-            for item in value:
-                self._add(item)
         elif kind is list or kind is deque:
             self._add_owner(value, (len(value), getattr(value, "maxlen", None)), value)
         elif isinstance(value, dict):

@@ -12,8 +12,7 @@ from lucid.autograd.hooks import take_hooks
 from lucid.compiler.guards.argument_places import changed_entries
 from lucid.compiler.guards.places import CONTENTS, Place
 from lucid.compiler.inputs.bound_to_tensors import names_bound_to
-from lucid.compiler.inputs.objects import data_of, know_by_identity
-from lucid.compiler.inputs.owners import entries_of, owners_of
+from lucid.compiler.inputs.objects import data_of, entries_of, know_by_identity, owners_of
 from lucid.compiler.inputs.signature import Call, LiveInt, argument_names
 from lucid.compiler.inputs.tree import map_tree
 from lucid.compiler.recording.names import identifier
