@@ -138,58 +138,77 @@ class Compiled:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         latest = self._latest
-        differs = None
         if latest is not None and not kwargs:
             calls = latest.calls
             if calls is not None and calls.enter is not None:
                 result = calls.enter(*args)
                 if result is not LONG_WAY:
                     return result
-            if self._audits.is_due():
-                return self._call_audited(args, kwargs)
+        if not self._is_eager():
             try:
-                result = latest.call_plain(args)
-                if result is not LONG_WAY:
-                    self.stats.add_call()
-                    return result
-            except Differs as found:
-                differs = found.with_traceback(None)
+                return self._call(args, kwargs)
             except EagerOnlyError as reason:
-                return self._op_by_op(reason, args, kwargs)
-        if self._mode == "eager" or context.recorder is not None or _eager_is_needed():
-            return call_with_tensors(self.__wrapped__, args, kwargs)
-        if latest is not None and kwargs and self._audits.is_due():
-            return self._call_audited(args, kwargs)
-        if latest is not None and not kwargs and differs is None and latest.accepts(args):
-            try:
-                result = latest.run(Call.of_tensors(args))
-                if result is not LONG_WAY:
-                    self.stats.add_call()
-                    return result
-            except Differs as found:
-                differs = found.with_traceback(None)
-            except EagerOnlyError as reason:
-                return self._op_by_op(reason, args, kwargs)
-        return self._call(args, kwargs, differs)
+                self.note_eager(
+                    str(reason), "retraces" if isinstance(reason, _NotPaidForError) else ""
+                )
+        return call_with_tensors(self.__wrapped__, args, kwargs)
 
-    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any], differs: Differs | None) -> Any:
-        """Call natively or, where that can't be, op by op.
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call natively, by the program used last if that fits. Raises `EagerOnlyError`."""
+        if self._latest is not None and self._audits.is_due():
+            self._call_audit(args, kwargs)
+        result, differs = self._run_latest(args, kwargs)
+        if result is not LONG_WAY:
+            return result
+        if self._distrust is not None:
+            raise EagerOnlyError(self._distrust)
+        if self._untraceable:
+            self._refuse_untraceable(self._signature(args, kwargs).key)
+        return self._call_natively(args, kwargs, differs)
 
-        differs: what host calls of a program did that doesn't fit; they are not made again.
+    def call_natively(self, args: tuple[Any, ...]) -> Any:
+        """Call a function that is no use in eager mode. Raises `EagerOnlyError`."""
+        calls = None if self._latest is None else self._latest.calls
+        if calls is not None and calls.enter is not None:
+            result = calls.enter(*args)
+            if result is not LONG_WAY:
+                return result
+        result, differs = self._run_latest(args, {})
+        return result if result is not LONG_WAY else self._call_natively(args, {}, differs)
+
+    def _run_latest(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Any, Differs | None]:
+        """The result of the program used last, or `LONG_WAY` if a look shows that it may not fit.
+
+        And what host calls of it did that doesn't fit; they are not made again.
         """
+        latest = self._latest
+        if latest is None or kwargs:
+            return LONG_WAY, None
         try:
-            if self._distrust is not None:
-                raise EagerOnlyError(self._distrust)
-            if self._untraceable:
-                self._refuse_untraceable(self._signature(args, kwargs).key)
-            return self._call_natively(args, kwargs, differs)
-        except EagerOnlyError as reason:
-            return self._op_by_op(reason, args, kwargs)
+            result = latest.call_plain(args)
+            if result is LONG_WAY and latest.accepts(args):
+                result = latest.run(Call.of_tensors(args))
+        except Differs as found:
+            return LONG_WAY, found.with_traceback(None)
+        if result is not LONG_WAY:
+            self.stats.add_call()
+        return result, None
 
-    def _call_audited(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Trace the call again, and run it; op by op, if the trace isn't what it was."""
-        if self._mode == "eager" or context.recorder is not None or _eager_is_needed():
-            return call_with_tensors(self.__wrapped__, args, kwargs)
+    def _is_eager(self) -> bool:
+        """Whether ops run one by one: in a trace, for a stance, or for what looks at single ops.
+
+        So do those in a custom forward that may be differentiated: it notes the history of each.
+        """
+        here = vars(context)  # of this thread; one look instead of six
+        looks = here["anomaly"] is not None or here["saving"] is not None or bool(here["levels"])
+        notes = here["forward"] is not None and not here["grad_enabled"]
+        is_traced = here["recorder"] is not None
+        return self._mode == "eager" or is_traced or looks or notes or eager_is_forced()
+
+    def _call_audit(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Trace a call again; no more programs are run if the trace isn't what it was."""
         start, calls, before = time.perf_counter(), self.stats.calls, Before()
         try:
             found = self._audit(args, kwargs)
@@ -205,7 +224,6 @@ class Compiled:
         else:
             self._audited = calls
             self._audits.note(time.perf_counter() - start)
-        return self._call(args, kwargs, None)
 
     @collector_paused()
     def _audit(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
@@ -241,12 +259,6 @@ class Compiled:
             return difference(program, *made_again(recorded))
         return None
 
-    def _op_by_op(
-        self, reason: EagerOnlyError, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        self.note_eager(str(reason), "retraces" if isinstance(reason, _NotPaidForError) else "")
-        return call_with_tensors(self.__wrapped__, args, kwargs)
-
     def _call_natively(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], differs: Differs | None
     ) -> Any:
@@ -258,10 +270,9 @@ class Compiled:
         while left:
             try:
                 call, program = self._prepared(args, kwargs, differs)
-            except _NotPaidForError:
-                raise
             except EagerOnlyError as reason:
-                self._note_untraceable(self._signature(args, kwargs).key, str(reason))
+                if not isinstance(reason, _NotPaidForError):
+                    self._note_untraceable(self._signature(args, kwargs).key, str(reason))
                 raise
             if self._untraceable:
                 self._untraceable.pop(call.key, None)
@@ -317,26 +328,6 @@ class Compiled:
             self._untraceable[key] = count + 1, reason
             if count & (count - 1):
                 raise EagerOnlyError(reason)
-
-    def call_natively(self, args: tuple[Any, ...]) -> Any:
-        """Call a function that is no use in eager mode. Raises `EagerOnlyError`."""
-        latest = self._latest
-        differs = None
-        if latest is not None:
-            calls = latest.calls
-            result = LONG_WAY
-            if calls is not None and calls.enter is not None:
-                result = calls.enter(*args)
-            try:
-                if result is LONG_WAY:
-                    result = latest.call_plain(args)
-                    if result is not LONG_WAY:
-                        self.stats.add_call()
-            except Differs as found:
-                differs = found.with_traceback(None)
-            if result is not LONG_WAY:
-                return result
-        return self._call_natively(args, {}, differs)
 
     def _signature(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
         """The call, with live numbers for ints that are read at each call."""
@@ -631,7 +622,7 @@ class Compiled:
         return check(lambda: self(*args, **kwargs), self._latest_program)
 
     def _refuse_eager(self, method: str) -> None:
-        if self._mode == "eager" or context.recorder is not None or _eager_is_needed():
+        if self._is_eager():
             name = _name_of(self.__wrapped__)
             raise LucidError(f"{method}: {name} runs op by op here, so nothing is native")
 
@@ -648,16 +639,6 @@ class Compiled:
     def dump_llvm(self) -> str:
         """The LLVM IR of the program used last."""
         return self._latest_program().executable.llvm
-
-
-def _eager_is_needed() -> bool:
-    """Whether ops must run one by one: for a stance, or for what looks at single ops.
-
-    So does a custom forward that may be differentiated: it notes the history of each op.
-    """
-    looks = context.anomaly is not None or context.saving is not None or bool(context.levels)
-    notes = context.forward is not None and not context.grad_enabled
-    return looks or notes or eager_is_forced()
 
 
 def _name_of(function: Callable[..., Any]) -> str:
