@@ -306,6 +306,17 @@ def test_parts_of_one_memory_that_lie_apart_are_written_natively(agree):
     assert step.stats.calls == 3
 
 
+def test_columns_of_one_memory_of_which_one_is_written_run_op_by_op(agree):
+    def scenario(compile):
+        step, rows = compile(lambda x, y: x.mul_(2.0).sum() + y.sum()), lucid.ones(3, 4)
+        return [[step(rows[:, :2], rows[:, 2:]) for _ in range(2)], rows]
+
+    (step,) = agree(scenario)
+    assert [reason.partition(":")[0] for reason in step.stats.eager_reasons] == [
+        "two inputs of the step share memory, and one is written"
+    ] * 2
+
+
 def test_gradients_of_parts_of_one_memory(agree):
     def scenario(compile):
         def body(x, y):
