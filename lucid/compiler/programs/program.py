@@ -94,7 +94,7 @@ class Program:
         by_value = {cell.value: strides for cell, strides in trace.cells}
         strides = [by_value.get(entry.value) for entry in trace.graph.inputs]
         self.recorded = graph = trace.graph
-        if trace.differentiable is not None:  # whose backwards repeat some of it
+        if trace.left.differentiable is not None:  # whose backwards repeat some of it
             graph = copy_graph(graph)
         recorded = copy_graph(as_recorded(graph))
         inline_calls(graph)
@@ -107,8 +107,8 @@ class Program:
             "inline": lambda: _inlined_text(recorded),
             "optimize": lambda: str(graph),
         }
-        if trace.differentiable is not None:
-            cut = trace.differentiable.tape.cut
+        if trace.left.differentiable is not None:
+            cut = trace.left.differentiable.tape.cut
             texts["residuals"] = lambda: str(cut)
         self.stages = Stages(texts).then(executable.stages)
         return executable
@@ -183,26 +183,26 @@ class Program:
         return self._claims.union(map(id, (*owners, *leaves)))
 
     def _take_outcomes(self, trace: Trace) -> None:
-        self._counters = trace.counters
-        self._grads = [(entry.use, entry.outcome) for entry in trace.grads]
+        left = trace.left
+        self._counters = left.counters
+        self._grads = left.grads
         leaf_grads: list[LeafGrad] = []
         self._outer_grads: list[tuple[GradUse, Outcome | None]] = []
-        for entry in trace.grads:
-            leaf = entry.use.leaf
-            if leaf is not None and leaf._grad_fn is None:
-                leaf_grads.append((leaf, entry.outcome))
+        for use, outcome in left.grads:
+            if use.leaf is not None and use.leaf._grad_fn is None:
+                leaf_grads.append((use.leaf, outcome))
             else:
-                self._outer_grads.append((entry.use, entry.outcome))
+                self._outer_grads.append((use, outcome))
         self._effects = trace.effects
         self._training = trace.training
         self._grad_enabled = trace.grad_enabled
-        self.differentiable = trace.differentiable
+        self.differentiable = left.differentiable
         self._has_effects = bool(trace.effects or trace.training or trace.grad_enabled is not None)
-        self._result, self._finals, self._tensors = trace.result, trace.finals, trace.tensors
+        self._result, self._finals, self._tensors = left.result, left.finals, left.tensors
         self._output_count = len(trace.graph.outputs)
-        self._early = [leaf for leaf in trace.leaves if is_early(leaf)]
-        self._has_given = any(isinstance(leaf, GivenObject) for leaf in trace.leaves)
-        outcomes = (*trace.leaves, *(outcome for _, outcome in self._grads if outcome is not None))
+        self._early = [leaf for leaf in left.leaves if is_early(leaf)]
+        self._has_given = any(isinstance(leaf, GivenObject) for leaf in left.leaves)
+        outcomes = (*left.leaves, *(outcome for _, outcome in self._grads if outcome is not None))
         self._gradients = Gradients(self.executable, leaf_grads, outcomes)
 
     # ------------------------------------------------------------------ guards

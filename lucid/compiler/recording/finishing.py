@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,28 +43,29 @@ _CONSTANT_TUPLES = (tuple, Size)
 
 
 @dataclass(slots=True, eq=False)
-class GradOutcome:
-    """What a leaf's `.grad` is after the step.
+class Left:
+    """What a step leaves, as each call makes it again.
 
     Attributes:
-        outcome: None: nothing.
-    """
-
-    use: GradUse
-    outcome: Outcome | None
-
-
-class Finisher:
-    """Turns results, gradients and written state into outcomes.
-
-    Attributes:
-        result: what the function returns; finals: what it leaves in its places.
+        result: what the function returns; finals: what is in its places.
         leaves: what is in those besides containers that are made; tensors: those of them that
-            are tensors or arrays.
-        grads: the gradients that were set.
+            are tensors or arrays, and numbered as flattened results.
+        grads: the gradients that were set; None: to nothing.
         counters: (argument number, use of a gradient or version counter, how far it moves).
         differentiable: what results need that can be differentiated outside.
     """
+
+    result: Outcome
+    finals: list[Outcome]
+    leaves: list[Outcome]
+    tensors: list[Outcome]
+    grads: list[tuple[GradUse, Outcome | None]]
+    counters: list[tuple[int | GradUse | VersionCounter, int]]
+    differentiable: Differentiable | None
+
+
+class Finisher:
+    """Turns results, gradients and written state into outcomes."""
 
     def __init__(self, recorder: Recorder, handles: list[TensorCore], call: Call) -> None:
         self._recorder = recorder
@@ -86,36 +87,28 @@ class Finisher:
         self._made: dict[int, Made] = {}
         self._open: list[Made] = []
         self._found: set[int] = set()
-        self.result: Outcome = Same(None)
-        self.finals: list[Outcome] = []
         self._leaves: list[tuple[Any, Outcome]] = []
-        self.leaves: list[Outcome] = []
-        self.tensors: list[Outcome] = []
-        self.grads: list[GradOutcome] = []
-        self.counters: list[tuple[int | GradUse | VersionCounter, int]] = []
-        self.differentiable: Differentiable | None = None
 
-    def finish(self, result: Any, finals: Sequence[Any], rebinding: Rebinding) -> Finisher:
+    def finish(self, result: Any, finals: Sequence[Any], rebinding: Rebinding) -> Left:
         """Take down everything; the graph gets its outputs and writes.
 
         finals: what the places of `rebinding` are bound to.
         """
         recorder = self._recorder
         recorder.refuse_outer()
-        self.result = self._tree(result)
-        self.finals = [self._tree(final) for final in finals]
+        made = self._tree(result), [self._tree(final) for final in finals]
         rebinding.found = frozenset(self._found)
-        self._gradients()
-        self._find_differentiable(rebinding)
+        grads = self._gradients()
+        tensors = [pair for pair in self._leaves if isinstance(pair[0], (TensorCore, np.ndarray))]
+        differentiable = self._differentiable(tensors, rebinding.function)
         for storage, cell in recorder.cells.items():
             if cell.is_written:
                 assert storage.value is not None
                 recorder.graph.writes.append((cell.value, storage.value))
-        self._count_versions()
         self._note_shared_gradients()
-        self._handles, self._made, self._leaves = [], {}, []
-        self._originals, self._found_counters = {}, {}
-        return self
+        leaves = [outcome for _, outcome in self._leaves]
+        numbered = [outcome for _, outcome in tensors]
+        return Left(*made, leaves, numbered, grads, self._moved_counters(), differentiable)
 
     def _tree(self, value: Any) -> Outcome:
         """How to make a result: one that is there twice is made once."""
@@ -247,8 +240,9 @@ class Finisher:
         own = None if leaf._counter is counter else (leaf._counter, version)
         return PartOfProgram(owner, leaf._chain, past, own)
 
-    def _gradients(self) -> None:
-        """Take down gradients. Gives up where one can be differentiated outside."""
+    def _gradients(self) -> list[tuple[GradUse, Outcome | None]]:
+        """Those that were set. Gives up where one can be differentiated outside."""
+        found: list[tuple[GradUse, Outcome | None]] = []
         for use in self._recorder.grads.values():
             assert use.leaf is not None
             grad = use.now
@@ -260,7 +254,8 @@ class Finisher:
                         "it leaves a gradient with a history in the .grad of "
                         f"{use.leaf._describe()}, by backward(create_graph=True)"
                     )
-                self.grads.append(GradOutcome(use, outcome))
+                found.append((use, outcome))
+        return found
 
     def _refuse_hooks(self) -> None:
         """Give up where the step leaves hooks on its arguments."""
@@ -268,21 +263,20 @@ class Finisher:
             if handle is not argument and _hooks_on(handle) - _hooks_on(argument):
                 self._recorder.run_op_by_op("it registers a hook on a tensor that it is given")
 
-    def _find_differentiable(self, rebinding: Rebinding) -> None:
-        """Note which results can be differentiated outside, and with respect to what."""
-        tensors = [pair for pair in self._leaves if isinstance(pair[0], (TensorCore, np.ndarray))]
-        self.leaves = [outcome for _, outcome in self._leaves]
-        self.tensors = [outcome for _, outcome in tensors]
+    def _differentiable(
+        self, tensors: Sequence[tuple[Any, Outcome]], function: Callable[..., Any]
+    ) -> Differentiable | None:
+        """Which results can be differentiated outside, and with respect to what; None: none."""
         outputs = [
             (i, tensor) for i, (tensor, outcome) in enumerate(tensors) if _is_open(tensor, outcome)
         ]
         if not outputs:
-            return
+            return None
         recorder = self._recorder
         histories = Histories(recorder, [tensor for tensor, _ in tensors], self._handles)
         layers = histories.layers(outputs)
-        self.differentiable = Differentiable(
-            rebinding.function,
+        return Differentiable(
+            function,
             layers,
             histories.tape(layers, self._slots),
             [_leaf_of(use) for use in recorder.grads.values() if use.was_read],
@@ -301,11 +295,10 @@ class Finisher:
             if use.original is not None and use.original._storage in known:
                 use.storage = use.original._storage
 
-    def _count_versions(self) -> None:
-        for counter, before in self._recorder.counters.items():
-            delta = counter.value - before
-            if delta:
-                self.counters.append((self._found_counters.get(counter, counter), delta))
+    def _moved_counters(self) -> list[tuple[int | GradUse | VersionCounter, int]]:
+        found = self._found_counters
+        moved = [(c, c.value - before) for c, before in self._recorder.counters.items()]
+        return [(found.get(counter, counter), delta) for counter, delta in moved if delta]
 
 
 def _is_leaf(made: TensorCore) -> bool:

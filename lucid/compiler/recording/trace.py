@@ -34,14 +34,12 @@ from lucid.compiler.inputs.objects import visit_leaves
 from lucid.compiler.inputs.scalars import LiveSource
 from lucid.compiler.inputs.signature import Call, named_arguments
 from lucid.compiler.recording.arguments import StandIns
-from lucid.compiler.recording.finishing import Finisher, GradOutcome
+from lucid.compiler.recording.finishing import Finisher, Left
 from lucid.compiler.recording.names import name_inputs
 from lucid.compiler.recording.recorder import Recorder, recording, undo_all
 from lucid.compiler.restarts import Known, RestartTrace
-from lucid.compiler.results.backward import Differentiable
 from lucid.compiler.results.effects import Effect
 from lucid.compiler.results.gradients import shared_gradients
-from lucid.compiler.results.outcomes import Outcome
 from lucid.compiler.results.rebinding import Rebinding
 from lucid.ir.errors import EagerOnlyError, TraceError
 from lucid.ir.graph import Graph, Value
@@ -49,7 +47,7 @@ from lucid.ir.location import Location
 from lucid.ir.strides import Strides, is_contiguous
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore
-from lucid.tensor.storage import Storage, VersionCounter
+from lucid.tensor.storage import Storage
 
 
 @dataclass(slots=True, eq=False)
@@ -59,9 +57,6 @@ class Trace:
     Attributes:
         cells: buffers that are inputs of the graph, with their strides where not contiguous.
         pinned: tensor arguments that are state of the step as well, by position.
-        result: what the function returns; finals: what it leaves in its places.
-        leaves: what is in them besides containers that the step makes; tensors: those of them
-            that are numbered as flattened results.
         rebinding: the places that the step reads and binds itself; None if there are none.
         grads_shared: for each of the gradients that are read whose memory it is on.
         keys: of each place that is read, what kind of value it holds.
@@ -81,16 +76,10 @@ class Trace:
     pinned: dict[int, TensorCore]
     grads_read: list[GradUse]
     grads_shared: list[int]
-    result: Outcome
-    finals: list[Outcome]
-    leaves: list[Outcome]
-    tensors: list[Outcome]
-    grads: list[GradOutcome]
-    counters: list[tuple[int | GradUse | VersionCounter, int]]
+    left: Left
     effects: list[Effect]
     training: list[tuple[Any, bool]]
     grad_enabled: bool | None
-    differentiable: Differentiable | None
     rebinding: Rebinding | None
     keys: list[tuple[Any, ...]]
     undo: Callable[[], None] | None
@@ -143,7 +132,7 @@ class _Ran:
         handles: what stood for the arguments; nobody should hold it any more.
     """
 
-    outcome: Finisher
+    left: Left
     handles: list[weakref.ref[TensorCore]]
     pinned: dict[int, TensorCore]
     training: list[tuple[Any, bool]]
@@ -223,16 +212,10 @@ def _trace_of(
         ran.pinned,
         grads_read,
         shared_gradients(grads_read, call),
-        ran.outcome.result,
-        ran.outcome.finals,
-        ran.outcome.leaves,
-        ran.outcome.tensors,
-        ran.outcome.grads,
-        ran.outcome.counters,
+        ran.left,
         recorder.effects,
         ran.training,
         ran.grad_enabled,
-        ran.outcome.differentiable,
         None if rebinding.is_empty else rebinding,
         call.keys,
         functools.partial(undo_all, recorder.undo) if recorder.undo else None,
@@ -281,8 +264,7 @@ def _run(
         stand_ins.put_back()
         collector.look_again()
         with recording(recorder):
-            outcome = Finisher(recorder, stand_ins.handles, call)
-            outcome.finish(result, finals, rebinding)
+            made = Finisher(recorder, stand_ins.handles, call).finish(result, finals, rebinding)
         context.grad_enabled = grad_enabled
         settle(failed=False)
     except BaseException:
@@ -291,7 +273,7 @@ def _run(
         raise
     pinned = stand_ins.pinned
     handles = [weakref.ref(h) for i, h in enumerate(stand_ins.handles) if i not in pinned]
-    return _Ran(outcome, handles, pinned, training, left, guards)
+    return _Ran(made, handles, pinned, training, left, guards)
 
 
 def _settle(
