@@ -437,7 +437,7 @@ class Program:
 
     def _set_gradients(self, run: Run) -> None:
         for use, outcome in self._outer_grads:
-            leaf = leaf_of(use, run.call)
+            leaf = leaf_of(use, run.call.tensors)
             grad = None if outcome is None else outcome.of(run)
             leaf._grad = grad
 

@@ -15,7 +15,7 @@ from lucid.compiler.inputs.scalars import is_live
 from lucid.compiler.inputs.signature import Call
 from lucid.compiler.recording.recorder import Recorder
 from lucid.compiler.results.backward import Differentiable
-from lucid.compiler.results.histories import Given, Histories, lost_backward
+from lucid.compiler.results.histories import Histories, lost_backward
 from lucid.compiler.results.outcomes import (
     Alias,
     Copied,
@@ -279,7 +279,7 @@ class Finisher:
             function,
             layers,
             histories.tape(layers, self._slots),
-            [_leaf_of(use) for use in recorder.grads.values() if use.was_read],
+            [use for use in recorder.grads.values() if use.was_read],
             histories.counters.state,
             histories.calls_users,
         )
@@ -327,11 +327,6 @@ def _is_open(tensor: Any, outcome: Outcome) -> bool:
     if isinstance(outcome, FromProgram) and outcome.is_lost:
         return False
     return isinstance(outcome, (FromProgram, View)) and tensor.grad_fn is not None
-
-
-def _leaf_of(use: GradUse) -> Given:
-    assert use.leaf is not None
-    return use.position if use.position >= 0 else use.leaf
 
 
 def _hooks_on(tensor: TensorCore) -> set[int]:

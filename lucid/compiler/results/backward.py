@@ -26,13 +26,13 @@ from lucid.autograd.node import (
 from lucid.autograd.saved import FREED, modified, with_history_of
 from lucid.compiler.results.histories import (
     EndOf,
-    Given,
     Layer,
     Leaf,
     OwnLeaves,
     given,
     leaf_edge,
 )
+from lucid.compiler.results.outcomes import leaf_of
 from lucid.compiler.results.tape import Tape, is_read
 from lucid.compiler.results.walks import Backward, Kind, Walk, running
 from lucid.functions.joining import stack
@@ -47,6 +47,7 @@ from lucid.tensor.storage import Storage, VersionCounter
 
 if TYPE_CHECKING:
     from lucid.autograd.engine import BackwardRun
+    from lucid.compiler.inputs.cells import GradUse
     from lucid.compiler.inputs.scalars import Number
     from lucid.compiler.programs.program import Program
 
@@ -62,7 +63,7 @@ class Differentiable:
         tape: the nodes behind them.
         whole: by layer the backward of all its results, with respect to all that is behind.
         own_leaves: per layer what it leads to, if these are leaves of the state's alone.
-        reads: whose gradients a call finds.
+        reads: the gradients that a call finds.
         counters: the version counters of state that a call notes.
     """
 
@@ -71,7 +72,7 @@ class Differentiable:
         function: Callable[..., Any],
         layers: list[Layer],
         tape: Tape,
-        reads: list[Given],
+        reads: list[GradUse],
         counters: list[VersionCounter],
         calls_users: bool,
     ) -> None:
@@ -172,8 +173,8 @@ class Record:
         self._passed: frozenset[Kind] = frozenset()
         self._edges = rule.edges(arguments)
         self._counters = [*map(_counter, arguments)]
-        for leaf in rule.reads:
-            found = given(leaf, arguments)._grad
+        for use in rule.reads:
+            found = leaf_of(use, arguments)._grad
             self._counters.append(VersionCounter() if found is None else found._counter)
         formulas = rule.tape.formulas
         self._numbers = [formula(floats) for formula in formulas] if formulas else ()

@@ -138,7 +138,7 @@ def grad_failure(use: GradUse, call: Call, state: Collection[Storage]) -> str | 
 
     state: the memory of the step's state.
     """
-    leaf = leaf_of(use, call)
+    leaf = leaf_of(use, call.tensors)
     found = look_of(leaf._grad)
     grad = leaf._grad
     is_other = False
@@ -163,6 +163,6 @@ def shared_gradients(uses: Sequence[GradUse], call: Call) -> list[int]:
         first.setdefault(tensor._storage, number)
     found = []
     for number, use in enumerate(uses, len(call.tensors)):
-        grad = leaf_of(use, call)._grad
+        grad = leaf_of(use, call.tensors)._grad
         found.append(number if grad is None else first.setdefault(grad._storage, number))
     return found

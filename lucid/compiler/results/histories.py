@@ -17,7 +17,7 @@ from lucid.autograd.node import (
 )
 from lucid.autograd.outputs import freed_behind
 from lucid.compiler.results.stand_ins import refers_to_trace
-from lucid.compiler.results.tape import Border, Tape
+from lucid.compiler.results.tape import Border, Tape, nodes_behind
 from lucid.compiler.whose_code import is_librarys
 from lucid.ir.errors import LucidError
 from lucid.ir.types import TensorType
@@ -65,7 +65,7 @@ def lost_backward(result: TensorCore) -> LostBackward | None:
     message = result._lost_history()
     edge = None if message is not None else edge_of(result)
     if edge is not None:
-        message = freed_behind(nodes_behind(edge, ()))
+        message = freed_behind(nodes_behind([edge], ()))
     return None if message is None else LostBackward(result, message)
 
 
@@ -113,14 +113,12 @@ class Output:
     """A result that requires grad.
 
     Attributes:
-        position: among the flattened results.
-        positions: it, and those of other results with the same history.
+        positions: its own among the flattened results, and those of others with the same history.
         name: what it is, in eager mode: `output 0 of Mul`.
         root: where walks from it begin.
         hooks: those that the step registered on it, which each call registers again.
     """
 
-    position: int
     positions: tuple[int, ...]
     name: str
     root: Edge
@@ -219,7 +217,7 @@ class Histories:
         for i, (_, tensor) in enumerate(outputs):
             twins.setdefault(_edge(tensor), []).append(i)
         first = {edge: same[0] for edge, same in twins.items()}
-        behind = {i: nodes_behind(edge, self._outer) for edge, i in first.items()}
+        behind = {i: nodes_behind([edge], self._outer) for edge, i in first.items()}
         self.calls_users = any(_calls_users(node) for nodes in behind.values() for node in nodes)
         depths: dict[int, int] = {}
         uses: dict[int, list[int]] = {}
@@ -233,41 +231,36 @@ class Histories:
         for i, depth in depths.items():
             layer = layers[depth]
             places[i] = depth, len(layer.outputs)
-            others = [outputs[j][0] for j in twins[_edge(outputs[i][1])][1:]]
-            layer.outputs.append(self._output(*outputs[i], others))
+            edge = _edge(outputs[i][1])
+            positions = tuple(outputs[j][0] for j in twins[edge])
+            layer.outputs.append(self._output(edge, positions))
             layer.upstream.extend(places[j] for j in uses[i] if places[j] not in layer.upstream)
-        types = {position: tensor._type for position, tensor in outputs}
+        types = {_edge(tensor): tensor._type for _, tensor in outputs}
         for layer in layers:
-            layer.types = tuple(types[output.position] for output in layer.outputs)
+            layer.types = tuple(types[output.root] for output in layer.outputs)
             layer.ends = [layers[k].outputs[number].root for k, number in layer.upstream]
             leaves = self._leaves([output.root for output in layer.outputs], {*layer.ends})
             layer.leaves = [leaf for leaf, _ in leaves.values()]
             layer.ends += [edge for _, edge in leaves.values()]
         return layers
 
-    def _output(self, position: int, tensor: TensorCore, twins: Sequence[int]) -> Output:
-        node, number = _edge(tensor)
+    def _output(self, root: Edge, positions: tuple[int, ...]) -> Output:
+        node, number = root
         hooks = tuple((node._hooks_at(number) or {}).values())
         if node._pre_hooks or any(map(refers_to_trace, hooks)):
             self._recorder.run_op_by_op(
                 f"it registers a hook on a result, {node._output_name(number)}, that uses tensors "
                 f"of the step, or one on its node{node._place()}"
             )
-        return Output(
-            position,
-            (position, *twins),
-            node._output_name(number),
-            (node, number),
-            hooks,
-        )
+        return Output(positions, node._output_name(number), root, hooks)
 
     def _leaves(
         self, roots: Sequence[Edge], ends: Collection[Edge]
     ) -> dict[object, tuple[Leaf, Edge]]:
         """What walks lead to; a leaf that the step made and keeps is none."""
         outer = self._outer
-        nodes = [node for root in roots for node in nodes_behind(root, {*outer, *ends})]
-        edges = [*roots, *(edge for node in dict.fromkeys(nodes) for edge in node._edges)]
+        nodes = nodes_behind(roots, {*outer, *ends})
+        edges = [*roots, *(edge for node in nodes for edge in node._edges)]
         found: dict[object, tuple[Leaf, Edge]] = {}
         for edge in edges:
             if edge is None or edge in ends:
@@ -302,18 +295,6 @@ def _calls_users(node: Node) -> bool:
     forward = getattr(node, "_forward_cls", None)
     is_users = forward is not None and not is_librarys(forward)
     return is_users or bool(node._tensor_hooks or node._pre_hooks or node._post_hooks)
-
-
-def nodes_behind(root: Edge, outer: Collection[Edge]) -> list[Node]:
-    """The nodes that a gradient passes, up to where the history from outside begins."""
-    found = [] if root in outer else [root[0]]
-    seen = set(found)
-    for node in found:  # which grows meanwhile
-        for edge in node._edges:
-            if edge is not None and edge not in outer and edge[0] not in seen:
-                seen.add(edge[0])
-                found.append(edge[0])
-    return found
 
 
 def _edge(tensor: TensorCore) -> Edge:

@@ -246,7 +246,7 @@ class GradBefore(Outcome):
         self.use = use
 
     def make(self, run: Run) -> TensorCore | None:
-        return leaf_of(self.use, run.call)._grad
+        return leaf_of(self.use, run.call.tensors)._grad
 
 
 class View(Outcome):
@@ -308,10 +308,10 @@ def is_early(outcome: Outcome) -> bool:
     return isinstance(outcome, (GradBefore, FromNumbers))
 
 
-def leaf_of(use: GradUse, call: Call) -> TensorCore:
+def leaf_of(use: GradUse, arguments: Sequence[TensorCore]) -> TensorCore:
     """The leaf whose gradient is meant, in this call."""
     if use.position >= 0:
-        return call.tensors[use.position]
+        return arguments[use.position]
     assert use.leaf is not None
     return use.leaf
 
@@ -320,7 +320,9 @@ def counter_of(target: int | GradUse | VersionCounter, call: Call) -> VersionCou
     """The version counter of an argument or of the gradient that the call found, or itself."""
     if isinstance(target, VersionCounter):
         return target
-    tensor = call.tensors[target] if isinstance(target, int) else leaf_of(target, call)._grad
+    tensor = (
+        call.tensors[target] if isinstance(target, int) else leaf_of(target, call.tensors)._grad
+    )
     assert tensor is not None
     return tensor._counter
 
