@@ -10,6 +10,9 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 import lucid
 from lucid.ir.environment import VARIABLES
@@ -26,7 +29,7 @@ PRINTED = re.compile(r"(?<=<!-- ir dump -->\n).*?(?=<!-- end of ir dump -->)", r
 
 def test_the_example_prints_what_stands_there(tmp_path: Path, update_golden: bool) -> None:
     text = README.read_text(encoding="utf-8")
-    (source,) = EXAMPLE.findall(text)
+    source, _ = EXAMPLE.findall(text)
     (tmp_path / "train.py").write_text(source, encoding="utf-8")
     run = subprocess.run(
         [sys.executable, "-W", "error", "train.py"],
@@ -42,6 +45,20 @@ def test_the_example_prints_what_stands_there(tmp_path: Path, update_golden: boo
         README.write_text(PRINTED.sub(lambda _: printed, text), encoding="utf-8")
         return
     assert PRINTED.findall(text) == [printed]
+
+
+def test_the_step_that_looks_at_values_is_compiled(capsys: pytest.CaptureFixture[str]) -> None:
+    model = lucid.nn.Linear(3, 1)
+    names: dict[str, Any] = {"lucid": lucid, "model": model, "history": {"loss": []}}
+    names["opt"] = lucid.optim.Adam(model.parameters())
+    exec(EXAMPLE.findall(README.read_text(encoding="utf-8"))[1], names)
+    step, x = names["step"], lucid.randn(5, 3)
+    for _ in range(3):
+        step(x, lucid.zeros(5, 1))
+    assert step(x * float("nan"), lucid.zeros(5, 1)) is None
+    lines = [f"loss {loss:.4f}" for loss in names["history"]["loss"]]
+    assert capsys.readouterr().out.splitlines() == lines and len(lines) == 3
+    assert step.stats.traces == 2 and not step.stats.eager_reasons
 
 
 def test_the_table_of_variables_is_what_is_read(update_golden: bool) -> None:

@@ -370,7 +370,7 @@ def refusal(data: bytes) -> str:
     begin = time.process_time()
     with pytest.raises(lucid.FileFormatError) as caught:
         loaded(data)
-    assert time.process_time() - begin < 1
+    assert time.process_time() - begin < 5  # and no hang
     return str(caught.value)
 
 
@@ -491,7 +491,7 @@ def test_an_edited_file_of_an_earlier_version_is_data_or_an_error(seed: int) -> 
         begin = time.process_time()
         with contextlib.suppress(lucid.FileFormatError):
             repr(loaded(changed))
-        assert time.process_time() - begin < 1
+        assert time.process_time() - begin < 5  # and no hang
 
 
 # Files that want more than to be data: the format ---------------------------------------------
@@ -802,7 +802,7 @@ def test_slices_that_share_what_they_hold_are_looked_at_once() -> None:
     )
     begin = time.process_time()
     assert len(loaded(b"\x80\x04(N\x94" + deep + b"t.")) == 31
-    assert time.process_time() - begin < 1
+    assert time.process_time() - begin < 5  # and no hang
 
 
 class Trap:

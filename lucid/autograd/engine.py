@@ -93,8 +93,6 @@ class BackwardRun:
             context.grad_enabled, context.forward, context.backward_run = before
         if not self.retain_graph:  # only now: after an exception the walk can be repeated
             for node in self.spent:
-                if context.recorder is not None:
-                    context.recorder.refuse_release(node)
                 node._release()
 
     def _walk(self, roots: Sequence[tuple[Edge, TensorCore]]) -> None:

@@ -102,7 +102,6 @@ class BackwardCFunction(FunctionCtx, CustomNode):
     _forward_cls: type[Function]
     _own_names: frozenset[str]  # of the attributes that are lucid's
     _host_forward: Any = None  # in a trace, the host call that made the ctx for the other methods
-    _host_levels: tuple[Any, ...] = ()  # the vmaps and derivatives that act on its arguments
 
     def __init__(self) -> None:
         Node.__init__(self, (), ())
@@ -293,7 +292,7 @@ def _region(name: str, *methods: Callable[..., Any]) -> Iterator[None]:
     if recorder is None:
         yield
     else:
-        with recorder.region(name), recorder.hosts.attempt(*methods):
+        with recorder.region(name), recorder.hosts.attempt(name, *methods):
             yield
 
 
@@ -518,4 +517,5 @@ def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
             return returned
         return output_rules.refuse_second_derivative(ctx, tensors, returned)
 
+    once.is_once_differentiable = True  # type: ignore[attr-defined]
     return once

@@ -74,14 +74,17 @@ def _by_rule(
     keywords: dict[str, Any],
     position: int,
 ) -> Result:
-    info = VmapInfo(level.size, level.randomness)
+    info, name = VmapInfo(level.size, level.randomness), function.__name__
     in_dims = tuple(x._given_axis if level.owns(x) else None for x in inputs)
     with outside(position):
         whole = [
             x if axis is None else moved(x._inner, 0, axis)
             for x, axis in zip(inputs, in_dims, strict=True)
         ]
-        output, out_dims = _ruled(function, info, in_dims, whole, keywords)
+        hosts = None if context.recorder is None else context.recorder.hosts
+        with nullcontext() if hosts is None else hosts.attempt(f"{name}.vmap"):
+            returned = function.vmap(info, in_dims, *whole, **keywords)
+        output, out_dims = _output_and_dims(returned)
         front = _batch_first(output, out_dims)
     wrapped = [level.wrap(x) if is_batched else x for x, is_batched in front]
     result = tuple(wrapped) if isinstance(output, tuple) else wrapped[0]
@@ -91,22 +94,7 @@ def _by_rule(
     return _with_history(ctx, inputs, keywords, result)
 
 
-def _ruled(
-    function: type[Function],
-    info: VmapInfo,
-    in_dims: tuple[Any, ...],
-    whole: list[Any],
-    keywords: dict[str, Any],
-) -> tuple[Any, Any]:
-    """What the rule gives, and along which axes; in a trace it may be a host call."""
-    hosts = None if context.recorder is None else context.recorder.hosts
-    if hosts is not None and hosts.takes(function.vmap):
-        return hosts.vmap(function, info, in_dims, whole, keywords)
-    with nullcontext() if hosts is None else hosts.attempt(function.vmap):
-        return output_and_dims(function.vmap(info, in_dims, *whole, **keywords))
-
-
-def output_and_dims(returned: Any) -> tuple[Any, Any]:
+def _output_and_dims(returned: Any) -> tuple[Any, Any]:
     """Take apart what a `vmap` staticmethod returned. Raises `LucidError`."""
     message = (
         "Expected the vmap staticmethod to have two returns, an output and out_dims with pytree "

@@ -39,8 +39,7 @@ def call_dual(
         outputs = output if isinstance(output, tuple) else (output,)
         has_rule = function.jvp is not Function.jvp
         rule = _by_jvp if has_rule else _by_backward
-        methods = (function.jvp,) if has_rule else ()  # a backward is looked at by itself
-        with _region(f"{function.__name__}.jvp", *methods):
+        with _region(f"{function.__name__}.jvp"):
             found = rule(ctx, inputs, outputs, tangents)
     for value, tangent in zip(outputs, found, strict=True):
         if isinstance(value, TensorCore):
@@ -61,9 +60,6 @@ def _by_jvp(
         ops.zeros_like(x) if tangent is None and ctx.materialize_grads and _is_real(x) else tangent
         for x, tangent in zip(inputs, tangents, strict=True)
     ]
-    recorder = context.recorder
-    if recorder is not None and recorder.hosts.takes_on(ctx, ctx._forward_cls.jvp):
-        return _Check(ctx, inputs, given).checked(recorder.hosts.jvp(ctx, given), outputs)
     ctx._shown_saved = ctx.saved_for_forward or ()
     try:
         returned = ctx.apply_jvp(*given)

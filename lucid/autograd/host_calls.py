@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -11,26 +14,18 @@ import numpy as np
 
 from lucid.autograd.function import Function, backward_of, run_forward
 from lucid.autograd.host_reading import Evaluated, Plan, Reader
-from lucid.autograd.host_replay import (
-    Differs,
-    Made,
-    MadeBackward,
-    MadeForward,
-    Written,
-    note,
-    replayed,
-)
+from lucid.autograd.host_replay import Differs, Made, note, replayed
 from lucid.autograd.host_world import (
     NOWHERE,
     Captured,
-    Changes,
+    Outside,
     Slot,
     State,
     in_eager_mode,
     lend,
     place_text,
+    refuse_write,
 )
-from lucid.autograd.outputs import TwiceDifferentiated
 from lucid.autograd.returned import checked_gradients
 from lucid.ir.errors import LucidError
 from lucid.ir.hosts import Frame
@@ -41,6 +36,17 @@ from lucid.tensor.core import TensorCore
 if TYPE_CHECKING:
     from lucid.autograd.function import BackwardCFunction
     from lucid.autograd.hooks import SavedTensorHooks
+
+
+def code_of(method: Callable[..., Any]) -> object:
+    """What stays the same when a class is defined anew by each trace."""
+    function = inspect.unwrap(method)
+    return getattr(function, "__code__", function)
+
+
+def again(found: Evaluated, lent: Sequence[np.ndarray]) -> Evaluated:
+    """What a forward did, with a ctx of its own and the operands that another call has."""
+    return dataclasses.replace(found, lent=lent, ctx=copy.copy(found.ctx), plan=None)
 
 
 @dataclass(slots=True, eq=False)
@@ -56,7 +62,6 @@ class HostForward:
         states: tensors from outside that it can reach.
         keeps_ctx: whether its ctx is kept for backward and jvp, which are host calls as well.
         saved_hooks: the hooks for what is kept so.
-        grad_enabled: the grad mode in which it runs.
         plan: what it did while tracing.
         is_followed: whether a forward that follows in the step may find something else.
     """
@@ -72,14 +77,13 @@ class HostForward:
     states: list[State] = field(default_factory=list)
     keeps_ctx: bool = False
     saved_hooks: tuple[SavedTensorHooks, ...] = ()
-    grad_enabled: bool = False
     plan: Plan | None = None
     is_followed: bool = False
 
     @property
-    def method(self) -> Callable[..., Any]:
-        """The user's method that it calls."""
-        return self.function.forward
+    def code(self) -> object:
+        """What tells it from other host calls."""
+        return code_of(self.function.forward)
 
     @property
     def name(self) -> str:
@@ -87,16 +91,16 @@ class HostForward:
         return f"{self.function.__name__}.forward"
 
     def __call__(self, frame: Frame, operands: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
-        made = replayed(self)
+        made = replayed(self.code)
         if made is None:
-            found = self.evaluate(frame, operands)
+            refuse = partial(refuse_write, self.name, self.line)
+            found = self.evaluate(frame, operands, Outside(self.states, operands, refuse))
         else:
-            assert isinstance(made, MadeForward)
-            found = made.again(operands, self.states)
+            found = again(made.found, operands)
         self.read(found)
         difference = self._difference(found)
         if difference is not None or self.is_followed:
-            calls = note(frame, MadeForward.of(self, found))
+            calls = note(frame, Made(self, again(found, ())))
             if difference is not None:
                 raise self._differs(difference, calls)
         self.keep(frame, found)
@@ -104,19 +108,17 @@ class HostForward:
 
     def fits(self, made: Made) -> bool:
         """Whether this call is traced for what a call of another program did."""
-        if not isinstance(made, MadeForward) or not made.written.is_within(self.states):
+        if made.host.code != self.code:
             return False
-        found = made.again((), self.states)
+        found = again(made.found, ())
         self.read(found)
         return self._difference(found) is None
 
-    def evaluate(self, frame: Frame, arrays: Sequence[np.ndarray]) -> Evaluated:
+    def evaluate(self, frame: Frame, arrays: Sequence[np.ndarray], outside: Outside) -> Evaluated:
         """Run the user's forward on copies."""
-        changes = Changes(self.states, arrays)
-        run = partial(self._run, frame, arrays, changes)
-        return in_eager_mode(self.grad_enabled, changes, run)
+        return in_eager_mode(False, outside, partial(self._run, arrays))
 
-    def _run(self, frame: Frame, arrays: Sequence[np.ndarray], changes: Changes) -> Evaluated:
+    def _run(self, arrays: Sequence[np.ndarray]) -> Evaluated:
         tensors = lend(arrays, self.slots)
         ctx = self.function._backward_cls()
         ctx._line = self.line
@@ -125,9 +127,9 @@ class HostForward:
         ctx._edges = tuple([(NOWHERE, 0) if edge else None for edge in self.has_edge])
         inputs = tuple([value.fill(tensors) for value in self.inputs])
         keywords = {name: value.fill(tensors) for name, value in self.keywords.items()}
-        output = self._called(frame, ctx, inputs, keywords)
+        output = run_forward(ctx, inputs, keywords)
         marks = ctx.dirty_tensors, ctx.non_differentiable
-        found = Evaluated(arrays, ctx, output, tensors, inputs, changes, ctx.to_save, *marks)
+        found = Evaluated(arrays, ctx, output, tensors, inputs, ctx.to_save, *marks)
         ctx.dirty_tensors = ctx.non_differentiable = ()  # they may hold the ctx
         if self.keeps_ctx:
             self._seal(found)
@@ -151,16 +153,6 @@ class HostForward:
             if context.contexts is not None:
                 context.contexts[self] = found.ctx
 
-    def _called(
-        self,
-        frame: Frame,
-        ctx: BackwardCFunction,
-        inputs: tuple[Any, ...],
-        keywords: dict[str, Any],
-    ) -> Any:
-        """What the user's method returns; it runs in eager mode, with gradients off."""
-        return run_forward(ctx, inputs, keywords)
-
     def read(self, found: Evaluated) -> None:
         """Find out what forward did, and collect the results."""
         reader = Reader(found.tensors, found.inputs)
@@ -171,27 +163,18 @@ class HostForward:
             found.written = reader.changed(dirty, found.lent)
         written = reader.written(found.written)
         saved = None if found.saved is None else reader.known(found.saved)
-        for content in found.changes.contents.values():
-            reader.add(content, "state")
         found.arrays = reader.arrays
         found.plan = Plan(
             isinstance(found.output, tuple), outputs, dirty, marked, found.ctx.materialize_grads,
-            written, saved, self._said(found.ctx), tuple(reader.labels), reader.types(),
+            written, saved, tuple(reader.labels), reader.types(),
         )  # fmt: skip
 
-    def _said(self, ctx: BackwardCFunction) -> Any:
-        """What it says besides, and must say at every call."""
-
     def _difference(self, found: Evaluated) -> str | None:
-        """How forward did something else than while tracing; None: it didn't.
-
-        Raises for a write to a tensor from outside, which can't be made up for.
-        """
+        """How forward did something else than while tracing; None: it didn't."""
         plan, expected = found.plan, self.plan
         assert plan is not None and expected is not None
-        if found.changes.surprise is None and plan == expected:
+        if plan == expected:
             return None
-        refuse_surprise(self.name, place_text(self.line), found.changes)
         if plan.labels == expected.labels:
             for label, now, before in zip(plan.labels, plan.types, expected.types, strict=True):
                 if now != before:
@@ -212,18 +195,7 @@ def _difference(plan: Plan, expected: Plan) -> str:
     for name in ("outputs", "saved", "dirty", "non_differentiable"):
         if getattr(plan, name) != getattr(expected, name):
             return f"other tensors are its {name.replace('_', ' ')}"
-    if plan.said != expected.said:
-        return f"it says {plan.said} of its results, not {expected.said}"
     return "another kind of result"
-
-
-def refuse_surprise(name: str, place: str, changes: Changes) -> None:
-    """Raise when a tensor from outside was written that was not written while tracing."""
-    if changes.surprise is not None:
-        raise LucidError(
-            f"{name} wrote {changes.surprise.path} in place, which it didn't do when the step was "
-            f"traced{place}\nhint: write it at every call, if only with what it holds"
-        )
 
 
 @dataclass(slots=True, eq=False)
@@ -231,18 +203,16 @@ class HostBackward:
     """The backward of one call of a Function.
 
     Attributes:
-        forward: the host call whose ctx it gets; None: the forward was recorded, and the ctx is
-            made of `attributes` and `saved`.
+        forward: the host call whose ctx it gets; None: the forward was recorded, and `on_ctx` has
+            the attributes of the ctx and the saved tensors.
         gradients: per output the operand that is its gradient; None where there is none.
         grad_enabled: the grad mode of the backward walk.
         present: per tensor argument whether backward returned a gradient, while tracing.
-        is_once: whether it was marked with @once_differentiable.
     """
 
     function: type[Function]
     forward: HostForward | None
-    attributes: dict[str, Captured]
-    saved: tuple[int | None, ...]
+    on_ctx: Captured
     gradients: tuple[int | None, ...]
     slots: tuple[Slot, ...]
     line: tuple[str, int] | None
@@ -252,59 +222,56 @@ class HostBackward:
     grad_enabled: bool
     states: list[State] = field(default_factory=list)
     present: tuple[bool, ...] = ()
-    is_once: bool = False
     is_followed: bool = False
 
     @property
-    def method(self) -> Callable[..., Any]:
-        """The user's method that it calls."""
-        return backward_of(self.function)
+    def code(self) -> object:
+        """What tells it from other host calls."""
+        return code_of(backward_of(self.function))
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return f"{self.function.__name__}.backward"
 
     def __call__(self, frame: Frame, operands: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
-        made = replayed(self)
+        made = replayed(self.code)
         if made is None:
-            parts, changes = self.evaluate(frame, operands)
+            refuse = partial(refuse_write, self.name, self.line)
+            parts = self.evaluate(frame, operands, Outside(self.states, operands, refuse))
         else:
-            assert isinstance(made, MadeBackward)
-            parts, changes = made.parts, made.written.changes(self.states)
-        present = tuple([part is not None for part in parts])
-        if present != self.present or changes.surprise is not None:
-            self._refuse(present, changes)
+            parts = made.found
+        self._require_same(parts)
         if self.is_followed:
-            note(frame, MadeBackward(self, parts, Written(self.states, changes)))
-        return self.arrays(parts, changes)
+            note(frame, Made(self, parts))
+        return self.arrays(parts)
 
     def fits(self, made: Made) -> bool:
         """Whether this call is traced for what a call of another program did."""
-        if not isinstance(made, MadeBackward) or not made.written.is_within(self.states):
-            return False
-        return tuple(part is not None for part in made.parts) == self.present
+        is_same = made.host.code == self.code
+        return is_same and tuple(part is not None for part in made.found) == self.present
 
-    def _refuse(self, present: tuple[bool, ...], changes: Changes) -> None:
-        """Raise for what backward did not do while tracing."""
-        name, place = f"{self.function.__name__}.backward", place_text(self.line)
-        refuse_surprise(name, place, changes)
-        for index, (is_there, was_there) in enumerate(zip(present, self.present, strict=True)):
-            if is_there != was_there:
+    def _require_same(self, parts: Sequence[Any]) -> None:
+        """Raise where there are gradients that there were not while tracing, or the reverse."""
+        for index, (part, was_there) in enumerate(zip(parts, self.present, strict=True)):
+            if (part is not None) != was_there:
                 now, before = ("None", "a tensor") if was_there else ("a tensor", "None")
                 raise LucidError(
-                    f"{name} returned {now} for tensor argument {index}, and {before} when the "
-                    f"step was traced{place}\nhint: return zeros where there is no gradient"
+                    f"{self.name} returned {now} for tensor argument {index}, and {before} when "
+                    f"the step was traced{place_text(self.line)}\n"
+                    "hint: return zeros where there is no gradient"
                 )
 
-    def arrays(self, parts: Sequence[Any], changes: Changes) -> list[np.ndarray]:
-        """The results of the node: gradients, then the contents of tensors from outside."""
-        found: list[np.ndarray] = [part._array for part in parts if part is not None]
-        return [*found, *changes.contents.values()]
+    def arrays(self, parts: Sequence[Any]) -> list[np.ndarray]:
+        """The results of the node."""
+        return [part._array for part in parts if part is not None]
 
     def evaluate(
-        self, frame: Frame, arrays: Sequence[np.ndarray]
-    ) -> tuple[tuple[Any, ...], Changes]:
+        self, frame: Frame, arrays: Sequence[np.ndarray], outside: Outside
+    ) -> tuple[Any, ...]:
         """Run the user's backward on copies, and the checks on what it returns."""
         kept = None if self.forward is None else self._kept_ctx(frame)
-        changes = Changes(self.states, arrays)
-        run = partial(self._run, kept, arrays)
-        return in_eager_mode(self.grad_enabled, changes, run), changes
+        return in_eager_mode(self.grad_enabled, outside, partial(self._run, kept, arrays))
 
     def _run(self, kept: BackwardCFunction | None, arrays: Sequence[np.ndarray]) -> tuple[Any, ...]:
         tensors = lend(arrays, self.slots)
@@ -316,11 +283,6 @@ class HostBackward:
             returned = ctx.apply(*given)
         finally:
             ctx._is_running = before
-        values = returned if isinstance(returned, tuple) else (returned,)
-        self.is_once = any(
-            isinstance(value, TensorCore) and isinstance(value.grad_fn, TwiceDifferentiated)
-            for value in values
-        )
         return checked_gradients(ctx, returned, backward_of(self.function))
 
     def _kept_ctx(self, frame: Frame) -> BackwardCFunction:
@@ -336,7 +298,6 @@ class HostBackward:
         ctx._line = self.line
         ctx._input_types = self.input_types
         ctx._edges = tuple((NOWHERE, 0) if edge else None for edge in self.has_edge)
-        for name, value in self.attributes.items():
-            setattr(ctx, name, value.fill(tensors))
-        ctx._shown_saved = tuple(None if n is None else tensors[n] for n in self.saved)
+        attributes, ctx._shown_saved = self.on_ctx.fill(tensors)
+        vars(ctx).update(attributes)
         return ctx

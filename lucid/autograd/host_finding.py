@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from lucid.autograd.host_replay import Differs, Made, MadeFinding, note, replayed
+from lucid.autograd.host_replay import Differs, Made, note, replayed
 from lucid.autograd.host_world import place_text
 from lucid.ir.errors import LucidError, completed
 from lucid.ir.hosts import Frame
@@ -35,16 +35,17 @@ class Finding:
     types: tuple[TensorType, ...] = ()
     is_followed: bool = False
 
+    @property
+    def code(self) -> object:
+        """What tells it from other host calls."""
+        return self.name
+
     def __call__(self, frame: Frame, operands: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
-        made = replayed(self)
-        if made is None:
-            arrays = self.evaluate(operands)
-        else:
-            assert isinstance(made, MadeFinding)
-            arrays = made.arrays
+        made = replayed(self.code)
+        arrays = self.evaluate(operands) if made is None else made.found
         found = tuple(map(type_of_array, arrays))
         if self.is_followed or found != self.types:
-            calls = note(frame, MadeFinding(self, arrays))
+            calls = note(frame, Made(self, arrays))
             if found != self.types:
                 raise self._differs(found, calls)
         return arrays
@@ -59,9 +60,7 @@ class Finding:
 
     def fits(self, made: Made) -> bool:
         """Whether this call is traced for what a call of another program found."""
-        if not isinstance(made, MadeFinding) or made.host.name != self.name:
-            return False
-        return tuple(map(type_of_array, made.arrays)) == self.types
+        return made.host.code == self.code and tuple(map(type_of_array, made.found)) == self.types
 
     def _differs(self, found: Sequence[TensorType], made: Sequence[Made]) -> Differs:
         pairs = zip(self.types, found, strict=True)

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from lucid.autograd.host_world import Changes
-from lucid.ir import ops
 from lucid.ir.types import TensorType, type_of_array
 from lucid.tensor.core import TensorCore
 
@@ -18,9 +16,8 @@ if TYPE_CHECKING:
     from lucid.autograd.function import BackwardCFunction
 
 Entry = tuple[Any, ...]
-"""Which tensor is meant: ("input", operand), ("view" or "alias", operand, chain), ("shared",
-operand) for one on a part of its memory, ("result", number); or ("none",), ("argument", position),
-("other", value)."""
+"""Which tensor is meant: ("input", operand), ("shared", operand) for another one on its memory,
+("result", number); or ("none",), ("argument", position), ("other", value)."""
 
 _NONE: Entry = ("none",)
 _FEW_BYTES = 1 << 12
@@ -32,7 +29,6 @@ class Plan(NamedTuple):
     Attributes:
         is_tuple: whether it returned a tuple.
         written: operands whose content it changed, and which result that is.
-        said: what else it said, a `vmap` of its results' axes.
         labels, types: of the results.
     """
 
@@ -43,7 +39,6 @@ class Plan(NamedTuple):
     materialize_grads: bool
     written: tuple[tuple[int, int], ...]
     saved: tuple[Entry, ...] | None
-    said: Any
     labels: tuple[str, ...]
     types: tuple[TensorType, ...]
 
@@ -65,7 +60,6 @@ class Evaluated:
     output: Any
     tensors: list[Any]
     inputs: tuple[Any, ...]
-    changes: Changes
     saved: tuple[Any, ...] | None
     dirty: tuple[Any, ...]
     non_differentiable: tuple[Any, ...]
@@ -106,31 +100,24 @@ class Reader:
         key = id(value)
         if key in self._numbers:
             return "input", self._numbers[key]
-        number = self._memory.get(value._storage)
-        if number is not None:
-            base = value._base
-            kind = "view" if base is not None and base is self._tensors[number] else "alias"
-            return kind, number, value._view_chain if kind == "view" else value._chain
         if key not in self._known:
-            array = np.asarray(value._array)
-            shared = self._on_memory_of_input(array)
-            if shared is not None:
-                return shared
-            self._known[key] = self.add(array, label)
+            number = self._sharing(value)
+            if number is not None:
+                return "shared", number
+            self._known[key] = self.add(np.asarray(value._array), label)
         return "result", self._known[key]
 
-    def _on_memory_of_input(self, array: np.ndarray) -> Entry | None:
-        """What a tensor is that was made by NumPy on the memory of an input."""
-        if array.base is None:
+    def _sharing(self, value: TensorCore) -> int | None:
+        """The operand on whose memory a tensor is."""
+        if value._storage in self._memory:
+            return self._memory[value._storage]
+        array = value._array
+        if array is None or array.base is None:
             return None
         for number, tensor in enumerate(self._tensors):
             given = tensor._array if isinstance(tensor, TensorCore) else None
-            if given is None or not np.may_share_memory(given, array):
-                continue
-            is_whole = array.size == given.size and array.flags.c_contiguous
-            if is_whole and given.flags.c_contiguous and array.dtype == given.dtype:
-                return "alias", number, ((ops.reshape, {"shape": array.shape}),)
-            return "shared", number
+            if given is not None and np.may_share_memory(given, array):
+                return number
         return None
 
     def _no_tensor(self, value: Any) -> Entry:
@@ -145,16 +132,14 @@ class Reader:
         return tuple([self.entry(x, _numbered(label, i)) for i, x in enumerate(values)])
 
     def known(self, values: Sequence[Any]) -> tuple[Entry, ...]:
-        """Those of the values that are inputs, outputs or views of such; none for the others."""
-        numbers = {*self._numbers, *self._known}
-        return tuple(
-            self.entry(x, "") if id(x) in numbers or self._is_view(x) else _NONE for x in values
-        )
+        """The inputs and outputs whose versions the values have; none for others."""
+        return tuple(map(self._versioned, values))
 
-    def _is_view(self, value: Any) -> bool:
-        if isinstance(value, TensorCore):
-            return value._storage in self._memory
-        return not getattr(value, "is_sparse", False)  # one that is made anew stays on the ctx
+    def _versioned(self, value: Any) -> Entry:
+        if id(value) in self._known:
+            return "result", self._known[id(value)]
+        storage = value._storage if isinstance(value, TensorCore) else None
+        return ("input", self._memory[storage]) if storage in self._memory else _NONE
 
     def changed(self, dirty: Sequence[Entry], lent: Sequence[np.ndarray]) -> set[int]:
         """The operands that were marked as dirty or hold something else."""

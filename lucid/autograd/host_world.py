@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
 from lucid.autograd.node import Node
+from lucid.ir.errors import LucidError
 from lucid.ir.location import Location
 from lucid.ir.types import type_of_array
 from lucid.tensor.context import Lending, _Context, context
@@ -103,134 +104,106 @@ def _own(array: np.ndarray, requires_grad: bool) -> Tensor:
 
 @dataclass(slots=True, eq=False)
 class State:
-    """A tensor from outside that host code can reach, and the step works with as well.
+    """A tensor from outside that host code can reach.
 
     The step writes what it changes at its end, and not before. So where it has changed the tensor
-    by the time of the call, the call gets the new content lent; and what the call changes becomes
-    a result of the call, to be written with all else.
+    by the time of the call, the call gets the new content lent.
 
     Attributes:
         given: which operand is the content at the time of the call; None: what is there.
-        result: says, and in which order, that the content after the call is a result of it; None:
-        the call doesn't write it.
     """
 
     storage: Storage
-    counter: VersionCounter
     path: str
     given: int | None = None
-    result: int | None = None
+
+    @property
+    def memory(self) -> np.ndarray:
+        array = self.storage.array
+        assert array is not None
+        return array
 
 
-SHOWN_BYTES = 1 << 20  # larger tensors from outside are shown to NumPy as read-only
+class Outside:
+    """Tensors from outside while a host call runs: they hold what eager has, and stay as they are.
 
-
-class Changes:
-    """What a host call does to tensors from outside; in its block they hold what eager has.
-
-    Afterwards they are put back: the step writes what the call changed with all else. What it is
-    not known to change, and did, is put back from a copy that is made before.
+    Writes would have to be results of the call. So lucid's raise before they are done, and NumPy
+    gets memory that can't be written.
 
     Attributes:
-        contents: after the call, of those that it is known to write, by their `result`.
-        moved: how far the version of each went.
-        surprise: one that it is not known to write, and wrote.
+        kept: what is put back.
     """
 
-    def __init__(self, states: Sequence[State], arrays: Sequence[np.ndarray]) -> None:
-        self._states = states
+    def __init__(
+        self,
+        states: Sequence[State],
+        arrays: Sequence[np.ndarray],
+        refuse: Callable[[State], NoReturn],
+    ) -> None:
+        self.states = {state.storage: state for state in states}
+        self.kept: dict[Storage, np.ndarray] = {}
         self._arrays = arrays
-        self._kept: list[tuple[State, np.ndarray]] = []
-        self._copies: dict[Storage, np.ndarray] = {}
-        self._versions: list[int] = []
+        self._refuse = refuse
         self._around: Lending | None = None
-        self.moved: list[int] = []
-        self.contents: dict[int, np.ndarray] = {}
-        self.surprise: State | None = None
 
     def begin(self) -> None:
         """Let the tensors hold what eager has."""
-        for state in self._states:
-            self._versions.append(state.counter.value)
-            if state.given is not None or state.result is not None:
-                self._kept.append((state, np.array(_memory(state))))
-                if state.given is not None:
-                    np.copyto(_memory(state), self._arrays[state.given])
+        for state in self.states.values():
+            if state.given is not None:
+                self.kept[state.storage] = np.array(state.memory)
+                np.copyto(state.memory, self._arrays[state.given])
         self._around, context.lent = context.lent, self
+
+    def look(self) -> None:
+        """See what the call has done."""
 
     def put_back(self) -> None:
         """Let the tensors hold what they did; not for the first time is fine."""
-        for state, before in self._kept:
-            np.copyto(_memory(state), before)
-        for storage, before in self._copies.items():
-            assert storage.array is not None
-            np.copyto(storage.array, before)
-        for state, version in zip(self._states, self._versions, strict=False):
-            state.counter.value = version  # versions move with the step, as counted by the trace
+        for storage, before in self.kept.items():
+            np.copyto(self.states[storage].memory, before)
 
     def before_write(self, storage: Storage, counter: VersionCounter | None = None) -> None:
-        """Keep a copy of what the call is not known to write, and may write now."""
-        if self._is_unknown(storage):
-            self._copies[storage] = np.array(storage.array)
+        """Refuse what is to be written, if it is one of them."""
+        if storage in self.states:
+            self._refuse(self.states[storage])
         if self._around is not None:
             self._around.before_write(storage, counter)
 
     def shown(self, storage: Storage, array: np.ndarray) -> np.ndarray:
         """What NumPy gets for a tensor's memory."""
-        if array.nbytes > SHOWN_BYTES and self._is_unknown(storage):
+        if storage in self.states:
             array = array.view()
             array.flags.writeable = False
-        else:
-            self.before_write(storage)
-        return array
-
-    def _is_unknown(self, storage: Storage) -> bool:
-        if storage in self._copies:
-            return False
-        return any(
-            state.storage is storage and state.given is None and state.result is None
-            for state in self._states
-        )
-
-    def look(self) -> None:
-        """See what there is now."""
-        for state, version in zip(self._states, self._versions, strict=True):
-            moved = state.counter.value - version
-            self.moved.append(moved)
-            if state.result is not None:
-                self.contents[state.result] = np.array(_memory(state), order="C")
-            elif (moved or self._differs(state)) and self.surprise is None:
-                self.surprise = state
-
-    def _differs(self, state: State) -> bool:
-        """Whether NumPy wrote what it was shown."""
-        copy = self._copies.get(state.storage)
-        return copy is not None and copy.tobytes() != _memory(state).tobytes()
+            return array
+        return array if self._around is None else self._around.shown(storage, array)
 
 
-def in_eager_mode(grad_enabled: bool, changes: Changes, run: Callable[[], Made]) -> Made:
-    """What `run()` returns, in eager mode; what it does to tensors from outside is in `changes`.
+def in_eager_mode(grad_enabled: bool, outside: Outside, run: Callable[[], Made]) -> Made:
+    """What `run()` returns, in eager mode.
 
     Whoever interrupts it finds the thread and the tensors as they were.
     """
     thread = EagerThread(grad_enabled)
     try:
         thread.__enter__()
-        changes.begin()
+        outside.begin()
         made = run()
-        changes.look()
-        changes.put_back()
+        outside.look()
+        outside.put_back()
         thread.__exit__()
     except BaseException:
-        changes.put_back()
+        outside.put_back()
         thread.__exit__()
         raise
     return made
 
 
-def _memory(state: State) -> np.ndarray:
-    assert state.storage.array is not None
-    return state.storage.array
+def refuse_write(name: str, line: tuple[str, int] | None, state: State) -> NoReturn:
+    """Raise for a write to a tensor from outside: had it been seen, there would be no program."""
+    raise LucidError(
+        f"{name} writes {state.path} in place, which it didn't do when the step was traced"
+        f"{place_text(line)}\nhint: return the new content, and write it in the step"
+    )
 
 
 def place_text(line: tuple[str, int] | None) -> str:

@@ -77,11 +77,12 @@ def outline_of(trace: Trace) -> list[str]:
     """What a step leaves besides what its graph computes, as far as it's the same for all calls."""
     constants = [
         repr(leaf.value)
-        for leaf in trace.leaves
+        for leaf in trace.left.leaves
         if isinstance(leaf, Same) and isinstance(leaf.value, SCALARS)
     ]
     effects = [f"effect {effect.what}" for effect in trace.effects]
-    kinds = [type(leaf).__name__ for leaf in trace.leaves]
+    effects += [f"call of {said.function!r}" for said in trace.left.said]
+    kinds = [type(leaf).__name__ for leaf in trace.left.leaves]
     modes = [str(trace.grad_enabled), *(str(flag) for _, flag in trace.training)]
     return [*constants, *effects, *kinds, *modes]
 

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lucid.autograd.host_replay import Differs, Replay, replaying
+from lucid.autograd.host_replay import Differs, replaying
 from lucid.compiler.audits import Pace, difference, made_again, report
 from lucid.compiler.collector import collector_paused
 from lucid.compiler.guards.argument_places import call_with_tensors
 from lucid.compiler.inputs.arrays import refuse_arrays
-from lucid.compiler.inputs.signature import Call, MovingInts, changes, describe
-from lucid.compiler.restarts import MOST_RESTARTS, Known, RestartTrace
+from lucid.compiler.inputs.signature import Call, changes, describe, moving_ints, with_live_ints
+from lucid.compiler.restarts import MOST_RESTARTS, Known, RestartTrace, undo_all
 from lucid.compiler.stance import eager_is_forced
 from lucid.ir.environment import LOG
 from lucid.ir.errors import (
@@ -83,6 +83,7 @@ class Stats:
         retrace_reasons: for each trace after the first, the guard that failed: old -> new.
         compile_seconds: tracing and compiling, in all.
         eager_reasons: for each call that had to run op by op, why; it is logged as a warning too.
+        paths: how many of the traces were for another way through branches on values.
         exits: how often a branch on a value went another way than in the program that was running.
         audits: how many calls were traced again, to be sure that nothing has moved unseen.
     """
@@ -92,6 +93,7 @@ class Stats:
     retrace_reasons: list[str] = field(default_factory=list)
     compile_seconds: float = 0.0
     eager_reasons: list[str] = field(default_factory=list)
+    paths: int = 0
     exits: int = 0
     audits: int = 0
     counted: np.ndarray = field(default_factory=lambda: np.zeros(2, np.int64), compare=False)
@@ -114,17 +116,8 @@ class Stats:
 
 _OWN = frozenset(
     {
-        *("_options", "_programs", "_order", "_places", "_ints", "_fixed", "_latest"),
-        *(
-            "_took_over",
-            "_asked",
-            "_untraceable",
-            "_is_paced",
-            "_said",
-            "_audits",
-            "_audited",
-            "_distrust",
-        ),
+        *("_options", "_programs", "_order", "_places", "_ints", "_latest", "_took_over"),
+        *("_asked", "_untraceable", "_is_paced", "_said", "_audits", "_audited", "_distrust"),
         "stats",
     }
 )
@@ -163,9 +156,8 @@ class Compiled:
         self._programs: dict[Any, list[Program]] = {}
         self._order: deque[tuple[Any, list[Program]]] = deque()
         self._places: dict[Identity, Place] = {}  # that it binds, or that move
-        self._ints = MovingInts(function)
+        self._ints: set[str] = set()  # among the arguments, which are read at each call
         self._asked: set[str] = set()  # attributes that it looks for in tensors
-        self._fixed: set[Identity] = set()  # places whose contents it needs to know
         self._latest: Program | None = None
         self._untraceable: dict[Any, tuple[int, str]] = {}  # how many calls, and why
         self._took_over: tuple[Program | None, int] = (None, -1)  # after how many calls
@@ -184,46 +176,29 @@ class Compiled:
             if calls is not None and calls.enter is not None:
                 try:
                     result = calls.enter(*args)
+                    if result is LONG_WAY and latest.rearm():
+                        result = calls.enter(*args)
                 except DEPARTS as found:
-                    result, differs = self._follow(latest.departure(found), args)
+                    result, differs = self._follow(self._left(latest, found), args)
                 if result is not LONG_WAY:
                     return result
-            if differs is None:
-                if self._audits.is_due():
-                    return self._call_audited(args, kwargs)
-                try:
-                    result = latest.call_plain(args)
-                    if result is not LONG_WAY:
-                        self.stats.add_call()
-                        return result
-                except DEPARTS as found:
-                    differs = latest.departure(found)
-                except EagerOnlyError as reason:
-                    return self._op_by_op(reason, args, kwargs)
-        if self._options.mode == "eager" or context.recorder is not None or _eager_is_needed():
-            return call_with_tensors(self.__wrapped__, args, kwargs)
-        if latest is not None and kwargs and self._audits.is_due():
-            return self._call_audited(args, kwargs)
-        if latest is not None and not kwargs and differs is None and latest.accepts(args):
+        if not self._is_eager():
             try:
-                result = latest.run(Call.of_tensors(args))
-                if result is not LONG_WAY:
-                    self.stats.add_call()
-                    return result
-            except DEPARTS as found:
-                differs = latest.departure(found)
+                return self._call(args, kwargs, differs)
             except EagerOnlyError as reason:
-                return self._op_by_op(reason, args, kwargs)
-        return self._call(args, kwargs, differs)
+                if self._options.fullgraph:
+                    raise TraceError(
+                        f"{_name_of(self.__wrapped__)}, with fullgraph=True: {reason}"
+                    ) from None
+                self.note_eager(str(reason), getattr(reason, "kind", ""))
+        return call_with_tensors(self.__wrapped__, args, kwargs)
 
     def _follow(self, differs: Departure, args: tuple[Any, ...]) -> tuple[Any, Departure]:
         """Go on with the programs that took over before, as long as native code can enter them.
 
         Returns what the call gives, or `LONG_WAY` and what was found by then.
         """
-        first = differs.program
         while not differs.made:
-            self.stats.exits += 1
             program = differs.program.links.get(differs.path)
             calls = None if program is None else program.calls
             if program is None or calls is None or calls.enter is None:
@@ -231,16 +206,21 @@ class Compiled:
             try:
                 result = calls.enter(*args)
             except DEPARTS as found:
-                before, differs = differs, program.departure(found)
+                before, differs = differs, self._left(program, found)
                 if not differs.goes_beyond(before):
                     break
                 continue
             if result is not LONG_WAY:
-                self._prefer(first, program)
+                self._prefer(program)
             return result, differs
         return LONG_WAY, differs
 
-    def _prefer(self, first: Program, program: Program) -> None:
+    def _left(self, program: Program, error: Differs | LeavesPath) -> Departure:
+        """What a run of a program has found that is another thing than in its trace."""
+        self.stats.exits += isinstance(error, LeavesPath)
+        return program.departure(error)
+
+    def _prefer(self, program: Program) -> None:
         """Let the next call begin with the program that took over, if it did so twice in turn."""
         calls = self.stats.calls
         if self._took_over == (program, calls - 1):
@@ -250,23 +230,65 @@ class Compiled:
     def _call(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], differs: Departure | None
     ) -> Any:
-        """Call natively or, where that can't be, op by op.
+        """Call natively, by the program used last if that fits. Raises `EagerOnlyError`.
 
         differs: what a run of a program has found that doesn't fit; it isn't asked again.
         """
-        try:
-            if self._distrust is not None:
-                raise EagerOnlyError(self._distrust)
-            if self._untraceable:
-                self._refuse_untraceable(self._signature(args, kwargs).key)
-            return self._call_natively(args, kwargs, differs)
-        except EagerOnlyError as reason:
-            return self._op_by_op(reason, args, kwargs)
+        if differs is None:
+            if self._latest is not None and self._audits.is_due():
+                self._call_audit(args, kwargs)
+            result, differs = self._run_latest(args, kwargs)
+            if result is not LONG_WAY:
+                return result
+        if self._distrust is not None:
+            raise EagerOnlyError(self._distrust)
+        if self._untraceable:
+            self._refuse_untraceable(self._signature(args, kwargs).key)
+        return self._call_natively(args, kwargs, differs)
 
-    def _call_audited(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Trace the call again, and run it; op by op, if the trace isn't what it was."""
-        if self._options.mode == "eager" or context.recorder is not None or _eager_is_needed():
-            return call_with_tensors(self.__wrapped__, args, kwargs)
+    def call_natively(self, args: tuple[Any, ...]) -> Any:
+        """Call a function that is no use in eager mode. Raises `EagerOnlyError`."""
+        calls = None if self._latest is None else self._latest.calls
+        if self._latest is not None and calls is not None and calls.enter is not None:
+            result = calls.enter(*args)
+            if result is LONG_WAY and self._latest.rearm():
+                result = calls.enter(*args)
+            if result is not LONG_WAY:
+                return result
+        result, differs = self._run_latest(args, {})
+        return result if result is not LONG_WAY else self._call_natively(args, {}, differs)
+
+    def _run_latest(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Any, Departure | None]:
+        """The result of the program used last, or `LONG_WAY` if a look shows that it may not fit.
+
+        And what it has found that doesn't fit; it isn't asked again.
+        """
+        latest = self._latest
+        if latest is None or kwargs:
+            return LONG_WAY, None
+        try:
+            result = latest.call_plain(args)
+        except DEPARTS as found:
+            return LONG_WAY, self._left(latest, found)
+        if result is not LONG_WAY:
+            self.stats.add_call()
+        return result, None
+
+    def _is_eager(self) -> bool:
+        """Whether ops run one by one: in a trace, for a stance, or for what looks at single ops.
+
+        So do those in a custom forward that may be differentiated: it notes the history of each.
+        """
+        here = vars(context)  # of this thread; one look instead of six
+        looks = here["anomaly"] is not None or here["saving"] is not None or bool(here["levels"])
+        notes = here["forward"] is not None and not here["grad_enabled"]
+        is_traced = here["recorder"] is not None
+        return self._options.mode == "eager" or is_traced or looks or notes or eager_is_forced()
+
+    def _call_audit(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Trace a call again; no more programs are run if the trace isn't what it was."""
         start, calls, before = time.perf_counter(), self.stats.calls, Before()
         try:
             found = self._audit(args, kwargs)
@@ -282,7 +304,6 @@ class Compiled:
         else:
             self._audited = calls
             self._audits.note(time.perf_counter() - start)
-        return self._call(args, kwargs, None)
 
     @collector_paused()
     def _audit(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
@@ -290,16 +311,16 @@ class Compiled:
         from lucid.compiler.recording.trace import trace
 
         program, _ = self._fitting(self._signature(args, kwargs), None)
-        if program is None or program.hosts or program.speaks:
+        if program is None or program.hosts:
             return None
-        known = Known(set(self._asked), set(self._ints.names), dict(program.places))
+        known = Known(set(self._asked), set(self._ints), dict(program.places))
         failed: Exception | None = None
         for _ in range(ATTEMPTS):
             call = self._signature(args, kwargs)
-            marked = self._ints.marked(args, kwargs)
+            marked = with_live_ints(self._ints, self.__wrapped__, args, kwargs)
             with Claim(frozenset((id(self), TRACING))):
                 try:
-                    with replaying(Replay((), program.path)):
+                    with replaying((), program.path):
                         recorded = trace(self.__wrapped__, call, *marked, known, program.places)
                 except RestartTrace as restart:
                     traceback.clear_frames(restart.__traceback__)
@@ -307,6 +328,8 @@ class Compiled:
                         return None
                     continue
                 except Exception as error:
+                    if program.path:
+                        return None  # whose branches this call doesn't take
                     if failed is None:
                         failed = error
                         continue
@@ -319,14 +342,6 @@ class Compiled:
             return difference(program, *made_again(recorded))
         return None
 
-    def _op_by_op(
-        self, reason: EagerOnlyError, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        if self._options.fullgraph:
-            raise TraceError(f"{_name_of(self.__wrapped__)}, with fullgraph=True: {reason}")
-        self.note_eager(str(reason), getattr(reason, "kind", ""))
-        return call_with_tensors(self.__wrapped__, args, kwargs)
-
     def _call_natively(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], differs: Departure | None
     ) -> Any:
@@ -338,23 +353,21 @@ class Compiled:
         while left:
             try:
                 call, program = self._prepared(args, kwargs, differs)
-            except _NotPaidForError:
-                raise
             except EagerOnlyError as reason:
-                self._note_untraceable(self._signature(args, kwargs).key, str(reason))
+                if not isinstance(reason, _NotPaidForError):
+                    self._note_untraceable(self._signature(args, kwargs).key, str(reason))
                 raise
             if self._untraceable:
                 self._untraceable.pop(call.key, None)
             replay = context.replay
             try:
                 if differs is not None:
-                    context.replay = Replay.into(program.hosts, differs.made)
+                    context.replay = [*differs.made]
                 result = program.run(call, is_fit=True)
                 context.replay = replay
             except DEPARTS as other:
                 context.replay = replay
-                before, differs = differs, program.departure(other)
-                self.stats.exits += isinstance(other, LeavesPath)
+                before, differs = differs, self._left(program, other)
                 if before is not None and not differs.goes_beyond(before):
                     if isinstance(other, LeavesPath):
                         raise EagerOnlyError(
@@ -365,13 +378,18 @@ class Compiled:
                 continue
             except BaseException:
                 context.replay = replay
-                self._forget_unused(call, program)
+                if program.undo is not None:
+                    program.undo()
+                    self._forget_unused(call)
                 raise
             if differs is not None and result is not LONG_WAY:
                 differs.program.links[differs.path] = program
             if result is not LONG_WAY:  # as it is when another thread changed what guards look at
-                self._latest = program
                 self.stats.add_call()
+                if differs is None or self._latest is None or not differs.path:
+                    self._latest = program
+                else:
+                    self._prefer(program)
                 return result
             left -= 1
         failure = program.guards.failure(call)
@@ -382,11 +400,10 @@ class Compiled:
             "or pass it as an argument"
         )
 
-    def _forget_unused(self, call: Call, program: Program) -> None:
-        """Undo the trace of a program whose first call has failed, if it left anything."""
-        if program.undo is not None and program in self._programs.get(call.key, ()):
-            self._programs[call.key].remove(program)
-            program.undo()
+    def _forget_unused(self, call: Call) -> None:
+        """Drop programs that no call has used: what their traces have made is undone."""
+        known = self._programs.get(call.key, [])
+        known[:] = [program for program in known if program.undo is None]
 
     def _note_untraceable(self, key: Any, reason: str) -> None:
         """Note that a trace had to be given up, since the call makes sense op by op only."""
@@ -406,34 +423,15 @@ class Compiled:
             if count & (count - 1):
                 raise EagerOnlyError(reason)
 
-    def call_natively(self, args: tuple[Any, ...]) -> Any:
-        """Call a function that is no use in eager mode. Raises `EagerOnlyError`."""
-        latest = self._latest
-        differs = None
-        if latest is not None:
-            calls = latest.calls
-            result = LONG_WAY
-            if calls is not None and calls.enter is not None:
-                result = calls.enter(*args)
-            try:
-                if result is LONG_WAY:
-                    result = latest.call_plain(args)
-                    if result is not LONG_WAY:
-                        self.stats.add_call()
-            except DEPARTS as found:
-                differs = latest.departure(found)
-            if result is not LONG_WAY:
-                return result
-        return self._call_natively(args, {}, differs)
-
     def _signature(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
         """The call, with live numbers for ints that are read at each call."""
         try:
-            call = Call(*self._ints.marked(args, kwargs), frozenset(self._asked))
+            marked = with_live_ints(self._ints, self.__wrapped__, args, kwargs)
+            call = Call(*marked, frozenset(self._asked))
         except LucidError:
             refuse_arrays(self.__wrapped__, args, kwargs)
             raise
-        call.given, call.fixed = (args, kwargs), self._ints.fixed
+        call.given = args, kwargs
         return call
 
     def note_eager(self, reason: str, kind: str = "") -> None:
@@ -453,7 +451,7 @@ class Compiled:
         self, args: tuple[Any, ...], kwargs: dict[str, Any], differs: Departure | None = None
     ) -> tuple[Call, Program]:
         """The call's signature and a program for it, traced if there is none."""
-        known = Known(self._asked, self._ints.names, self._places)
+        known = Known(self._asked, self._ints, self._places)
         restarts = 0
         while restarts < MOST_RESTARTS:
             call = self._signature(args, kwargs)
@@ -468,8 +466,10 @@ class Compiled:
                 reason = restart.reason
                 if not restart.enter(known):
                     break
-            except BaseException:  # which says nothing about the ints
-                self._ints.fixed -= known.fixed
+            except BaseException:  # an interrupt, at whichever place
+                if known.undo:
+                    undo_all(known.undo)
+                    self._forget_unused(call)
                 raise
         raise TraceError(
             f"{_name_of(self.__wrapped__)} {reason}, which can't be followed: its trace began "
@@ -562,7 +562,8 @@ class Compiled:
                     "hint: lucid.where chooses without a branch; lucid.compile(max_paths=…) sets "
                     "how many paths are compiled"
                 )
-        with replaying(None if differs is None else Replay(differs.made, differs.path)):
+        found = ((), ()) if differs is None else (differs.made, differs.path)
+        with replaying(*found):
             is_path = differs is not None and bool(differs.path)
             program = self._trace(call, args, kwargs, known, reason, claim, is_path)
         if not kwargs:
@@ -606,38 +607,27 @@ class Compiled:
     ) -> Program:
         from lucid.compiler.programs.program import Program
 
-        marked = self._ints.marked(args, kwargs)
+        marked = with_live_ints(self._ints, self.__wrapped__, args, kwargs)
         description = describe(self.__wrapped__, *marked)
         earlier = [program.description for found in self._programs.values() for program in found]
-        if self._ints.add(description, earlier):
-            raise RestartTrace("is called with ints that keep changing")
+        moved = moving_ints(description, earlier) - self._ints  # one in an object stays as it is
+        if moved:
+            raise RestartTrace("is called with ints that keep changing", "counts", moved)
         if earlier:
             reason = reason or changes(description, earlier)
             if not is_path:
                 self._refuse_unpaid(reason)
             if "retrace" in LOG.read():
                 sys.stderr.write(f"lucid: retrace of {_name_of(self.__wrapped__)}: {reason}\n")
-        try:
-            recorded = self._record(call, *marked, known)
-        except EagerOnlyError:
-            raise
-        except Exception:
-            if not self._ints.names:
-                raise
-            reason = f"needs to know {', '.join(sorted(self._ints.names))}"
-            raise RestartTrace(reason, "fixed", self._ints.fix()) from None
+        recorded = self._record(call, *marked, known)
         claim.give_up(TRACING)
-        try:
-            program = Program(recorded, description, call.objects)
-        except BaseException:
-            if recorded.undo is not None:
-                recorded.undo()
-            raise
+        program = Program(recorded, description, call.objects)
         if earlier:
             assert reason is not None
             self.stats.retrace_reasons.append(reason)
             logger.info("retrace of %s: %s", _name_of(self.__wrapped__), reason)
         self.stats.traces += 1
+        self.stats.paths += is_path
         self.stats.compile_seconds += program.compile_seconds
         return program
 
@@ -646,7 +636,7 @@ class Compiled:
 
         reason: of this trace.
         """
-        traces, calls = self.stats.traces, self.stats.calls
+        traces, calls = self.stats.traces - self.stats.paths, self.stats.calls
         is_free = traces < MOST_FREE or not self._is_paced
         if not is_free and calls < CALLS_PER_TRACE * traces:
             place = None if self._latest is None else self._latest.guards.place_of_failure()
@@ -664,32 +654,28 @@ class Compiled:
     def _record(
         self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], known: Known
     ) -> Trace:
-        """Trace the function; what will change again of what it depends on is read at each call.
+        """Trace the function; numbers that will change again are read at each call.
 
-        Where it can't be traced with stand-ins for that, it is what it is now.
+        Where it raises an error with stand-ins for those, eager mode says whether it is one.
         """
         from lucid.compiler.guards.places import live_places
         from lucid.compiler.recording.trace import trace
 
-        record = functools.partial(trace, self.__wrapped__, call, args, kwargs, known)
         guards = [program.guards.guards for program in self._programs.get(call.key, ())]
         found = {place.identity: place for place in live_places(guards)}
-        places = {key: place for key, place in found.items() if key not in self._fixed}
-        places |= self._places
-        moved = places.keys() - self._places.keys()
-        if moved:
-            try:
-                recorded = record(places)
-            except EagerOnlyError:
+        places = found | self._places
+        try:
+            recorded = trace(self.__wrapped__, call, args, kwargs, known, places)
+        except EagerOnlyError:
+            raise
+        except Exception as error:
+            if not self._ints and found.keys() <= self._places.keys():
                 raise
-            except Exception as error:
-                logger.debug("not traced with numbers to be read at each call: %s", error)
-            else:
-                self._places.update(places)
-                recorded.guard.watch_what_moved(itertools.chain.from_iterable(guards))
-                return recorded
-        recorded = record(self._places)  # if it fails as well, that says nothing about the numbers
-        self._fixed |= moved
+            raise EagerOnlyError(
+                "with numbers that it would read at each call its trace fails: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        self._places.update(places)
         recorded.guard.watch_what_moved(itertools.chain.from_iterable(guards))
         return recorded
 
@@ -703,9 +689,8 @@ class Compiled:
 
     @property
     def stages(self) -> Mapping[str, str]:
-        from lucid.compiler.reports.joint_graph import with_backward
-
-        return with_backward(self._latest_program())
+        program = self._latest_program()
+        return program.stages.then(program.backward_stages())
 
     def dump_ir(self) -> str:
         """The graph of the program used last, with custom Functions as regions of their own."""
@@ -744,7 +729,7 @@ class Compiled:
         return check(lambda: self(*args, **kwargs), self._latest_program)
 
     def _refuse_eager(self, method: str) -> None:
-        if self._options.mode == "eager" or context.recorder is not None or _eager_is_needed():
+        if self._is_eager():
             name = _name_of(self.__wrapped__)
             raise LucidError(f"{method}: {name} runs op by op here, so nothing is native")
 
@@ -761,16 +746,6 @@ class Compiled:
     def dump_llvm(self) -> str:
         """The LLVM IR of the program used last."""
         return self._latest_program().executable.llvm
-
-
-def _eager_is_needed() -> bool:
-    """Whether ops must run one by one: for a stance, or for what looks at single ops.
-
-    So does a custom forward that may be differentiated: it notes the history of each op.
-    """
-    looks = context.anomaly is not None or context.saving is not None or bool(context.levels)
-    notes = context.forward is not None and not context.grad_enabled
-    return looks or notes or eager_is_forced()
 
 
 def _name_of(function: Callable[..., Any]) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from lucid.compiler.guards.events import unheard
 from lucid.tensor.context import context
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ def run_op_by_op(reason: str) -> None:
         recorder.run_op_by_op(reason)
 
 
+@unheard
 def watch(owner: Any, key: Any, path: Callable[[], str]) -> None:
     """Let the running trace depend on `owner[key]`; `path` names it."""
     recorder = context.recorder
@@ -39,6 +41,7 @@ def watch(owner: Any, key: Any, path: Callable[[], str]) -> None:
         recorder.collector.note(path(), owner, key)
 
 
+@unheard
 def watch_entries(owner: Any, key: Any, path: str, holder: Any = None) -> None:
     """Let the running trace depend on `owner[key]`, and on the entries of the list that is there.
 
@@ -68,13 +71,15 @@ def has_bound(owner: Any, key: Any) -> bool:
     return is_written or (id(owner), key) in recorder.bound
 
 
+@unheard
 def makes(owner: Any, key: Any, value: Any) -> None:
-    """Note that the running trace made `owner[key]`, and that it stays unless the trace fails."""
+    """Make `owner[key]`; in a trace it stays unless that fails, or is interrupted."""
     recorder = context.recorder
     if recorder is not None:
         recorder.undo.append(lambda: dict.pop(owner, key, None))
-        if recorder.collector is not None:
-            recorder.collector.accept(owner, key, value)
+    dict.__setitem__(owner, key, value)
+    if recorder is not None and recorder.collector is not None:
+        recorder.collector.accept(owner, key, value)
 
 
 def item_of(read: Callable[[], Any], index: int) -> Any:
@@ -95,6 +100,7 @@ def reads(owner: dict[str, Any], key: str) -> None:
         )
 
 
+@unheard
 def live(owner: dict[str, Any], key: str, source: str) -> Any:
     """The entry of a dict; in a trace a float stays an input of the step.
 
@@ -124,6 +130,7 @@ def _live(recorder: Recorder, value: Any, read: Callable[[], Any], source: str) 
     return value
 
 
+@unheard
 def meet(module: object, path: str) -> None:
     """Let the running trace depend on a Module, or a function, and all that is within its reach."""
     recorder = context.recorder
@@ -137,9 +144,31 @@ def after_call(effect: Effect, changes: Iterable[tuple[dict[str, Any], str]]) ->
     changes: entries that it sets, from those of now. The step can't read them after this, nor
     bind them before it.
     """
-    what = effect.what
     recorder = context.recorder
     assert recorder is not None, "after_call is for traces"
+    _note_later(recorder, effect.what, changes)
+    recorder.effects.append(effect)
+
+
+def tell(
+    function: Callable[..., object],
+    args: Sequence[Any],
+    what: str,
+    changes: Iterable[tuple[dict[str, Any], str]],
+) -> None:
+    """Call a function after each call of the step that is being traced, with that call's values.
+
+    what: its name, for messages; changes: as of `after_call`.
+    """
+    recorder = context.recorder
+    assert recorder is not None and recorder.outside is not None, "tell is for traces"
+    _note_later(recorder, what, changes)
+    recorder.outside.say(function, *args)
+
+
+def _note_later(
+    recorder: Recorder, what: str, changes: Iterable[tuple[dict[str, Any], str]]
+) -> None:
     for owner, key in changes:
         if has_bound(owner, key):
             recorder.refuse(
@@ -147,7 +176,6 @@ def after_call(effect: Effect, changes: Iterable[tuple[dict[str, Any], str]]) ->
                 f"call {what} outside of the compiled function",
             )
         recorder.changed_later[id(owner), key] = what
-    recorder.effects.append(effect)
 
 
 @contextmanager

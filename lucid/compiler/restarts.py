@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -21,18 +21,17 @@ class Known:
         attributes: names that the function looks for in tensors that it is given.
         counts: ints among the arguments that are read at each call, by the user's expressions.
         places: those that it binds, or that move.
-        fixed: ints among the arguments that are not read at each call, as far as the trace of this
-            call succeeds.
         hosts: code of the methods that run in Python in this call.
         state: memory of arguments of this call that is state of the step as well.
+        undo: takes back what the trace has created in Python, while nobody has taken over.
     """
 
     attributes: set[str]
     counts: set[str]
     places: dict[Identity, Place]
-    fixed: set[str] = field(default_factory=set)
     hosts: set[object] = field(default_factory=set)
     state: set[Storage] = field(default_factory=set)
+    undo: list[Callable[[], object]] = field(default_factory=list)
 
 
 class RestartTrace(BaseException):
@@ -63,3 +62,10 @@ def _outline(entries: set[Any] | dict[Any, Any]) -> Any:
     if isinstance(entries, dict):
         return {identity: type(place) for identity, place in entries.items()}
     return set(entries)
+
+
+def undo_all(callbacks: list[Callable[[], object]]) -> None:
+    """Take back Python state that was created for a step."""
+    for callback in reversed(callbacks):
+        callback()
+    callbacks.clear()

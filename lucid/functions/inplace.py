@@ -160,6 +160,7 @@ def detach_(input: Tensor) -> Tensor:
         )
     if context.recorder is not None:
         context.recorder.value_of(input)
-        context.recorder.note_history(input)
+        if input.requires_grad:
+            context.recorder.note_history(input)
     input._grad_fn, input._output_nr = None, 0
     return input.requires_grad_(False)

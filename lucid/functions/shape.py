@@ -340,6 +340,7 @@ def item_at(x: Tensor, axis: int, index: int, op: str) -> Tensor:
 
 def checked_index(index: int, size: int, axis: int, op: str) -> int:
     """An index counted from the start. Raises `IndexOutOfRangeError`."""
+    index = integer(index, op, "index")
     if not -size <= index < size:
         raise IndexOutOfRangeError(
             f"{op}: index {index} is out of bounds for dimension {axis} with size {size}"

@@ -164,7 +164,6 @@ class StateEntry(dict[str, Any]):
     def create(self, key: str, value: TensorCore) -> None:
         """Enter a concrete tensor that a step needs; also inside a trace."""
         epoch.count += 1
-        super().__setitem__(key, value)
         hooks.makes(self, key, value)
 
     def __setitem__(self, key: str, value: Any) -> None:
@@ -260,7 +259,6 @@ class State(dict[Any, Any]):
     def __missing__(self, parameter: Any) -> StateEntry:
         entry = StateEntry()
         epoch.count += 1
-        super().__setitem__(parameter, entry)
         hooks.makes(self, parameter, entry)
         return entry
 

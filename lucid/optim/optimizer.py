@@ -9,7 +9,9 @@ import numpy as np
 
 from lucid.autograd.modes import enable_grad, no_grad
 from lucid.compiler import hooks
+from lucid.compiler.guards.events import unheard
 from lucid.compiler.repeated import RepeatedByShape
+from lucid.compiler.whose_code import is_librarys
 from lucid.ir.errors import ArgumentError, MissingRuleError, OptionError
 from lucid.ir.types import f32
 from lucid.nn.naming import trace_name, variable_name
@@ -151,10 +153,12 @@ class Optimizer(Hooked):
         ]
         for group, parameter, _ in updates:
             self._prepare(group, parameter)
+        update = self._update
         if hooks.is_tracing():
             self._guard_tensors()
+            update = unheard(update) if is_librarys(type(self)) else update
         for group, parameter, gradient in updates:
-            self._update(group, parameter, -gradient if group["maximize"] else gradient)
+            update(group, parameter, -gradient if group["maximize"] else gradient)
 
     def _update(self, group: ParamGroup, parameter: Tensor, gradient: Tensor) -> None:
         """Update one parameter; its state is there."""

@@ -182,11 +182,6 @@ class Context:
             self._separate(changed)
         self.words[IS_READY] = not self._copies
 
-    def replace(self, number: int, array: np.ndarray) -> None:
-        """Enter another array for an input that is only read, known to fit and to share nothing."""
-        self._addresses[number] = self.table[number] = address_of(array)
-        self.bound[number] = array
-
     def enter_number(self, number: int, given: object) -> bool:
         """Enter a Python number; whether it is of the input's type, and fits."""
         if self.expected[number].dtype.kind == "f":

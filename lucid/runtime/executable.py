@@ -254,10 +254,6 @@ class Executable:
         """Raise what the latest run on a context found."""
         raise context.hosts.error or self._error_of_check(context)
 
-    @property
-    def has_hosts(self) -> bool:
-        return bool(self._program.graph.hosts)
-
     def maker(self, number: int) -> tuple[Callable[..., np.ndarray], tuple[Any, ...]]:
         """What makes a new array for an output, with its arguments."""
         shape, dtype, nbytes = self._outputs[number]

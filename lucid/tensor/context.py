@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from lucid.autograd.engine import BackwardRun
     from lucid.autograd.hooks import SavedTensorHooks
-    from lucid.autograd.host_replay import Replay
+    from lucid.autograd.host_replay import Made
     from lucid.autograd.private import CustomForward
     from lucid.autograd.saved import MutationGuard
     from lucid.compiler.recording.recorder import Recorder
@@ -51,6 +51,7 @@ class _Context(threading.local):
         lent: in a host call, or a checkpointed block, what keeps tensors from outside as they were.
         contexts: what host calls of a compiled call leave for its backward; None: nobody asks.
         replay: what host calls of an earlier run did, and those of this run need not do.
+        told: the outcomes of its exits, for a trace.
     """
 
     def __init__(self) -> None:
@@ -68,7 +69,8 @@ class _Context(threading.local):
         self.anomaly: bool | None = None
         self.lent: Lending | None = None
         self.contexts: dict[Any, Any] | None = None
-        self.replay: Replay | None = None
+        self.replay: list[Made] | None = None
+        self.told: tuple[int, ...] = ()
 
 
 context = _Context()

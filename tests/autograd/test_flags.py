@@ -70,6 +70,16 @@ def test_a_leaf_made_inside_that_asks_for_no_more_gradients_still_gets_them(run)
     assert not made.requires_grad
 
 
+def test_the_gradient_of_a_leaf_made_inside_that_asks_for_no_more_is_kept(run):
+    def body(x):
+        made, shown = (x * 2).detach().requires_grad_(), x.detach().requires_grad_()
+        (made * made * shown).sum().backward()
+        return made.requires_grad_(False), shown.requires_grad_(False)
+
+    made, shown = run(body, lucid.tensor([1.0, 2.0]))
+    assert (made.grad.tolist(), shown.grad.tolist()) == ([4.0, 16.0], [4.0, 16.0])
+
+
 def test_autograd_grad_refuses_an_argument_that_requires_grad_no_longer(run):
     def body(x):
         y = x * x

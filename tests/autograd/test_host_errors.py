@@ -123,10 +123,6 @@ def by_op(t):
     t.add_(1)
 
 
-def by_numpy(t):
-    t.numpy()[...] += 1
-
-
 def through_a_view(t):
     t.reshape(-1)[0] = 5.0
 
@@ -136,7 +132,7 @@ def by_step(t):
     t.add_(1)
 
 
-@pytest.mark.parametrize("write", [by_op, by_numpy, through_a_view, by_step])
+@pytest.mark.parametrize("write", [by_op, through_a_view, by_step])
 @pytest.mark.parametrize("where", ["forward", "backward"])
 def test_a_tensor_from_outside_that_is_written_only_at_times_is_an_error(write, where):
     count, w = lucid.zeros(2), leaf([1.0, 2.0])
@@ -172,16 +168,16 @@ def test_a_tensor_from_outside_that_is_written_only_at_times_is_an_error(write, 
     with pytest.raises(lucid.LucidError) as caught:
         step(lucid.tensor([-1.0, 1.0]))
     assert str(caught.value) == (
-        f"Counts.{where} wrote count in place, which it didn't do when the step was traced\n"
+        f"Counts.{where} writes count in place, which it didn't do when the step was traced\n"
         f"  in {place_of(body, 'fn.apply')}\n"
-        "hint: write it at every call, if only with what it holds"
+        "hint: return the new content, and write it in the step"
     )
     assert state() == before
     step(lucid.tensor([1.0, 1.0]))
     assert state() != before and step.stats.traces == 1
 
 
-def test_what_a_native_step_writes_inside_of_a_host_call_is_put_back_as_well():
+def test_a_native_step_inside_of_a_host_call_writes_no_tensor_from_outside():
     count = lucid.zeros(2)
 
     @lucid.compile
@@ -208,17 +204,17 @@ def test_what_a_native_step_writes_inside_of_a_host_call_is_put_back_as_well():
     with pytest.raises(lucid.LucidError) as caught:
         step(lucid.tensor(-1.0))
     assert str(caught.value) == (
-        "Counts.forward wrote count in place, which it didn't do when the step was traced\n"
+        "Counts.forward writes count in place, which it didn't do when the step was traced\n"
         f"  in {place_of(body, 'fn.apply')}\n"
-        "hint: write it at every call, if only with what it holds"
+        "hint: return the new content, and write it in the step"
     )
     assert (numbers(count), count._version) == before
     inner(lucid.ones(2))
     assert numbers(count) == [4.0, 4.0]
 
 
-def test_numpy_can_only_read_large_tensors_from_outside_that_it_did_not_write_while_tracing():
-    table = lucid.zeros(1 << 19)
+def test_numpy_can_only_read_tensors_from_outside_that_it_did_not_write_while_tracing():
+    table = lucid.zeros(2)
 
     def forward(ctx, x):
         if x.item() < 0:
@@ -230,24 +226,6 @@ def test_numpy_can_only_read_large_tensors_from_outside_that_it_did_not_write_wh
     with pytest.raises(ValueError, match=r"^assignment destination is read-only$"):
         step(lucid.tensor(-1.0))
     assert table[0].item() == 0.0 and step(lucid.tensor(2.0)).item() == 2.0
-
-
-def test_an_exception_after_writes_leaves_tensors_from_outside_as_they_were():
-    known, unknown = lucid.zeros(2), lucid.zeros(2)
-
-    def forward(ctx, x):
-        known.add_(1)
-        if x.item() < 0:
-            unknown.sub_(1)
-            raise UnluckyError
-        return x * 2
-
-    step = lucid.compile(define(forward).apply)
-    step(lucid.tensor(1.0))
-    with pytest.raises(UnluckyError):
-        step(lucid.tensor(-1.0))
-    assert numbers([known, unknown]) == [[1.0, 1.0], [0.0, 0.0]]
-    assert (known._version, unknown._version) == (1, 0)
 
 
 def test_values_that_are_no_tensors_can_not_be_returned():
@@ -265,19 +243,25 @@ def test_values_that_are_no_tensors_can_not_be_returned():
     )
 
 
-def test_a_part_of_an_arguments_memory_can_not_be_returned():
-    fn = define(lambda ctx, x: lucid.from_numpy(x.numpy()[1:]), name="Tail")
+@pytest.mark.parametrize(
+    "part",
+    [lambda x: lucid.from_numpy(x.numpy()[1:]), lambda x: x[x.numpy().shape[0] - 1 :]],
+    ids=["by NumPy", "a view"],
+)
+def test_a_part_of_an_arguments_memory_is_given_back_op_by_op(part):
+    fn = define(lambda ctx, x: part(x), name="Tail")
 
     def body(x):
-        return fn.apply(x)
+        y = x * 1
+        tail = fn.apply(y)
+        y.add_(1)
+        return tail * 1
 
-    with pytest.raises(lucid.TraceError) as caught:
-        lucid.compile(body)(lucid.ones(3))
-    assert str(caught.value) == (
-        "Tail.forward, a host call, that returns a part of an argument's memory at position 0 "
-        f"can't be compiled\n  at {place_of(body, 'fn.apply')}\n"
-        "hint: return a copy, or make the view with tensor operations"
-    )
+    step = lucid.compile(body)
+    assert numbers(step(lucid.ones(2))) == numbers(body(lucid.ones(2))) == [2.0]
+    assert step.stats.eager_reasons == [
+        "Tail.forward, a host call, gives back a part, or a view, of an argument's memory"
+    ]
 
 
 def test_a_constant_outside_of_a_function_can_be_read_but_not_written():
@@ -332,41 +316,36 @@ def test_what_needs_no_tensor_stays_the_same_error(run):
     )
 
 
-def test_outside_of_a_function_nothing_leaves_the_trace():
-    hint = (
-        "hint: the value is known only when the compiled step runs: use lucid.where or arithmetic "
-        "instead of a Python branch, return the tensor and look at it outside, look at it in the "
-        "forward or backward of an autograd.Function, which may leave lucid, or run with "
-        'lucid.compiler.set_stance("force_eager") for debugging'
-    )
-
+def test_outside_of_a_function_a_look_at_data_makes_the_call_run_op_by_op():
     def array(x):
         return lucid.tensor((x * 1).numpy())
 
+    step, x = lucid.compile(array), lucid.ones(1)
+    assert step(x).tolist() == [1.0]
+    assert step.stats.eager_reasons == [
+        f"it looks at the data of f32[1]  from {place_of(array, 'x * 1')}, by numpy()\n"
+        f"  at {place_of(array, 'return')}\n"
+        "hint: return the tensor and look at it outside, or look at it in the forward of an "
+        "autograd.Function, which the step calls"
+    ]
+
+
+def test_a_number_of_a_host_call_is_one_of_each_call():
     def item(x):
-        y = Sine.apply(x)
-        return y.item()
+        return Sine.apply(x).item() + 1
 
-    for body, what, made in ((array, "numpy()", "x * 1"), (item, "item()", "Sine.apply")):
-        with pytest.raises(lucid.TraceError) as caught:
-            lucid.compile(body)(lucid.ones(1))
-        assert str(caught.value) == (
-            f"{what} of a traced tensor, f32[1]  from {place_of(body, made)} can't be compiled\n"
-            f"  at {place_of(body, 'return')}\n{hint}"
-        )
+    step = lucid.compile(item)
+    for value in (1.0, 2.0):
+        assert step(lucid.full((1,), value)) == item(lucid.full((1,), value))
+    assert step.stats.traces == 1 and not step.stats.eager_reasons
 
 
-def test_where_a_host_call_can_not_be_the_error_does_not_propose_one():
+def test_a_derivative_of_what_a_number_scales_takes_the_number_as_a_constant():
     def body(x):
-        return lucid.func.jvp(lambda x: x * float(x.sum()), (x,), (x,))[0]
+        return lucid.func.jvp(lambda x: x * float(x.sum()), (x,), (x,))[1]
 
-    with pytest.raises(lucid.TraceError) as caught:
-        lucid.compile(body)(lucid.ones(2))
-    assert str(caught.value).endswith(
-        "\nhint: the value is known only when the compiled step runs: use lucid.where or "
-        "arithmetic instead of a Python branch, return the tensor and look at it outside, or run "
-        'with lucid.compiler.set_stance("force_eager") for debugging'
-    )
+    x = lucid.full((2,), 3.0)
+    assert lucid.compile(body)(x).tolist() == body(x).tolist()
 
 
 # Higher order, and transformations ----------------------------------------------------------------

@@ -269,7 +269,7 @@ RUNNING = lucid.zeros(6, dtype=lucid.float64)
 
 @case(lambda cls: lambda z: cls.apply(z))
 class Normalize(Function):
-    """Less a running mean, a tensor from outside that each call moves."""
+    """Less a running mean, a tensor from outside that each call moves: op by op."""
 
     @staticmethod
     def forward(ctx, x):
@@ -472,6 +472,9 @@ class Cached(Function):
         return grad * ctx.saved_tensors[0]
 
 
+MOVES = "Normalize.forward, a host call, writes RUNNING"
+
+
 def train(prepare: Any, function: Any, dtype: Any, make: Any) -> list[Any]:
     """Ten steps; the losses, gradients and parameters after each."""
     w = lucid.tensor(np.linspace(-1.2, 1.3, 6), dtype=dtype, requires_grad=True)
@@ -492,7 +495,8 @@ def train(prepare: Any, function: Any, dtype: Any, make: Any) -> list[Any]:
         x = lucid.tensor(1 + 0.2 * draw.normal(size=6), dtype=dtype)
         found.append([step(x).item(), numbers(w.grad), numbers(w)])
     if prepare is lucid.compile:
-        assert step.stats.traces == 1, step.stats.retrace_reasons
+        reasons = {*step.stats.eager_reasons}
+        assert step.stats.traces == 1 or reasons == {MOVES}, step.stats.retrace_reasons
     return [found, numbers(RUNNING), np.random.rand()]
 
 

@@ -48,6 +48,27 @@ def test_host_code_may_write_tensors_from_outside(prepared):
     found = [numbers(list(step(lucid.tensor([k, 2 * k])))) for k in (1.0, 10.0)]
     assert found == [[[2.0, 4.0], 1.0], [[30.5, 61.0], 2.0]]
     assert numbers([count, running]) == [2.0, [10.5, 21.0]] and count._version == 2
+    if step is not body:
+        assert {*step.stats.eager_reasons} == {"Fn.forward, a host call, writes count"}
+
+
+def test_what_numpy_writes_outside_lets_the_call_run_op_by_op(prepared):
+    running = lucid.zeros(2)
+
+    def forward(ctx, x):
+        running.numpy()[:] = 0.5 * running.numpy() + x.numpy()
+        return x * 2
+
+    fn = define(forward)
+
+    def body(x):
+        return fn.apply(x) + running
+
+    step = prepared(body)
+    found = [numbers(step(lucid.tensor([k, 2 * k]))) for k in (1.0, 10.0)]
+    assert found == [[3.0, 6.0], [30.5, 61.0]] and numbers(running) == [10.5, 21.0]
+    if step is not body:
+        assert {*step.stats.eager_reasons} == {"Fn.forward, a host call, writes running"}
 
 
 def test_a_compiled_function_inside_may_use_the_same_tensors(prepared):
@@ -98,6 +119,48 @@ def test_numpys_random_numbers_are_drawn_at_every_call(prepared):
     found = [numbers(step(lucid.tensor([0.0, 0.0], dtype=lucid.float64))) for _ in range(2)]
     np.random.seed(3)
     assert found == [np.random.rand(2).tolist() for _ in range(2)]
+
+
+@pytest.mark.parametrize("clears", [True, False])
+@pytest.mark.parametrize("make", [lucid.optim.SGD, lucid.optim.Adam])
+def test_an_optimizer_that_steps_inside_starts_from_what_the_call_found(make, clears):
+    def trained(mode):
+        lucid.manual_seed(0)
+        model = lucid.nn.Linear(2, 1)
+        optimizer = make(model.parameters(), lr=0.1)
+
+        def forward(ctx, x):
+            with lucid.enable_grad():
+                loss = (model(lucid.from_numpy(x.numpy().copy())) ** 2).sum()
+                loss.backward()
+            optimizer.step()
+            if clears:
+                optimizer.zero_grad()
+            return lucid.from_numpy(x.numpy() * loss.item())
+
+        step = lucid.compile(define(forward).apply, mode=mode)
+        found = [numbers(step(lucid.ones(2))) for _ in range(4)]
+        return found, numbers(list(model.parameters())), step.stats
+
+    *eager, _ = trained("eager")
+    *found, stats = trained("native")
+    assert found == eager
+    assert len(stats.eager_reasons) == 4
+    assert all(x.startswith("Fn.forward, a host call, writes ") for x in stats.eager_reasons)
+
+
+def test_a_gradient_that_is_left_on_a_leaf_from_outside_is_left_once(prepared):
+    w = leaf([1.0, 2.0])
+
+    def forward(ctx, x):
+        with lucid.enable_grad():
+            (w * float(x.numpy()[0])).sum().backward()
+        return x * 1
+
+    step = prepared(define(forward).apply)
+    for _ in range(3):
+        step(lucid.tensor([2.0]))
+    assert numbers(w.grad) == [6.0, 6.0]
 
 
 class Logging(Function):

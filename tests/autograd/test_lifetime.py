@@ -160,8 +160,7 @@ def test_a_trace_keeps_no_ctx(no_collector, fails):
 
     def forward(ctx, x):
         ctx.kept = Kept()
-        noted.put(weakref.ref(ctx))
-        noted.put(weakref.ref(ctx.kept))
+        _ = noted.put(weakref.ref(ctx)), noted.put(weakref.ref(ctx.kept))
         y = x * 2
         ctx.save_for_backward(x, x * 3, y)
         return y

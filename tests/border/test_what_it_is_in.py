@@ -236,6 +236,7 @@ def test_a_heap_and_a_table_of_rows(compile):
         lambda a: float(np.quantile(a, 1.0)),
         lambda a: sum(v for v in a[:10]),
         lambda a: float(a.T.flat[7]),
+        lambda a: float(a.data[7]),
         lambda a: float(np.asarray(memoryview(a))[7]),
     ],
     ids=[
@@ -252,6 +253,7 @@ def test_a_heap_and_a_table_of_rows(compile):
         "quantile",
         "loop",
         "flat",
+        "data",
         "view",
     ],
 )

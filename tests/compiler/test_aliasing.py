@@ -99,6 +99,8 @@ def test_a_gradient_may_be_state_of_the_step_in_some_calls(agree):
 
 # ---------------------------------------------------------------------- arguments on one memory
 
+WRITTEN = "it gives an argument, or a tensor from outside, another history, by writing it"
+
 
 def weights(count: int = 3) -> lucid.Tensor:
     return lucid.arange(1.0, count + 1).requires_grad_()
@@ -149,8 +151,7 @@ def test_writing_one_of_a_base_and_its_view_gives_both_a_history_op_by_op(agree,
 
     (step,) = agree(scenario)
     assert step.stats.calls == 0
-    reason = "a tensor gets a history by being written, and argument "
-    assert all(reason in text for text in step.stats.eager_reasons)
+    assert set(step.stats.eager_reasons) == {WRITTEN}
 
 
 def test_a_base_is_written_through_one_view_and_read_through_another(agree):
@@ -236,12 +237,7 @@ def test_a_call_runs_op_by_op_that_is_given_state_which_gets_a_history(agree):
         return [found, total, grad(total.sum() + sum(y.sum() for y in found), w)]
 
     (step,) = agree(scenario)
-    assert len(step.stats.eager_reasons) == 2
-    assert step.stats.eager_reasons[0].startswith("Mul, recorded at test_aliasing.py:")
-    assert step.stats.eager_reasons[0].endswith(
-        ": a tensor gets a history by being written, and argument 0, which is this tensor or a "
-        "view of it, is read from elsewhere as well"
-    )
+    assert step.stats.eager_reasons == [WRITTEN] * 5
 
 
 @pytest.mark.parametrize("is_base_passed", [True, False])
@@ -280,9 +276,8 @@ def test_a_backward_inside_goes_on_into_the_history_that_arguments_share(agree, 
         return found
 
     (step,) = agree(scenario, traces=0)
-    assert step.stats.eager_reasons[0].startswith(
-        "a backward() in it goes on into the history of an argument, outside, by "
-    )
+    goes_on = "a backward() in it goes on into the history of an argument, outside, by "
+    assert step.stats.eager_reasons[0].startswith(goes_on if written == "neither" else WRITTEN)
 
 
 def test_gradients_go_on_outside_in_as_many_backwards_as_the_step_made(agree):

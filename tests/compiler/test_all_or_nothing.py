@@ -145,7 +145,7 @@ def is_like(found: Any, expected: Any) -> bool:
         return found.keys() == expected.keys() and all(
             is_like(found[k], expected[k]) for k in found
         )
-    if isinstance(expected, (list, tuple)):
+    if isinstance(expected, (list, tuple)) and isinstance(found, (list, tuple)):
         if expected and isinstance(expected[0], float):
             return len(found) == len(expected) and np.allclose(
                 found, expected, rtol=1e-8, atol=1e-10

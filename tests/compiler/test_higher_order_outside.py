@@ -142,23 +142,6 @@ def test_a_result_that_was_saved_is_what_its_gradient_depends_on(agree):
     agree(scenario, traces=1)
 
 
-def test_a_gradient_depends_on_a_leaf_that_the_step_made(agree):
-    def scenario(compile):
-        @compile
-        def step(x):
-            made = lucid.ones(3, requires_grad=True)
-            return made, (made**3 * x).sum()
-
-        x = numbers(1.0, 2.0, 3.0)
-        made, z = step(x)
-        first = grad(z, [made, x], create_graph=True)
-        second = grad(first[0].sum() + first[1].sum(), [made, x], create_graph=True)
-        second[0].sum().backward()
-        return [first, second, made, x]
-
-    agree(scenario, traces=1)
-
-
 def test_a_gradient_depends_on_cotangents_and_on_the_state_of_the_call(agree):
     def scenario(compile):
         count = lucid.zeros(3)

@@ -359,29 +359,6 @@ def test_results_contribute_to_a_view_that_the_step_has_written(agree, is_base, 
     agree(scenario)
 
 
-def test_whether_a_written_argument_keeps_its_gradient_depends_on_the_call(agree):
-    def scenario(compile):
-        x, w, found = numbers(1.0, 2.0), numbers(3.0, 4.0), []
-
-        @compile
-        def step(h):
-            h.mul_(x)
-            return (h * x).sum()
-
-        for keeps in (False, True, False):
-            h = w * 3
-            if keeps:
-                h.retain_grad()
-            step(h).backward()
-            found += [h.grad if keeps else None, h.retains_grad]
-        return [found, w.grad]
-
-    (step,) = agree(scenario)
-    assert step.stats.eager_reasons == [
-        "it gives a tensor another history, by writing it, that keeps its gradient by retain_grad()"
-    ]
-
-
 @pytest.mark.parametrize("is_compiled", [False, True])
 def test_a_step_writes_what_the_history_of_an_argument_has_saved(agree, is_compiled):
     def scenario(compile):

@@ -93,7 +93,7 @@ def test_super_reaches_the_base_class():
 def test_a_compiled_forward_method(agree):
     def scenario(compile):
         net = Net()
-        if compile(abs)._mode == "eager":
+        if compile(abs)._options.mode == "eager":
             net.forward = net.forward.__wrapped__
         outs = [net(lucid.ones(1, 2)).detach()]
         net.eval()
@@ -347,3 +347,47 @@ def test_a_compiled_module_leaves_the_module_its_attributes(agree):
         return model.stats_mean, second(lucid.ones(1, 2))
 
     agree(scenario)
+
+
+def test_a_module_compiles_itself_in_place():
+    layers = lucid.nn.Linear(3, 4), lucid.nn.ReLU(), lucid.nn.Linear(4, 1)
+    model, x = lucid.nn.Sequential(*layers), lucid.randn(5, 3)
+    expected, names = model(x), list(model.state_dict())
+    seen = []
+    model.register_forward_hook(lambda module, args, result: seen.append(tuple(result.shape)))
+    model.compile(fullgraph=True)
+    for _ in range(3):
+        np.testing.assert_allclose(model(x).detach().numpy(), expected.detach().numpy(), 1e-6)
+    assert seen == [(5, 1)] * 3 and list(model.state_dict()) == names
+    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(lucid.nn.Linear(3, 1)))):
+        other.compile()
+        with lucid.no_grad():
+            next(other.parameters()).zero_()
+        assert not np.array_equal(other(x).detach().numpy(), expected.detach().numpy())
+    opt = lucid.optim.SGD(model.parameters(), lr=0.1)
+    before = (model(x) ** 2).mean()
+    before.backward()
+    opt.step()
+    assert (model(x) ** 2).mean() < before
+
+
+def test_what_means_another_function_says_which(caplog):
+    def sorts(x):
+        return sorted(x)
+
+    def stops(x):
+        breakpoint()
+        return x * 2
+
+    step = lucid.compile(sorts)
+    assert [v.item() for v in step(lucid.tensor([3.0, 1.0]))] == [1.0, 3.0]
+    assert "hint: use lucid.sort" in step.stats.eager_reasons[0]
+    stopped = []
+    hook, sys.breakpointhook = sys.breakpointhook, lambda *_: stopped.append(1)
+    try:
+        step = lucid.compile(stops)
+        for _ in range(2):
+            step(lucid.ones(2))
+    finally:
+        sys.breakpointhook = hook
+    assert stopped == [1, 1] and "LUCID_EAGER=1" in step.stats.eager_reasons[0]

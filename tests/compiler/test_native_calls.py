@@ -412,7 +412,7 @@ def test_a_call_inside_of_a_call_goes_the_long_way() -> None:
 
     @lucid.compile
     def step(x: lucid.Tensor) -> lucid.Tensor:
-        return x * context.recorder.live_scalar("rate", read(), lambda call: read(), read)
+        return x * context.recorder.live_scalar("rate", 0.5, lambda call: read(), read)
 
     def read() -> float:
         calls = step._latest and step._latest.calls

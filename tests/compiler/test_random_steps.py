@@ -65,8 +65,20 @@ class Writer:
         return lines
 
     def statement(self, depth: int) -> list[str]:
-        kinds = ["tensor", "number", "number", "arithmetic", "say", "keep", "state", "write", "into"]
-        kinds += ["branch", "branch", "loop", "train", "draw", "call", "raise"] if depth else ["say"]
+        kinds = [
+            "tensor",
+            "number",
+            "number",
+            "arithmetic",
+            "say",
+            "keep",
+            "state",
+            "write",
+            "into",
+        ]
+        kinds += (
+            ["branch", "branch", "loop", "train", "draw", "call", "raise"] if depth else ["say"]
+        )
         lines: list[str] = getattr(self, f"_{self.random.choice(kinds)}")(depth)
         return lines
 
@@ -181,9 +193,9 @@ class Writer:
         return [f"{name} = lucid.randint(-3, 4, (3,)).double()"]
 
     def _call(self, _: int) -> list[str]:
-        name = self.name("n")
+        name, given = self.name("n"), f"{self.tensor()}, {self.number()}"
         self.numbers.append(name)
-        return [f"{name} = helper({self.tensor()}, {self.number()})"]
+        return [f"{name} = helper({given})"]
 
     def _raise(self, _: int) -> list[str]:
         n = self.number()

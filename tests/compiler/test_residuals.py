@@ -138,6 +138,7 @@ def test_the_backward_makes_no_product_of_the_forward_again() -> None:
     y.sum().backward()
     (backward,) = backwards_of(y)
     assert backward.stages["optimize"].count("= matmul") == 4  # two for each layer, with the input
+    assert model.stages["backward"] == backward.stages["trace"]
 
 
 def test_residuals_are_decided_when_the_forward_is_traced() -> None:

@@ -103,7 +103,7 @@ def test_a_scheduler_in_a_trace_that_fails_does_not_move(agree):
 
         with pytest.raises(ValueError):
             step(lucid.ones(2))
-        return [opt.param_groups[0]["lr"] if compile(abs)._mode == "native" else 0.1]
+        return [opt.param_groups[0]["lr"] if compile(abs)._options.mode == "native" else 0.1]
 
     agree(scenario)
 

@@ -114,7 +114,7 @@ def test_python_values_of_traced_tensors_are_refused() -> None:
     recorder = Recorder("step")
     with recording(recorder):
         y = x.sum()
-        for look in (bool, float, int, lambda t: t.item(), lambda t: t.tolist(), np.asarray):
-            with pytest.raises(lucid.TraceError, match="can't be compiled\n  at test_errors"):
+        for look in (float, np.asarray, np.from_dlpack):
+            with pytest.raises(lucid.TraceError, match=r"looks at the data .*\n  at test_errors"):
                 look(y)
     recorder.restore(True)

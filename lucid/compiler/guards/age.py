@@ -20,13 +20,16 @@ class Age:
     _running: ClassVar[list[Age]] = []
 
     def __init__(self) -> None:
-        for age in Age._running:
-            age._look()
-        gc.freeze()
-        Age._running.append(self)
         self._new: set[int] = set()  # one that dies leaves its identity to a newer one
         self._old: set[int] = set()
         self._is_settled = False
+
+    def begin(self) -> None:
+        """What is made from now on is new; whoever is interrupted here calls `end`, too."""
+        for age in Age._running:
+            age._look()
+        Age._running.append(self)
+        gc.freeze()
 
     def is_new(self, value: object) -> bool:
         """Whether an object that the collector tracks was made since."""

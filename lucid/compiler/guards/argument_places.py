@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from lucid.compiler.guards.guard import ABSENT
-from lucid.compiler.guards.places import CONTENTS, Place
+from lucid.compiler.guards.guard import ABSENT, CONTENTS, put_at
+from lucid.compiler.guards.places import Place
 from lucid.compiler.inputs.arrays import refuse_arrays
-from lucid.compiler.inputs.owners import entries_of, owners_of, path_of
+from lucid.compiler.inputs.objects import entries_of, owners_of
 from lucid.compiler.inputs.scalars import key_of
 from lucid.compiler.inputs.signature import Call
-from lucid.compiler.inputs.tree import map_tree
+from lucid.compiler.inputs.tree import map_tree, path_of
 from lucid.tensor.core import TensorCore, of_array
 
 
@@ -41,20 +41,13 @@ class OfArgument(Place):
 
 
 def _bind(owner: Any, key: Any, value: Any) -> None:
-    if key == CONTENTS:
-        owner.clear()
-        owner.update(value) if isinstance(owner, dict) else owner.extend(value)
-    elif not isinstance(owner, (list, deque, dict)):
-        if value is ABSENT:
-            with suppress(AttributeError):  # an interrupted call has done it
-                object.__delattr__(owner, key)
-        else:
-            object.__setattr__(owner, key, value)
-    elif value is ABSENT:
-        with suppress(KeyError):
-            del owner[key]
+    if isinstance(owner, (list, deque, dict)):
+        put_at(owner, key, value)
+    elif value is not ABSENT:
+        object.__setattr__(owner, key, value)
     else:
-        owner[key] = value
+        with suppress(AttributeError):  # an interrupted call has done it
+            object.__delattr__(owner, key)
 
 
 def changed_entries(

@@ -20,22 +20,17 @@ import pathlib
 import random
 import sys
 import threading
-import time
 import types
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextvars import ContextVar
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
 
-from lucid.compiler.guards.collector import PLAIN
-from lucid.compiler.guards.guard import ABSENT, SCALARS, brief
-from lucid.compiler.guards.places import CONTENTS
+from lucid.compiler.guards.collector import OPAQUE, PLAIN, at_line
+from lucid.compiler.guards.guard import ABSENT, CONTENTS, SCALARS, brief
 from lucid.compiler.guards.reads import (
-    READ_BY_INDEX,
-    VIEWS,
     Reads,
     class_has,
     instance_dict,
@@ -51,48 +46,51 @@ from lucid.tensor.core import TensorCore
 MEMO = type(functools.lru_cache(lambda: None))
 GENERATORS = (random.Random, np.random.Generator, np.random.RandomState)
 _LOOKS = frozenset({"getstate", "get_state", "bit_generator", "__reduce__"})
-_ENTROPY = {os.urandom}
 _UNSEEDED = (np.random.default_rng, random.Random, np.random.RandomState, np.random.SeedSequence)
 _OF_LIBRARY = {"get_num_threads", "get_num_interop_threads", "get_printoptions"}
-_CLOCKS = {
-    getattr(time, name)
-    for name in dir(time)
-    if name.removesuffix("_ns") in ("time", "perf_counter", "monotonic", "process_time")
-    or name in ("thread_time", "thread_time_ns", "localtime", "gmtime", "ctime", "strftime")
+# What can't be guarded, by the package and the name of the function that is called.
+_OF_THE_WORLD = {
+    "it reads the clock": """
+        time.time time.perf_counter time.monotonic time.process_time time.thread_time time.time_ns
+        time.perf_counter_ns time.monotonic_ns time.process_time_ns time.thread_time_ns
+        time.localtime time.gmtime time.ctime time.strftime
+        datetime.now datetime.utcnow datetime.today""",
+    "it reads a file": """
+        io.open _io.open builtins.input numpy.loadtxt numpy.load numpy.fromfile numpy.genfromtxt
+        pathlib.read_text pathlib.read_bytes pathlib.open pathlib.write_text
+        pathlib.write_bytes pathlib.touch pathlib.unlink pathlib.glob pathlib.rglob pathlib.mkdir
+        pathlib.rename""",
+    "it draws random numbers": """
+        posix.urandom nt.urandom uuid.uuid1 uuid.uuid4 secrets.token_bytes secrets.token_hex
+        secrets.randbits secrets.choice secrets.randbelow""",
 }
-_CLOCKS_OF = {"now", "utcnow", "today"}  # of datetime's classes
+_WHY = {name: why for why, names in _OF_THE_WORLD.items() for name in names.split()}
 _ASKED_AGAIN: set[Any] = {
     *(os.getenv, os.getcwd, os.getpid, os.path.exists, os.path.isfile, os.path.isdir),
     *(os.path.getsize, os.path.getmtime, threading.get_ident, threading.current_thread),
     *(threading.active_count, threading.main_thread, np.geterr, np.get_printoptions),
     *(os.listdir, os.stat, os.path.expandvars, os.path.expanduser, os.getlogin, glob.glob),
     *(sys.getrecursionlimit, gc.isenabled, locale.getlocale, type(os.environ).copy, os.cpu_count),
+    *(pathlib.Path.exists, pathlib.Path.is_file, pathlib.Path.is_dir, pathlib.Path.stat),
+    *(pathlib.Path.iterdir, pathlib.Path.resolve, pathlib.Path.samefile),
 }
-_READS_FILES = {np.loadtxt, np.load, np.fromfile, np.genfromtxt, np.memmap, input, open}
-_PATHS_ASK = {"exists", "is_file", "is_dir", "stat", "iterdir", "resolve", "samefile"}
-_PATHS_READ = {"read_text", "read_bytes", "open", "write_text", "write_bytes", "touch", "unlink"}
-_PATHS_READ |= {"glob", "rglob", "mkdir", "rename"}
 _SHARED = {"threading", "queue", "multiprocessing", "concurrent", "asyncio", "subprocess"}
-_OF_OTHERS = {"uuid1", "uuid4", "token_bytes", "token_hex", "randbits", "choice", "randbelow"}
 # Functions in C that go through a container, and don't look into what is in it.
 _ONE_LEVEL = {
-    *(
-        enumerate,
-        zip,
-        reversed,
-        iter,
-        list,
-        tuple,
-        set,
-        frozenset,
-        map,
-        filter,
-        dict,
-        sum,
-        all,
-        any,
-    ),
-    *(min, max, sorted, print, super, isinstance, issubclass, type, id, callable, object, range),
+    *(enumerate, zip, reversed, iter, list, tuple, set, frozenset, map, filter, dict, sum, all),
+    *(any, min, max, sorted, print, super, isinstance, issubclass, type, id, callable, object),
+    *(range, bool),
+}
+# Functions in C that do what an instruction does: the method for it, and how many operands it has.
+_AS_INSTRUCTIONS: dict[Any, tuple[str, int]] = {
+    **dict.fromkeys((getattr, hasattr), ("load_attribute", 2)),
+    **dict.fromkeys((setattr, delattr), ("store_attribute", 2)),
+    **dict.fromkeys((vars, dir), ("all_attributes", 1)),
+    **dict.fromkeys((repr, format, ascii), ("show", 1)),
+    **dict.fromkeys((operator.setitem, operator.delitem), ("store_item", 2)),
+    operator.getitem: ("load_item", 2),
+    len: ("measure", 1),
+    next: ("advance", 1),
 }
 _ADDS: dict[type, frozenset[str]] = {
     list: frozenset({"append", "extend", "insert", "clear"}),
@@ -100,19 +98,11 @@ _ADDS: dict[type, frozenset[str]] = {
     deque: frozenset({"append", "appendleft", "extend", "extendleft", "clear"}),
 }
 _ITERATES = frozenset({"extend", "extendleft", "update", "difference_update"})
-_CHANGES = frozenset(
-    {
-        *("append", "extend", "insert", "clear", "update", "add", "discard", "setdefault", "pop"),
-        *("popleft", "appendleft", "extendleft", "remove", "sort", "reverse", "popitem", "rotate"),
-        *("__setitem__", "__delitem__", "__iadd__", "__ior__", "__iand__", "__isub__", "__ixor__"),
-        *("difference_update", "intersection_update", "symmetric_difference_update", "move_to_end"),
-    }
-)
+_LOOKS_ONLY = frozenset({"index", "count", "copy", "__iter__", "__reduce_ex__"})
 _WRITES_ARRAYS = frozenset(
     {"fill", "sort", "partition", "put", "resize", "itemset", "setfield", "byteswap", "setflags"}
 )
-_WEAK = (weakref.WeakSet, weakref.WeakKeyDictionary, weakref.WeakValueDictionary)
-_NOT_DATA = (type, types.ModuleType, types.FunctionType, types.MethodType)
+_DATA = (slice, range, frozenset, type, types.ModuleType, np.generic)
 _OF_FUNCTION = ("forward", "backward", "setup_context", "jvp", "vmap", "generate_vmap_rule")
 
 
@@ -131,13 +121,15 @@ class GuardCollector(Reads):
         self._skipped = skipped
         self._memos: list[tuple[Any, int]] = []  # with how often the function had run
         self._met: set[int] = set()
-        self.speaks = False  # whether it has called what prints or logs
+        self._import_hooks = {_file_of(type(finder)) for finder in sys.meta_path}
         self.on_code: Callable[[dict[str, Any]], None] | None = None
         self.refused: Callable[[Any], BaseException] = lambda error: error
 
     def listens_to(self, code: types.CodeType, names: dict[str, Any]) -> bool:
         if code in self._skipped or not is_followed(code):
             return False
+        if code.co_filename in self._import_hooks:
+            return False  # which runs where something happens to be imported first
         if any(getattr(callback, "__code__", None) is code for callback in gc.callbacks):
             return False  # which runs when the collector happens to
         if code.co_filename == "<string>" and names.get("__name__", "").startswith("lucid"):
@@ -147,7 +139,7 @@ class GuardCollector(Reads):
         return True
 
     def listens_in(self, frame: types.FrameType) -> bool:
-        return is_called_by_followed(frame)
+        return not self.is_over and is_called_by_followed(frame)
 
     # ------------------------------------------------------------------ calls
 
@@ -217,6 +209,15 @@ class GuardCollector(Reads):
         else:
             self._call_object(function, args, kwargs)
 
+    def _look_at_world(self, function: Any) -> None:
+        name, owner = function.__name__, getattr(function, "__self__", None)
+        if isinstance(owner, type):
+            owner = next((base for base in owner.__mro__ if name in vars(base)), owner)
+        package = (function.__module__ or getattr(owner, "__module__", "")).partition(".")[0]
+        why = _WHY.get(f"{package}.{name}")
+        if why is not None:
+            self._op_by_op(f"{why}, by {package}.{name}()")
+
     def _follow(self, owner: Any, names: Sequence[str]) -> None:
         for name in names:
             self.load_attribute(owner, name)
@@ -237,40 +238,26 @@ class GuardCollector(Reads):
         if is_followed(function.__code__) or function.__code__ in self._skipped:
             return
         module, file = function.__module__ or "", function.__code__.co_filename
+        self._look_at_world(function)
         if function in _ASKED_AGAIN:
             self._ask_again(function, args if owner is None else (owner, *args), kwargs)
-        elif function in _READS_FILES:
-            self._op_by_op(f"it reads a file, by {function.__name__}()")
-        elif isinstance(owner, pathlib.Path) and function.__name__ in _PATHS_READ:
-            self._op_by_op(f"it opens a file, by {function.__name__}()")
-        elif isinstance(owner, pathlib.PurePath):
-            if function.__name__ in _PATHS_ASK:
-                self._ask_again(function, (owner, *args), kwargs)
         elif file.startswith(LIBRARY) and function.__name__ in _OF_LIBRARY:
             self._ask_again(function, args, kwargs)
         elif file.startswith(LIBRARY):
             if not self._call_library(function, owner):
-                self._look_into(args, kwargs, reads_only=True)
+                self._look_into(args, kwargs, may_write=False)
         elif file.startswith(NUMPY):
             self._look_into((owner, *args), kwargs)
-        elif module in ("uuid", "secrets") and function.__name__ in _OF_OTHERS:
-            self._draws(f"{module}.{function.__name__}()")
         elif isinstance(owner, logging.Logger):
-            self.speaks = True
             for level in (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR):
                 text = f"{self.path_of(owner)}.isEnabledFor({level})"
                 self.answer(text, owner.isEnabledFor, level)
-        elif isinstance(owner, threading.Event) and function.__name__ in ("is_set", "isSet"):
-            self.answer(f"{self.path_of(owner)}.is_set()", owner.is_set)
-        elif isinstance(owner, _WEAK) and function.__name__ in _CHANGES and self.was_there(owner):
-            self._op_by_op(f"it changes {self.path_of(owner)}, a {type(owner).__name__}")
         elif module.partition(".")[0] in _SHARED and owner is not None and self.was_there(owner):
             self._op_by_op(f"it calls {function.__qualname__}(), which other threads take part in")
         else:
             given = [owner, *args, *kwargs.values()]
             given += [_content(cell) for cell in function.__closure__ or ()]
-            for value in given:
-                self.hand_over(value)
+            self._look_into(given, {}, objects=True)
 
     def _call_library(self, function: types.FunctionType, owner: Any) -> bool:
         """A function of the library's: what it doesn't tell; whether it hands its arguments on."""
@@ -294,13 +281,11 @@ class GuardCollector(Reads):
             self._load_from_class(type(kind), "__call__")
         for name in ("__new__", "__init__"):
             self._load_from_class(kind, name)
-        if kind in _ONE_LEVEL or kind is bool:
+        if kind in _ONE_LEVEL:
             self._look_at_all(args, kwargs)
         elif kind is str and args:
             self.show(args[0])
-        elif not isinstance(kind.__init__, types.FunctionType) or not is_followed(
-            kind.__init__.__code__
-        ):
+        elif not _is_heard(kind.__init__):
             self._look_into(args, kwargs)
 
     def _call_object(self, function: Any, args: Sequence[Any], kwargs: Any) -> None:
@@ -311,18 +296,14 @@ class GuardCollector(Reads):
         if self.is_module(function):
             self.meet(path, function)
             self.load_attribute(function, "forward")
-            forward = class_has(type(function), "forward")
-            if isinstance(forward, types.FunctionType) and not is_followed(forward.__code__):
-                self._look_into(args, kwargs)
-        elif not isinstance(run, types.FunctionType):
-            self._look_into(args, kwargs)  # of NumPy's, or of another package in C
-        elif is_followed(run.__code__):
+            run = class_has(type(function), "forward")
+        elif _is_heard(run):
             self.load_attribute(function, "__call__")
         elif is_librarys(type(function)):
             self.meet(path, function)
-            self._look_into(args, kwargs)
-        else:
+        elif isinstance(run, types.FunctionType):
             self.hand_over(function)
+        if not _is_heard(run):
             self._look_into(args, kwargs)
 
     # ------------------------------------------------------------------ functions in C
@@ -331,21 +312,11 @@ class GuardCollector(Reads):
         if owner is not None and not isinstance(owner, (types.ModuleType, type)):
             self._call_method_in_c(owner, function.__name__, args, kwargs)
             return
+        self._look_at_world(function)
         name = function.__name__
-        if function in (getattr, hasattr):
-            if len(args) > 1 and type(args[1]) is str:
-                self.load_attribute(args[0], args[1])
-        elif function in (setattr, delattr):
-            if len(args) > 1 and type(args[1]) is str:
-                self.store_attribute(args[0], args[1])
-        elif function is vars or function is dir:
-            self.all_attributes(args[0]) if args else None
-        elif function is len:
-            self.measure(args[0]) if args else None
-        elif function in (repr, format, ascii):
-            self.show(args[0]) if args else None
-        elif function is next:
-            self.advance(args[0]) if args else None
+        method, count = _AS_INSTRUCTIONS.get(function, ("", 0))
+        if method:
+            getattr(self, method)(*args[:count]) if len(args) >= count else None
         elif function in (isinstance, type, callable, id, issubclass):
             if function is isinstance and args:
                 self.load_attribute(args[0], "__class__")
@@ -355,30 +326,12 @@ class GuardCollector(Reads):
                         self.answer(f"{function.__name__}(…, {kind.__name__})", function, *args)
         elif function in (globals, locals):
             pass
-        elif function is print:
-            self.speaks = True
-            self._look_at_all(args, kwargs)
         elif function in _ASKED_AGAIN:
             self._ask_again(function, args, kwargs)
-        elif function in _CLOCKS or (isinstance(owner, type) and name in _CLOCKS_OF):
-            self._op_by_op(f"it reads the clock, by {name}()")
-        elif function in _ENTROPY:
-            self._draws(f"{name}()")
-        elif function in _READS_FILES or getattr(function, "__module__", None) == "io":
-            self._op_by_op(f"it reads a file, by {name}()")
-        elif function is operator.setitem or function is operator.delitem:
-            self.store_item(args[0], args[1])
-        elif function is operator.getitem:
-            self.load_item(args[0], args[1])
         elif isinstance(owner, type) and args and name in ("__setattr__", "__delattr__"):
             self.store_attribute(args[0], args[1])
         elif function in _ONE_LEVEL:
             self._look_at_all(args, kwargs)
-        elif owner is not None and getattr(owner, "__name__", "") in ("heapq", "_heapq", "_bisect"):
-            for value in args:
-                if isinstance(value, PLAIN):
-                    self.rewrite(self.path_of(value), value)
-            self._look_into(args, kwargs)
         else:
             self._look_into(args, kwargs)
 
@@ -392,17 +345,6 @@ class GuardCollector(Reads):
         elif isinstance(owner, np.ndarray):
             self.array(path, owner, write=name in _WRITES_ARRAYS)
             self._look_into(args, kwargs)
-        elif isinstance(owner, ContextVar):
-            if name == "get":
-                self.answer(f"{path}.get()", _value_of, owner)
-        elif isinstance(owner, READ_BY_INDEX):
-            whole = tuple if isinstance(owner, types.MappingProxyType) else bytes
-            if name == "get" and args:
-                self.answer(f"{path}.get({args[0]!r})", _entry_of, owner, args[0])
-            elif name == "items" or name == "values":
-                self.answer(f"all of {path}", _items_of, owner)
-            else:
-                self.answer(f"all of {path}", whole, owner)
         elif name in ("__reduce__", "__reduce_ex__", "__getstate__", "__dir__", "__sizeof__"):
             self.all_attributes(owner)
         elif name in ("__setattr__", "__delattr__") and args:
@@ -411,7 +353,7 @@ class GuardCollector(Reads):
             self.load_attribute(owner, args[0])
         elif name == "__next__" or name in ("send", "throw"):
             self.advance(owner)
-        elif isinstance(owner, (*VIEWS, tuple)):
+        elif isinstance(owner, tuple):
             self.iterate(owner)
         else:
             self._ask_unknown(owner, name)
@@ -442,13 +384,8 @@ class GuardCollector(Reads):
             given = tuple(map(list, args)) if name in _ITERATES else tuple(args)
             self._look_at_all(args if name in _ITERATES else (), {})
             self.append(path, owner, name, given)
-        elif name in _CHANGES:
-            if name in ("pop", "popleft", "popitem", "remove", "sort", "reverse", "rotate"):
-                self.iterate(owner)
-            self.rewrite(path, owner)
-            self._look_at_all(args, kwargs)
         elif name not in ("__init__", "__new__", "__class__", "__setattr__"):
-            self.iterate(owner)
+            (self.contents if name in _LOOKS_ONLY else self.rewrite)(path, owner)
             self._look_at_all(args, kwargs)
 
     def _ask_again(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
@@ -459,11 +396,9 @@ class GuardCollector(Reads):
 
     def _ask_unknown(self, owner: Any, name: str) -> None:
         """A method of an object whose state nobody can see: of one from outside, op by op."""
-        path = self._paths.get(id(owner))
-        is_data = isinstance(owner, (slice, range, frozenset, type, types.ModuleType, np.generic))
-        if path is None or is_data or is_librarys(type(owner)) or type(owner).__module__ in _VALUES:
-            return
-        if name.startswith("__") or type(owner).__module__.partition(".")[0] in _OTHERS_VALUES:
+        path, package = self._paths.get(id(owner)), type(owner).__module__.partition(".")[0]
+        is_data = package in _VALUES or isinstance(owner, (*_DATA, *OPAQUE))
+        if path is None or is_data or is_librarys(type(owner)) or name.startswith("__"):
             return
         if self.was_there(owner):
             self._op_by_op(
@@ -510,15 +445,10 @@ class GuardCollector(Reads):
         self._op_by_op(f"it draws random numbers, by {what}")
 
     def _op_by_op(self, reason: str) -> NoReturn:
-        """Give the trace up: what the step reads is another thing at each call."""
-        place = here()
-        line = "" if place is None else f"\n  at {place}   {place.text}"
-        raise self.refused(EagerOnlyError(f"{reason}{line}"))
+        raise self.refused(EagerOnlyError(f"{reason}{at_line(here())}"))
 
     def _refusal(self, what: str, remedy: str) -> BaseException:
-        place = here()
-        line = "" if place is None else f"\n  at {place}   {place.text}"
-        return self.refused(TraceError(f"{what}{line}\nhint: {remedy}"))
+        return self.refused(TraceError(f"{what}{at_line(here())}\nhint: {remedy}"))
 
     def refuse_misses(self) -> None:
         """Give up where a function with a cache has run: what the trace computed is in there now.
@@ -542,41 +472,26 @@ class GuardCollector(Reads):
     def _look_at_all(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Read the entries of containers, and not what is in them."""
         for value in (*args, *kwargs.values()):
-            if not isinstance(value, (*SCALARS, TensorCore, *_NOT_DATA)) and not is_live(value):
-                self.iterate(value)
-
-    def _look_into(
-        self, args: Sequence[Any], kwargs: Mapping[str, Any], *, reads_only: bool = False
-    ) -> None:
-        """Read plain data as a whole: containers, and those in them."""
-        for value in self._walk([*args, *kwargs.values()]):
-            if isinstance(value, np.ndarray) and not reads_only:
-                self.hand(value)
-            elif hasattr(type(value), "__next__"):
-                self.advance(value)
+            self.iterate(value)
 
     def hand_over(self, owner: Any) -> None:
         """Read all of it: plain data, objects by all their attributes."""
-        stack = [owner]
-        for value in self._walk(stack):
-            if isinstance(value, types.FunctionType):
-                self.value(value, value.__name__)
-                if not is_followed(value.__code__):
-                    stack += [_content(cell) for cell in value.__closure__ or ()]
-            elif isinstance(value, (np.ndarray, *VIEWS, *READ_BY_INDEX, *GENERATORS)):
-                continue
-            elif is_librarys(type(value)):
-                self.meet(self.path_of(value), value)
-            elif instance_dict(value):
-                self.all_attributes(value)
-                stack += list(instance_dict(value).values())  # type: ignore[union-attr]
+        self._look_into((owner,), {}, objects=True)
 
-    def _walk(self, stack: list[Any]) -> Iterator[Any]:
-        """Read containers, and those in them; what else is met is given, to be looked at further.
+    def _look_into(
+        self,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        *,
+        objects: bool = False,
+        may_write: bool = True,
+    ) -> None:
+        """Read plain data as a whole: containers, and those in them.
 
-        stack: what is left to walk through; who is given a value may add to it.
+        objects: whether to read the attributes of objects as well.
+        may_write: whether who gets an array may write it.
         """
-        seen: set[int] = set()
+        stack, seen = [*args, *kwargs.values()], set()
         while stack:
             value = stack.pop()
             if isinstance(value, (*SCALARS, TensorCore, type, types.ModuleType)):
@@ -588,10 +503,28 @@ class GuardCollector(Reads):
                 self.iterate(value)
                 if not is_librarys(type(value)):
                     stack += dict.values(value) if isinstance(value, dict) else value
-            else:
-                if isinstance(value, (np.ndarray, *VIEWS, *READ_BY_INDEX)):
-                    self.iterate(value)
-                yield value
+            elif isinstance(value, np.ndarray):
+                self.iterate(value)
+                if may_write:
+                    self.hand(value)
+            elif objects and not isinstance(value, GENERATORS):
+                stack += self._parts(value)
+            elif hasattr(type(value), "__next__"):
+                self.advance(value)
+
+    def _parts(self, value: Any) -> list[Any]:
+        """Read an object, or a function that isn't followed; what is in it."""
+        if isinstance(value, types.FunctionType):
+            self.value(value, value.__name__)
+            is_known = is_followed(value.__code__)
+            return [] if is_known else [_content(cell) for cell in value.__closure__ or ()]
+        attributes = instance_dict(value)
+        if is_librarys(type(value)):
+            self.meet(self.path_of(value), value)
+        elif attributes:
+            self.all_attributes(value)
+            return [*attributes.values()]
+        return []
 
     # ------------------------------------------------------------------ the library's own
 
@@ -672,12 +605,12 @@ class GuardCollector(Reads):
         self.entry(path, owner, key, gated=True)
 
 
-# Modules of the standard library whose objects in C are values, not state.
+# Packages whose objects in C are values, not state.
 _VALUES = frozenset(
-    {"builtins", "datetime", "decimal", "re", "_operator", "functools", "itertools"}
-)
-_OTHERS_VALUES = frozenset(
-    {"numpy", "llvmlite", "collections", "types", "typing", "_abc", "_struct"}
+    {
+        *("builtins", "datetime", "decimal", "re", "_operator", "functools", "itertools"),
+        *("numpy", "llvmlite", "collections", "types", "typing", "_abc", "_struct"),
+    }
 )
 
 
@@ -695,6 +628,11 @@ def _read_by_library(kind: type) -> set[str]:
                 if code is not None and "live_attribute" in code.co_names:
                     live.update(code.co_consts)
     return names - live
+
+
+def _is_heard(function: Any) -> bool:
+    """Whether it is Python code whose instructions are followed."""
+    return isinstance(function, types.FunctionType) and is_followed(function.__code__)
 
 
 def _name_of(function: Any) -> str:
@@ -722,13 +660,5 @@ def _content(cell: Any) -> Any:
         return None
 
 
-def _value_of(variable: ContextVar[Any]) -> Any:
-    return variable.get(ABSENT)
-
-
-def _entry_of(owner: Any, key: Any) -> Any:
-    return owner.get(key, ABSENT)
-
-
-def _items_of(owner: Any) -> Any:
-    return tuple(owner.items())
+def _file_of(kind: type) -> str | None:
+    return getattr(sys.modules.get(kind.__module__), "__file__", None)

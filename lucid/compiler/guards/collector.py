@@ -6,11 +6,14 @@ at the end says what the step has changed; what it was read for says what calls 
 
 from __future__ import annotations
 
+import array
 import functools
 import gc
+import mmap
 import types
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
+from contextvars import ContextVar
 from typing import Any, NoReturn
 
 import numpy as np
@@ -19,6 +22,7 @@ from lucid.autograd.hooks import hooks_of
 from lucid.compiler.guards.age import Age, owner_of
 from lucid.compiler.guards.guard import (
     ABSENT,
+    CONTENTS,
     SCALARS,
     AnswerGuard,
     ArrayGuard,
@@ -27,17 +31,13 @@ from lucid.compiler.guards.guard import (
     EntryGuard,
     FieldGuard,
     Guard,
-    LengthGuard,
     TensorGuard,
     copy_of,
     is_same,
 )
 from lucid.compiler.guards.places import (
-    CONTENTS,
     Appended,
-    Contents,
     Identity,
-    Members,
     OfTensor,
     Place,
     identity_of,
@@ -51,6 +51,14 @@ from lucid.ir.location import Location, here
 from lucid.tensor.core import TensorCore
 
 PLAIN = (list, dict, set, deque)  # containers whose entries can change
+# What only C looks into: all that they hold is asked for anew at each call.
+OPAQUE: dict[type, Callable[[Any], Any]] = {
+    types.MappingProxyType: lambda proxy: tuple(proxy.items()),
+    ContextVar: lambda variable: variable.get(ABSENT),
+    **dict.fromkeys((type({}.keys()), type({}.values()), type({}.items())), tuple),
+    **dict.fromkeys((bytearray, memoryview, array.array, mmap.mmap), bytes),
+}
+_OPAQUE_KINDS = tuple(OPAQUE)
 _PARTS_OF_FUNCTIONS = ("__code__", "__defaults__", "__kwdefaults__")
 
 
@@ -110,8 +118,9 @@ class Collector:
         self._stays: set[int] = set()  # the same, of objects
         self._age = Age()
         self._is_finished = False
+        self.is_over = False  # then it listens no more, whatever is left of its listening
         self.substitutes = Substitutes()
-        self._parts: Sequence[str] = ()  # of the f-string that is being made
+        self._joining: Sequence[str] = ()  # of the f-string that is being made
 
     # ------------------------------------------------------------------ entering
 
@@ -148,8 +157,8 @@ class Collector:
                 self._accepted.remove(identity)
                 guard.expected = ABSENT
             self._entries.setdefault(id(owner), []).append(guard)
-            if id(owner) in self._rewritten and not write:
-                self._read_rewritten(guard)
+            if not write:
+                self._read_of_whole(guard)
             self._add(identity, guard)
         assert isinstance(guard, EntryGuard)
         if identity in self._of_hosts and not write:
@@ -161,8 +170,8 @@ class Collector:
             owner = owner.of if isinstance(owner, Attributes) else owner
             self.value(guard.expected, path, owner if holder is None else holder)
 
-    def _read_rewritten(self, guard: EntryGuard) -> None:
-        """Let an entry be guarded for what it was before the step changed its container."""
+    def _read_of_whole(self, guard: EntryGuard) -> None:
+        """Let an entry of a container that is known be guarded for what it was from the start."""
         whole = self.guards.get(identity_of(guard.owner, CONTENTS))
         if isinstance(whole, ContentsGuard):
             if isinstance(guard.owner, dict):
@@ -260,17 +269,12 @@ class Collector:
     def length(self, path: str, owner: Any) -> None:
         """The number of entries is about to be read."""
         self._look_at(owner)
-        whole = self.guards.get(identity_of(owner, CONTENTS))
+        identity, whole = (len, id(owner)), self.guards.get(identity_of(owner, CONTENTS))
         if whole is not None:
             whole.was_read = True
-        elif identity_of(owner, CONTENTS) not in self._apart:
-            added = 0
-            if isinstance(owner, dict):
-                for guard in self._entries.get(id(owner), ()):
-                    added += (guard.expected is ABSENT) - (guard.found() is ABSENT)
-            size = len(owner) - added
-            if (id(owner), "len") not in self.guards:
-                self._add((id(owner), "len"), LengthGuard(path, owner, size))
+        elif identity_of(owner, CONTENTS) not in self._apart and identity not in self.guards:
+            size = len(self._before(owner))
+            self._add(identity, AnswerGuard(f"len({path})", len, (owner,), size))
 
     def array(
         self, path: str, array: np.ndarray, key: Any = ABSENT, *, write: bool = False
@@ -286,13 +290,12 @@ class Collector:
                 part = np.asarray(array if key is ABSENT else array[key])
             except (IndexError, TypeError, ValueError):
                 return  # the step is about to find out
-            guard = ArrayGuard(path, array, key, part.copy(), was_read=not write)
+            guard = ArrayGuard(path, array, part.copy(), key, was_read=not write)
             self._add((id(array), "array", text), guard)
             self._held.append(array)
             if part.dtype.hasobject:
                 for item in part.ravel().tolist():
                     self.value(item, f"an element of {path}", array)
-            self.mask(path, array)
         elif not write:
             guard.was_read = True
         if write:
@@ -302,22 +305,17 @@ class Collector:
         """An array is given to code that isn't followed, and may be written there."""
         self._lines.setdefault((id(array), "array"), here())
 
-    def mask(self, path: str, array: np.ndarray) -> None:
-        """Which elements of an array are masked is about to be read."""
-        if isinstance(array, np.ma.MaskedArray):
-            self.answer(f"{path}.mask", _bytes_of_mask, array)
-
     def has_written(self, owner: Any, key: Any) -> bool:
         """Whether the step has bound an entry."""
         return identity_of(owner, key) in self._lines or identity_of(owner, CONTENTS) in self._lines
 
     def field(self, path: str, owner: Any, name: str, *, gated: bool = False) -> None:
         """A part of an object that no dict holds is about to be read."""
-        identity = id(owner), "field", name
+        attributes = Attributes(owner)
+        identity = identity_of(attributes, name)
         is_known = identity in self.guards or id(owner) in self._given or id(owner) in self._weak
         if not is_known:
-            now = type(owner) if name == "__class__" else getattr(owner, name)
-            self._add(identity, FieldGuard(path, owner, name, now, gated=gated))
+            self._add(identity, FieldGuard(path, attributes, name, attributes[name], gated=gated))
 
     def answer(self, path: str, ask: Callable[..., Any], *args: Any) -> bool:
         """Python is about to answer a question that it can be asked again.
@@ -362,6 +360,8 @@ class Collector:
         if isinstance(value, TensorCore):
             self.tensor(path, value)
         elif isinstance(value, np.ndarray):
+            if isinstance(value, np.ma.MaskedArray):
+                self.answer(f"{path}.mask", _bytes_of_mask, value)
             memory = owner_of(value)
             if id(memory) not in self._paths:
                 self._paths[id(memory)] = path
@@ -382,8 +382,19 @@ class Collector:
             self.contents(f"{path}.keywords", value.keywords)
         elif isinstance(value, types.BuiltinMethodType):
             self.value(value.__self__, f"{path}.__self__", holder)
+        elif isinstance(value, _OPAQUE_KINDS):
+            self._opaque(value, path)
         elif is_librarys(type(value)) and not isinstance(value, (type, dict)):
             self.meet(path, value)
+
+    def _opaque(self, value: Any, path: str) -> None:
+        ask = next(ask for kind, ask in OPAQUE.items() if isinstance(value, kind))
+        if not self.answer(f"all of {path}", ask, value):
+            self._op_by_op(f"{path} holds something else each time")
+        found = ask(value)
+        for item in found if isinstance(found, tuple) else ():
+            for part in item if isinstance(item, tuple) else (item,):
+                self.value(part, f"an entry of {path}", value)
 
     def _function(self, function: types.FunctionType, path: str) -> None:
         """A function is what its code and its defaults are."""
@@ -403,6 +414,10 @@ class Collector:
         """An object of the library's is used by the step."""
         raise NotImplementedError
 
+    def _op_by_op(self, reason: str) -> None:
+        """Give the trace up: what the step reads is another thing at each call."""
+        raise NotImplementedError
+
     def text_of(self, key: Any) -> str:
         """A dict's key in a path; a tensor by its name."""
         return self.path_of(key) if isinstance(key, TensorCore) else repr(key)
@@ -410,7 +425,7 @@ class Collector:
     # ------------------------------------------------------------------ what is known
 
     def was_there(self, thing: object) -> bool:
-        """Whether an object is known to have been there before the trace."""
+        """Whether an object, or an array's memory, is known to have been there before the trace."""
         if id(thing) in self._given or id(thing) in self._stays:
             return True
         if isinstance(thing, np.ndarray):
@@ -425,10 +440,6 @@ class Collector:
     def accept_arguments(self, identities: Collection[int]) -> None:
         """Know objects that were given: their contents stand for those of each call."""
         self._given.update(identities)
-
-    def holds_memory_of(self, array: np.ndarray) -> bool:
-        """Whether the array's memory was there before the trace."""
-        return self.was_there(array)
 
     def tensors(self) -> Iterator[tuple[str, TensorCore]]:
         """The tensors from outside that were met, by the user's expressions for them."""
@@ -445,7 +456,7 @@ class Collector:
         found = None
         for key in (place.identity, (id(place.owner), CONTENTS)):
             found = found or self._lines.get(key)
-        return "" if found is None else f"\n  at {found}   {found.text}"
+        return at_line(found)
 
     def accept(self, owner: Any, key: Any, value: Any) -> None:
         """Take an entry that the trace made for good as one that was there before."""
@@ -455,8 +466,8 @@ class Collector:
         whole = self.guards.get(identity_of(owner, CONTENTS))
         if isinstance(whole, ContentsGuard) and isinstance(whole.expected, dict):
             whole.expected[key] = value
-        length = self.guards.get((id(owner), "len"))
-        if isinstance(length, LengthGuard):
+        length = self.guards.get((len, id(owner)))
+        if isinstance(length, AnswerGuard):
             length.expected = len(owner)
 
     # ------------------------------------------------------------------ the end
@@ -478,8 +489,13 @@ class Collector:
         """Know what was made since `finish` for new as well."""
         self._age.settle()
 
+    def begin(self) -> None:
+        """Tell from now on what is made; to be ended, whatever happens."""
+        self._age.begin()
+
     def end(self) -> None:
         """Let go of what was met; what was there and what is new can't be told any more."""
+        self.is_over = True
         if not self._is_finished:
             self._is_finished = True
             self.library_objects.clear()
@@ -522,7 +538,7 @@ class Collector:
                     found[place.identity] = place, before
         moved = {place.identity[0] for place, _ in found.values() if place.key is CONTENTS}
         for guard in self.guards.values():
-            if isinstance(guard, EntryGuard):
+            if isinstance(guard, EntryGuard) and not isinstance(guard, FieldGuard):
                 if id(guard.owner) not in moved and not guard.holds():
                     place = place_of(guard)
                     found.setdefault(place.identity, (place, guard.expected))
@@ -542,10 +558,8 @@ class Collector:
         done = self._appended.get(id(owner))
         if done is not None and not guard.was_read:
             yield Appended(path, owner, done), guard.expected
-        elif isinstance(owner, set):
-            yield Members(path, owner, CONTENTS), guard.expected
         elif isinstance(owner, dict) or self._has_kept_its_order(guard):
-            for key, before, _ in list(guard.changed()):
+            for key, before in list(guard.changed()):
                 if guard.holder is None:
                     name = f"{path}[{self.text_of(key)}]"
                 else:
@@ -553,11 +567,13 @@ class Collector:
                 if not (isinstance(key, str) and key.startswith(LIBRARYS)):
                     yield Place(name, owner, key, guard.gated), before
         else:
-            yield Contents(path, owner, CONTENTS), guard.expected
+            yield Place(path, owner, CONTENTS), guard.expected
 
     def _has_kept_its_order(self, guard: ContentsGuard) -> bool:
         """Whether entries of a list were set, at most."""
         owner = guard.owner
+        if isinstance(owner, set):
+            return False
         return len(owner) == len(guard.expected) and id(owner) not in self._rewritten
 
     def was_read(self, place: Place) -> bool:
@@ -566,7 +582,7 @@ class Collector:
             return True
         guards = [self.guards.get(place.identity), self.guards.get((id(place.owner), CONTENTS))]
         if place.key is CONTENTS:
-            guards += [self.guards.get((id(place.owner), "len"))]
+            guards += [self.guards.get((len, id(place.owner)))]
             guards += self._entries.get(id(place.owner), ())
         return any(guard is not None and guard.was_read for guard in guards)
 
@@ -616,9 +632,8 @@ class Collector:
         return (id(array), "array") in self._lines
 
     def _refuse(self, guard: Guard, line: Location | None) -> NoReturn:
-        place = "" if line is None else f"\n  at {line}   {line.text}"
         raise TraceError(
-            f"Python state changed while the step was traced: {guard.failure()}{place}\n"
+            f"Python state changed while the step was traced: {guard.failure()}{at_line(line)}\n"
             "That would happen once, at this trace, and not at every call.\n"
             "hint: keep the count in a tensor and write it in place (self.n.add_(1)), return the "
             "value, or change it outside of the compiled function"
@@ -639,6 +654,11 @@ def _subject(guard: Guard) -> Any:
 
 def _bytes_of_mask(array: np.ma.MaskedArray[Any, Any]) -> bytes:
     return bytes(np.ma.getmaskarray(array).tobytes())
+
+
+def at_line(place: Location | None) -> str:
+    """The user's line for a message, on a line of its own."""
+    return "" if place is None else f"\n  at {place}   {place.text}"
 
 
 def changed_since(before: Sequence[Any], now: Sequence[Any]) -> bool:

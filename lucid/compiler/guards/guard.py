@@ -17,6 +17,7 @@ from lucid.autograd.hooks import hooks_of, remove_hooks
 from lucid.compiler.inputs.live_math import original_of
 from lucid.compiler.inputs.scalars import is_live
 from lucid.compiler.inputs.tree import items_of
+from lucid.compiler.whose_code import is_librarys
 from lucid.ir.location import Location
 from lucid.tensor.context import epoch
 from lucid.tensor.core import TensorCore
@@ -34,14 +35,60 @@ class _Absent:
 ABSENT = _Absent()
 
 
+CONTENTS = "all entries"
+
+
 def item_at(owner: Any, key: Any) -> Any:
-    """`owner[key]`, ABSENT where there is nothing; a dict isn't asked for what it makes then."""
+    """`owner[key]`, what is in a cell, or all entries; ABSENT where there is nothing.
+
+    A dict isn't asked for what it makes then.
+    """
+    if key is CONTENTS:
+        return copy_of(owner)
     if isinstance(owner, dict):
         return dict.get(owner, key, ABSENT)
     try:
-        return owner[key]
-    except (KeyError, IndexError):
+        return owner.cell_contents if isinstance(owner, types.CellType) else owner[key]
+    except (KeyError, IndexError, ValueError):
         return ABSENT
+
+
+def put_at(owner: Any, key: Any, value: Any) -> None:
+    """Let `item_at` find just this value."""
+    if key is CONTENTS:
+        refill(owner, value)
+    elif value is ABSENT and item_at(owner, key) is ABSENT:
+        return
+    elif isinstance(owner, types.CellType):
+        if value is ABSENT:
+            del owner.cell_contents
+        else:
+            owner.cell_contents = value
+    elif value is ABSENT:
+        del owner[key]
+    else:
+        owner[key] = value
+
+
+def copy_of(owner: Any) -> Any:
+    """The entries of a container: a dict, a frozenset or a list."""
+    if isinstance(owner, dict):
+        return dict(items_of(owner))
+    return frozenset(owner) if isinstance(owner, set) else list(owner)
+
+
+def refill(owner: Any, content: Any) -> None:
+    """Let a container have just these entries."""
+    if isinstance(owner, set):
+        owner.clear()
+        owner |= content
+    elif isinstance(owner, dict):
+        kind = OrderedDict if isinstance(owner, OrderedDict) else dict
+        kind.clear(owner)  # an optimizer's own methods would take note
+        kind.update(owner, content)
+    elif isinstance(owner, (list, deque)):
+        owner.clear()
+        owner.extend(content)
 
 
 class Attributes:
@@ -53,6 +100,8 @@ class Attributes:
         self.of = of
 
     def __getitem__(self, name: str) -> Any:
+        if name == "__class__":
+            return type(self.of)  # whatever it says that it is
         try:
             return getattr(self.of, name)
         except AttributeError:
@@ -91,9 +140,13 @@ def is_same(found: Any, expected: Any) -> bool:
     if kind is types.MethodType:
         return found.__func__ is expected.__func__ and found.__self__ is expected.__self__
     if isinstance(found, np.ndarray):
-        is_like = found.shape == expected.shape and found.dtype == expected.dtype
-        return bool(is_like and found.tobytes() == expected.tobytes())
-    if not isinstance(found, (*SCALARS, frozenset, range, np.generic)):
+        if found.shape != expected.shape or found.dtype != expected.dtype:
+            return False
+        if found.dtype.hasobject:
+            return _are_same(found.ravel().tolist(), expected.ravel().tolist())
+        return bool(found.tobytes() == expected.tobytes())
+    is_own = isinstance(found, tuple) and is_librarys(kind)  # of numbers, such as a shape
+    if not is_own and not isinstance(found, (*SCALARS, frozenset, range, np.generic)):
         return False
     return bool(found == expected)
 
@@ -148,17 +201,13 @@ class Guard:
     def put_back(self) -> None:
         """Let it be what it was again, where it was changed by the trace."""
 
-    def moved_parts(self) -> Iterator[Guard]:
-        """Of what is compared in turn, guards of what has changed, to be compared at each call."""
-        return iter(())
-
 
 @dataclass(slots=True, eq=False)
 class EntryGuard(Guard):
-    """An entry of a dict or list, an attribute, a global, or the contents of a closure's cell.
+    """An entry of a dict or list, an attribute, a global, or what is in a closure's cell.
 
     Attributes:
-        owner, key: where it stands: `owner[key]`, or what is in a cell (key None).
+        owner, key: where it stands, for `item_at`.
         expected: what was there; ABSENT: nothing.
         holder: the object whose attribute it is.
     """
@@ -169,12 +218,7 @@ class EntryGuard(Guard):
     holder: Any = None
 
     def found(self) -> Any:
-        if self.key is not None:
-            return original_of(item_at(self.owner, self.key))
-        try:
-            return original_of(self.owner.cell_contents)
-        except ValueError:
-            return ABSENT
+        return original_of(item_at(self.owner, self.key))
 
     def holds(self) -> bool:
         return is_same(self.found(), self.expected)
@@ -183,84 +227,92 @@ class EntryGuard(Guard):
         return f"{self.path}: {brief(self.expected)} -> {brief(self.found())}"
 
     def put_back(self) -> None:
-        value = self.expected
-        if self.key is None and value is not ABSENT:
-            self.owner.cell_contents = value
-        elif value is not ABSENT:
-            if isinstance(self.owner, list) and self.key >= len(self.owner):
-                return  # all its entries are put back at once
-            self.owner[self.key] = value
-        elif self.found() is not ABSENT:
-            if self.key is None:
-                del self.owner.cell_contents
-            else:
-                del self.owner[self.key]
+        if isinstance(self.owner, list) and self.key >= len(self.owner):
+            return  # all its entries are put back at once
+        put_at(self.owner, self.key, self.expected)
 
 
 @dataclass(slots=True, eq=False)
-class ContentsGuard(Guard):
-    """All entries of a list, deque, dict or set, and their order.
+class FieldGuard(EntryGuard):
+    """What no dict holds of an object: its class, its `__dict__`, a function's code or defaults."""
 
-    Of a large one each call looks at some of them, and the calls that follow at the others.
+
+@dataclass(slots=True, eq=False)
+class LargeGuard(Guard):
+    """What may be too much for one call: each looks at a part of it, the next ones at the rest.
 
     Attributes:
-        expected: a copy; of a dict, of any class, a dict.
-        apart: keys of entries that the step reads at each call.
-        was_valued: whether what is in it has been looked at as well.
+        owner: a container or an array; expected: a copy of it.
+        is_in_turn: False where it has moved before, and each call looks at all of it.
     """
 
     owner: Any
     expected: Any
-    apart: Set[Any] = frozenset()
-    holder: Any = None
-    was_valued: bool = False
-    _turn: int = 0
-    _keys: Sequence[Any] = ()
+    is_in_turn: bool = field(default=True, kw_only=True)
+    _turn: int = field(default=0, kw_only=True)
 
-    def holds(self) -> bool:
-        size = len(self.expected)
-        if size <= AT_ONCE or len(self.owner) != size:
-            return self.holds_whole()
-        stop = min(self._turn + IN_TURN, size)
+    def holds_whole(self) -> bool:
+        """Whether all of it is what it was."""
+        raise NotImplementedError
+
+    def _holds_in_turn(self, size: int, step: int) -> bool:
+        """Whether the next part is, of so many entries."""
+        stop = min(self._turn + step, size)
         if not self._holds_from(self._turn, stop):
             return False  # nor will it the next time that it's asked
         self._turn = stop % size
         return True
 
+    def _holds_from(self, start: int, stop: int) -> bool:
+        raise NotImplementedError
+
+
+@dataclass(slots=True, eq=False)
+class ContentsGuard(LargeGuard):
+    """All entries of a list, deque, dict or set, and their order.
+
+    Attributes:
+        apart: keys of entries that the step reads at each call.
+        was_valued: whether what is in it has been looked at as well.
+    """
+
+    apart: Set[Any] = frozenset()
+    holder: Any = None
+    was_valued: bool = False
+    _keys: Sequence[Any] = ()
+
+    def holds(self) -> bool:
+        size = len(self.expected)
+        if size <= AT_ONCE or len(self.owner) != size or not self.is_in_turn:
+            return self.holds_whole()
+        return self._holds_in_turn(size, IN_TURN)
+
     def holds_whole(self) -> bool:
-        """Whether all of it is what it was."""
         owner, expected = self.owner, self.expected
         if len(owner) != len(expected):
             return False
         if isinstance(owner, set):
             return bool(owner == expected)
-        if not isinstance(owner, dict):
-            return self._are_same(owner, expected, range(len(expected)))
-        kind = OrderedDict if isinstance(owner, OrderedDict) else dict
-        keys = list(expected)
-        if not all(map(operator.is_, kind.keys(owner), keys)) and [*kind.keys(owner)] != keys:
-            return False
-        return self._holds_at(keys)
+        if isinstance(owner, dict):
+            kind = OrderedDict if isinstance(owner, OrderedDict) else dict
+            if [*kind.keys(owner)] != [*expected]:
+                return False
+        return self._holds_from(0, len(expected))
 
     def _holds_from(self, start: int, stop: int) -> bool:
-        """Whether a part is; of a dict or a set, not its order."""
-        owner, expected = self.owner, self.expected
+        """Of a dict or a set, not its order."""
+        owner, expected, keys = self.owner, self.expected, self._keys
         if isinstance(owner, (dict, set)):
-            if not self._keys:
-                self._keys = list(expected)
-            keys = self._keys[start:stop]
-            return owner.issuperset(keys) if isinstance(owner, set) else self._holds_at(keys)
-        now = list(itertools.islice(owner, start, stop))
-        return self._are_same(now, expected[start:stop], range(start, stop))
-
-    def _holds_at(self, keys: Sequence[Any]) -> bool:
-        now = [dict.get(self.owner, key, ABSENT) for key in keys]
-        return self._are_same(now, [self.expected[key] for key in keys], keys)
-
-    def _are_same(self, now: Any, before: Any, keys: Any) -> bool:
-        if all(map(operator.is_, now, before)):
-            return True
-        return all(
+            keys = self._keys = keys or list(expected)
+            keys = keys[start:stop]
+            if isinstance(owner, set):
+                return owner.issuperset(keys)
+            now = [dict.get(owner, key, ABSENT) for key in keys]
+            before = [expected[key] for key in keys]
+        else:
+            keys = range(start, stop)
+            now, before = list(itertools.islice(owner, start, stop)), expected[start:stop]
+        return all(map(operator.is_, now, before)) or all(
             is_same(found, was) or key in self.apart
             for key, found, was in zip(keys, now, before, strict=True)
         )
@@ -271,26 +323,19 @@ class ContentsGuard(Guard):
             return f"{self.path}: {brief(set(expected))} -> {brief(owner)}"
         if len(owner) != len(expected):
             return f"len({self.path}): {len(expected)} -> {len(owner)}"
-        for key, before, now in self.changed():
-            return f"{self.path}[{key!r}]: {brief(before)} -> {brief(now)}"
+        for key, before in self.changed():
+            return f"{self.path}[{key!r}]: {brief(before)} -> {brief(item_at(owner, key))}"
         return f"{self.path}: its entries are in another order"
 
-    def changed(self) -> Iterator[tuple[Any, Any, Any]]:
-        """The entries that are something else now: key, what was there, what is."""
+    def changed(self) -> Iterator[tuple[Any, Any]]:
+        """The entries that are something else now: key, and what was there."""
         owner, expected = self.owner, self.expected
         is_dict = isinstance(owner, dict)
         keys = dict.fromkeys((*expected, *dict.keys(owner))) if is_dict else range(len(owner))
         for key in keys:
-            before = dict.get(expected, key, ABSENT) if is_dict else expected[key]
-            now = item_at(owner, key)
-            if key not in self.apart and not is_same(now, before):
-                yield key, before, now
-
-    def moved_parts(self) -> Iterator[Guard]:
-        is_long = not isinstance(self.owner, set) and len(self.expected) > AT_ONCE
-        if is_long and len(self.owner) == len(self.expected):
-            for key, _, now in self.changed():
-                yield EntryGuard(f"{self.path}[{key!r}]", self.owner, key, now)
+            before = item_at(expected, key)
+            if key not in self.apart and not is_same(item_at(owner, key), before):
+                yield key, before
 
     def put_back(self) -> None:
         content = self.expected
@@ -302,88 +347,39 @@ class ContentsGuard(Guard):
         refill(self.owner, content)
 
 
-def copy_of(owner: Any) -> Any:
-    """The entries of a container, as a `ContentsGuard` keeps them."""
-    if isinstance(owner, dict):
-        return dict(items_of(owner))
-    return frozenset(owner) if isinstance(owner, set) else list(owner)
-
-
-def refill(owner: Any, content: Any) -> None:
-    """Let a container have just these entries."""
-    if isinstance(owner, set):
-        owner.clear()
-        owner |= content
-    elif isinstance(owner, dict):
-        kind = OrderedDict if isinstance(owner, OrderedDict) else dict
-        kind.clear(owner)  # an optimizer's own methods would take note
-        kind.update(owner, content)
-    elif isinstance(owner, (list, deque)):
-        owner.clear()
-        owner.extend(content)
-
-
 @dataclass(slots=True, eq=False)
-class LengthGuard(Guard):
-    """How many entries a container has."""
-
-    owner: Any
-    expected: int
-
-    def holds(self) -> bool:
-        return len(self.owner) == self.expected
-
-    def failure(self) -> str:
-        return f"len({self.path}): {self.expected} -> {len(self.owner)}"
-
-
-@dataclass(slots=True, eq=False)
-class ArrayGuard(Guard):
+class ArrayGuard(LargeGuard):
     """The contents of a NumPy array from outside, with which Python computed; or a part of them.
 
     A tensor that is made on such an array reads it at each call, and needs no guard.
 
     Attributes:
         key: which part; ABSENT: all of it.
-        expected: a copy.
     """
 
-    owner: np.ndarray
     key: Any
-    expected: Any
-    _turn: int = 0
 
-    def part(self) -> Any:
-        return self.owner if self.key is ABSENT else self.owner[self.key]
+    def found(self) -> Any:
+        """The part as it is now; ABSENT where the array has become too small for it."""
+        try:
+            return np.asarray(self.owner if self.key is ABSENT else self.owner[self.key])
+        except IndexError:
+            return ABSENT
 
     def holds(self) -> bool:
-        try:
-            now = np.asarray(self.part())
-        except IndexError:
-            return False
-        expected = self.expected
-        if now.shape != expected.shape or now.dtype != expected.dtype:
-            return False
-        if now.dtype.hasobject:
-            return _are_same(now.ravel().tolist(), expected.ravel().tolist())
-        if now.nbytes <= BYTES_AT_ONCE:
-            return bool(now.tobytes() == expected.tobytes())
-        part = slice(self._turn, self._turn + max(BYTES_IN_TURN // now.itemsize, 1))
-        elements = now.reshape(-1) if now.flags.c_contiguous else now.flat
-        if elements[part].tobytes() != expected.reshape(-1)[part].tobytes():
-            return False
-        self._turn = 0 if part.stop >= now.size else part.stop
-        return True
+        now, expected = self.found(), self.expected
+        is_like = now is not ABSENT and (now.shape, now.dtype) == (expected.shape, expected.dtype)
+        if not is_like or expected.nbytes <= BYTES_AT_ONCE or not self.is_in_turn:
+            return is_same(now, expected)
+        return self._holds_in_turn(now.size, max(BYTES_IN_TURN // now.itemsize, 1))
 
-    def moved_parts(self) -> Iterator[Guard]:
-        now, expected = np.asarray(self.part()), self.expected
-        if now.nbytes > BYTES_AT_ONCE and now.shape == expected.shape:
-            for index in zip(*np.nonzero(now != expected), strict=True):
-                name = f"{self.path}[{', '.join(map(str, index))}]"
-                yield ArrayGuard(name, now, index, np.array(now[index]))
+    def _holds_from(self, start: int, stop: int) -> bool:
+        now = self.found()
+        elements = now.reshape(-1) if now.flags.c_contiguous else now.flat
+        return is_same(elements[start:stop], self.expected.reshape(-1)[start:stop])
 
     def holds_whole(self) -> bool:
-        return is_same(np.asarray(self.part()), self.expected)
+        return is_same(self.found(), self.expected)
 
     def failure(self) -> str:
         return f"{self.path}: the contents of the array changed"
@@ -391,32 +387,6 @@ class ArrayGuard(Guard):
     def put_back(self) -> None:
         if self.key is ABSENT:
             self.owner[...] = self.expected
-
-
-@dataclass(slots=True, eq=False)
-class FieldGuard(Guard):
-    """A part of an object that no dict holds: its class, a function's code or defaults.
-
-    Attributes:
-        name: of the attribute; `__class__` stands for `type(owner)`.
-    """
-
-    owner: Any
-    name: str
-    expected: Any
-
-    def found(self) -> Any:
-        return type(self.owner) if self.name == "__class__" else getattr(self.owner, self.name)
-
-    def holds(self) -> bool:
-        return self.found() is self.expected
-
-    def failure(self) -> str:
-        return f"{self.path}: {brief(self.expected)} -> {brief(self.found())}"
-
-    def put_back(self) -> None:
-        if self.name != "__class__":
-            setattr(self.owner, self.name, self.expected)
 
 
 @dataclass(slots=True, eq=False)
@@ -448,7 +418,7 @@ def _frozen(answer: Any) -> Any:
     """An answer, with tuples for what is made anew for each: lists, dicts, and their like."""
     if isinstance(answer, dict):
         return tuple((key, _frozen(value)) for key, value in answer.items())
-    if isinstance(answer, (list, tuple)):
+    if isinstance(answer, (list, tuple)) and not is_librarys(type(answer)):
         return tuple(map(_frozen, answer))
     return repr(answer) if isinstance(answer, _FLAGS) else answer
 

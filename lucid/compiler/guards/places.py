@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lucid.compiler.guards.guard import (
     ABSENT,
+    CONTENTS,
     SCALARS,
     Attributes,
     EntryGuard,
+    FieldGuard,
     Guard,
     TensorGuard,
     is_number,
     item_at,
+    put_at,
 )
 from lucid.compiler.inputs.scalars import LiveScalar
 from lucid.compiler.inputs.signature import Call
@@ -28,16 +32,16 @@ from lucid.tensor.writing import assign_memory
 if TYPE_CHECKING:
     from lucid.compiler.recording.recorder import Recorder
 
-CONTENTS = "all entries"
 Identity = tuple[int, object]
 bound: set[Identity] = set()  # by any step; where an owner is gone this says nothing
 
 
 class Place:
-    """An entry of a container, or an attribute: `owner[key]`.
+    """An entry of a container, an attribute, a variable, or all entries.
 
     Attributes:
         path: how the user gets at it.
+        owner, key: where it is, for `item_at`.
         in_module: whether changing it moves the epoch.
     """
 
@@ -59,10 +63,7 @@ class Place:
 
     def put(self, value: Any) -> None:
         """Bind the place, unnoticed by other programs."""
-        if value is not ABSENT:
-            self.owner[self.key] = value
-        elif self.found() is not ABSENT:
-            del self.owner[self.key]
+        put_at(self.owner, self.key, value)
 
     def bind(self, value: Any, call: Call) -> None:
         """Bind the place at the end of a call."""
@@ -72,58 +73,12 @@ class Place:
 
     def holds(self, value: Any) -> bool:
         """Whether it is still bound to what was put there."""
-        return self.found() is value
-
-
-class Variable(Place):
-    """A variable of an enclosing function."""
-
-    __slots__ = ()
-
-    def found(self) -> Any:
-        try:
-            return self.owner.cell_contents
-        except ValueError:
-            return ABSENT
-
-    def put(self, value: Any) -> None:
-        if value is not ABSENT:
-            self.owner.cell_contents = value
-        elif self.found() is not ABSENT:
-            del self.owner.cell_contents
-
-
-class Contents(Place):
-    """All entries of a list or a deque whose length changes."""
-
-    __slots__ = ()
-
-    def found(self) -> Any:
-        return list(self.owner)
-
-    def put(self, value: Any) -> None:
-        self.owner.clear()
-        self.owner.extend(value)
-
-    def holds(self, value: Any) -> bool:
         now = self.found()
-        return len(now) == len(value) and all(a is b for a, b in zip(now, value, strict=True))
-
-
-class Members(Place):
-    """All members of a set."""
-
-    __slots__ = ()
-
-    def found(self) -> Any:
-        return frozenset(self.owner)
-
-    def put(self, value: Any) -> None:
-        self.owner.clear()
-        self.owner |= value
-
-    def holds(self, value: Any) -> bool:
-        return bool(self.owner == value)
+        if self.key is not CONTENTS:
+            return now is value
+        if isinstance(now, frozenset):
+            return bool(now == value)
+        return len(now) == len(value) and all(map(operator.is_, now, value))
 
 
 class Appended(Place):
@@ -141,10 +96,6 @@ class Appended(Place):
 
     def found(self) -> Any:
         return self.done
-
-    def put(self, value: Sequence[tuple[str, tuple[Any, ...]]]) -> None:
-        for add in self.additions(value):
-            add()
 
     def additions(
         self, value: Sequence[tuple[str, tuple[Any, ...]]]
@@ -214,30 +165,23 @@ class MovingNumber(Place):
     the step binds.
     """
 
-    __slots__ = ("_before", "_stand_in", "place")
+    __slots__ = ("_before", "_stand_in")
 
     def __init__(self, place: Place) -> None:
         super().__init__(place.path, place.owner, place.key, place.in_module)
-        self.place = place
         self._before: Any = ABSENT
         self._stand_in: LiveScalar | None = None
 
-    def found(self) -> Any:
-        return self.place.found()
-
-    def put(self, value: Any) -> None:
-        self.place.put(value)
-
     def enter(self, recorder: Recorder) -> None:
         """Put the live scalar there."""
-        before, place = self.found(), self.place
+        before = self.found()
         kind = type(before)
         text = recorder.unused_text(self.path)
-        recorder.guard_value(f"type({text})", lambda: type(place.found()), kind)
-        read: Callable[[], Any] = place.found
+        recorder.guard_value(f"type({text})", lambda: type(self.found()), kind)
+        read: Callable[[], Any] = self.found
         if type(self.owner) is dict:  # without Python, where calls are native
             read = functools.partial(dict.__getitem__, self.owner, self.key)
-        scalar = recorder.live_scalar(text, before, lambda call: place.found(), read)
+        scalar = recorder.live_scalar(text, before, lambda call: self.found(), read)
         self._before, self._stand_in = before, scalar
         self.put(scalar)
 
@@ -253,9 +197,8 @@ class MovingNumber(Place):
 
 def place_of(seen: EntryGuard | MovingNumber) -> Place:
     """The place that a guard looks at, or that holds a number."""
-    kind = Variable if seen.key is None else Place
     in_module = seen.gated if isinstance(seen, EntryGuard) else seen.in_module
-    return kind(seen.path, seen.owner, seen.key, in_module)
+    return Place(seen.path, seen.owner, seen.key, in_module)
 
 
 def live_places(guards: Sequence[Iterable[Guard]]) -> Iterator[Place]:
@@ -285,7 +228,9 @@ def _moved(guard: Guard) -> Place | None:
     """What a guard looks at, if it holds something else of the same kind by now."""
     if isinstance(guard, TensorGuard):
         return Memory(f"{guard.path}.data", guard.tensor) if guard.has_other_memory() else None
-    if not isinstance(guard, EntryGuard) or guard.holds() or not _is_data(guard.expected):
+    if not isinstance(guard, EntryGuard) or isinstance(guard, FieldGuard):
+        return None
+    if guard.holds() or not _is_data(guard.expected):
         return None
     if _kind(guard.expected) != _kind(guard.found()):
         return None
@@ -308,5 +253,6 @@ def _kind(value: Any) -> list[Any]:
 
 def identity_of(owner: Any, key: Any) -> Identity:
     """What tells places apart."""
-    of = owner.of if isinstance(owner, Attributes) else owner
-    return id(of), key if isinstance(key, SCALARS) else id(key)
+    if isinstance(owner, Attributes):
+        return id(owner.of), ("attribute", key)
+    return id(owner), key if isinstance(key, SCALARS) else id(key)

@@ -6,18 +6,17 @@ name, and the attributes of `obj` itself, where the name may be absent; `owner[k
 
 from __future__ import annotations
 
-import array
-import mmap
 import operator
 import sys
 import types
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from lucid.compiler.guards.collector import PLAIN, Collector
-from lucid.compiler.guards.guard import ABSENT, SCALARS, Attributes, ClassAttributes, item_at
+from lucid.compiler.guards.guard import ABSENT, SCALARS, Attributes, ClassAttributes
 from lucid.compiler.inputs.scalars import is_live, key_of
 from lucid.compiler.whose_code import is_librarys, is_unknown
 from lucid.tensor.core import TensorCore, attributes_of
@@ -27,7 +26,6 @@ _OF_FUNCTIONS = frozenset(dir(types.FunctionType)) - {"__dict__"}
 _OF_TENSORS = frozenset(dir(TensorCore))
 _REGISTERS = ("_parameters", "_buffers", "_modules")
 _OF_ARRAYS = frozenset({"shape", "size", "ndim", "strides", "flags", "dtype"})
-READ_BY_INDEX = (types.MappingProxyType, bytearray, memoryview, array.array, mmap.mmap)
 
 
 class Reads(Collector):
@@ -65,6 +63,8 @@ class Reads(Collector):
             self._load_from_object(owner, name, path, instance_dict(owner))
         elif name in _OF_ARRAYS:
             self.answer(f"{path}.{name}", getattr, owner, name)
+        elif name in ("flat", "data"):
+            self.array(path, owner)
 
     def _load_from_object(
         self, owner: Any, name: str, path: str, attributes: dict[str, Any] | None
@@ -78,10 +78,10 @@ class Reads(Collector):
         place = f"{path}.{name}" if path else name
         self._special(owner, "__getattribute__")
         found = self._load_from_class(type(owner), name)
-        if isinstance(found, (property, types.FunctionType)) and attributes is None:
-            return
-        if isinstance(found, property):
-            return  # what it reads is told when it runs
+        if isinstance(found, property) or (
+            attributes is None and isinstance(found, types.FunctionType)
+        ):
+            return  # what a property reads is told when it runs
         if isinstance(found, types.MemberDescriptorType):  # a slot
             self.entry(place, Attributes(owner), name, holder=owner)
             return
@@ -198,9 +198,6 @@ class Reads(Collector):
     def load_item(self, owner: Any, key: Any) -> None:
         if isinstance(key, (*PLAIN, np.ndarray)):
             self.iterate(key)  # of a tensor, or of an array
-        if isinstance(owner, np.flatiter):
-            self.iterate(owner)
-            return
         key = key_of(key)
         path = self.path_of(owner)
         own = self._special(owner, "__getitem__")
@@ -211,17 +208,12 @@ class Reads(Collector):
             makes = is_librarys(type(owner)) and not dict.__contains__(owner, key)
             if is_hashable(key) and not makes:
                 self.entry(f"{path}[{self.text_of(key)}]", owner, key)
-        elif isinstance(owner, (list, tuple)) or type(owner).__name__ == "deque":
+        elif isinstance(owner, (list, tuple, deque)):
             self._load_by_index(path, owner, key)
         elif isinstance(owner, np.ndarray):
             parts = key if isinstance(key, tuple) else (key,)
             is_basic = all(isinstance(x, (int, slice, np.integer, type(None))) for x in parts)
             self.array(f"{path}[{key!r}]", owner, key if is_basic else ABSENT)
-        elif isinstance(owner, READ_BY_INDEX):
-            if isinstance(key, SCALARS):
-                self.answer(f"{path}[{key!r}]", item_at, owner, key)
-            else:
-                self.answer(f"all of {path}", bytes, owner)
 
     def _load_by_index(self, path: str, owner: Any, key: Any) -> None:
         index = operator.index(key) if hasattr(key, "__index__") else None
@@ -260,8 +252,6 @@ class Reads(Collector):
                 index = operator.index(key)
                 index += len(owner) if index < 0 else 0
                 self.entry(f"{path}[{index}]", owner, index, write=True)
-        elif isinstance(owner, READ_BY_INDEX):
-            self.answer(f"all of {path}", bytes, owner)
 
     def store_contents(self, owner: Any) -> None:
         self.store_item(owner, slice(None))
@@ -285,13 +275,6 @@ class Reads(Collector):
                 self.contents(path, owner)
         elif isinstance(owner, np.ndarray):
             self.array(path, owner)
-        elif isinstance(owner, np.flatiter):
-            self.iterate(owner.base)
-        elif isinstance(owner, VIEWS):
-            self.answer(f"all of {path}", tuple, owner)
-        elif isinstance(owner, READ_BY_INDEX):
-            whole = tuple if isinstance(owner, types.MappingProxyType) else bytes
-            self.answer(f"all of {path}", whole, owner)
         elif hasattr(type(owner), "__next__"):
             self.advance(owner)
         elif is_unknown(self._special(owner, "__iter__")):
@@ -311,8 +294,6 @@ class Reads(Collector):
             self.length(self.path_of(owner), owner)
         elif isinstance(owner, np.ndarray) and owner.size == 1:
             self.array(self.path_of(owner), owner)
-        elif isinstance(owner, (*READ_BY_INDEX, *VIEWS)):
-            self.answer(f"len({self.path_of(owner)})", len, owner)
         elif not isinstance(owner, (*SCALARS, TensorCore)):
             self._special(owner, "__bool__")
             self._special(owner, "__len__")
@@ -320,7 +301,7 @@ class Reads(Collector):
     def look_for(self, key: Any, owner: Any) -> None:
         key = key_of(key)
         path = self.path_of(owner)
-        if isinstance(owner, (dict, set, types.MappingProxyType)):
+        if isinstance(owner, (dict, set)):
             if not is_hashable(key):
                 return
             written = self.guards.get((id(owner), key)) if isinstance(key, SCALARS) else None
@@ -336,7 +317,7 @@ class Reads(Collector):
         if type(left) is str and methods[:1] == ("__mod__",):
             return self.substitutes.template(left, right)
         for operand in (left, right):
-            if isinstance(operand, (*PLAIN, tuple, np.ndarray, *VIEWS)):
+            if isinstance(operand, (*PLAIN, tuple, np.ndarray)):
                 self.iterate(operand)
             elif isinstance(operand, np.generic):
                 self.answer("numpy.geterr()", np.geterr)
@@ -346,10 +327,10 @@ class Reads(Collector):
         return None
 
     def join(self, *parts: str) -> None:
-        self._parts = parts
+        self._joining = parts
 
     def joined(self, text: str) -> Any:
-        parts, self._parts = self._parts, ()
+        parts, self._joining = self._joining, ()
         return self.substitutes.joined(parts)
 
     def _special(self, owner: Any, name: str) -> Any:
@@ -404,9 +385,6 @@ class Reads(Collector):
     def is_module(self, owner: Any) -> bool:
         """Whether it is a Module, each of whose changes moves the epoch."""
         return isinstance(owner, _module_class())
-
-
-VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()))
 
 
 def _module_class() -> type:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-import itertools
+import types
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -11,17 +11,14 @@ from lucid.compiler.guards.guard import (
     ABSENT,
     AT_ONCE,
     SCALARS,
-    ArrayGuard,
+    AnswerGuard,
     ClassAttributes,
     ContentsGuard,
     EntryGuard,
     FieldGuard,
     Guard,
-    LengthGuard,
+    LargeGuard,
 )
-
-LARGE = (ContentsGuard, ArrayGuard)  # guards of what may be too much for one call
-MOST_PARTS = 64  # of one container that are looked at at each call
 
 
 class GuardTable:
@@ -52,42 +49,40 @@ class GuardTable:
             self._enter(guard)
 
     def _enter(self, guard: Guard) -> None:
-        if isinstance(guard, LengthGuard):
-            self.lengths.append((guard.owner, guard.expected))
+        if isinstance(guard, AnswerGuard) and guard.ask is len:
+            self.lengths.append((guard.args[0], guard.expected))
         elif isinstance(guard, FieldGuard):
-            self.fields.append((guard.owner, guard.name, guard.expected))
+            self.fields.append((guard.owner.of, guard.key, guard.expected))
         elif isinstance(guard, ContentsGuard) and _is_of_objects(guard):
             self.lengths.append((guard.owner, len(guard.expected)))
             self.items += [(guard.owner, i, item) for i, item in enumerate(guard.expected)]
-        elif not isinstance(guard, EntryGuard):
-            self.others.append(guard)
-        elif guard.key is None:
-            if guard.expected is ABSENT:
-                self.others.append(guard)
-            else:
-                self.cells.append((guard.owner, guard.expected))
+        elif isinstance(guard, EntryGuard):
+            self._enter_entry(guard, guard.owner)
         else:
-            owner = guard.owner
-            if isinstance(owner, ClassAttributes):
-                owner = _dict_of(owner.of)
-            if isinstance(owner, dict):
-                self.entries.append((owner, guard.key, guard.expected))
-            elif type(owner) is list and guard.expected is not ABSENT:
-                self.items.append((owner, guard.key, guard.expected))
-            else:
-                self.others.append(guard)
+            self.others.append(guard)
+
+    def _enter_entry(self, guard: EntryGuard, owner: Any) -> None:
+        if isinstance(owner, ClassAttributes):
+            owner = _dict_of(owner.of)
+        if isinstance(owner, dict):
+            self.entries.append((owner, guard.key, guard.expected))
+        elif guard.expected is ABSENT or type(owner) not in (list, types.CellType):
+            self.others.append(guard)
+        elif type(owner) is list:
+            self.items.append((owner, guard.key, guard.expected))
+        else:
+            self.cells.append((owner, guard.expected))
 
     def watch_what_moved(self, guards: Iterable[Guard]) -> None:
-        """Look at each call at what programs before this one have seen move in large data.
+        """Look at each call at all of the large data that programs before this one saw move.
 
         guards: theirs.
         """
-        large = {id(guard.owner) for guard in self.guards if isinstance(guard, LARGE)}
-        for guard in guards:
-            if isinstance(guard, LARGE) and id(guard.owner) in large:
-                for part in itertools.islice(guard.moved_parts(), MOST_PARTS):
-                    self.guards.append(part)
-                    self._enter(part)
+        large = [guard for guard in guards if isinstance(guard, LargeGuard)]
+        moved = {id(guard.owner) for guard in large if not guard.holds_whole()}
+        for guard in self.guards:
+            if isinstance(guard, LargeGuard):
+                guard.is_in_turn = id(guard.owner) not in moved
 
     def failure(self) -> str | None:
         """The first guard that looks at every call and doesn't hold; None if all do."""

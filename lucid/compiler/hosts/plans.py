@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from lucid.autograd.host_reading import Entry, Evaluated
 from lucid.ir.op import Operand
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, of_value
-from lucid.tensor.writing import refuse_overlaps, replay
+from lucid.tensor.writing import refuse_overlaps
 
 if TYPE_CHECKING:
     from lucid.autograd.function import BackwardCFunction
@@ -37,7 +37,6 @@ class Traced:
 
     Args:
         name: what messages call the user's method.
-        then: called when what it did has been said again.
     """
 
     def __init__(
@@ -47,14 +46,12 @@ class Traced:
         found: Evaluated,
         operands: Operands,
         name: str,
-        then: Callable[[], None],
     ) -> None:
         self._recorder = recorder
         self._found = found
         self._tensors = operands.tensors
         self._inputs = operands.inputs
         self._name = name
-        self._then = then
         self._results = tensors_of(recorder, node.results)
 
     def finish(self, ctx: BackwardCFunction) -> Any:
@@ -70,7 +67,6 @@ class Traced:
         ctx.dirty_tensors = self._all(plan.dirty)
         ctx.non_differentiable = self._all(plan.non_differentiable)
         ctx.to_save = None if plan.saved is None else self._all(plan.saved)
-        self._then()
         return outputs if plan.is_tuple else outputs[0]
 
     def _write(self, operand: int, content: TensorCore) -> None:
@@ -94,26 +90,13 @@ class Traced:
             return self._tensors[entry[1]]
         if kind == "result":
             return self._results[entry[1]]
-        if kind in ("view", "alias"):
-            base = self._tensors[entry[1]]
-            return self._view(base if kind == "view" else base.detach(), entry[2])
+        if kind == "shared":
+            self._recorder.run_op_by_op(
+                f"{self._name}, a host call, gives back a part, or a view, of an argument's memory"
+            )
         return self._inputs[entry[1]] if kind == "argument" else entry[1]
 
-    def _view(self, base: TensorCore, chain: Any) -> Any:
-        before = context.grad_enabled
-        context.grad_enabled = False
-        try:
-            return replay(base, chain)
-        finally:
-            context.grad_enabled = before
-
     def _output(self, entry: Entry, position: int) -> Any:
-        if entry[0] == "shared":
-            self._recorder.refuse(
-                f"{self._name}, a host call, that returns a part of an argument's memory at "
-                f"position {position}",
-                "return a copy, or make the view with tensor operations",
-            )
         value = self._tensor(entry)
         if entry[0] == "other" and not _holds_tensors(value):
             self._refuse(value, position)

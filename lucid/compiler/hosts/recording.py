@@ -8,23 +8,18 @@ results, and recorded as a `host` node. What the evaluation changes in Python is
 from __future__ import annotations
 
 import copy
-import functools
-import inspect
-import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lucid.autograd.function import BackwardCFunction, Function, FunctionCtx, backward_of
-from lucid.autograd.host_calls import HostBackward, HostForward
+from lucid.autograd.function import BackwardCFunction, FunctionCtx, backward_of
+from lucid.autograd.host_calls import HostBackward, HostForward, again, code_of
 from lucid.autograd.host_finding import Finding
-from lucid.autograd.host_reading import Evaluated
-from lucid.autograd.host_replay import Made, MadeBackward, MadeFinding, MadeForward
-from lucid.autograd.host_rules import HostJvp, HostVmap
+from lucid.autograd.host_replay import replayed
 from lucid.autograd.host_world import Captured, Slot
-from lucid.autograd.outputs import TwiceDifferentiated, calling_line, refuse_second_derivative
+from lucid.autograd.outputs import TwiceDifferentiated, refuse_second_derivative
 from lucid.compiler.hosts.plans import Traced, tensors_of
 from lucid.compiler.hosts.state import PythonChanges, Surroundings
 from lucid.compiler.inputs.present import PresentValues
@@ -34,10 +29,8 @@ from lucid.ir.errors import TraceError
 from lucid.ir.hosts import Frame, HostFunction
 from lucid.ir.location import Location, here
 from lucid.ir.types import TensorType, type_of_array
-from lucid.tensor.batched import Batched
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore
-from lucid.tensor.levels import Level, acting_level
 
 if TYPE_CHECKING:
     from lucid.compiler.recording.recorder import Recorder
@@ -62,12 +55,6 @@ class LeavesTrace(BaseException):
         self.codes = codes
 
 
-def code_of(method: Method) -> object:
-    """What stays the same when a class is defined anew by each trace."""
-    function = inspect.unwrap(method)
-    return getattr(function, "__code__", function)
-
-
 class HostRecording:
     """The host calls of one trace.
 
@@ -79,11 +66,10 @@ class HostRecording:
     def __init__(self, recorder: Recorder, known: frozenset[object]) -> None:
         self._recorder = recorder
         self._known = known
-        self._attempts: list[tuple[Method, ...]] = []
+        self._attempts: list[tuple[str, tuple[Method, ...]]] = []
         self.present = PresentValues(recorder)
         self._frame: Frame = {}
         self._findings: dict[Any, Node] = {}
-        self._made: list[Made] = [] if context.replay is None else [*context.replay.calls]
         self.left: LeavesTrace | None = None
         self.undo: list[PythonChanges] = []
 
@@ -94,12 +80,15 @@ class HostRecording:
     # ---------------------------------------------------------------- which methods
 
     @contextmanager
-    def attempt(self, *methods: Method) -> Iterator[None]:
-        """Trace methods of the user's; if they leave the trace, they are to be a host call."""
-        if not methods or (methods[0].__module__ or "").startswith("lucid."):
+    def attempt(self, name: str, *methods: Method) -> Iterator[None]:
+        """Trace methods of the user's; if they leave the trace, they are to be a host call.
+
+        No methods: it is the rule of a transformation, and the call runs op by op if it leaves.
+        """
+        if methods and (methods[0].__module__ or "").startswith("lucid."):
             yield
             return
-        self._attempts.append(methods)
+        self._attempts.append((name, methods))
         try:
             yield
         finally:
@@ -125,8 +114,18 @@ class HostRecording:
     def leave(self) -> None:
         """Start again with the innermost method that is being traced on the host, if one is."""
         if self._attempts:
-            self.left = LeavesTrace(set(map(code_of, self._attempts[-1])))
+            name, methods = self._attempts[-1]
+            self._refuse_transformed(name, is_rule=not methods)
+            self.left = LeavesTrace(set(map(code_of, methods)))
             raise self.left
+
+    def _refuse_transformed(self, name: str, *, is_rule: bool = False) -> None:
+        """Give the trace up in a vmap or a forward-mode derivative, which look at operations."""
+        if is_rule or context.levels:
+            self._recorder.run_op_by_op(
+                f"{name}, a host call, runs in a vmap or a forward-mode derivative, which look at "
+                "its operations"
+            )
 
     def refuse_attribute(self, ctx: BackwardCFunction, name: str) -> None:
         """Raise where the ctx of a host forward is asked for what forward left there."""
@@ -157,7 +156,8 @@ class HostRecording:
     ) -> Any:
         """What `forward` returns, as tensors of the trace; ctx gets what it saved and marked."""
         function = ctx._forward_cls
-        operands = Operands(self._recorder, f"{function.__name__}.forward", inputs)
+        self._refuse_transformed(f"{function.__name__}.forward")
+        operands = Operands(self._recorder, inputs)
         host = HostForward(
             function,
             operands.captured,
@@ -169,140 +169,48 @@ class HostRecording:
             tuple(flag for x, flag in _flags(ctx) if x is not None),
         )
         methods = (function.forward, function.setup_context)
-        around = self._around(host, operands, methods, (*inputs, *keywords.values()))
-        if is_differentiable or context.levels:
+        reached = (*inputs, *keywords.values())
+        around = Surroundings(self._recorder, host.name, methods, reached, len(operands.values))
+        host.states = around.states
+        if is_differentiable:
             host.keeps_ctx, host.saved_hooks = True, tuple(context.saved_hooks)
             ctx._host_forward = host
-            ctx._host_levels = _levels_of(inputs)
-        found = self._evaluated(host, operands, around)
-        return self._entered(function.__name__, host, operands, around, found).finish(ctx)
-
-    def _around(
-        self,
-        host: HostForward,
-        operands: Operands,
-        methods: Sequence[Method],
-        objects: Sequence[Any],
-    ) -> Surroundings:
-        """What the call can reach."""
-        around = Surroundings(self._recorder, host.name, methods, objects)
-        host.states = around.states(len(operands.values))
-        return around
-
-    def _evaluated(self, host: HostForward, operands: Operands, around: Surroundings) -> Evaluated:
-        """Run the call once, on the values of now; unless the run that goes on here did."""
-        lent = self.present.of([*operands.values, *around.values])
-        made = self._made_before(code_of(host.method))
-        if isinstance(made, MadeForward):
-            return made.again(lent, host.states)
-        with around.untouched():
-            return host.evaluate(self._frame, lent)
-
-    def _entered(
-        self,
-        name: str,
-        host: HostForward,
-        operands: Operands,
-        around: Surroundings,
-        found: Evaluated,
-    ) -> Traced:
-        """Append the call, which did what was found."""
-        changed = around.settle(found.changes, found.lent)
+        found, lent = self._evaluated(host, operands, around)
+        found = again(found, lent)
         host.read(found)
         host.plan = found.plan
         host.keep(self._frame, found)
         results = [np.array(array, order="C") for array in found.arrays]
         values = [*operands.values, *around.values]
-        node = self._record(name, host, values, results)
-        note_changes = functools.partial(around.note_changes, node, changed, found.changes)
-        return Traced(self._recorder, node, found, operands, host.name, note_changes)
+        node = self._record(function.__name__, host, values, results)
+        return Traced(self._recorder, node, found, operands, host.name).finish(ctx)
 
-    # ---------------------------------------------------------------- rules of transformations
-
-    def jvp(self, ctx: BackwardCFunction, tangents: Sequence[Any]) -> Any:
-        """What `jvp` returns."""
-        function, keeper = ctx._forward_cls, ctx._host_forward
-        self._require_plain(ctx, "jvp", tangents)
-        on_ctx: tuple[Any, ...] = ({}, ())
-        if keeper is None:
-            on_ctx = attributes_of(ctx), tuple(ctx.saved_for_forward or ())
-        inputs = (*on_ctx, *tangents)
-        operands = Operands(self._recorder, f"{function.__name__}.jvp", inputs)
-        host = HostJvp(
-            function,
-            operands.captured,
-            {},
-            tuple(operands.slots),
-            ctx._line,
-            ctx.needs_input_grad,
-            ctx._input_types,
-            tuple(edge is not None for edge in ctx._edges),
-            grad_enabled=context.grad_enabled,
-            of=keeper,
-        )
-        reached = inputs if keeper is None else tuple(attributes_of(self._frame[keeper]).values())
-        around = self._around(host, operands, (function.jvp,), reached)
-        found = self._evaluated(host, operands, around)
-        if any(isinstance(x, TensorCore) and x.requires_grad for x in found.returned):
-            self._recorder.run_op_by_op(_once_more(host.name))
-        traced = self._entered(host.name, host, operands, around, found)
-        return traced.finish(function._backward_cls())
-
-    def _require_plain(self, ctx: BackwardCFunction, method: str, given: Sequence[Any]) -> None:
-        """Give the trace up where a vmap or a derivative that runs acts on what a method gets."""
-        known = [level() for level in ctx._host_levels]
-        acts_on_ctx = any(level in known for level in context.levels[: context.visible])
-        if acts_on_ctx or (context.levels and acting_level(None, given) is not None):
-            self._recorder.run_op_by_op(
-                f"{ctx._short_name()}.{method}, a host call, runs in a vmap or a forward-mode "
-                "derivative, which look at its operations"
-            )
-
-    def vmap(
-        self,
-        function: type[Function],
-        info: Any,
-        in_dims: tuple[Any, ...],
-        inputs: Sequence[Any],
-        keywords: dict[str, Any],
-    ) -> tuple[Any, Any]:
-        """What the `vmap` staticmethod returns: the output, and where its examples are."""
-        operands = Operands(self._recorder, f"{function.__name__}.vmap", inputs)
-        host = HostVmap(
-            function,
-            operands.captured,
-            {name: operands.capture(value) for name, value in keywords.items()},
-            tuple(operands.slots),
-            calling_line(),
-            (),
-            (),
-            (),
-            grad_enabled=context.grad_enabled,
-            info=info,
-            in_dims=in_dims,
-        )
-        around = self._around(host, operands, (function.vmap,), (*inputs, *keywords.values()))
-        found = self._evaluated(host, operands, around)
-        traced = self._entered(host.name, host, operands, around, found)
-        return traced.finish(function._backward_cls()), found.ctx.out_dims
+    def _evaluated(
+        self, host: HostForward | HostBackward, operands: Operands, around: Surroundings
+    ) -> Any:
+        """Run the call once, on the values of now; unless the run that goes on here did."""
+        lent = self.present.of([*operands.values, *around.values])
+        made = replayed(host.code)
+        if made is not None:
+            return made.found, lent
+        with around.untouched():
+            return host.evaluate(self._frame, lent, around.outside(lent)), lent
 
     # ---------------------------------------------------------------- backward
 
     def backward(self, ctx: BackwardCFunction, gradients: Sequence[Any]) -> tuple[Any, ...]:
         """One gradient per tensor argument, or None: what `backward` returns, checked."""
         function, name = ctx._forward_cls, f"{ctx._forward_cls.__name__}.backward"
-        self._require_plain(ctx, "backward", gradients)
-        operands = Operands(self._recorder, name)
+        self._refuse_transformed(name)
+        operands = Operands(self._recorder)
         given = tuple(operands.number(gradient) for gradient in gradients)
         saved = ctx.saved_tensors  # raises for what was written since, as in eager mode
         keeper = ctx._host_forward
-        is_recorded = keeper is None
-        attributes = attributes_of(ctx) if is_recorded else {}
+        on_ctx: tuple[dict[str, Any], Any] = attributes_of(ctx), saved
         host = HostBackward(
             function,
             keeper,
-            {key: operands.capture(value) for key, value in attributes.items()},
-            tuple(map(operands.number, saved)) if is_recorded else (),
+            operands.capture(on_ctx if keeper is None else None),
             given,
             tuple(operands.slots),
             ctx._line,
@@ -311,30 +219,21 @@ class HostRecording:
             tuple(edge is not None for edge in ctx._edges),
             context.grad_enabled,
         )
+        reached = [*attributes_of(ctx if keeper is None else self._frame[keeper]).values()]
         methods = (backward_of(function),)
-        on_ctx = attributes if is_recorded else attributes_of(self._frame[keeper])
-        around = Surroundings(self._recorder, name, methods, tuple(on_ctx.values()))
-        host.states = around.states(len(operands.values))
-        values = [*operands.values, *around.values]
-        lent = self.present.of(values)
-        made = self._made_before(code_of(backward_of(function)))
-        if isinstance(made, MadeBackward):
-            parts, changes = made.parts, made.written.changes(host.states)
-            host.is_once = made.host.is_once
-        else:
-            with around.untouched():
-                parts, changes = host.evaluate(self._frame, lent)
+        around = Surroundings(self._recorder, name, methods, reached, len(operands.values))
+        host.states = around.states
+        parts, _ = self._evaluated(host, operands, around)
         host.present = tuple(part is not None for part in parts)
-        changed = around.settle(changes, lent)
-        results = [np.array(array, order="C") for array in host.arrays(parts, changes)]
-        node = self._record(name, host, values, results)
-        around.note_changes(node, changed, changes)
+        results = [np.array(array, order="C") for array in host.arrays(parts)]
+        node = self._record(name, host, [*operands.values, *around.values], results)
         tensors = iter(tensors_of(self._recorder, node.results))
         found = tuple(next(tensors) if present else None for present in host.present)
         if not context.grad_enabled:
             return found
         sent = [gradient for gradient in gradients if gradient is not None]
-        kind = TwiceDifferentiated if host.is_once else _OnHost
+        is_once = hasattr(backward_of(function), "is_once_differentiable")
+        kind = TwiceDifferentiated if is_once else _OnHost
         guarded: tuple[Any, ...] = refuse_second_derivative(ctx, sent, found, kind)
         return guarded
 
@@ -356,22 +255,13 @@ class HostRecording:
             line = None if place is None else (place.file, place.line)
             host = Finding(name, find, options, line)
             lent = self.present.of(values)
-            made = self._made_before(name)
-            arrays = made.arrays if isinstance(made, MadeFinding) else host.evaluate(lent)
+            made = replayed(host.code)
+            arrays = host.evaluate(lent) if made is None else made.found
             host.types = tuple(map(type_of_array, arrays))
             node = self._findings[key] = self._record(name, host, values, arrays)
         return tuple(tensors_of(self._recorder, node.results))
 
     # ---------------------------------------------------------------- recording
-
-    def _made_before(self, what: object) -> Made | None:
-        """What the next host call did in the run that this trace takes over, if it is the same."""
-        if self._made:
-            made = self._made.pop(0)
-            if _identity(made) == what:
-                return made
-            self._made.clear()
-        return None
 
     def _record(
         self,
@@ -397,12 +287,6 @@ class HostRecording:
         return node
 
 
-def _identity(made: Made) -> object:
-    """What tells host calls apart."""
-    host = made.host
-    return host.name if isinstance(host, Finding) else code_of(host.method)
-
-
 class Operands:
     """What a host call gets from the graph: each tensor once, and floats that are live.
 
@@ -410,9 +294,8 @@ class Operands:
         inputs: the arguments of the user's method; `captured`: with slots for the operands.
     """
 
-    def __init__(self, recorder: Recorder, name: str, inputs: Sequence[Any] = ()) -> None:
+    def __init__(self, recorder: Recorder, inputs: Sequence[Any] = ()) -> None:
         self._recorder = recorder
-        self._name = name
         self.inputs = inputs
         self._numbers: dict[int, Slot] = {}
         self.values: list[Value] = []
@@ -437,8 +320,6 @@ class Operands:
         return Captured(tree if found else value, bool(found))
 
     def _slot(self, leaf: Any) -> Slot:
-        if isinstance(leaf, Batched):
-            self._recorder.run_op_by_op(f"it maps {self._name}, a host call, over examples")
         slot = self._numbers.get(id(leaf))
         if slot is None:
             number = len(self.values)
@@ -456,12 +337,6 @@ class Operands:
 
 def _flags(ctx: BackwardCFunction) -> Iterator[tuple[TensorType | None, bool]]:
     return zip(ctx._input_types, ctx.needs_input_grad, strict=True)
-
-
-def _levels_of(inputs: Sequence[Any]) -> tuple[weakref.ref[Level], ...]:
-    """The vmaps and forward-mode derivatives that act on a call's arguments."""
-    levels = enumerate(context.levels)
-    return tuple(weakref.ref(level) for i, level in levels if level.acts_on(None, inputs, i))
 
 
 def _once_more(of: str) -> str:

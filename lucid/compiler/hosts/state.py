@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from lucid.autograd.host_world import Changes, State
+from lucid.autograd.host_world import Outside, State
 from lucid.compiler.guards.calls import GuardCollector
 from lucid.compiler.guards.collector import changed_since
 from lucid.compiler.guards.events import listening
@@ -17,16 +17,22 @@ from lucid.compiler.guards.guard import ArrayGuard, ContentsGuard, EntryGuard, G
 from lucid.compiler.hosts.reachable import calls_of, reachable
 from lucid.tensor.context import epoch
 from lucid.tensor.core import TensorCore
+from lucid.tensor.storage import Storage
 
 if TYPE_CHECKING:
     from lucid.compiler.recording.recorder import Recorder
-    from lucid.ir.graph import Node, Value
+    from lucid.ir.graph import Value
 
 
 class Surroundings:
     """The surroundings of one host call, while it is recorded.
 
+    Args:
+        methods, objects: from where it reaches others.
+        first: the number of the first operand that is one of `values`.
+
     Attributes:
+        states: the tensors from outside within reach.
         values: what the trace has written to tensors from outside by now, to be lent to the call.
     """
 
@@ -36,32 +42,36 @@ class Surroundings:
         name: str,
         methods: Sequence[Callable[..., Any]],
         objects: Sequence[Any],
+        first: int,
     ) -> None:
         self._recorder = recorder
         self._name = name
         self._roots = calls_of(methods, objects)
-        self._tensors: list[TensorCore] = []
-        self._states: list[State] = []
+        self.states: list[State] = []
         self.values: list[Value] = []
-
-    def states(self, first: int) -> list[State]:
-        """The tensors within reach; `first` is the number of the first operand that is one."""
+        self._gradients: list[tuple[TensorCore, Any, State]] = []
         for path, tensor in self._reached():
-            storage = tensor._storage
-            array = storage.array
-            known = any(state.storage is storage for state in self._states)
-            if array is None or known or not array.flags.writeable:
-                continue
-            state = State(storage, tensor._counter, path)
-            cell = self._recorder.cells.get(storage)
-            if cell is not None and (cell.kind == "replaced" or storage.value is not cell.value):
-                assert storage.value is not None
-                state.given = first + len(self.values)
-                self.values.append(storage.value)
-            state.result = len(self._states)  # until it is known what the call changes
-            self._states.append(state)
-            self._tensors.append(tensor)
-        return self._states
+            self._take_up(path, tensor, first)
+
+    def _take_up(self, path: str, tensor: TensorCore, first: int) -> None:
+        """Enter a tensor from outside, and its gradient."""
+        storage = tensor._storage
+        array = storage.array
+        known = any(state.storage is storage for state in self.states)
+        if array is None or known or not array.flags.writeable:
+            return
+        state = State(storage, path)
+        cell = self._recorder.cells.get(storage)
+        if cell is not None and (cell.kind == "replaced" or storage.value is not cell.value):
+            assert storage.value is not None
+            state.given = first + len(self.values)
+            self.values.append(storage.value)
+        self.states.append(state)
+        if tensor._requires_grad:
+            gradient = tensor._redeemed()
+            self._gradients.append((tensor, gradient, State(storage, f"{path}.grad")))
+            if gradient is not None and gradient._array is not None:
+                self._take_up(f"{path}.grad", gradient, first)
 
     def _reached(self) -> Iterator[tuple[str, TensorCore]]:
         from lucid.random import default_generator
@@ -92,8 +102,10 @@ class Surroundings:
             with listening(collector):
                 yield
             collector.finish()
-        except BaseException:
+        except BaseException as error:
             collector.put_back()
+            if isinstance(error, _WritesOutsideError):
+                self._recorder.run_op_by_op(f"{self._name}, a host call, writes {error}")
             raise
         else:
             changes = PythonChanges(self._name, collector)
@@ -107,35 +119,52 @@ class Surroundings:
                 storage.value, storage.generation = value, generation
                 storage.recorder = self._recorder
 
-    def settle(self, changes: Changes, lent: Sequence[np.ndarray]) -> list[int]:
-        """Find which tensors the call changed: only their contents are results of it.
+    def outside(self, arrays: Sequence[np.ndarray]) -> Outside:
+        """The tensors within reach while the call, whose operands these are, is evaluated."""
+        return _Watched(self.states, arrays, _refuse, self._gradients)
 
-        lent: the operands of the call.
-        """
-        changed = []
-        for number, state in enumerate(self._states):
-            before = state.storage.array if state.given is None else lent[state.given]
-            assert before is not None
-            after = changes.contents[number]
-            is_same = not changes.moved[number] and after.tobytes() == before.tobytes()
-            state.result = None if is_same else number
-            if is_same:
-                del changes.contents[number]
-            else:
-                changed.append(number)
-        return changed
 
-    def note_changes(self, node: Node, changed: Sequence[int], changes: Changes) -> None:
-        """Let the trace know what the call, which has been recorded, left in tensors."""
-        recorder = self._recorder
-        results = node.results[len(node.results) - len(changed) :]
-        for number, value in zip(changed, results, strict=True):
-            tensor = self._tensors[number]
-            recorder.value_of(tensor)  # makes it a cell
-            tensor._storage.value = value
-            tensor._storage.generation += 1
-            recorder.note_counter(tensor._counter)
-            tensor._counter.value += changes.moved[number]
+class _WritesOutsideError(BaseException):
+    """A host call is about to write a tensor from outside. No code of the user's catches it."""
+
+
+def _refuse(state: State) -> NoReturn:
+    raise _WritesOutsideError(state.path)
+
+
+class _Watched(Outside):
+    """Finds out whether NumPy writes them, or the call leaves a gradient on one."""
+
+    def __init__(
+        self,
+        states: Sequence[State],
+        arrays: Sequence[np.ndarray],
+        refuse: Callable[[State], NoReturn],
+        gradients: Sequence[tuple[TensorCore, Any, State]],
+    ) -> None:
+        super().__init__(states, arrays, refuse)
+        self._gradients = gradients
+
+    def begin(self) -> None:
+        super().begin()
+        self._before = [np.array(state.memory) for state in self.states.values()]
+
+    def shown(self, storage: Storage, array: np.ndarray) -> np.ndarray:
+        return array
+
+    def look(self) -> None:
+        for state, before in zip(self.states.values(), self._before, strict=True):
+            if state.memory.tobytes() != before.tobytes():
+                self.kept.setdefault(state.storage, before)
+                self._refuse(state)
+        for tensor, gradient, state in self._gradients:
+            if tensor._gradient is not gradient:
+                self._refuse(state)
+
+    def put_back(self) -> None:
+        super().put_back()
+        for tensor, gradient, _ in self._gradients:
+            tensor._gradient = gradient
 
 
 class _Writes(GuardCollector):
@@ -209,6 +238,6 @@ def _state_of(guard: Any) -> list[Any]:
     if isinstance(guard, EntryGuard):
         return [guard.found()]
     if isinstance(guard, ArrayGuard):
-        return [np.asarray(guard.part()).tobytes()]
+        return [np.asarray(guard.found()).tobytes()]
     owner = guard.owner
     return [*owner, *owner.values()] if isinstance(owner, dict) else list(owner)

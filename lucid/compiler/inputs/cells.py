@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,11 +42,6 @@ class Cell:
     @property
     def is_written(self) -> bool:
         return not self.is_inside and self.storage.value is not self.value
-
-
-def same_view(a: TensorCore, b: TensorCore) -> bool:
-    """Whether tensors show the same part of one storage."""
-    return a._storage is b._storage and a._chain == b._chain
 
 
 def base_of(tensor: TensorCore) -> TensorCore:
@@ -91,28 +86,6 @@ class GradUse:
     was_set: bool = False
     name: str = ""
     storage: Storage | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ValueGuard:
-    """The step was specialized on a Python value: `read()` must still give `expected`.
-
-    Attributes:
-        gated: the value changes only together with the epoch.
-    """
-
-    text: str
-    read: Callable[[], Any]
-    expected: Any
-    gated: bool
-
-    def failure(self) -> str | None:
-        found = self.read()
-        if found is self.expected:
-            return None
-        if type(found) is type(self.expected) and found == self.expected:
-            return None
-        return f"{self.text}: {self.expected!r} -> {found!r}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,12 @@ from __future__ import annotations
 import sys
 import types
 from collections import deque
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
-from lucid.compiler.inputs.tree import map_tree
+from lucid.compiler.inputs.tree import children_of, path_of
 from lucid.ir.types import DType
 from lucid.tensor.core import TensorCore
 
@@ -56,23 +55,44 @@ def _is_plain(value: Any, inside: tuple[int, ...]) -> bool:
     return data_of(value, inside) is not None
 
 
-def visit_leaves(visit: Callable[[Any, str], None], tree: Any, path: str = "") -> None:
-    """Call `visit(leaf, path)` for each leaf, for those in objects of plain data and their classes.
+def entries_of(owner: Any) -> dict[Any, Any]:
+    """Entries of a container by key or number, attributes of an object by name."""
+    children = children_of(owner)
+    return dict(vars(owner)) if children is None else children
 
-    An object or container that is there twice is looked into once.
+
+def walk(tree: Any, path: str, seen: set[int]) -> Iterator[tuple[str, Any, bool]]:
+    """The user's expression for each container, object of data and leaf, itself, and which it is.
+
+    In order, those in objects of plain data included. One that can change and that is there twice
+    is there by its first name, a tuple by each.
+
+    seen: those that were there before.
     """
-    known: dict[int, Any] = {}
-    map_tree(partial(_visit, visit, set(), known), tree, path, known=known)
+    children = children_of(tree)
+    if children is None:
+        children = data_of(tree)
+    if children is None:
+        yield path, tree, True
+    elif id(tree) not in seen:
+        if not isinstance(tree, tuple):
+            seen.add(id(tree))
+        yield path, tree, False
+        for key, item in children.items():
+            yield from walk(item, path_of(path, tree, key), seen)
 
 
-def _visit(
-    visit: Callable[[Any, str], None], seen: set[int], known: dict[int, Any], leaf: Any, path: str
-) -> None:
-    attributes = data_of(leaf)
-    if attributes is None:
-        visit(leaf, path)
-    elif id(leaf) not in seen:
-        seen.add(id(leaf))
-        visit(type(leaf), f"{path}.__class__")
-        for name, item in attributes.items():
-            map_tree(partial(_visit, visit, seen, known), item, f"{path}.{name}", known=known)
+def owners_of(named: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
+    """The containers and objects of plain data in a call's arguments, by expression."""
+    seen: set[int] = set()
+    parts = [part for name, value in named for part in walk(value, name, seen)]
+    return [(path, value) for path, value, is_leaf in parts if not is_leaf]
+
+
+def visit_leaves(visit: Callable[[Any, str], None], tree: Any, path: str = "") -> None:
+    """Call `visit(leaf, path)` for each leaf, and for the classes of objects of plain data."""
+    for inner, value, is_leaf in walk(tree, path, set()):
+        if is_leaf:
+            visit(value, inner)
+        elif children_of(value) is None:
+            visit(type(value), f"{inner}.__class__")

@@ -232,7 +232,7 @@ class LiveScalar:
 
     def __pow__(self, other: Any, modulus: Any = None) -> Any:
         if modulus is not None:
-            return pow(self._look(), _seen(other), _seen(modulus))
+            return pow(self._look(), seen(other), seen(modulus))
         return self._power(other)
 
     def __divmod__(self, other: Any) -> Any:
@@ -250,7 +250,7 @@ class LiveScalar:
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         """NumPy's functions of numbers stay live; with an array in it, they look."""
         if method != "__call__" or kwargs or any(isinstance(x, np.ndarray) for x in inputs):
-            return getattr(ufunc, method)(*map(_seen, inputs), **kwargs)
+            return getattr(ufunc, method)(*map(seen, inputs), **kwargs)
         return self.apply(f"np.{ufunc.__name__}", ufunc, inputs)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
@@ -342,7 +342,10 @@ def key_of(key: Any) -> Any:
     return _now(key)
 
 
-def _seen(value: Any) -> Any:
+def seen(value: Any) -> Any:
+    """A number, or a tuple of some, as Python sees it: the step is specialized on live ones."""
+    if isinstance(value, tuple) and any(map(is_live, value)):
+        return tuple(map(seen, value))
     return value._look() if is_live(value) else value
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -40,15 +40,7 @@ class Sharing:
         self.written_spans = [entry for entry in spans if entry[2] in self._written]
         self._starts = [low for low, _, _ in self.written_spans]
         self.writes_arguments = any(arrays[i] is None for i in self._written)
-        self._check_state()
-
-    def _check_state(self) -> None:
-        end, last = 0, -1
-        for low, high, number in self._spans:
-            if low < end and (number in self._written or last in self._written):
-                self._refuse(last, number)
-            if high > end:
-                end, last = high, number
+        self._refuse_overlaps(spans)
 
     def check(self, given: Sequence[tuple[int, np.ndarray]]) -> None:
         """Look at the arrays of one call; `given` are inputs by number, without those of state.
@@ -59,44 +51,35 @@ class Sharing:
         if not self._written:
             return
         for number, array in given:
-            if number in self._written and not array.flags.writeable:
+            is_written = number in self._written
+            if is_written and not array.flags.writeable:
                 raise LucidError(READ_ONLY)
             known = self._identities.get(id(array))
-            if known is not None and (known in self._written or number in self._written):
+            if known is not None and (is_written or known in self._written):
                 self._refuse(known, number)
             if array.base is not None or not self._are_owners:
-                self._check_one(number, array)
-        if self.writes_arguments and len(given) > 1:
-            self._check_pairs(given)
+                low, high = _span(array)
+                last = bisect_left(self._starts, high)  # of those that are written, which lie apart
+                nearest = self.written_spans[max(last - 1, 0) : last]
+                for start, stop, other in self._spans if is_written else nearest:
+                    if low < stop and start < high:
+                        self._refuse(other, number)
+        owners = {id(array) for _, array in given if array.base is None}
+        if self.writes_arguments and len(owners) < len(given):
+            self._refuse_overlaps([(*_span(array), i) for i, array in given if array.size])
 
-    def _check_one(self, number: int, array: np.ndarray) -> None:
-        low, high = _span(array)
-        if number in self._written:
-            for start, stop, other in self._spans:
-                if low < stop and start < high:
-                    self._refuse(other, number)
-            return
-        place = bisect_right(self._starts, high - 1) - 1
-        if place >= 0 and self.written_spans[place][1] > low:
-            self._refuse(self.written_spans[place][2], number)
-
-    def _check_pairs(self, given: Sequence[tuple[int, np.ndarray]]) -> None:
-        """Refuse two arrays that overlap where one is written; those that own theirs don't."""
-        are_distinct = len({id(array) for _, array in given}) == len(given)
-        if are_distinct and all(array.base is None for _, array in given):
-            return
-        entries = sorted((*_span(array), i) for i, (_, array) in enumerate(given) if array.size)
-        reaching: list[tuple[int, int]] = []  # into what follows: end, entry
-        for low, high, place in entries:
-            number, array = given[place]
-            reaching = [before for before in reaching if before[0] > low]
-            for _, before in reaching:
-                other, second = given[before]
-                written = (number in self._written) + (other in self._written)
-                # what is written must lie apart for native code, as even and odd elements don't
-                if written == 2 or (written and np.shares_memory(array, second)):
-                    self._refuse(*sorted((other, number)))
-            reaching.append((high, place))
+    def _refuse_overlaps(self, spans: Iterable[tuple[int, int, int]]) -> None:
+        """Raise where two overlap of which one is written."""
+        end = written_end = 0
+        last = last_written = -1
+        for low, high, number in sorted(spans):
+            is_written = number in self._written
+            if low < (end if is_written else written_end):
+                self._refuse(*sorted((last if is_written else last_written, number)))
+            if high > end:
+                end, last = high, number
+            if is_written and high > written_end:
+                written_end, last_written = high, number
 
     def _refuse(self, first: int, second: int) -> NoReturn:
         raise EagerOnlyError(

@@ -12,9 +12,7 @@ import numpy as np
 
 from lucid.autograd.hooks import hooks_of
 from lucid.compiler.inputs.bound_to_tensors import refuse_attributes
-from lucid.compiler.inputs.cells import same_view
-from lucid.compiler.inputs.objects import BY_VALUE, data_of, visit_leaves
-from lucid.compiler.inputs.owners import owners_of
+from lucid.compiler.inputs.objects import BY_VALUE, data_of, owners_of, visit_leaves
 from lucid.compiler.inputs.tree import fields_of, is_record, items_of, map_tree
 from lucid.dtypes import get_default_dtype
 from lucid.ir.strides import is_contiguous
@@ -41,51 +39,34 @@ class LiveInt:
         self.value = value
 
 
-class MovingInts:
-    """The int arguments of a function that are read at each call, since they keep changing.
+def with_live_ints(
+    names: Collection[str],
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments with a `LiveInt` for each int that is read at each call; those of these names.
 
     Others are part of the signature: shapes and branches may depend on them.
-
-    Attributes:
-        names: of those that are read; fixed: of those that Python needs to know.
     """
+    if not names:
+        return args, kwargs
 
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self._function = function
-        self.names: set[str] = set()
-        self.fixed: set[str] = set()
+    def mark(leaf: Any, path: str) -> Any:
+        return LiveInt(leaf) if type(leaf) is int and path in names else leaf
 
-    def marked(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments with a `LiveInt` for each of these ints."""
-        if not self.names:
-            return args, kwargs
-        known: dict[int, Any] = {}
-        pairs = named_arguments(self._function, args, kwargs)
-        marked = [(name, map_tree(self._mark, x, name, known=known)) for name, x in pairs]
-        return tuple(x for _, x in marked[: len(args)]), dict(marked[len(args) :])
+    known: dict[int, Any] = {}
+    pairs = named_arguments(function, args, kwargs)
+    marked = [(name, map_tree(mark, x, name, known=known)) for name, x in pairs]
+    return tuple(x for _, x in marked[: len(args)]), dict(marked[len(args) :])
 
-    def _mark(self, leaf: Any, path: str) -> Any:
-        return LiveInt(leaf) if type(leaf) is int and path in self.names else leaf
 
-    def add(self, now: Description, earlier: Iterable[Description]) -> bool:
-        """Take up the ints that many earlier calls differ in, and in nothing else."""
-        ints = {path for path, text in now.items() if text.startswith("int ")}
-        ints -= self.names | self.fixed
-        found = [set(differences(now, before)) for before in earlier] if ints else []
-        moved = [names for names in found if names and names <= ints]
-        if len(moved) < MOVES:
-            return False
-        self.names.update(*moved)
-        return True
-
-    def fix(self) -> set[str]:
-        """Let the ints that are read be part of the signature from now on; which they are."""
-        found = set(self.names)
-        self.names.clear()
-        self.fixed |= found
-        return found
+def moving_ints(now: Description, earlier: Iterable[Description]) -> set[str]:
+    """The ints in which a call and many earlier ones differ, and in nothing else."""
+    ints = {path for path, text in now.items() if text.startswith("int ")}
+    found = [set(differences(now, before)) for before in earlier] if ints else []
+    moved = [names for names in found if names and names <= ints]
+    return set().union(*moved) if len(moved) >= MOVES else set()
 
 
 class Call:
@@ -98,7 +79,6 @@ class Call:
         data: objects of plain data; the key holds what is in them.
         values: what the places hold; keys: for each of them, as `key`.
         given: the arguments as they are.
-        fixed: ints in them that Python needs to know.
         asked: names of attributes that no tensor of a native call may have.
     """
 
@@ -113,7 +93,6 @@ class Call:
         "_tensors",
         "asked",
         "data",
-        "fixed",
         "floats",
         "given",
         "keys",
@@ -136,7 +115,6 @@ class Call:
         self._arrays: dict[int, TensorCore] = {}
         self._given: tuple[int, ...] = ()
         self.given = args, kwargs
-        self.fixed: Collection[str] = ()
         self._owners: list[Any] | None = None
         self._containers: dict[int, int] = {}
         self._in_places = False
@@ -216,7 +194,7 @@ class Call:
         kind = type(value)
         if kind in _OFTEN or (kind is int and not self._in_places):
             self._parts += (kind, value)
-        elif kind is tuple:
+        elif kind is tuple or (isinstance(value, tuple) and hasattr(value, "_fields")):
             self._parts += (kind, len(value))
             for item in value:
                 self._add(item)
@@ -225,18 +203,11 @@ class Call:
         elif kind is float or isinstance(value, np.floating):
             self._parts.append(kind)
             self.floats.append(value)
-        elif kind is LiveInt:
+        elif kind is LiveInt or kind is int:
             self._parts.append(LiveInt)
-            self.floats.append(value.value)
-        elif kind is int:  # in places
-            self._parts.append(LiveInt)
-            self.floats.append(value)
+            self.floats.append(value if kind is int else value.value)
         elif isinstance(value, BY_VALUE):
             self._parts += (kind, value)
-        elif isinstance(value, tuple) and hasattr(value, "_fields"):
-            self._parts += (kind, len(value))
-            for item in value:
-                self._add(item)
         elif kind is list or kind is deque:
             self._add_owner(value, (len(value), getattr(value, "maxlen", None)), value)
         elif isinstance(value, dict):
@@ -284,23 +255,11 @@ class Call:
         if tensor._requires_grad and (hooks := hooks_of(tensor)):
             self._parts.append(("hooks", *hooks))
         if self._storages.setdefault(tensor._storage, number) != number:
-            self._parts.append(self._sharing(tensor))
+            same = (i for i, earlier in enumerate(self.tensors) if earlier is tensor)
+            self._parts += [("again", i) for i in same][:1]
         self._tensors.append(tensor)
         if self.asked:
             refuse_attributes(tensor, self.asked)
-
-    def _sharing(self, tensor: TensorCore) -> tuple[int, ...]:
-        """Which earlier tensor is the same object, which one shows the same part of its memory.
-
-        And which one counts its versions with it, as one that was detached does; -1 for none. What
-        part of the memory it shows doesn't matter: calls that write it run op by op.
-        """
-        counter, tensors = tensor._counter, self.tensors
-        return (
-            next((i for i, x in enumerate(tensors) if x is tensor), -1),
-            next((i for i, x in enumerate(tensors) if same_view(x, tensor)), -1),
-            next((i for i, x in enumerate(tensors) if x._counter is counter), -1),
-        )
 
 
 def is_plain(tensor: TensorCore) -> bool:

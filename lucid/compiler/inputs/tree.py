@@ -13,6 +13,27 @@ from lucid.ir.types import DType
 Leaf = Callable[[Any, str], Any]
 
 
+def children_of(tree: Any) -> dict[Any, Any] | None:
+    """What a node holds by number, key or name; None for a leaf.
+
+    Lists, deques, tuples, named tuples, dicts and dataclass instances are nodes.
+    """
+    if type(tree) in (list, deque, tuple) or (isinstance(tree, tuple) and hasattr(tree, "_fields")):
+        return dict(enumerate(tree))
+    if isinstance(tree, dict):
+        return dict(items_of(tree))
+    return fields_of(tree) if is_record(tree) else None
+
+
+def path_of(path: str, owner: Any, key: Any) -> str:
+    """The user's expression for an entry or an attribute; of an odd key, the name of its type."""
+    if isinstance(owner, tuple) and hasattr(owner, "_fields"):
+        return f"{path}.{owner._fields[key]}"
+    if isinstance(owner, (list, deque, tuple)):
+        return f"{path}[{key}]"
+    return entry_path(path, key) if isinstance(owner, dict) else f"{path}.{key}"
+
+
 def map_tree(
     function: Leaf,
     tree: Any,
@@ -22,9 +43,8 @@ def map_tree(
 ) -> Any:
     """Rebuild `tree` with `function(leaf, path)` in place of each leaf.
 
-    Lists, deques, tuples, named tuples, dicts and dataclass instances are nodes; all else is a
-    leaf, and so are those nodes whose identity is among `leaves`. A node that can change and that
-    is there twice is rebuilt once; it may hold itself.
+    Nodes whose identity is among `leaves` are leaves, too. A node that can change and that is there
+    twice is rebuilt once; it may hold itself.
 
     known: what such nodes have become, by identity; for several trees that share some.
     """
@@ -34,44 +54,36 @@ def map_tree(
 def _mapped(
     function: Leaf, tree: Any, path: str, leaves: Collection[int], known: dict[int, Any]
 ) -> Any:
-    if leaves and id(tree) in leaves:
-        return function(tree, path)
-    kind = type(tree)
-    if isinstance(tree, tuple) and (kind is tuple or hasattr(tree, "_fields")):
-        names = getattr(tree, "_fields", None)
-        items = [
-            _mapped(
-                function, item, f"{path}[{i}]" if not names else f"{path}.{names[i]}", leaves, known
-            )
-            for i, item in enumerate(tree)
-        ]
-        return tuple(items) if names is None else kind(*items)
-    is_list, is_dict = kind in (list, deque), isinstance(tree, dict)
-    if not (is_list or is_dict or is_record(tree)):
-        return function(tree, path)
     if id(tree) in known:
         return known[id(tree)]
+    children = None if id(tree) in leaves else children_of(tree)
+    if children is None:
+        return function(tree, path)
+    kind = type(tree)
+    if isinstance(tree, tuple):
+        items = [
+            _mapped(function, item, path_of(path, tree, i), leaves, known)
+            for i, item in children.items()
+        ]
+        return tuple(items) if kind is tuple else kind(*items)
     made = known[id(tree)] = _empty_like(tree)
-    if is_list:
-        for i, item in enumerate(tree):
-            made.append(_mapped(function, item, f"{path}[{i}]", leaves, known))
-    elif is_dict:
-        put = OrderedDict.__setitem__ if isinstance(tree, OrderedDict) else dict.__setitem__
-        for key, item in items_of(tree):
-            put(made, key, _mapped(function, item, entry_path(path, key), leaves, known))
-    else:
-        for name, item in fields_of(tree).items():
-            value = _mapped(function, item, f"{path}.{name}", leaves, known)
-            object.__setattr__(made, name, value)
+    for key, item in children.items():
+        value = _mapped(function, item, path_of(path, tree, key), leaves, known)
+        if isinstance(tree, (list, deque)):
+            made.append(value)
+        elif isinstance(tree, dict):
+            (OrderedDict if isinstance(tree, OrderedDict) else dict).__setitem__(made, key, value)
+        else:
+            object.__setattr__(made, key, value)
     return made
 
 
 def _empty_like(tree: Any) -> Any:
-    if type(tree) is list:
-        return []
-    if type(tree) is deque:
+    if isinstance(tree, dict):
+        return empty_dict(tree)
+    if isinstance(tree, deque):
         return deque(maxlen=tree.maxlen)
-    return empty_dict(tree) if isinstance(tree, dict) else object.__new__(type(tree))
+    return [] if type(tree) is list else object.__new__(type(tree))
 
 
 def items_of(tree: dict[Any, Any]) -> ItemsView[Any, Any]:

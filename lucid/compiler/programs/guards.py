@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from lucid.compiler.guards.guard import Guard, brief
 from lucid.compiler.inputs.bound_to_tensors import names_bound_to
 from lucid.compiler.inputs.signature import Call
@@ -16,8 +18,7 @@ class Guards:
     """The guards of one program.
 
     Attributes:
-        watched: the Python values that the trace could have read.
-        values: other values that the step is specialized on.
+        watched: the Python values that the trace read.
         formulas: what it asked live numbers.
         addresses: which places in memory it found to be the same; None: it didn't look.
         grads_read: the gradients that it reads.
@@ -28,8 +29,6 @@ class Guards:
 
     def __init__(self, trace: Trace) -> None:
         self.watched = trace.guard
-        self.values = [guard for guard in trace.values if not guard.gated]
-        self._gated_values = [guard for guard in trace.values if guard.gated]
         self.formulas = trace.formulas
         self.grads_read = trace.grads_read
         self._grads_shared = trace.grads_shared
@@ -47,12 +46,20 @@ class Guards:
 
     def failure(self, call: Call) -> str | None:
         """Why they don't hold any more for a call; None if they do."""
-        return (
-            self._failure_of_places(call)
-            or self._failure_of_values(call)
-            or self._failure_of_state(call)
-            or self.gated_failure()
-        )
+        return next(filter(None, self._failures(call)), None)
+
+    def _failures(self, call: Call) -> Iterator[str | None]:
+        """What fails, in the order of looking at it; None for what holds."""
+        yield self._failure_of_places(call)
+        yield self.watched.failure()
+        for question in self.formulas:
+            yield question.failure(call.floats)
+        for use in self.grads_read:
+            yield grad_failure(use, call, self.state)
+        if self.grads_read and shared_gradients(self.grads_read, call) != self._grads_shared:
+            yield "gradients: others share memory, with one another or with arguments"
+        yield self._failure_of_state(call)
+        yield self.gated_failure()
 
     def place_of_failure(self) -> Location | None:
         """The user's line that first read what has changed; None where it isn't known."""
@@ -66,26 +73,6 @@ class Guards:
             ):
                 if key != expected:
                     return f"{place.path}: another kind of value, {brief(value)}"
-        return None
-
-    def _failure_of_values(self, call: Call) -> str | None:
-        failure = self.watched.failure()
-        if failure is not None:
-            return failure
-        for guard in self.values:
-            failure = guard.failure()
-            if failure is not None:
-                return failure
-        for question in self.formulas:
-            failure = question.failure(call.floats)
-            if failure is not None:
-                return failure
-        for use in self.grads_read:
-            failure = grad_failure(use, call, self.state)
-            if failure is not None:
-                return failure
-        if self.grads_read and shared_gradients(self.grads_read, call) != self._grads_shared:
-            return "gradients: others share memory, with one another or with arguments"
         return None
 
     def _failure_of_state(self, call: Call) -> str | None:
@@ -109,17 +96,10 @@ class Guards:
     def gated_failure(self) -> str | None:
         """The same for those that move the epoch, which are looked at when it has moved."""
         now = epoch.count
-        if now == self.epoch:
-            return None
-        failure = self.watched.gated_failure()
-        if failure is not None:
-            return failure
-        for guard in self._gated_values:
-            failure = guard.failure()
-            if failure is not None:
-                return failure
-        self.epoch = now
-        return None
+        failure = None if now == self.epoch else self.watched.gated_failure()
+        if failure is None:
+            self.epoch = now
+        return failure
 
     def follow_epoch(self, before: int) -> bool:
         """Take note that binding places has moved the epoch; whether the guards hold still."""

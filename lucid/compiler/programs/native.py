@@ -13,10 +13,7 @@ import numpy as np
 from lucid.codegen.entry_words import (
     CONSTANT,
     FIRST,
-    IN_CELL,
-    IN_DICT,
     IN_LIST,
-    MOST_ARGUMENTS,
     NUMBER_CALLED,
     NUMBER_IN_DICT,
     NUMBER_IN_TUPLE,
@@ -25,9 +22,8 @@ from lucid.codegen.entry_words import (
 )
 from lucid.compiler import stance
 from lucid.compiler.guards.guard import ABSENT
-from lucid.compiler.guards.places import Place, Variable
 from lucid.compiler.hooks import item_of
-from lucid.compiler.programs.plain_places import Read, failure_of, number_of
+from lucid.compiler.programs.plain_places import failure_of, kind_of, number_of
 from lucid.compiler.results.outcomes import FromProgram, Same
 from lucid.dtypes import default_dtype_place
 from lucid.ir.environment import NATIVE_CALLS
@@ -107,35 +103,27 @@ def _measured() -> tuple[Entry, _Offsets] | None:
         return None
 
 
-def native_calls(calls: PlainCalls, buffers: Context) -> NativeCalls | None:
-    """The native form of plain calls, which takes turns with Python's at the buffers."""
-    measured = _measured()
-    if measured is None or not _is_possible(calls):
-        return None
-    return NativeCalls(calls, buffers, *measured)
-
-
-def _is_possible(calls: PlainCalls) -> bool:
-    if calls.places is not None and not all(map(_is_in_reach, calls.places.reads)):
-        return False
-    is_rare = calls.written or calls.executable.has_hosts
-    return len(calls.arguments) <= MOST_ARGUMENTS and not is_rare
+def has_native_calls() -> bool:
+    """Whether machine code can check and pass arguments here."""
+    return _measured() is not None
 
 
 class NativeCalls:
     """A plan, the function that follows it, and all that the plan refers to.
 
     Attributes:
-        function: what to call with the arguments; `LONG_WAY` as in `PlainCalls.call`.
+        function: what to call with the arguments; it answers with `LONG_WAY` where it isn't sure:
+            then nothing has happened yet.
+        epoch: the count for which its guards hold.
         leaving: the form that leaves results on leaves, if there is one.
     """
 
     leaving: NativeCalls | None = None
 
-    def __init__(
-        self, calls: PlainCalls, buffers: Context, entry: Entry, offsets: _Offsets
-    ) -> None:
-        self._offsets = offsets
+    def __init__(self, calls: PlainCalls, buffers: Context) -> None:
+        measured = _measured()
+        assert measured is not None
+        entry, self._offsets = measured
         # The entry as well: threads that ask for it at the same time may each make one, and the
         # cache holds one of these.
         self._kept: list[Any] = [calls, buffers, entry]
@@ -159,15 +147,14 @@ class NativeCalls:
 
     def rearm(self) -> None:
         """Take the epoch of now for one that the guards hold for."""
-        self._epoch = epoch.count  # kept, so that its address means this number
-        self._plan[Word.EPOCH] = id(self._epoch)
+        self.epoch = epoch.count  # kept, so that its address means this number
+        self._plan[Word.EPOCH] = id(self.epoch)
         if self.leaving is not None:
             self.leaving.rearm()
 
     def leave_on(self, calls: PlainCalls) -> None:
         """Make the form for the same calls that leaves results on leaves."""
-        buffers, entry = self._kept[1:3]
-        self.leaving = NativeCalls(calls, buffers, entry, self._offsets)
+        self.leaving = NativeCalls(calls, self._kept[1])
 
     # Tables ------------------------------------------------------------------------------
 
@@ -239,7 +226,6 @@ class NativeCalls:
         items = [*guard.items, *(entry for entry in settings if not isinstance(entry[0], dict))]
         self._table(Word.ITEMS, [tuple(map(keep, item)) for item in items])
         self._table(Word.LENGTHS, [(keep(owner), length) for owner, length in guard.lengths])
-        questions += [(value.failure, None) for value in calls.values]
         places = calls.places
         if places is None:
             questions += [(functools.partial(ask.failure, ()), None) for ask in calls.formulas]
@@ -247,8 +233,7 @@ class NativeCalls:
             asked = calls.formulas
             questions += [(functools.partial(failure_of, ask, places), None) for ask in asked]
             if places.early:
-                count = calls.output_count
-                questions.append((functools.partial(places.begin_with_found, count), None))
+                questions.append((functools.partial(places.begin, calls.output_count), None))
         self._table(Word.QUESTIONS, [(keep(ask), keep(answer)) for ask, answer in questions])
 
     def _enter_arguments(self, calls: PlainCalls, buffers: Context) -> None:
@@ -278,7 +263,7 @@ class NativeCalls:
         plan, reads = self._plan, [] if calls.places is None else calls.places.reads
         records: list[tuple[int, ...]] = []
         for read in reads:
-            kind = _kind_of(read.place)
+            kind = kind_of(read.place)
             if kind is None:
                 continue  # it holds numbers, which Python reads
             owner, key = self._keep(read.place.owner), read.place.key
@@ -403,25 +388,6 @@ def _finish(calls: PlainCalls, kept: Sequence[int], *values: Any) -> Any:
         for number, output in zip(kept, values[count:], strict=True):
             outputs[number] = output
     return calls.outcomes(outputs, values[:count])
-
-
-def _kind_of(place: Place) -> int | None:
-    """How native code finds what is in a place; None: it doesn't."""
-    if type(place) is Variable:
-        return IN_CELL
-    if type(place) is not Place:
-        return None
-    if type(place.owner) is list:
-        return IN_LIST if type(place.key) is int and place.key >= 0 else None
-    return IN_DICT if _is_dict(place.owner) else None
-
-
-def _is_in_reach(read: Read) -> bool:
-    return not any(kind is None for kind in read.kinds) or _kind_of(read.place) is not None
-
-
-def _is_dict(owner: Any) -> bool:
-    return isinstance(owner, dict) and type(owner).__getitem__ is dict.__getitem__
 
 
 def _hash_table(words: Sequence[int]) -> list[int]:

@@ -11,6 +11,7 @@ import numpy as np
 from lucid.autograd.host_calls import HostForward
 from lucid.autograd.host_finding import Finding
 from lucid.autograd.host_replay import Differs, made_in
+from lucid.codegen.entry_words import MOST_ARGUMENTS
 from lucid.compiler.audits import outline_of
 from lucid.compiler.guards.age import owner_of
 from lucid.compiler.inputs.cells import Cell, GradUse
@@ -25,7 +26,6 @@ from lucid.compiler.recording.names import name_values
 from lucid.compiler.recording.trace import Trace
 from lucid.compiler.results.backward import Record
 from lucid.compiler.results.effects import changed_by
-from lucid.compiler.results.ended import check_rewritten, end_history
 from lucid.compiler.results.gradients import Gradients, LeafGrad
 from lucid.compiler.results.outcomes import (
     FromLate,
@@ -38,7 +38,6 @@ from lucid.compiler.results.outcomes import (
     leaf_of,
     storage_of,
 )
-from lucid.compiler.stance import eager_is_forced
 from lucid.dtypes import get_default_dtype
 from lucid.ir.clone import copy_graph
 from lucid.ir.errors import LeavesPath
@@ -69,7 +68,7 @@ class Program:
         hosts: the host calls, in order.
         path: the outcomes of its exits; links: programs that took over, by what was found then.
         places: those that its trace knew from its start; outline: what it leaves, besides what it
-            computes; speaks: whether it prints. All three are for audits.
+            computes. Both are for audits.
         is_claiming: whether it writes something that threads may share.
         guards: what must hold for a call.
         inputs: arrays of state, by the number of the input; None for others.
@@ -82,7 +81,7 @@ class Program:
         self._objects = objects  # kept alive: the signature holds their identities
         self.description = description
         self.executable = self._compile(trace)
-        self.places, self.outline, self.speaks = trace.places, outline_of(trace), trace.speaks
+        self.places, self.outline = trace.places, outline_of(trace)
         self.undo = trace.undo
         self.compile_seconds = trace.seconds + self.executable.compile_seconds
         self.calls: PlainCalls | None = None
@@ -99,7 +98,7 @@ class Program:
         by_value = {cell.value: strides for cell, strides in trace.cells}
         strides = [by_value.get(entry.value) for entry in trace.graph.inputs]
         self.recorded = graph = trace.graph
-        if trace.differentiable is not None:  # whose backwards repeat some of it
+        if trace.left.differentiable is not None:  # whose backwards repeat some of it
             graph = copy_graph(graph)
         recorded = copy_graph(as_recorded(graph))
         inline_calls(graph)
@@ -114,11 +113,17 @@ class Program:
             "inline": lambda: _inlined_text(recorded),
             "optimize": lambda: str(graph),
         }
-        if trace.differentiable is not None:
-            cut = trace.differentiable.tape.cut
+        if trace.left.differentiable is not None:
+            cut = trace.left.differentiable.tape.cut
             texts["residuals"] = lambda: str(cut)
         self.stages = Stages(texts).then(executable.stages)
         return executable
+
+    def backward_stages(self) -> Stages:
+        """The graph of the backward that ran last of those of its results; of what it keeps."""
+        rule = self.differentiable
+        backward = None if rule is None else rule.latest()
+        return Stages({} if backward is None else {"backward": lambda: backward.stages["trace"]})
 
     def _take_hosts(self, graph: Graph) -> None:
         """Find the host calls; one that differs needs what those before it did."""
@@ -209,33 +214,30 @@ class Program:
         return self._claims.union(map(id, (*owners, *leaves)))
 
     def _take_outcomes(self, trace: Trace) -> None:
-        self._counters = trace.counters
-        self._rewritten = trace.rewritten
-        self._grads = [(entry.use, entry.outcome) for entry in trace.grads]
+        left = trace.left
+        self._counters = left.counters
+        self._grads = left.grads
         leaf_grads: list[LeafGrad] = []
         self._outer_grads: list[tuple[GradUse, Outcome | None]] = []
-        self._open_grads = [g.outcome for g in trace.grads if g.is_open and g.outcome is not None]
-        for entry in trace.grads:
-            leaf = entry.use.leaf
-            if leaf is not None and leaf._grad_fn is None and not entry.is_open:
-                leaf_grads.append((leaf, entry.outcome))
+        for use, outcome in left.grads:
+            if use.leaf is not None and use.leaf._grad_fn is None:
+                leaf_grads.append((use.leaf, outcome))
             else:
-                self._outer_grads.append((entry.use, entry.outcome))
+                self._outer_grads.append((use, outcome))
         self._effects = trace.effects
         self._training = trace.training
         self._grad_enabled = trace.grad_enabled
-        self.differentiable = trace.differentiable
-        self._ended = trace.ended
-        self._said = trace.said
+        self.differentiable = left.differentiable
+        self._said = left.said
         self._has_effects = bool(trace.effects or trace.training or trace.grad_enabled is not None)
-        self._result, self._finals, self._tensors = trace.result, trace.finals, trace.tensors
+        self._result, self._finals, self._tensors = left.result, left.finals, left.tensors
         self._output_count = len(trace.graph.outputs)
-        self._early = [leaf for leaf in trace.leaves if is_early(leaf)]
-        for late in trace.leaves:
+        self._early = [leaf for leaf in left.leaves if is_early(leaf)]
+        for late in left.leaves:
             if isinstance(late, FromLate):
                 self._early += late.early.values()
-        self._has_given = any(isinstance(leaf, GivenObject) for leaf in trace.leaves)
-        outcomes = (*trace.leaves, *(outcome for _, outcome in self._grads if outcome is not None))
+        self._has_given = any(isinstance(leaf, GivenObject) for leaf in left.leaves)
+        outcomes = (*left.leaves, *(outcome for _, outcome in self._grads if outcome is not None))
         self._gradients = Gradients(self.executable, leaf_grads, outcomes)
 
     # ------------------------------------------------------------------ guards
@@ -246,39 +248,31 @@ class Program:
         Native code counts those that it runs in `counted`.
         """
         plain = call.plain_types(args)
-        self._quick = plain if self._rebinding is None else None
-        if plain is not None and not any(flag for _, _, flag in plain) and self._is_simple():
-            self.calls = self._plain_calls(plain, call, counted)
+        if plain is not None:
+            self._quick = plain[: len(args)]
+            if not any(flag for _, _, flag in plain) and self._is_simple(len(plain)):
+                self.calls = self._plain_calls(plain, call, counted)
 
-    def _is_simple(self) -> bool:
+    def _is_simple(self, count: int) -> bool:
         """Whether a call does nothing about gradients or effects but leave and record gradients."""
         in_places = self._rebinding is not None  # all numbers are
         arguments = {number for number, _ in self._arguments}
         rule = self.differentiable
         rare = (
+            count > MOST_ARGUMENTS,
+            self.hosts,
             self.guards.pinned,
             self._found,
             self.guards.grads_read,
             not all(in_places and type(early) is FromNumbers for early in self._early),
             self._outer_grads,
-            self._ended,
             self._has_given,
             self._has_effects,
             self._said,
-            self._sharing.writes_arguments and not self._only_writes(),
-            rule is not None and (self.hosts or not rule.is_plain(arguments)),
+            self._sharing.writes_arguments,
+            rule is not None and not rule.is_plain(arguments),
         )
-        plain = [isinstance(target, (int, VersionCounter)) for target, _ in self._counters]
-        return not any(rare) and all(plain)
-
-    def _only_writes(self) -> bool:
-        """Whether a call changes arguments, and depends on nothing else."""
-        rare = (
-            *(self._rebinding, self._rewritten, self.differentiable, self.hosts),
-            *(self._gradients.others, self._gradients.are_promised),
-            len(self._arguments) != len(self.inputs),
-        )
-        return not any(rare)
+        return not any(rare) and all(isinstance(x, VersionCounter) for x, _ in self._counters)
 
     def _plain_calls(
         self, types: Sequence[PlainType], call: Call, counted: np.ndarray
@@ -289,12 +283,10 @@ class Program:
             reads = plain_reads(self._rebinding, call.values)
             if reads is None:
                 return None
-            follow_epoch = self.guards.follow_epoch
-            places = PlainPlaces(self._rebinding, reads, self._finals, self._early, follow_epoch)
+            places = PlainPlaces(self._rebinding, reads, self._finals, self._early, self.guards)
         return PlainCalls(
             executable=self.executable,
             guard=self.guards.watched,
-            values=self.guards.values,
             arguments=[(kind, by, numbers.get(i)) for i, (kind, by, _) in enumerate(types)],
             state=self.guards.state,
             readers=self._readers,
@@ -304,8 +296,6 @@ class Program:
             result=self._result,
             output_count=self._output_count,
             claims=self._claims,
-            written=self._claimed_memory,
-            moved=[(i, n) for i, n in self._counters if isinstance(i, int)],
             numbers=self._numbers,
             formulas=[asked for asked in self.guards.formulas if not asked.is_entered],
             places=places,
@@ -316,26 +306,30 @@ class Program:
             counted=counted,
         )
 
-    def call_plain(self, args: tuple[Any, ...]) -> Any:
-        """The result of a call, or `LONG_WAY` for one that isn't plain."""
-        here = vars(context)  # of this thread; one look instead of four
-        if (
-            self.calls is None
-            or here["grad_enabled"] is not self._in_grad_mode
-            or here["recorder"] is not None
-            or here["levels"]
-            or here["anomaly"] is not None
-            or here["forward"] is not None
-            or here["saving"] is not None
-            or here["lent"] is not None
-            or get_default_dtype() is not self._default_dtype
-            or eager_is_forced()
-            or self.guards.gated_failure() is not None
-        ):
-            return LONG_WAY
-        return self.calls.call(args)
+    def rearm(self) -> bool:
+        """Whether native code may try a call again: the epoch has moved, and the guards hold."""
+        native = None if self.calls is None else self.calls.native
+        if native is None or native.epoch == epoch.count:
+            return False
+        if self.guards.gated_failure() is not None:
+            return False
+        native.rearm()
+        return True
 
-    def accepts(self, args: tuple[Any, ...]) -> bool:
+    def call_plain(self, args: tuple[Any, ...]) -> Any:
+        """The result of a call with plain tensors of the types that were traced, or `LONG_WAY`.
+
+        From then on native code serves such calls, where it can.
+        """
+        if not self._accepts(args):
+            return LONG_WAY
+        call = Call.of_tensors(args) if self._rebinding is None else Call(args, {})
+        result = self.run(call)
+        if self.calls is not None and result is not LONG_WAY and self.guards.epoch == epoch.count:
+            self.calls.prepare()
+        return result
+
+    def _accepts(self, args: tuple[Any, ...]) -> bool:
         """Whether the arguments are plain tensors that this program was made for: a quick look."""
         quick = self._quick
         if quick is None or len(args) != len(quick) or context.grad_enabled != self._in_grad_mode:
@@ -345,10 +339,9 @@ class Program:
         for tensor, (type, strides, requires_grad) in zip(args, quick, strict=True):
             if not is_plain(tensor) or tensor._requires_grad is not requires_grad:
                 return False
-            if tensor._type != type or tensor._array.strides != strides:
+            found = tensor._type
+            if (found is not type and found != type) or tensor._array.strides != strides:
                 return False
-        if len(args) == 2:
-            return args[0]._storage is not args[1]._storage
         return len({tensor._storage for tensor in args}) == len(args)
 
     # ------------------------------------------------------------------ calling
@@ -404,8 +397,6 @@ class Program:
         call = run.call
         for early in self._early:
             early.of(run)
-        for known in self._rewritten:
-            check_rewritten(known, call)
         run.inputs = self._arrays(call)
         for target, delta in self._counters:
             counter = counter_of(target, call)
@@ -443,11 +434,8 @@ class Program:
         if self._has_effects:
             self._repeat_effects(run)
         if record is not None:
-            opened = [outcome.of(run) for outcome in self._open_grads]
             results = [outcome.of(run) for outcome in self._tensors]
-            record.attach(call.tensors, run.outputs, run.inputs, results, opened)
-        for ended in self._ended:
-            end_history(ended, call.tensors)
+            record.attach(call.tensors, run.outputs, run.inputs, results)
         if self._rebinding is not None:
             moved = epoch.count
             self._rebinding.deliver(finals, call, run.appended)
@@ -481,7 +469,7 @@ class Program:
 
     def _set_gradients(self, run: Run) -> None:
         for use, outcome in self._outer_grads:
-            leaf = leaf_of(use, run.call)
+            leaf = leaf_of(use, run.call.tensors)
             grad = None if outcome is None else outcome.of(run)
             leaf._grad = grad
 

@@ -10,11 +10,10 @@ import numpy as np
 
 from lucid.autograd.hooks import take_hooks
 from lucid.compiler.guards.argument_places import changed_entries
-from lucid.compiler.guards.places import CONTENTS, Place
+from lucid.compiler.guards.guard import CONTENTS
+from lucid.compiler.guards.places import Place
 from lucid.compiler.inputs.bound_to_tensors import names_bound_to
-from lucid.compiler.inputs.cells import same_view
-from lucid.compiler.inputs.objects import data_of, know_by_identity
-from lucid.compiler.inputs.owners import entries_of, owners_of
+from lucid.compiler.inputs.objects import data_of, entries_of, know_by_identity, owners_of
 from lucid.compiler.inputs.signature import Call, LiveInt, argument_names
 from lucid.compiler.inputs.tree import map_tree
 from lucid.compiler.recording.names import identifier
@@ -23,16 +22,15 @@ from lucid.compiler.restarts import RestartTrace
 from lucid.compiler.results.histories import HistoryOutside
 from lucid.ir.errors import TraceError
 from lucid.tensor.core import TensorCore, _new, attributes_of
-from lucid.tensor.storage import Storage, VersionCounter, ViewGuard
+from lucid.tensor.storage import Storage, ViewGuard
 from lucid.tensor.writing import refusal_of_writes
 
 
 class StandIns:
     """The arguments with a traced handle for each tensor and a live scalar for each float.
 
-    Tensors that show the same part of one memory stand on one input, so that writes through one
-    show in the others; those that show several parts of it on several, and calls in which one of
-    them is written run op by op. One that is state of the step as well stands for itself.
+    Tensors on one memory are inputs of their own, and calls in which one of them is written run op
+    by op. One that is state of the step as well stands for itself.
 
     Attributes:
         args, kwargs: what the function is called with.
@@ -56,7 +54,6 @@ class StandIns:
         self._call = call
         self.handles: list[TensorCore] = []
         self.pinned: dict[int, TensorCore] = {}
-        self._counters: dict[VersionCounter, VersionCounter] = {}
         self._paths: list[str] = []
         self._data: list[tuple[Any, dict[str, Any]]] = []
         self._filled: list[tuple[Any, dict[str, Any]]] = []
@@ -131,8 +128,7 @@ class StandIns:
             if entries:
                 changed.append(number)
             for place, was, now in entries:
-                is_count = type(was) is int and isinstance(now, int) and type(now) is not bool
-                if is_count and place.path not in self._call.fixed:
+                if type(was) is int and isinstance(now, int) and type(now) is not bool:
                     counts.add(place.path)
                 has_grown = has_grown or (place.key == CONTENTS and not isinstance(owner, dict))
                 found.append((place, now))
@@ -189,25 +185,18 @@ class StandIns:
     def _new_handle(
         self, tensor: TensorCore, array: np.ndarray, position: int, path: str
     ) -> TensorCore:
-        outer = tensor._storage
-        earlier = enumerate(self._call.tensors[:position])
-        shown = [i for i, x in earlier if same_view(x, tensor)]
-        if shown:
-            storage = self.handles[shown[0]]._storage
+        storage = Storage.of_array(array)
+        cell = self._recorder.add_cell(storage, "arg", position)
+        if self._is_place:
+            entry = self._recorder.graph.inputs[-1]
+            entry.kind, entry.source = "state", path
+            cell.value.name = identifier(path)
         else:
-            storage = Storage.of_array(array)
-            cell = self._recorder.add_cell(storage, "arg", position)
-            if self._is_place:
-                entry = self._recorder.graph.inputs[-1]
-                entry.kind, entry.source = "state", path
-                cell.value.name = identifier(path)
-            else:
-                cell.value.name = path.replace("[", "_").replace("]", "").replace("'", "")
-            self._recorder.argument_storages.add(outer)
+            cell.value.name = path.replace("[", "_").replace("]", "").replace("'", "")
+        self._recorder.argument_storages.add(tensor._storage)
         handle = _new(storage, tensor._type, array, ())
         handle._line = tensor._line
         handle._counter.now = tensor._counter.now
-        handle._counter = self._counters.setdefault(tensor._counter, handle._counter)
         handle._requires_grad = tensor.requires_grad
         if tensor._requires_grad and tensor._grad_fn is not None:
             handle._grad_fn = HistoryOutside(handle, tensor)

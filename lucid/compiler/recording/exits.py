@@ -33,7 +33,7 @@ HINT = (
     "autograd.Function, which the step calls"
 )
 LISTED = 1024  # elements of a tensor that `tolist` gives at most
-LISTED_BY_VALUE = 64  # the same for integers, each of which is an exit
+TRUTHS_LISTED = 64  # the same for bools, each of which is an exit
 
 
 @dataclass(slots=True, eq=False)
@@ -66,7 +66,7 @@ class Exits:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._told = () if context.replay is None else context.replay.path
+        self._told = context.told
         self.path: list[int] = []
         self.texts: list[str] = []
         self._answers: dict[Any, int] = {}
@@ -106,11 +106,11 @@ class Exits:
     def _now(self, value: Value) -> Any:
         return self._recorder.hosts.present.of([value])[0].item()
 
-    def op_by_op(self, what: str) -> Any:
+    def op_by_op(self, what: str, hint: str = HINT) -> Any:
         """Give the trace up where Python needs to know what only a call computes."""
         place = here()
         line = "" if place is None else f"\n  at {place}   {place.text}"
-        self._recorder.run_op_by_op(f"{what}{line}\nhint: {HINT}")
+        self._recorder.run_op_by_op(f"{what}{line}\nhint: {hint}")
 
     # ------------------------------------------------------------------ what is asked of tensors
 
@@ -126,10 +126,9 @@ class Exits:
         return self.number(value, value, (), f"a tensor's {what}")
 
     def list_of(self, tensor: TensorCore) -> Any:
-        """`tolist()`: floats are numbers that are known after the call, others exits each."""
+        """`tolist()`: numbers that are known after the call; truths are exits each."""
         size = tensor._type.size
-        is_float = tensor.dtype.kind == "float"
-        if size > (LISTED if is_float else LISTED_BY_VALUE):
+        if size > (TRUTHS_LISTED if tensor.dtype.kind == "bool" else LISTED):
             self.op_by_op(f"it lists the {size} elements of a tensor, by tolist()")
         with self._recorder.annotated():
             whole = self._recorder.value_of(tensor, "tolist()")
@@ -139,12 +138,10 @@ class Exits:
             with self._recorder.annotated():
                 part = ops.slice_axis(flat, 0, i, i + 1)
                 element = ops.reshape(part, shape=())
-            if is_float:
-                items[i] = self.number(whole, element, (i,), "an element of tolist()")
-            elif tensor.dtype.kind == "bool":
+            if tensor.dtype.kind == "bool":
                 items[i] = self._truth(element, "tolist()")
             else:
-                items[i] = self._whole(element, "tolist()")
+                items[i] = self.number(whole, element, (i,), "an element of tolist()")
         return items.reshape(tensor._type.shape).tolist()
 
     def _truth(self, value: Value, what: str) -> bool:

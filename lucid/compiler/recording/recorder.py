@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import functools
+import os
+import sys
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,23 +13,24 @@ import numpy as np
 
 from lucid.autograd import node as nodes
 from lucid.autograd.node import AccumulateGrad, Edge, Node, edge_of
+from lucid.compiler.guards.events import unheard
+from lucid.compiler.guards.guard import AnswerGuard, Guard
 from lucid.compiler.hosts.recording import HostRecording
-from lucid.compiler.inputs.cells import Cell, GradUse, ValueGuard, base_of, look_of
+from lucid.compiler.inputs.cells import Cell, GradUse, base_of, look_of
 from lucid.compiler.inputs.present import evaluate
-from lucid.compiler.inputs.scalars import LiveScalar, is_live
+from lucid.compiler.inputs.scalars import LiveScalar, is_live, seen
 from lucid.compiler.recording import texts
 from lucid.compiler.recording.exits import Exits
 from lucid.compiler.recording.late_arrays import LateArray
 from lucid.compiler.recording.live_numbers import LiveNumbers
 from lucid.compiler.recording.users_arrays import UsersArrays
-from lucid.compiler.restarts import RestartTrace
-from lucid.compiler.results.ended import KEEPS_GRADIENT
+from lucid.compiler.restarts import RestartTrace, undo_all
 from lucid.compiler.results.histories import HistoryOutside
 from lucid.ir import ops
 from lucid.ir.errors import EagerOnlyError, LucidError, TraceError
 from lucid.ir.graph import Graph, Region, Value
 from lucid.ir.graph import Node as GraphNode
-from lucid.ir.location import Location, here
+from lucid.ir.location import LIBRARY, Location, here
 from lucid.ir.op import Attributes, Op
 from lucid.ir.types import DType
 from lucid.tensor.batched import Batched
@@ -45,6 +47,13 @@ if TYPE_CHECKING:
     from lucid.compiler.results.effects import Effect
 
 
+# Files of the library that write texts for the user's code.
+_WRITERS = (
+    os.path.join(LIBRARY, "compiler", "recording", "outside.py"),
+    os.path.join(LIBRARY, "functions", "protocols.py"),
+)
+
+
 class Recorder(LiveNumbers):
     """Everything that one trace touches.
 
@@ -57,7 +66,7 @@ class Recorder(LiveNumbers):
         effects: Python effects to repeat after each call.
         positions: arguments' numbers, by the identity of what stands for them.
         counters: those of tensors from outside that were written, with what they were before.
-        own_counters: those of the step's own that count for memory which may be from outside.
+        own_counters: those of what `.data` gave, which count for memory from outside apart.
         versions: what counters were when they were first looked at, and what they have come to.
         given: numbers of the arguments that are objects of plain data, by identity.
         containers: if the step changes such, what stands for those that are arguments, by identity.
@@ -71,20 +80,23 @@ class Recorder(LiveNumbers):
         ctx_change: which attribute of its ctx a backward has changed, for messages.
         past: in the backward of a call, the nodes of the trace that the call is one of; numbers:
             live ones that they hold; ends: where gradients leave them, and what stands for that.
-        on_tape: identities of tensors that the nodes behind the results hold.
-        outer: tensors from outside, by where their gradients go on in history from there.
-        follows_outer: whether a backward in the step has followed history from outside.
+        outer: what it computes with that is no argument, and has a history from outside.
     """
 
-    def __init__(self, name: str, leaving: frozenset[object] = frozenset()) -> None:
+    def __init__(
+        self,
+        name: str,
+        leaving: frozenset[object] = frozenset(),
+        undo: list[Callable[[], object]] | None = None,
+    ) -> None:
         super().__init__(Graph(name))
         self.hosts = HostRecording(self, leaving)
         self.exits = Exits(self)
         self.outside: Outside | None = None
         self.cells: dict[Storage, Cell] = {}
-        self.guards: dict[str, ValueGuard] = {}
+        self.guards: dict[str, Guard] = {}
         self.effects: list[Effect] = []
-        self.undo: list[Callable[[], object]] = []
+        self.undo = [] if undo is None else undo
         self.grads: dict[int, GradUse] = {}
         self.grad_leaf_of: dict[Storage, TensorCore] = {}
         self.counters: dict[VersionCounter, int] = {}
@@ -92,7 +104,6 @@ class Recorder(LiveNumbers):
         self.versions: dict[VersionCounter, int] = {}
         self.flags: dict[int, tuple[TensorCore, bool]] = {}
         self.memories: dict[int, tuple[TensorCore, TensorCore]] = {}
-        self.histories: dict[int, tuple[TensorCore, tuple[Any, ...]]] = {}
         self.positions: dict[int, int] = {}
         self.given: dict[int, int] = {}
         self.containers: dict[int, int] = {}
@@ -104,24 +115,24 @@ class Recorder(LiveNumbers):
         self.bound: set[tuple[int, object]] = set()
         self.refusal: TraceError | EagerOnlyError | None = None
         self.ctx_change: str | None = None
-        self.outer: dict[Edge, TensorCore] = {}
+        self.outer: list[TensorCore] = []
         self.past: set[Node] = set()
         self.ends: dict[Edge, TensorCore] = {}
         self.numbers: Sequence[Any] = ()
-        self.on_tape: set[int] = set()
         self.made: list[weakref.ref[TensorCore]] = []
         self.scopes: list[str] = []
         self.collector: GuardCollector | None = None
         self._first_sequence = next(nodes.sequence_numbers)
         self._region: Region | None = None
         self._deriving: Node | None = None
-        self.follows_outer = False
 
     # ------------------------------------------------------------------ recording ops
 
+    @unheard
     def record(self, op: Op, operands: Sequence[TensorCore], attributes: Attributes) -> Tensor:
         """Append an op on tensors; views stay views of their storage."""
         values = [self.value_of(operand, op.name) for operand in operands]
+        attributes = {name: seen(value) for name, value in attributes.items()}
         node = self.graph.append(op, values, attributes)
         self._annotate(node)
         value = node.result
@@ -134,6 +145,7 @@ class Recorder(LiveNumbers):
             result._line = (node.location.file, node.location.line)
         return result
 
+    @unheard
     def constant(self, value: Any, dtype: DType) -> Tensor:
         """A 0-d constant, or the value of a live scalar."""
         with self.annotated():
@@ -218,7 +230,7 @@ class Recorder(LiveNumbers):
         self.own.add(id(tensor))
         array = tensor._array
         assert array is not None
-        if self.collector is not None and self.collector.holds_memory_of(array):
+        if self.collector is not None and self.collector.was_there(array):
             self.arrays.adopt(tensor)
             return
         storage = tensor._storage
@@ -308,7 +320,10 @@ class Recorder(LiveNumbers):
         """Mark nodes as computing the gradient of what `node` recorded."""
         before = self._deriving
         self._deriving = None if isinstance(node, AccumulateGrad) else node
-        self.follows_outer = self.follows_outer or self.is_outer(node)
+        if self.is_outer(node):
+            self.run_op_by_op(
+                f"a backward() in it follows history from outside, {node._name()}{node._place()}"
+            )
         try:
             yield
         finally:
@@ -362,7 +377,13 @@ class Recorder(LiveNumbers):
         return self.exits.list_of(tensor)
 
     def written(self, number: LiveScalar, write: Callable[..., str], *how: str) -> str:
-        """The text of a number that each call has for itself."""
+        """The text of a number that each call has for itself.
+
+        The library's own texts aren't followed: a number in one of these is looked at.
+        """
+        writer = sys._getframe(2).f_code.co_filename
+        if writer.startswith(LIBRARY) and writer not in _WRITERS:
+            return write(number._look(), *how)
         return texts.formatted(number, write, *how)
 
     def text_of(self, tensor: Tensor) -> str:
@@ -386,12 +407,12 @@ class Recorder(LiveNumbers):
 
     def version_of(self, tensor: TensorCore) -> int:
         """How often memory of the step's own was written; of other memory only a call knows it."""
-        cell, counter = self.cells.get(tensor._storage), tensor._counter
+        cell = self.cells.get(tensor._storage)
         is_own = tensor._array is None or id(tensor) in self.own
         is_own = is_own if cell is None else cell.kind == "constant"
-        if not (is_own or counter in self.own_counters):
+        if not (is_own or tensor._counter in self.own_counters):
             self.run_op_by_op("it asks for the _version of an argument or of a tensor from outside")
-        return counter.value
+        return tensor._counter.value
 
     def refuse_address(self) -> NoReturn:
         """Give up at `data_ptr()`; a custom Function that asks for an address runs on the host."""
@@ -425,14 +446,6 @@ class Recorder(LiveNumbers):
         """Give the trace up, since the call makes sense op by op only."""
         with self._refusing():
             raise EagerOnlyError(reason)
-
-    def refuse_release(self, node: Node) -> None:
-        """Give up when a backward in the trace frees history from outside: it can run only once."""
-        if self.is_outer(node) and (getattr(node, "saved", None) or getattr(node, "_saved", None)):
-            self.run_op_by_op(
-                "a backward() in it frees history from outside, "
-                f"{node._name()}{node._place()}, so that a program would run only once"
-            )
 
     def refuse_retaining(self, tensor: TensorCore) -> None:
         """Give up when a tensor from outside is to keep its gradient: its history may be there."""
@@ -474,10 +487,11 @@ class Recorder(LiveNumbers):
         self.refusal = self.refusal or error
         return error
 
+    @unheard
     def guard_value(
         self, text: str, read: Callable[[], Any], expected: Any, gated: bool = False
     ) -> None:
-        self.guards.setdefault(text, ValueGuard(text, read, expected, gated))
+        self.guards.setdefault(text, AnswerGuard(text, read, (), expected, gated=gated))
 
     def is_outside(self, tensor: TensorCore) -> bool:
         """Whether a tensor was there before the trace, and no argument."""
@@ -515,35 +529,31 @@ class Recorder(LiveNumbers):
         self.memories.clear()
 
     def note_history(self, tensor: TensorCore) -> None:
-        """Remember the history of a concrete tensor that is about to get another."""
+        """Give up when a tensor from outside is about to get another history."""
         if tensor._array is not None and not self.is_own(tensor):
-            if tensor._base is None:  # a view's is about to be derived
-                self.note_outer(tensor)
-            if tensor._retains_grad and id(tensor) not in self.histories:
-                self.run_op_by_op(KEEPS_GRADIENT)
-            _, flag = self.flags.get(id(tensor), (tensor, tensor._requires_grad))
-            history = (tensor._grad_fn, tensor._output_nr, flag, tensor._epoch)
-            self.histories.setdefault(id(tensor), (tensor, history))
+            self.run_op_by_op(
+                "it gives an argument, or a tensor from outside, another history, by writing it"
+            )
 
     def note_outer(self, *tensors: TensorCore) -> None:
-        """Remember whose history from outside the step goes on from."""
+        """Remember tensors that have a history outside, and don't stand for arguments."""
         for tensor in tensors:
             is_concrete = tensor._array is not None and not self.is_own(tensor)
             edge = edge_of(tensor) if is_concrete else None
             if edge is not None and self.is_outer(edge[0]):
-                self.outer.setdefault(edge, tensor)
+                self.outer.append(tensor)
+
+    def refuse_outer(self) -> None:
+        """Give up when the step computes with such."""
+        for tensor in self.outer[:1]:
+            self.run_op_by_op(
+                "it computes with a tensor from outside that has a history, and is no argument: "
+                f"{tensor._describe()}"
+            )
 
     def is_outer(self, node: Node) -> bool:
         """Whether a node was recorded before the trace, and belongs to others."""
         return 0 <= node._sequence < self._first_sequence and node not in self.past
-
-    def guard_histories(self) -> None:
-        """Specialize the step on the histories from outside, if a backward in it followed one."""
-        if self.follows_outer:
-            for (node, number), tensor in self.outer.items():
-                text = f"the history of {tensor._describe()}"
-                read = functools.partial(_history_of, tensor)
-                self.guard_value(text, read, (weakref.ref(node), number))
 
     def _grad_use(self, leaf: TensorCore) -> GradUse | None:
         if leaf._array is None or id(leaf) in self.aliases:
@@ -577,12 +587,9 @@ class Recorder(LiveNumbers):
         for use in self.grads.values():
             use.now = None
         self.versions.clear()
-        for tensor, history in self.histories.values():
-            tensor._grad_fn, tensor._output_nr, tensor._requires_grad, tensor._epoch = history
         self.restore_properties()
         if failed:
             undo_all(self.undo)
-        self.histories.clear()
 
     def end(self) -> None:
         """Let go of those who refer to it: what the trace met must not wait for the collector."""
@@ -606,19 +613,6 @@ class Recorder(LiveNumbers):
                 use.leaf = None
         self.grad_leaf_of.clear()
         self.arrays.forget()
-
-
-def undo_all(callbacks: list[Callable[[], object]]) -> None:
-    """Take back Python state that was created for a step."""
-    for callback in reversed(callbacks):
-        callback()
-    callbacks.clear()
-
-
-def _history_of(tensor: TensorCore) -> object:
-    """What tells histories apart, without keeping them."""
-    edge = edge_of(tensor)
-    return None if edge is None else (weakref.ref(edge[0]), edge[1])
 
 
 def _read_only(array: np.ndarray) -> np.ndarray:

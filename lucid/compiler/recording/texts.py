@@ -8,12 +8,17 @@ from typing import TYPE_CHECKING, Any
 from lucid.compiler.inputs.scalars import Formula, is_live
 from lucid.compiler.recording.late_arrays import LateArray
 from lucid.compiler.recording.late_numbers import Bases, LateScalar, bases_of, formula_of
+from lucid.tensor.core import TensorCore
 from lucid.tensor.formatting import format_data, suffixes_of
 from lucid.tensor.tensor import Tensor
+from lucid.tensor.tree import flatten
 
 if TYPE_CHECKING:
     from lucid.compiler.recording.exits import Exits
     from lucid.ir.graph import Value
+
+
+MOST_SEARCHED = 1024  # values in a container that is handed to a function
 
 
 class LateText(str):
@@ -102,17 +107,29 @@ def is_late(value: object) -> bool:
     return type(value) in (LateScalar, LateText, LateArray)
 
 
+def is_of_call(value: object) -> bool:
+    """Whether only a call knows it: those, live scalars, and tensors."""
+    return is_late(value) or is_live(value) or isinstance(value, TensorCore)
+
+
+def holds(value: Any, is_meant: Callable[[Any], bool]) -> bool:
+    """Whether a value, or one of the first in it if it is a container, is meant."""
+    pending = [value]
+    for found in pending:  # which grows meanwhile
+        if is_meant(found):
+            return True
+        if isinstance(found, (list, tuple, dict, set)) and len(pending) < MOST_SEARCHED:
+            pending += dict.values(found) if isinstance(found, dict) else found
+    return False
+
+
 def _text(now: str, formula: Formula, of: Iterable[Any]) -> LateText:
     parts = [*of]
     text = str.__new__(LateText, now)
     text.formula, text.bases = formula, bases_of(parts)
-    text.exits = next(exits_of(part) for part in parts if is_of_call(part))
+    known = (LateText, _LateShown)
+    text.exits = next(exits_of(x) for x in parts if is_live(x) or type(x) in known)
     return text
-
-
-def is_of_call(part: Any) -> bool:
-    """Whether only a call knows it."""
-    return is_live(part) or type(part) in (LateText, _LateShown)
 
 
 def exits_of(part: Any) -> Exits:
@@ -168,6 +185,20 @@ def filled(template: str, args: Sequence[Any], kwargs: dict[str, Any], percent: 
     values = [_known(x) for x in args]
     now = write(values, {name: _known(x) for name, x in kwargs.items()})
     return _text(now, formula, (*args, *kwargs.values()))
+
+
+def written(function: Callable[..., str], *args: Any, **kwargs: Any) -> LateText:
+    """What a function makes of containers with such values in them, such as `json.dumps`."""
+    leaves, rebuild = flatten((args, kwargs))
+    parts = [*map(_part, leaves)]
+    formulas = [*map(formula_of, parts)]
+
+    def formula(known: Any) -> str:
+        given, named = rebuild([of(known) for of in formulas])
+        return function(*given, **named)
+
+    given, named = rebuild([*map(_known, parts)])
+    return _text(function(*given, **named), formula, parts)
 
 
 class _Shown:

@@ -9,7 +9,7 @@ import sys
 import time
 import traceback
 import weakref
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,7 +28,6 @@ from lucid.compiler.inputs.cells import (
     Cell,
     FormulaGuard,
     GradUse,
-    ValueGuard,
 )
 from lucid.compiler.inputs.live_math import LiveMath
 from lucid.compiler.inputs.objects import visit_leaves
@@ -36,16 +35,14 @@ from lucid.compiler.inputs.scalars import LiveSource
 from lucid.compiler.inputs.signature import Call, named_arguments
 from lucid.compiler.recording import texts
 from lucid.compiler.recording.arguments import StandIns
-from lucid.compiler.recording.finishing import Finisher, GradOutcome
+from lucid.compiler.recording.finishing import Finisher, Left
 from lucid.compiler.recording.names import name_inputs
-from lucid.compiler.recording.outside import Outside, Said
-from lucid.compiler.recording.recorder import Recorder, recording, undo_all
-from lucid.compiler.restarts import Known, RestartTrace
-from lucid.compiler.results.backward import Differentiable
+from lucid.compiler.recording.outside import Outside
+from lucid.compiler.recording.recorder import Recorder, recording
+from lucid.compiler.recording.stand_in_functions import StandInFunctions
+from lucid.compiler.restarts import Known, RestartTrace, undo_all
 from lucid.compiler.results.effects import Effect
 from lucid.compiler.results.gradients import shared_gradients
-from lucid.compiler.results.histories import Ended, Given
-from lucid.compiler.results.outcomes import Outcome
 from lucid.compiler.results.rebinding import Rebinding
 from lucid.ir.errors import EagerOnlyError, TraceError
 from lucid.ir.graph import Graph, Value
@@ -53,7 +50,7 @@ from lucid.ir.location import Location
 from lucid.ir.strides import Strides, is_contiguous
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore
-from lucid.tensor.storage import Storage, VersionCounter
+from lucid.tensor.storage import Storage
 
 
 @dataclass(slots=True, eq=False)
@@ -63,11 +60,6 @@ class Trace:
     Attributes:
         cells: buffers that are inputs of the graph, with their strides where not contiguous.
         pinned: tensor arguments that are state of the step as well, by position.
-        result: what the function returns; finals: what it leaves in its places.
-        leaves: what is in them besides containers that the step makes; tensors: those of them
-            that are numbered as flattened results.
-        ended: tensors whose history ends in the step.
-        rewritten: those that get another one.
         rebinding: the places that the step reads and binds itself; None if there are none.
         grads_shared: for each of the gradients that are read whose memory it is on.
         keys: of each place that is read, what kind of value it holds.
@@ -75,38 +67,25 @@ class Trace:
         grad_enabled: the grad mode that the step leaves; None: the one it found.
         undo: takes back the Python state that was created for the step.
         places: those that the trace knew from its start.
-        speaks: whether the function prints or logs, which a trace more would be seen to do.
-        said: what is called after each call, with outcomes for its arguments.
         path: the outcomes of the exits; questions: what each of them is, for messages.
     """
 
     graph: Graph
     guard: GuardTable
-    values: list[ValueGuard]
     live: list[tuple[Value, LiveSource]]
     formulas: list[FormulaGuard]
     cells: list[tuple[Cell, Strides | None]]
     pinned: dict[int, TensorCore]
     grads_read: list[GradUse]
     grads_shared: list[int]
-    result: Outcome
-    finals: list[Outcome]
-    leaves: list[Outcome]
-    tensors: list[Outcome]
-    grads: list[GradOutcome]
-    ended: list[Ended]
-    counters: list[tuple[int | GradUse | VersionCounter, int]]
+    left: Left
     effects: list[Effect]
     training: list[tuple[Any, bool]]
     grad_enabled: bool | None
-    differentiable: Differentiable | None
     rebinding: Rebinding | None
     keys: list[tuple[Any, ...]]
-    rewritten: list[Given]
     undo: Callable[[], None] | None
     places: dict[Identity, Place] = field(default_factory=dict)
-    speaks: bool = False
-    said: Sequence[Said] = ()
     path: tuple[int, ...] = ()
     questions: tuple[str, ...] = ()
     seconds: float = 0.0
@@ -135,7 +114,7 @@ def trace(
             f"{sys.implementation.name} {sys.version.partition(' ')[0]}"
         )
     rebinding, hosts = Rebinding(function, places.values()), frozenset(known.hosts)
-    recorder = Recorder(_name_of(function), hosts)
+    recorder = Recorder(_name_of(function), hosts, known.undo)
     try:
         found = _record(recorder, rebinding, call, args, kwargs, known.state, hosts)
     except LeavesTrace as error:
@@ -156,7 +135,7 @@ class _Ran:
         handles: what stood for the arguments; nobody should hold it any more.
     """
 
-    outcome: Finisher
+    left: Left
     handles: list[weakref.ref[TensorCore]]
     pinned: dict[int, TensorCore]
     training: list[tuple[Any, bool]]
@@ -183,26 +162,29 @@ def _record(
         recorder.graph.location = Location(code.co_filename, code.co_firstlineno)
     collector = recorder.collector = GuardCollector(rebinding.unguarded, leaving)
     try:
-        collector.refused = recorder.note_refusal
-        collector.substitutes = recorder.outside = Outside(recorder, collector)
-        collector.is_gradient = lambda tensor: tensor._storage in recorder.grad_leaf_of
-        _name_arguments(collector, function, args, kwargs)
-        call.take(rebinding.values())
-        ran = _run(recorder, collector, rebinding, call, args, kwargs, state)
         try:
+            collector.begin()
+            collector.refused = recorder.note_refusal
+            collector.substitutes = StandInFunctions(recorder)
+            recorder.outside = Outside(recorder.exits, collector)
+            collector.is_gradient = lambda tensor: tensor._storage in recorder.grad_leaf_of
+            _name_arguments(collector, function, args, kwargs)
+            call.take(rebinding.values())
+            ran = _run(recorder, collector, rebinding, call, args, kwargs, state)
             rebinding.forget()
             _refuse_escaped(recorder, ran.handles)
             name_inputs(recorder, collector)
             return _trace_of(recorder, collector, ran, rebinding, call)
-        except BaseException:
-            collector.put_back()
-            undo_all(recorder.undo)
-            raise
+        finally:
+            collector.end()
+            collector.substitutes = Substitutes()
+            recorder.end()
+    except BaseException:  # or an interrupt of the above
+        collector.put_back()
+        undo_all(recorder.undo)
+        raise
     finally:
-        collector.end()
         collector.guards.clear()
-        collector.substitutes = Substitutes()
-        recorder.end()
 
 
 def _name_arguments(
@@ -230,31 +212,20 @@ def _trace_of(
     grads_read = [use for use in recorder.grads.values() if use.was_read]
     return Trace(
         recorder.graph,
-        GuardTable(ran.guards),
-        list(recorder.guards.values()),
+        GuardTable([*ran.guards, *recorder.guards.values()]),
         list(recorder.live_inputs.values()),
         list(recorder.formulas.values()),
         [(cell, _strides_of(cell)) for cell in recorder.cells.values() if _is_input(cell)],
         ran.pinned,
         grads_read,
         shared_gradients(grads_read, call),
-        ran.outcome.result,
-        ran.outcome.finals,
-        ran.outcome.leaves,
-        ran.outcome.tensors,
-        ran.outcome.grads,
-        ran.outcome.ended,
-        ran.outcome.counters,
+        ran.left,
         recorder.effects,
         ran.training,
         ran.grad_enabled,
-        ran.outcome.differentiable,
         None if rebinding.is_empty else rebinding,
         call.keys,
-        ran.outcome.rewritten,
         functools.partial(undo_all, recorder.undo) if recorder.undo else None,
-        speaks=collector.speaks,
-        said=ran.outcome.said,
         path=tuple(recorder.exits.path),
         questions=tuple(recorder.exits.texts),
     )
@@ -298,12 +269,10 @@ def _run(
             of_arguments = stand_ins.changes()
             finals = rebinding.leave(collector, recorder, of_arguments)
         guards = collector.depended_on(recorder.arrays.live)
-        recorder.guard_histories()
         stand_ins.put_back()
         collector.look_again()
         with recording(recorder):
-            outcome = Finisher(recorder, stand_ins.handles, call)
-            outcome.finish(result, finals, rebinding)
+            made = Finisher(recorder, stand_ins.handles, call).finish(result, finals, rebinding)
         context.grad_enabled = grad_enabled
         settle(failed=False)
     except BaseException as error:
@@ -313,7 +282,7 @@ def _run(
         raise
     pinned = stand_ins.pinned
     handles = [weakref.ref(h) for i, h in enumerate(stand_ins.handles) if i not in pinned]
-    return _Ran(outcome, handles, pinned, training, left, guards)
+    return _Ran(made, handles, pinned, training, left, guards)
 
 
 def _settle(
@@ -351,9 +320,9 @@ def _refuse_escaped(recorder: Recorder, handles: list[weakref.ref[TensorCore]]) 
     """Raise when a traced tensor is still held by somebody."""
     recorder.forget_arguments()
     references = [*handles, *recorder.made]
-    if _alive(references, recorder.on_tape):
+    if _alive(references):
         gc.collect()
-        escaped = _alive(references, recorder.on_tape)
+        escaped = _alive(references)
         if escaped:
             lines = "\n".join(f"  {tensor._describe()}" for tensor in escaped[:4])
             count = "a traced tensor" if len(escaped) == 1 else f"{len(escaped)} traced tensors"
@@ -365,9 +334,7 @@ def _refuse_escaped(recorder: Recorder, handles: list[weakref.ref[TensorCore]]) 
     recorder.made.clear()
 
 
-def _alive(
-    references: Sequence[weakref.ref[TensorCore]], besides: Collection[int]
-) -> list[TensorCore]:
-    """The tensors that are still there, but for those with the given identities."""
+def _alive(references: Sequence[weakref.ref[TensorCore]]) -> list[TensorCore]:
+    """The tensors that are still there."""
     tensors = [reference() for reference in references]
-    return [tensor for tensor in tensors if tensor is not None and id(tensor) not in besides]
+    return [tensor for tensor in tensors if tensor is not None]

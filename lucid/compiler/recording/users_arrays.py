@@ -40,9 +40,7 @@ class UsersArrays:
         self.live.add(id(owner_of(array)))
         if known is tensor:
             collector = recorder.collector
-            outer = collector is None or collector.holds_memory_of(array)
-            if collector is not None:
-                collector.mask(collector.path_of(array), array)
+            outer = collector is None or collector.was_there(array)
             cell = recorder.add_cell(tensor._storage, "state" if outer else "constant")
             cell.counter = tensor._counter
         if is_copied and recorder.cells[tensor._storage].kind == "state":

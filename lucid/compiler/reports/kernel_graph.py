@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from lucid.codegen.regions import Buffer
 from lucid.codegen.schedule import Step
 from lucid.codegen.work import work_of
-from lucid.compiler.reports.kernels import describe, in_short
+from lucid.compiler.reports.kernels import describe
 
 if TYPE_CHECKING:
     import networkx
@@ -37,7 +37,7 @@ def kernel_graph(steps: Sequence[Step]) -> networkx.DiGraph[int]:
             name=described.name,
             kind=described.kind,
             ops=", ".join(described.ops),
-            lines=in_short(described.lines, described.gradient_lines),
+            lines=described.place,
             text=step.text,
             bytes=work.bytes,
             flops=work.flops,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from lucid.codegen.kernel import (
     AxesKernel,
@@ -20,8 +20,9 @@ from lucid.ir.graph import Node
 from lucid.ir.location import Location
 
 
-class Described(NamedTuple):
-    """A call of a kernel, or of Python.
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A call of a kernel, once in a step; or of Python.
 
     Attributes:
         name: of the native function, which kernels with the same code share; of a call of Python
@@ -36,6 +37,12 @@ class Described(NamedTuple):
     ops: tuple[str, ...]
     lines: tuple[Location, ...]
     gradient_lines: tuple[Location, ...]
+
+    @property
+    def place(self) -> str:
+        """The lines, in short: `train.py:24,26, grad of train.py:24`."""
+        listed = _listed(self.lines), _listed(self.gradient_lines, "grad of ")
+        return ", ".join(filter(None, listed))
 
 
 def describe(steps: Sequence[Step]) -> Iterator[Described]:
@@ -83,11 +90,6 @@ _KINDS: dict[type, str] = {
 def _lines(nodes: Iterable[Node]) -> tuple[Location, ...]:
     found = {node.location for node in nodes if node.location is not None}
     return tuple(sorted(found, key=lambda place: (place.file, place.line)))
-
-
-def in_short(lines: Iterable[Location], gradient_lines: Iterable[Location]) -> str:
-    """Name lines as in `train.py:24,26, grad of train.py:24`."""
-    return ", ".join(filter(None, (_listed(lines), _listed(gradient_lines, "grad of "))))
 
 
 def _listed(places: Iterable[Location], before: str = "") -> str:

@@ -11,9 +11,8 @@ from typing import Any
 from lucid.codegen.schedule import Step
 from lucid.codegen.tasks import parts_of
 from lucid.codegen.work import work_of
-from lucid.compiler.reports.kernels import describe, in_short
+from lucid.compiler.reports.kernels import Described, describe
 from lucid.ir.errors import ArgumentError, LucidError
-from lucid.ir.location import Location
 from lucid.runtime.executable import Executable
 
 _ATTEMPTS = 4
@@ -21,26 +20,16 @@ _WIDTH = 36  # of the columns of ops and of lines; what is longer is cut
 
 
 @dataclass(frozen=True, slots=True)
-class KernelTime:
-    """One kernel of a step, called once in it; or a call of Python.
+class KernelTime(Described):
+    """How long a kernel of a step takes, and what it does besides what `Described` says.
 
     Attributes:
-        name: of the native function, which kernels with the same code share; of a call of Python
-            the custom Function's, with ".backward" for its backward.
-        kind: "map", "reduce", "scatter", "contract", "sort", "check", "copy" or "host".
-        ops: what it computes, in order, each op once.
-        lines: the user's lines that it computes; `gradient_lines`: those whose gradients.
         seconds: median over the calls; `share`: its part of all of the step, Python included.
         bytes: of the elements that it reads and writes, each counted once.
         flops: operations on floats; 0 for a call of Python.
         parts: how many pieces threads share; 1 if they don't.
     """
 
-    name: str
-    kind: str
-    ops: tuple[str, ...]
-    lines: tuple[Location, ...]
-    gradient_lines: tuple[Location, ...]
     seconds: float
     share: float
     bytes: int
@@ -54,11 +43,6 @@ class KernelTime:
     @property
     def gigaflops_per_second(self) -> float:
         return self.flops / self.seconds * 1e-9 if self.seconds else 0.0
-
-    @property
-    def place(self) -> str:
-        """The lines, in short: `train.py:24,26, grad of train.py:24`."""
-        return in_short(self.lines, self.gradient_lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +140,11 @@ def _rows(steps: Sequence[Step], seconds: Sequence[float], whole: float) -> Iter
     for step, described, time_ in zip(steps, describe(steps), seconds, strict=True):
         work, parts = work_of(step.kernel, step.args), parts_of(step.kernel)
         yield KernelTime(
-            *described,
+            described.name,
+            described.kind,
+            described.ops,
+            described.lines,
+            described.gradient_lines,
             time_,
             time_ / whole,
             work.bytes,

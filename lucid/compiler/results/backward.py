@@ -26,16 +26,13 @@ from lucid.autograd.node import (
 from lucid.autograd.saved import FREED, modified, with_history_of
 from lucid.compiler.results.histories import (
     EndOf,
-    Further,
-    GradientOf,
     Layer,
     Leaf,
-    Made,
     OwnLeaves,
     given,
     leaf_edge,
-    tensor_of,
 )
+from lucid.compiler.results.outcomes import leaf_of
 from lucid.compiler.results.tape import Tape, is_read
 from lucid.compiler.results.walks import Backward, Kind, Walk, running
 from lucid.functions.joining import stack
@@ -45,12 +42,12 @@ from lucid.ir.types import TensorType
 from lucid.runtime.entry import LONG_WAY
 from lucid.tensor.batched import Batched, BatchLevel
 from lucid.tensor.context import context
-from lucid.tensor.core import TensorCore, _new, alias
+from lucid.tensor.core import TensorCore, _new
 from lucid.tensor.storage import Storage, VersionCounter
-from lucid.tensor.writing import rebase_history
 
 if TYPE_CHECKING:
     from lucid.autograd.engine import BackwardRun
+    from lucid.compiler.inputs.cells import GradUse
     from lucid.compiler.inputs.scalars import Number
     from lucid.compiler.programs.program import Program
 
@@ -66,8 +63,7 @@ class Differentiable:
         tape: the nodes behind them.
         whole: by layer the backward of all its results, with respect to all that is behind.
         own_leaves: per layer what it leads to, if these are leaves of the state's alone.
-        further: what else gets a history; numbered after the results.
-        reads: the gradients that a call finds in a `.grad`.
+        reads: the gradients that a call finds.
         counters: the version counters of state that a call notes.
     """
 
@@ -76,14 +72,12 @@ class Differentiable:
         function: Callable[..., Any],
         layers: list[Layer],
         tape: Tape,
-        further: list[Further],
-        reads: list[GradientOf],
+        reads: list[GradUse],
         counters: list[VersionCounter],
         calls_users: bool,
     ) -> None:
         self.layers = layers
         self.tape = tape
-        self.further = further
         self.reads = reads
         self.counters = counters
         self._users = function if calls_users else None
@@ -102,11 +96,11 @@ class Differentiable:
         """Whether calls record nothing but arrays: outputs, and inputs that are arguments."""
         tape = self.tape
         inputs = {number for is_output, number in tape.all_sources if not is_output}
-        rare = self.further, self.reads, tape.formulas, tape.goes_on, inputs - {*arguments}
+        rare = self.reads, tape.formulas, tape.goes_on, inputs - {*arguments}
         return not any(rare)
 
     def edges(self, arguments: Sequence[TensorCore]) -> list[Sequence[Edge | None]]:
-        """Per layer where gradients of its leaves go; None for one that the step is to make."""
+        """Per layer where gradients of its leaves go."""
         found: list[Sequence[Edge | None]] = []
         for own, leaves in zip(self.own_leaves, self._leaves, strict=True):
             if own.are_leaves:
@@ -134,11 +128,9 @@ class Differentiable:
 
 
 def _edge_of(leaf: Leaf, arguments: Sequence[TensorCore]) -> Edge | None:
-    if isinstance(leaf, Made):
-        return None
     if isinstance(leaf, EndOf):
         return running.edges[leaf.number]
-    return leaf_edge(tensor_of(leaf, arguments, ()))
+    return leaf_edge(given(leaf, arguments))
 
 
 class Record:
@@ -182,7 +174,7 @@ class Record:
         self._edges = rule.edges(arguments)
         self._counters = [*map(_counter, arguments)]
         for use in rule.reads:
-            found = use.found(arguments)
+            found = leaf_of(use, arguments)._grad
             self._counters.append(VersionCounter() if found is None else found._counter)
         formulas = rule.tape.formulas
         self._numbers = [formula(floats) for formula in formulas] if formulas else ()
@@ -193,20 +185,13 @@ class Record:
         outputs: Sequence[np.ndarray],
         inputs: Any,
         results: Sequence[TensorCore],
-        gradients: Sequence[TensorCore],
     ) -> None:
-        """Give the results of the call, and what else has one, their history.
+        """Give the results of the call their history.
 
-        inputs: those of the program, by number. gradients: those among `Differentiable.further`,
-        in order.
+        inputs: those of the program, by number.
         """
         rule = self.rule
-        targets: list[TensorCore] = []
-        if rule.further:
-            targets = [given(x, arguments) for x in rule.further if not isinstance(x, GradientOf)]
-        values = [*map(alias, targets)]
-        receivers = [*results, *gradients, *values]
-        self._counters += [*map(_counter, receivers), *rule.counters]
+        self._counters += [*map(_counter, results), *rule.counters]
         self._versions = [*map(_now, self._counters)]
         tape = rule.tape
         self._kept: list[Any] = [
@@ -217,20 +202,9 @@ class Record:
         nodes: list[CompiledBackward] = []
         for number, layer in enumerate(rule.layers):
             leaves = self._edges[number]
-            if None in leaves:
-                leaves = [
-                    leaf_edge(results[leaf.position]) if isinstance(leaf, Made) else edge
-                    for leaf, edge in zip(layer.leaves, leaves, strict=True)
-                ]
             if layer.upstream:
                 leaves = (*((nodes[k], index) for k, index in layer.upstream), *leaves)
-            nodes.append(CompiledBackward(self, number, tuple(leaves), receivers))
-        written = {*map(id, targets)}
-        for target, value in zip(targets, values, strict=True):
-            if id(target._base) in written:
-                take_history(target, value)
-            else:
-                rebase_history(target, value)
+            nodes.append(CompiledBackward(self, number, tuple(leaves), results))
         self._edges = []
 
     def check(self, node: CompiledBackward, walked: Sequence[Node]) -> None:
@@ -382,13 +356,6 @@ def _row_major(gradient: TensorCore) -> TensorCore:
     return gradient if is_row_major else with_history_of(gradient, gradient._own_copy())
 
 
-def take_history(view: TensorCore, value: TensorCore) -> None:
-    """Let the view of a base that was written have the history that the step has derived."""
-    assert view._base is not None
-    view._grad_fn, view._output_nr = value._grad_fn, value._output_nr
-    view._requires_grad, view._epoch = True, view._base._epoch
-
-
 class CompiledBackward(CustomNode):
     """The node of one layer of a call's results."""
 
@@ -419,8 +386,6 @@ class CompiledBackward(CustomNode):
             for position in output.positions:
                 tensor = results[position]
                 tensor._grad_fn, tensor._output_nr, tensor._requires_grad = self, index, True
-                if tensor._retains_grad:
-                    self._retain(index, tensor)
 
     def _output_name(self, number: int) -> str:
         return self._layer.outputs[number].name

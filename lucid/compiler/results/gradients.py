@@ -11,7 +11,6 @@ from lucid.compiler.inputs.cells import GradUse, look_of
 from lucid.compiler.inputs.signature import Call
 from lucid.compiler.results.outcomes import (
     FromProgram,
-    NewLeaf,
     Outcome,
     PartOfProgram,
     View,
@@ -128,8 +127,6 @@ def _slots(outcome: Outcome | None) -> Iterator[int]:
     if isinstance(outcome, PartOfProgram):
         yield from _slots(outcome.owner)
         yield outcome.slot
-    elif isinstance(outcome, NewLeaf):
-        yield from (*_slots(outcome.tensor), *_slots(outcome.grad))
     elif isinstance(outcome, View):
         yield from _slots(outcome.base)
     elif outcome is not None and hasattr(outcome, "slot"):
@@ -141,7 +138,7 @@ def grad_failure(use: GradUse, call: Call, state: Collection[Storage]) -> str | 
 
     state: the memory of the step's state.
     """
-    leaf = leaf_of(use, call)
+    leaf = leaf_of(use, call.tensors)
     found = look_of(leaf._grad)
     grad = leaf._grad
     is_other = False
@@ -166,6 +163,6 @@ def shared_gradients(uses: Sequence[GradUse], call: Call) -> list[int]:
         first.setdefault(tensor._storage, number)
     found = []
     for number, use in enumerate(uses, len(call.tensors)):
-        grad = leaf_of(use, call)._grad
+        grad = leaf_of(use, call.tensors)._grad
         found.append(number if grad is None else first.setdefault(grad._storage, number))
     return found

@@ -15,27 +15,22 @@ from lucid.autograd.node import (
     accumulator_of,
     edge_of,
 )
-from lucid.compiler.results.left_hooks import refers_to_trace
-from lucid.compiler.results.tape import Border, Tape
+from lucid.autograd.outputs import freed_behind
+from lucid.compiler.results.stand_ins import refers_to_trace
+from lucid.compiler.results.tape import Border, Tape, nodes_behind
 from lucid.compiler.whose_code import is_librarys
+from lucid.ir.errors import LucidError
 from lucid.ir.types import TensorType
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore
 from lucid.tensor.storage import VersionCounter
 
 if TYPE_CHECKING:
-    from lucid.compiler.inputs.cells import GradUse
     from lucid.compiler.recording.recorder import Recorder
 
 _grad_fn, _view_chain = attrgetter("_grad_fn"), attrgetter("_view_chain")
 _tensor_hooks = attrgetter("_hooks")
 _node_hooks = attrgetter("_pre_hooks", "_post_hooks", "post_accumulate_hooks")
-
-
-class Made(NamedTuple):
-    """A leaf that the step made and returned, by its position among the flattened results."""
-
-    position: int
 
 
 class EndOf(NamedTuple):
@@ -48,56 +43,35 @@ class EndOf(NamedTuple):
     number: int
 
 
-class GradientOf(NamedTuple):
-    """What is in the `.grad` of an argument, by its position, or of a tensor from outside."""
-
-    leaf: int | TensorCore
-
-    @staticmethod
-    def use(use: GradUse) -> GradientOf:
-        """The one that a trace has used."""
-        assert use.leaf is not None
-        return GradientOf(use.position if use.position >= 0 else use.leaf)
-
-    def found(self, arguments: Sequence[TensorCore]) -> TensorCore | None:
-        return given(self.leaf, arguments)._grad
-
-
 Given = int | TensorCore  # an argument by position, or a tensor from outside
-Further = Given | GradientOf  # what has a history after a call, besides results
-LeafOfCall = Further | Made
-Leaf = LeafOfCall | EndOf
+Leaf = Given | EndOf
 
 
-class Ended(NamedTuple):
-    """A tensor whose history ends in the step.
+class LostBackward(Node):
+    """Behind a result whose graph was freed inside of the compiled step, or was lost by a write."""
 
-    Attributes:
-        node: what says why; None: it is cut from its history.
-        shows_in_views: whether those of its views end as well.
-    """
+    def __init__(self, result: TensorCore, message: str) -> None:
+        super().__init__((), (result._type,))
+        self._message = message
 
-    tensor: Given
-    node: Node | None
-    shows_in_views: bool
+    def apply(self, gradients: Gradients) -> Gradients:
+        raise LucidError(self._message)
+
+
+def lost_backward(result: TensorCore) -> LostBackward | None:
+    """The node behind a result that can't be differentiated any more; None for all others."""
+    if not result.requires_grad:
+        return None
+    message = result._lost_history()
+    edge = None if message is not None else edge_of(result)
+    if edge is not None:
+        message = freed_behind(nodes_behind([edge], ()))
+    return None if message is None else LostBackward(result, message)
 
 
 def given(leaf: Given, arguments: Sequence[TensorCore]) -> TensorCore:
     """The tensor, in one call."""
     return arguments[leaf] if isinstance(leaf, int) else leaf
-
-
-def tensor_of(
-    leaf: LeafOfCall, arguments: Sequence[TensorCore], results: Sequence[TensorCore]
-) -> TensorCore:
-    """The leaf, in one call."""
-    if isinstance(leaf, Made):
-        return results[leaf.position]
-    if isinstance(leaf, GradientOf):
-        gradient = leaf.found(arguments)
-        assert gradient is not None
-        return gradient
-    return given(leaf, arguments)
 
 
 class HistoryOutside(AccumulateGrad):
@@ -139,14 +113,12 @@ class Output:
     """A result that requires grad.
 
     Attributes:
-        position: among the flattened results.
-        positions: it, and those of other results with the same history.
+        positions: its own among the flattened results, and those of others with the same history.
         name: what it is, in eager mode: `output 0 of Mul`.
         root: where walks from it begin.
         hooks: those that the step registered on it, which each call registers again.
     """
 
-    position: int
     positions: tuple[int, ...]
     name: str
     root: Edge
@@ -227,16 +199,10 @@ class Histories:
         self, recorder: Recorder, results: Sequence[TensorCore], handles: Sequence[TensorCore]
     ) -> None:
         self._recorder = recorder
-        self._outer = {**recorder.outer, **recorder.ends}
+        self._outer = recorder.ends
         self._arguments = {id(handle): i for i, handle in reversed([*enumerate(handles)])}
-        self._made = {id(result): i for i, result in reversed([*enumerate(results)])}
         self._ends = {id(tensor): i for i, tensor in enumerate(recorder.ends.values())}
         self.counters = Counters.of(recorder, results, handles)
-        self._gradients = {
-            id(use.original): GradientOf.use(use)
-            for use in recorder.grads.values()
-            if use.original is not None
-        }
         self.calls_users = False
 
     def tape(self, layers: Sequence[Layer], slots: Mapping[Any, int]) -> Tape:
@@ -251,7 +217,7 @@ class Histories:
         for i, (_, tensor) in enumerate(outputs):
             twins.setdefault(_edge(tensor), []).append(i)
         first = {edge: same[0] for edge, same in twins.items()}
-        behind = {i: nodes_behind(edge, self._outer) for edge, i in first.items()}
+        behind = {i: nodes_behind([edge], self._outer) for edge, i in first.items()}
         self.calls_users = any(_calls_users(node) for nodes in behind.values() for node in nodes)
         depths: dict[int, int] = {}
         uses: dict[int, list[int]] = {}
@@ -265,41 +231,36 @@ class Histories:
         for i, depth in depths.items():
             layer = layers[depth]
             places[i] = depth, len(layer.outputs)
-            others = [outputs[j][0] for j in twins[_edge(outputs[i][1])][1:]]
-            layer.outputs.append(self._output(*outputs[i], others))
+            edge = _edge(outputs[i][1])
+            positions = tuple(outputs[j][0] for j in twins[edge])
+            layer.outputs.append(self._output(edge, positions))
             layer.upstream.extend(places[j] for j in uses[i] if places[j] not in layer.upstream)
-        types = {position: tensor._type for position, tensor in outputs}
+        types = {_edge(tensor): tensor._type for _, tensor in outputs}
         for layer in layers:
-            layer.types = tuple(types[output.position] for output in layer.outputs)
+            layer.types = tuple(types[output.root] for output in layer.outputs)
             layer.ends = [layers[k].outputs[number].root for k, number in layer.upstream]
             leaves = self._leaves([output.root for output in layer.outputs], {*layer.ends})
             layer.leaves = [leaf for leaf, _ in leaves.values()]
             layer.ends += [edge for _, edge in leaves.values()]
         return layers
 
-    def _output(self, position: int, tensor: TensorCore, twins: Sequence[int]) -> Output:
-        node, number = _edge(tensor)
+    def _output(self, root: Edge, positions: tuple[int, ...]) -> Output:
+        node, number = root
         hooks = tuple((node._hooks_at(number) or {}).values())
         if node._pre_hooks or any(map(refers_to_trace, hooks)):
             self._recorder.run_op_by_op(
                 f"it registers a hook on a result, {node._output_name(number)}, that uses tensors "
                 f"of the step, or one on its node{node._place()}"
             )
-        return Output(
-            position,
-            (position, *twins),
-            node._output_name(number),
-            (node, number),
-            hooks,
-        )
+        return Output(positions, node._output_name(number), root, hooks)
 
     def _leaves(
         self, roots: Sequence[Edge], ends: Collection[Edge]
     ) -> dict[object, tuple[Leaf, Edge]]:
         """What walks lead to; a leaf that the step made and keeps is none."""
         outer = self._outer
-        nodes = [node for root in roots for node in nodes_behind(root, {*outer, *ends})]
-        edges = [*roots, *(edge for node in dict.fromkeys(nodes) for edge in node._edges)]
+        nodes = nodes_behind(roots, {*outer, *ends})
+        edges = [*roots, *(edge for node in nodes for edge in node._edges)]
         found: dict[object, tuple[Leaf, Edge]] = {}
         for edge in edges:
             if edge is None or edge in ends:
@@ -317,12 +278,7 @@ class Histories:
             return EndOf(self._ends[id(tensor)])
         if id(tensor) in self._arguments:
             return self._arguments[id(tensor)]
-        if id(tensor) in self._gradients:
-            return self._gradients[id(tensor)]
-        if self._recorder.is_outside(tensor):
-            return tensor
-        made = self._made.get(id(tensor))
-        return None if made is None else Made(made)
+        return tensor if self._recorder.is_outside(tensor) else None
 
     def _counter_number(self, tensor: TensorCore) -> int | None:
         counter = tensor._counter
@@ -341,18 +297,6 @@ def _calls_users(node: Node) -> bool:
     return is_users or bool(node._tensor_hooks or node._pre_hooks or node._post_hooks)
 
 
-def nodes_behind(root: Edge, outer: Collection[Edge]) -> list[Node]:
-    """The nodes that a gradient passes, up to where the history from outside begins."""
-    found = [] if root in outer else [root[0]]
-    seen = set(found)
-    for node in found:  # which grows meanwhile
-        for edge in node._edges:
-            if edge is not None and edge not in outer and edge[0] not in seen:
-                seen.add(edge[0])
-                found.append(edge[0])
-    return found
-
-
 def _edge(tensor: TensorCore) -> Edge:
     edge = edge_of(tensor)
     assert edge is not None
@@ -361,8 +305,6 @@ def _edge(tensor: TensorCore) -> Edge:
 
 def key_of(leaf: Leaf) -> object:
     """What tells leaves apart."""
-    if isinstance(leaf, GradientOf):
-        return GradientOf, leaf.leaf if isinstance(leaf.leaf, int) else id(leaf.leaf)
     return id(leaf) if isinstance(leaf, TensorCore) else leaf
 
 

@@ -51,6 +51,12 @@ class Run:
         self.changed: Sequence[Entries] = ()
         self.appended: list[None] = []
 
+    def counter(self, traced: VersionCounter, version: int) -> VersionCounter:
+        """That of a result which counts its versions apart, by the one in the trace."""
+        counter = self.counters.setdefault(traced, VersionCounter())
+        counter.now = version
+        return counter
+
 
 class Outcome:
     """Makes one value after each call."""
@@ -158,23 +164,22 @@ class PartOfProgram(FromProgram):
     """An alias or a view of one of the program's outputs.
 
     Attributes:
-        counter: the version counter that it had while tracing; None: that of its owner.
+        own: of what `.data` gave, its version counter in the trace, and what that had come to.
     """
 
-    __slots__ = ("chain", "counter", "owner")
+    __slots__ = ("chain", "own", "owner")
 
     def __init__(
         self,
         owner: FromProgram,
         chain: ViewChain,
         past: Past | None,
-        version: int,
-        counter: VersionCounter | None,
+        own: tuple[VersionCounter, int] | None,
     ) -> None:
-        super().__init__(owner.slot, owner.type, version, past)
+        super().__init__(owner.slot, owner.type, owner.version, past)
         self.owner = owner
         self.chain = chain
-        self.counter = counter
+        self.own = own
 
     def of(self, run: Run) -> Tensor:
         return cast(Tensor, Outcome.of(self, run))
@@ -182,37 +187,9 @@ class PartOfProgram(FromProgram):
     def make(self, run: Run) -> Tensor:
         root = self.owner.of(run)
         result = replayed(root, self.chain, False) if self.chain else alias(root)
-        if self.counter is not None:
-            result._counter = run.counters.setdefault(self.counter, VersionCounter())
-            result._counter.now = self.version
+        if self.own is not None:
+            result._counter = run.counter(*self.own)
         return self.with_history(result)
-
-
-class NewLeaf(Outcome):
-    """A leaf that the step made, with what a backward in the step left in its `.grad`."""
-
-    __slots__ = ("grad", "tensor")
-
-    def __init__(self, tensor: Outcome, grad: Outcome | None) -> None:
-        self.tensor = tensor
-        self.grad = grad
-
-    def make(self, run: Run) -> Tensor:
-        leaf: Tensor = self.tensor.of(run)
-        leaf._requires_grad = True
-        leaf._grad = None if self.grad is None else self.grad.of(run)
-        return leaf
-
-
-class Retaining(NewLeaf):
-    """A result with a history that keeps its gradient."""
-
-    __slots__ = ()
-
-    def make(self, run: Run) -> Tensor:
-        result = super().make(run)
-        result._retains_grad = True
-        return result
 
 
 class FromNumbers(Outcome):
@@ -290,7 +267,7 @@ class GradBefore(Outcome):
         self.use = use
 
     def make(self, run: Run) -> TensorCore | None:
-        return leaf_of(self.use, run.call)._grad
+        return leaf_of(self.use, run.call.tensors)._grad
 
 
 class View(Outcome):
@@ -307,33 +284,27 @@ class View(Outcome):
         return result
 
 
-class NewCounter(NamedTuple):
-    """A version counter of a call's own, which its results share.
+class Alias(Outcome):
+    """A tensor without history on the memory of an argument, of state or of a gradient.
 
     Attributes:
-        traced: the one in the trace; version: what it had come to.
+        counter: the version counter, as each call finds it.
+        version: of one that `.data` gave, what it had come to; each call makes such a one.
     """
 
-    traced: VersionCounter
-    version: int
-
-    def of(self, run: Run) -> VersionCounter:
-        counter = run.counters.setdefault(self.traced, VersionCounter())
-        counter.now = self.version
-        return counter
-
-
-class Alias(Outcome):
-    """A tensor without history on the memory of an argument, of state or of a gradient."""
-
-    __slots__ = ("cell", "chain", "counter")
+    __slots__ = ("cell", "chain", "counter", "version")
 
     def __init__(
-        self, cell: Cell, chain: ViewChain, counter: VersionCounter | NewCounter | None
+        self,
+        cell: Cell,
+        chain: ViewChain,
+        counter: int | GradUse | VersionCounter,
+        version: int | None,
     ) -> None:
         self.cell = cell
         self.chain = chain
-        self.counter = counter  # None: the argument's
+        self.counter = counter
+        self.version = version
 
     def make(self, run: Run) -> Tensor:
         cell = self.cell
@@ -343,43 +314,10 @@ class Alias(Outcome):
         else:
             storage = storage_of(cell, run.call)
             base = _new(storage, storage.root_type, storage.array, ())
-        if isinstance(self.counter, NewCounter):
-            base._counter = self.counter.of(run)
-        elif self.counter is not None:
-            base._counter = self.counter
-        if self.chain:
-            base = replayed(base, self.chain, False)
-        return base
-
-
-class Shown(Alias):
-    """A result on memory from outside with a history of the step's own.
-
-    It is what a custom Function makes of an input that it returns, or that it returns a view of.
-    """
-
-    __slots__ = ("past",)
-
-    def __init__(
-        self,
-        cell: Cell,
-        chain: ViewChain,
-        counter: VersionCounter | NewCounter | None,
-        past: Past | None,
-    ) -> None:
-        super().__init__(cell, chain, counter)
-        self.past = past
-
-    @property
-    def is_lost(self) -> bool:
-        """Whether it can't be differentiated."""
-        return self.past is not None and self.past.lost is not None
-
-    def make(self, run: Run) -> Tensor:
-        result = super().make(run)
-        if self.past is not None:
-            self.past.leave_on(result)
-        return result
+        base._counter = counter_of(self.counter, run.call)
+        if self.version is not None:
+            base._counter = run.counter(base._counter, self.version)
+        return replayed(base, self.chain, False) if self.chain else base
 
 
 def is_early(outcome: Outcome) -> bool:
@@ -391,10 +329,10 @@ def is_early(outcome: Outcome) -> bool:
     return isinstance(outcome, (GradBefore, FromNumbers))
 
 
-def leaf_of(use: GradUse, call: Call) -> TensorCore:
+def leaf_of(use: GradUse, arguments: Sequence[TensorCore]) -> TensorCore:
     """The leaf whose gradient is meant, in this call."""
     if use.position >= 0:
-        return call.tensors[use.position]
+        return arguments[use.position]
     assert use.leaf is not None
     return use.leaf
 
@@ -403,7 +341,9 @@ def counter_of(target: int | GradUse | VersionCounter, call: Call) -> VersionCou
     """The version counter of an argument or of the gradient that the call found, or itself."""
     if isinstance(target, VersionCounter):
         return target
-    tensor = call.tensors[target] if isinstance(target, int) else leaf_of(target, call)._grad
+    tensor = (
+        call.tensors[target] if isinstance(target, int) else leaf_of(target, call.tensors)._grad
+    )
     assert tensor is not None
     return tensor._counter
 

@@ -33,7 +33,7 @@ from lucid.compiler.inputs.scalars import is_live
 from lucid.compiler.inputs.signature import Call
 from lucid.compiler.inputs.tree import map_tree
 from lucid.compiler.restarts import RestartTrace
-from lucid.compiler.results.parts import visit_parts
+from lucid.compiler.results.pytree import visit
 from lucid.ir.errors import TraceError
 from lucid.ir.types import DType
 from lucid.tensor.claims import TRACING, Keys
@@ -215,7 +215,7 @@ class Rebinding:
         for place, final in zip(self.bound, finals, strict=True):
             check = partial(_check_leaf, collector, place)
             for value in _kept(place, final):
-                visit_parts(check, value, place.path, collector.was_there)
+                visit(check, value, place.path, collector.was_there, set())
 
     # ------------------------------------------------------------------ calling
 

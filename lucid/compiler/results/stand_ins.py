@@ -100,15 +100,11 @@ class Holdings:
             self._formulas.append(leaf.formula)
             return _Number(len(self._formulas) - 1)
         self._refuse_argument(leaf)
-        for tensor in _held_by(leaf):  # an object, or a function with a closure, keeps its own
-            if is_live(tensor):
-                self._recorder.run_op_by_op(
-                    "its results have a history, and a hook or an object in a ctx holds the number "
-                    f"{tensor.text}, which changes from call to call"
-                )
-            if tensor._storage.recorder is self._recorder and self._is_of_a_call(tensor._storage):
-                self._recorder.on_tape.add(id(tensor))
-                self._take(tensor._storage, tensor._storage, self.held)
+        if refers_to_trace(leaf):
+            self._recorder.run_op_by_op(
+                "its results have a history, and a hook or an object in a ctx holds tensors or "
+                "numbers of the step"
+            )
         return leaf
 
     def _refuse_argument(self, value: Any) -> None:
@@ -213,19 +209,17 @@ def _hooks_of(node: Node) -> list[Callable[..., Any]]:
 
 
 def tensors_of_users(node: Node) -> list[TensorCore]:
-    """Those in attributes that users gave a node, and in its hooks."""
-    held = [vars(node)[name] for name in _names_of_users(node)]
+    """Those in attributes that users gave a node."""
     found: list[Any] = []
-    map_tree(lambda leaf, _: found.extend(_held_by(leaf)), [*held, *_hooks_of(node)])
+    map_tree(lambda leaf, _: found.append(leaf), [vars(node)[x] for x in _names_of_users(node)])
     return [tensor for tensor in found if isinstance(tensor, TensorCore)]
 
 
 _NO_HOLDERS = (type, types.ModuleType, Node, DType)
 
 
-def _held_by(value: Any) -> list[Any]:
-    """Tensors and live numbers that an object holds in whatever way, or a function's closure."""
-    found: list[Any] = []
+def refers_to_trace(value: Any) -> bool:
+    """Whether an object or a hook holds what stands for tensors and numbers in a trace."""
     stack: list[Any] = [value]
     seen: set[int] = set()
     while stack and len(seen) < _MOST_LOOKED_AT:
@@ -233,10 +227,10 @@ def _held_by(value: Any) -> list[Any]:
         if id(item) in seen or isinstance(item, _NO_HOLDERS):
             continue
         seen.add(id(item))
-        if is_live(item) or isinstance(item, TensorCore):
-            found.append(item)
-        elif isinstance(item, types.FunctionType):  # not what is global to it
+        if is_live(item) or (isinstance(item, TensorCore) and item._storage.value is not None):
+            return True
+        if isinstance(item, types.FunctionType):  # not what is global to it
             stack += [item.__closure__, item.__defaults__, item.__kwdefaults__]
-        else:
+        elif not isinstance(item, TensorCore):
             stack += gc.get_referents(item)
-    return found
+    return bool(stack)

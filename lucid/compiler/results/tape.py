@@ -109,7 +109,7 @@ class Tape:
         self.goes_on = bool(recorder.past)
         self.kept: dict[Node, tuple[Kept, ...]] = {}
         self.formulas: list[Formula] = [number.formula for number in recorder.numbers]
-        self._nodes = _nodes_behind(roots, ends)
+        self._nodes = nodes_behind(roots, ends)
         self._hidden = _nodes_within(self._nodes, ends)
         for node in self._nodes:
             saved = saved_by(node)
@@ -213,7 +213,7 @@ class Tape:
     ) -> list[Node]:
         """The nodes with something saved that a walk to the wanted edges comes to, in its order."""
         needed: set[Node] = set()
-        for node in sorted(_nodes_behind(roots, ends), key=lambda node: node._sequence):
+        for node in sorted(nodes_behind(roots, ends), key=lambda node: node._sequence):
             edges = [edge for edge in node._edges if edge is not None]
             if any(e in wanted or (e not in ends and e[0] in needed) for e in edges):
                 needed.add(node)
@@ -354,16 +354,16 @@ def is_read(node: Node) -> bool:
     return getattr(node, "_has_read", None) is not False
 
 
-def _nodes_behind(roots: Iterable[Edge], ends: Collection[Edge]) -> list[Node]:
+def nodes_behind(roots: Iterable[Edge], ends: Collection[Edge]) -> list[Node]:
     """The nodes that a walk from the roots comes to before the ends, those of leaves included."""
     found = dict.fromkeys(edge[0] for edge in roots if edge not in ends)
-    stack = list(found)
-    while stack:
-        for edge in stack.pop()._edges:
+    pending = list(found)
+    for node in pending:  # which grows meanwhile
+        for edge in node._edges:
             if edge is not None and edge not in ends and edge[0] not in found:
                 found[edge[0]] = None
-                stack.append(edge[0])
-    return list(found)
+                pending.append(edge[0])
+    return pending
 
 
 def _nodes_within(nodes: Sequence[Node], ends: Collection[Edge]) -> list[Node]:
@@ -376,7 +376,7 @@ def _nodes_within(nodes: Sequence[Node], ends: Collection[Edge]) -> list[Node]:
         edges = [edge for x in saved_by(node) for edge in (x.edge, x.private_edge)]
         edges += [edge_of(x.tensor) for x in saved_by(node) if x.tensor is not None]
         edges += [edge_of(tensor) for tensor in tensors_of_users(node)]
-        new = _nodes_behind([edge for edge in edges if edge is not None], ends)
+        new = nodes_behind([edge for edge in edges if edge is not None], ends)
         new = [node for node in new if node not in known]
         known.update(new)
         found += new

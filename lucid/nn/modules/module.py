@@ -78,6 +78,29 @@ class Module(Hooked, StateHooked):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not trace_hooks.is_tracing():
+            compiled = self.__dict__.get("_compiled_call")
+            if compiled is None:
+                return call_module(self, args, kwargs)
+            return compiled(*args, **kwargs)
+        with tracing.running(self):
+            return call_module(self, args, kwargs)
+
+    def compile(self, **options: Any) -> None:
+        """Let calls of this module run compiled from now on, hooks included: it stays what it is.
+
+        `options` as of `lucid.compile`; `lucid.compile(module)` returns another object instead.
+
+        >>> layer = lucid.nn.Linear(2, 1, bias=False)
+        >>> layer.compile()
+        >>> layer(lucid.ones(3, 2)).shape
+        Size([3, 1])
+        """
+        from lucid.compiler import compile
+
+        self.__dict__["_compiled_call"] = compile(self._call_as_it_is, **options)
+
+    def _call_as_it_is(self, *args: Any, **kwargs: Any) -> Any:
+        if not trace_hooks.is_tracing():
             return call_module(self, args, kwargs)
         with tracing.running(self):
             return call_module(self, args, kwargs)

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import Any, SupportsFloat
 
 from lucid.compiler import hooks
-from lucid.ir.errors import OptionError, TraceError
+from lucid.ir.errors import OptionError
 from lucid.optim.lr_scheduler.base import LRScheduler, check_optimizer, rate_of, set_rate
 from lucid.optim.optimizer import Optimizer
+from lucid.tensor.tensor import Tensor
 
 
 class ReduceLROnPlateau(LRScheduler):
@@ -55,13 +56,18 @@ class ReduceLROnPlateau(LRScheduler):
         self._last_lr = self._rates()
 
     def step(self, metrics: SupportsFloat, epoch: int | None = None) -> None:  # type: ignore[override]
-        """Take note of an epoch's metric. Raises `TraceError` inside a compiled step."""
+        """Take note of an epoch's metric. In a compiled step that is done after each call.
+
+        Raises: `TraceError` where such a step reads the learning rate after this.
+        """
         if hooks.is_tracing():
-            raise TraceError(
-                "ReduceLROnPlateau.step() looks at a metric, which a compiled step computes later\n"
-                "hint: return the metric from the step, and call scheduler.step(metric) outside"
-            )
-        current = float(metrics)
+            value = metrics.item() if isinstance(metrics, Tensor) else metrics
+            groups = [(group, "lr") for group in self.optimizer.param_groups]
+            hooks.tell(self._take, (value, epoch), "ReduceLROnPlateau.step()", groups)
+        else:
+            self._take(float(metrics), epoch)
+
+    def _take(self, current: float, epoch: int | None) -> None:
         self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
         if self._is_better(current):
             self.best, self.num_bad_epochs = current, 0

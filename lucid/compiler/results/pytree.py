@@ -1,0 +1,164 @@
+"""The containers and objects that a step makes, as trees: flattened once, rebuilt by each call.
+
+Nodes are those of arguments: lists, deques, tuples, named tuples, dicts, dataclass instances and
+objects of plain data. What is made and is none of these has no program: the call runs op by op.
+"""
+
+from __future__ import annotations
+
+import enum
+import types
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from lucid.compiler.inputs.scalars import is_live
+from lucid.compiler.inputs.tree import entry_path, fields_of, is_record
+from lucid.compiler.results.outcomes import Outcome, Run
+from lucid.compiler.whose_code import is_librarys, is_users
+from lucid.ir.errors import EagerOnlyError
+from lucid.tensor.core import TensorCore
+from lucid.tensor.size import Size
+
+_CONTAINERS = (list, tuple, set, frozenset, deque, bytearray, dict)
+_DICTS = (dict, OrderedDict, defaultdict)
+_HEAP_TYPE = 1 << 9  # of `__flags__`: a class that Python code has defined
+_OF_LIBRARY = "lucid.distributions."  # whose objects are plain data
+
+
+class Flat(NamedTuple):
+    """One node of a tree: its children by their paths, and what rebuilds it from others."""
+
+    children: list[tuple[str, Any]]
+    rebuild: Callable[[list[Any]], Any]
+
+
+class Made(Outcome):
+    """A container or an object that each call makes anew.
+
+    Attributes:
+        is_shared: whether the results hold it more than once.
+        children: what is in it.
+    """
+
+    __slots__ = ("_rebuild", "children", "is_shared")
+
+    def __init__(self, rebuild: Callable[[list[Any]], Any]) -> None:
+        self.is_shared = False
+        self.children: Sequence[Outcome] = ()
+        self._rebuild = rebuild
+
+    def of(self, run: Run) -> Any:
+        return super().of(run) if self.is_shared else self.make(run)
+
+    def make(self, run: Run) -> Any:
+        return self._rebuild([child.of(run) for child in self.children])
+
+
+def is_node(value: Any) -> bool:
+    """Whether it is a container or an object of data; all else is a leaf."""
+    return isinstance(value, _CONTAINERS) or _is_data(value)
+
+
+def flatten(value: Any) -> Flat:
+    """Take a node apart. Raises `EagerOnlyError` for one that can't be rebuilt from its children.
+
+    The library's own containers, which notice what is put into them, are rebuilt as Python's.
+    """
+    kind = type(value)
+    if isinstance(value, tuple) and (kind in (tuple, Size) or hasattr(kind, "_fields")):
+        made = tuple if kind is tuple else partial(tuple.__new__, kind)
+        return Flat([(f"[{i}]", x) for i, x in enumerate(value)], made)
+    if _is_plain(value, (list, deque)):
+        row: Callable[[list[Any]], Any]
+        row = partial(deque, maxlen=value.maxlen) if isinstance(value, deque) else list
+        return Flat([(f"[{i}]", x) for i, x in enumerate(value)], row)
+    if _is_plain(value, _DICTS) and all(map(_is_fixed, value)):
+        children = [(entry_path("", key), x) for key, x in value.items()]
+        return Flat(children, partial(_dict, _dict_like(value), [*value]))
+    if not isinstance(value, _CONTAINERS):
+        slots = {x for base in kind.__mro__ for x in _listed(vars(base).get("__slots__", ()))}
+        attributes = fields_of(value) if is_record(value) else getattr(value, "__dict__", {})
+        if is_record(value) or not slots - {"__weakref__"}:
+            children = [(f".{name}", x) for name, x in attributes.items()]
+            in_slots = slots & attributes.keys()
+            return Flat(children, partial(_object, kind, [*attributes], in_slots))
+    raise EagerOnlyError(
+        f"it makes and returns or keeps a {kind.__name__}, which is no plain list, tuple, dict or "
+        "object of data"
+    )
+
+
+def _is_plain(value: Any, kinds: tuple[type, ...]) -> bool:
+    """Whether it is of such a class, without attributes, or of the library's."""
+    if type(value) in kinds:
+        return not getattr(value, "__dict__", None)
+    return isinstance(value, kinds) and is_librarys(type(value))
+
+
+def _is_fixed(key: Any) -> bool:
+    """Whether a key is the same at each call."""
+    if isinstance(key, tuple):
+        return all(map(_is_fixed, key))
+    return not (isinstance(key, TensorCore) or is_live(key))
+
+
+def _listed(slots: str | Iterable[str]) -> Iterable[str]:
+    return (slots,) if isinstance(slots, str) else slots
+
+
+def _dict_like(value: dict[Any, Any]) -> Callable[..., dict[Any, Any]]:
+    if isinstance(value, defaultdict):
+        return partial(defaultdict, value.default_factory)
+    return OrderedDict if isinstance(value, OrderedDict) else dict
+
+
+def _dict(kind: Callable[..., Any], keys: Sequence[Any], items: list[Any]) -> Any:
+    return kind(zip(keys, items, strict=True))
+
+
+def _object(kind: type, names: Sequence[str], in_slots: set[str], values: list[Any]) -> Any:
+    """Made without its `__init__`, which ran while tracing."""
+    made = kind.__new__(kind) if kind is types.SimpleNamespace else object.__new__(kind)
+    for name, value in zip(names, values, strict=True):
+        if name in in_slots:
+            object.__setattr__(made, name, value)
+        else:
+            made.__dict__[name] = value
+    return made
+
+
+def _is_data(value: Any) -> bool:
+    """Whether an object that is no container is known by its attributes."""
+    kind = type(value)
+    if isinstance(value, (type, enum.Enum)) or hasattr(kind, "__next__"):
+        return False
+    if kind is types.SimpleNamespace:
+        return True
+    if not all(base is object or base.__flags__ & _HEAP_TYPE for base in kind.__mro__):
+        return False
+    if kind.__module__.startswith(_OF_LIBRARY) or is_record(value):  # as a sparse matrix is
+        return True
+    return kind is not object and is_users(kind) and not any(map(is_librarys, kind.__mro__))
+
+
+def visit(
+    function: Callable[[Any, str], None],
+    value: Any,
+    path: str,
+    is_leaf: Callable[[Any], bool],
+    seen: set[int],
+) -> None:
+    """Call `function(leaf, path)` for what isn't taken apart, in order; a node is entered once.
+
+    is_leaf: of what else isn't taken apart.
+    """
+    if id(value) in seen:
+        return
+    if is_leaf(value) or not is_node(value):
+        function(value, path)
+        return
+    seen.add(id(value))
+    for inner, child in flatten(value).children:
+        visit(function, child, path + inner, is_leaf, seen)
