@@ -10,6 +10,7 @@ import sys
 import time
 import traceback
 import types
+import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -199,7 +200,8 @@ class Compiled:
         Returns what the call gives, or `LONG_WAY` and what was found by then.
         """
         while not differs.made:
-            program = differs.program.links.get(differs.path)
+            link = differs.program.links.get(differs.path)
+            program = None if link is None else link()
             calls = None if program is None else program.calls
             if program is None or calls is None or calls.enter is None:
                 break
@@ -383,7 +385,7 @@ class Compiled:
                     self._forget_unused(call)
                 raise
             if differs is not None and result is not LONG_WAY:
-                differs.program.links[differs.path] = program
+                differs.program.links[differs.path] = weakref.ref(program)
             if result is not LONG_WAY:  # as it is when another thread changed what guards look at
                 self.stats.add_call()
                 if differs is None or self._latest is None or not differs.path:

@@ -57,6 +57,24 @@ def with_backward_inside() -> References:
     return references(step, weight=weight)
 
 
+def with_branches() -> References:
+    kept: list[float] = []
+
+    def body(x: Any) -> Any:
+        if x.sum() > 0:
+            kept.append(x.sum().item())
+            return x, f"{x.sum().item():.2f}"
+        return -x
+
+    step = lucid.compile(body)
+    x = lucid.ones(2)
+    for sign in (1.0, -1.0, 1.0, -1.0, 1.0):
+        step(sign * x)
+    programs = [program for known in step._programs.values() for program in known]
+    assert len(programs) == 2 and any(program.links for program in programs)
+    return references(step, x=x, other=programs[0], another=programs[1])
+
+
 def with_backward_outside() -> References:
     weight = lucid.ones(3, requires_grad=True)
     step = lucid.compile(lambda x: (weight * x, (weight * x).sum()))
@@ -123,6 +141,7 @@ def with_host_calls() -> References:
     [
         pure,
         with_backward_inside,
+        with_branches,
         with_backward_outside,
         not_differentiated,
         with_a_hook_that_raises,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -104,7 +105,7 @@ class Program:
         inline_calls(graph)
         optimize(graph)
         self.path, self._questions = trace.path, trace.questions
-        self.links: dict[tuple[int, ...], Program] = {}
+        self.links: dict[tuple[int, ...], weakref.ref[Program]] = {}
         self._take_hosts(graph)
         executable = compile_graph(graph, strides=strides)
         self.graphs = {"trace": recorded, "optimize": graph}
