@@ -171,16 +171,19 @@ def _record(
             _name_arguments(collector, function, args, kwargs)
             call.take(rebinding.values())
             ran = _run(recorder, collector, rebinding, call, args, kwargs, state)
-            rebinding.forget()
-            _refuse_escaped(recorder, ran.handles)
-            name_inputs(recorder, collector)
-            return _trace_of(recorder, collector, ran, rebinding, call)
+            try:
+                rebinding.forget()
+                _refuse_escaped(recorder, ran.handles)
+                name_inputs(recorder, collector)
+                return _trace_of(recorder, collector, ran, rebinding, call)
+            except BaseException:
+                collector.put_back()
+                raise
         finally:
             collector.end()
             collector.substitutes = Substitutes()
             recorder.end()
-    except BaseException:  # or an interrupt of the above
-        collector.put_back()
+    except BaseException:  # an interrupt of the above as well
         undo_all(recorder.undo)
         raise
     finally:
