@@ -90,6 +90,7 @@ class Module(Hooked, StateHooked):
 
         `options` as of `lucid.compile`; `lucid.compile(module)` returns another object instead.
 
+        >>> import lucid
         >>> layer = lucid.nn.Linear(2, 1, bias=False)
         >>> layer.compile()
         >>> layer(lucid.ones(3, 2)).shape
