@@ -94,7 +94,7 @@ class Module(Hooked, StateHooked):
         >>> layer = lucid.nn.Linear(2, 1, bias=False)
         >>> layer.compile()
         >>> layer(lucid.ones(3, 2)).shape
-        Size([3, 1])
+        lucid.Size([3, 1])
         """
         from lucid.compiler import compile
 
