@@ -327,6 +327,19 @@ def test_logs_and_warnings(caplog: Any) -> None:
     assert records[0] == records[1] and len(records[0]) == 6
     assert not step.stats.eager_reasons
 
+    def quiet(x: Any) -> Any:
+        log.debug("value %.1f", x.sum().item())
+        return x
+
+    step = lucid.compile(quiet)
+    for level, expected in ((logging.INFO, 0), (logging.DEBUG, 2), (logging.INFO, 0)):
+        caplog.clear()
+        with caplog.at_level(level, "a.users"):
+            for v in (1.0, 2.0):
+                step(lucid.tensor([v]))
+        assert len([r for r in caplog.records if r.funcName == "quiet"]) == expected
+    assert step.stats.traces == 2 and not step.stats.eager_reasons
+
     @lucid.compile
     def warns(x: Any) -> Any:
         warnings.warn(f"value {x.sum().item()}", RuntimeWarning, stacklevel=1)

@@ -129,6 +129,11 @@ class Outside:
     ) -> Callable[..., Any]:
         if name == "exception" or kwargs.get("exc_info"):
             self._exits.op_by_op("it logs an exception that it handles")
+        level = _LEVELS.get(name, 0)
+        if name != "log" and not logger.isEnabledFor(level):
+            path = self._collector.path_of(logger)
+            self._collector.answer(f"{path}.isEnabledFor({level})", logger.isEnabledFor, level)
+            return _say_nothing
         frame = self._frame()
         code, line = frame.f_code, frame.f_lineno
 
@@ -174,6 +179,10 @@ class Outside:
             return value
         self._collector.show(value)
         return str(value)
+
+
+def _say_nothing(*_: Any, **__: Any) -> None:
+    """In place of a logger's method whose level is switched off."""
 
 
 def _as_of_now(value: Any) -> Any:
