@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import functools
 import inspect
 import itertools
@@ -26,6 +27,7 @@ from lucid.compiler.inputs.arrays import refuse_arrays
 from lucid.compiler.inputs.signature import Call, changes, describe, moving_ints, with_live_ints
 from lucid.compiler.restarts import MOST_RESTARTS, Known, RestartTrace, undo_all
 from lucid.compiler.stance import eager_is_forced
+from lucid.compiler.whose_code import is_followed
 from lucid.ir.environment import LOG
 from lucid.ir.errors import (
     ArgumentError,
@@ -673,6 +675,8 @@ class Compiled:
         except Exception as error:
             if not self._ints and found.keys() <= self._places.keys():
                 raise
+            if _is_raised_by_user(error):
+                raise  # by a statement, whatever the numbers are
             raise EagerOnlyError(
                 "with numbers that it would read at each call its trace fails: "
                 f"{type(error).__name__}: {error}"
@@ -753,6 +757,16 @@ class Compiled:
 def _name_of(function: Callable[..., Any]) -> str:
     """What messages call it; a Module, or another object that can be called, by its class."""
     return getattr(function, "__name__", type(function).__name__)
+
+
+def _is_raised_by_user(error: Exception) -> bool:
+    """Whether a `raise` or an `assert` in the user's code has raised it."""
+    last = error.__traceback__
+    assert last is not None
+    while last.tb_next is not None:
+        last = last.tb_next
+    code = last.tb_frame.f_code
+    return code.co_code[last.tb_lasti] == dis.opmap["RAISE_VARARGS"] and is_followed(code)
 
 
 def _refuse_late(function: Callable[..., Any]) -> None:

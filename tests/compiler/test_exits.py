@@ -533,3 +533,21 @@ def test_what_a_disabled_function_may_not_do() -> None:
         lucid.compile(lambda x: names(x))(lucid.ones(2))
     with pytest.raises(lucid.ArgumentError, match="recursive"):
         lucid.compiler.disable(names, recursive=False)
+
+
+def test_an_exception_of_the_users_changes_nothing_where_numbers_are_read_at_each_call() -> None:
+    w = lucid.ones(1)
+
+    @lucid.compile
+    def step(x: Any, epoch: int) -> Any:
+        with lucid.no_grad():
+            w.add_(1.0)
+        if x.sum() < 0:
+            raise KeyError(f"stopped in epoch {epoch}")
+        return x * epoch
+
+    for epoch in range(8):
+        step(lucid.ones(2), epoch)
+    with pytest.raises(KeyError, match="stopped in epoch 8"):
+        step(-lucid.ones(2), 8)
+    assert w.item() == 9.0 and not step.stats.eager_reasons
