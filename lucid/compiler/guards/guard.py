@@ -64,10 +64,20 @@ def put_at(owner: Any, key: Any, value: Any) -> None:
             del owner.cell_contents
         else:
             owner.cell_contents = value
-    elif value is ABSENT:
-        del owner[key]
     else:
-        owner[key] = value
+        kind: Any = type(owner)
+        if not is_librarys(kind):  # an optimizer takes note; what a user's class does is done
+            kind = _plain_kind(owner)
+        if value is ABSENT:
+            kind.__delitem__(owner, key)
+        else:
+            kind.__setitem__(owner, key, value)
+
+
+def _plain_kind(owner: Any) -> Any:
+    """The container's class or Python's own that it derives from."""
+    kinds = (OrderedDict, dict, list)
+    return next((kind for kind in kinds if isinstance(owner, kind)), type(owner))
 
 
 def copy_of(owner: Any) -> Any:
@@ -83,7 +93,7 @@ def refill(owner: Any, content: Any) -> None:
         owner.clear()
         owner |= content
     elif isinstance(owner, dict):
-        kind = OrderedDict if isinstance(owner, OrderedDict) else dict
+        kind = _plain_kind(owner)
         kind.clear(owner)  # an optimizer's own methods would take note
         kind.update(owner, content)
     elif isinstance(owner, (list, deque)):
