@@ -1,4 +1,4 @@
-"""What NumPy finds in data for lucid's own functions, where its size follows from the values."""
+"""Host calls of single functions: what NumPy finds in data, what a random generator draws."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from lucid.autograd.generators import state_of
 from lucid.autograd.host_replay import Differs, Made, note, replayed
 from lucid.autograd.host_world import place_text
 from lucid.ir.errors import LucidError, completed
@@ -18,11 +19,12 @@ from lucid.ir.types import TensorType, type_of_array
 
 @dataclass(slots=True, eq=False)
 class Finding:
-    """A host call of a function that depends on nothing but what it is given.
+    """A host call of a function that depends on what it is given, or draws random numbers.
 
     Attributes:
-        name: of lucid's function.
+        name: of lucid's function, or of NumPy's.
         find: `find(*arrays, *options)` gives new arrays, none of which requires grad.
+        generator: the one of Python's or NumPy's that it draws from; None: it doesn't.
         line: the user's line.
         types: of what it found while tracing.
         is_followed: whether a forward that follows in the step may find something else.
@@ -32,6 +34,7 @@ class Finding:
     find: Callable[..., Sequence[np.ndarray]]
     options: tuple[Any, ...]
     line: tuple[str, int] | None
+    generator: Any = None
     types: tuple[TensorType, ...] = ()
     is_followed: bool = False
 
@@ -42,10 +45,13 @@ class Finding:
 
     def __call__(self, frame: Frame, operands: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
         made = replayed(self.code)
-        arrays = self.evaluate(operands) if made is None else made.found
+        if made is None:
+            undo = state_of(self.generator) if self.is_followed else None
+            made = Made(self, self.evaluate(operands), undo)
+        arrays: Sequence[np.ndarray] = made.found
         found = tuple(map(type_of_array, arrays))
         if self.is_followed or found != self.types:
-            calls = note(frame, Made(self, arrays))
+            calls = note(frame, made)
             if found != self.types:
                 raise self._differs(found, calls)
         return arrays

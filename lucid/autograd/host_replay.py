@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from lucid.autograd.generators import put_state
 from lucid.ir.errors import LucidError
 from lucid.ir.hosts import Frame
 from lucid.tensor.context import context
@@ -26,10 +27,15 @@ _MADE = "what the host calls of this run did"
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A host call that was made, and what it found: `evaluate` of it would give the same."""
+    """A host call that was made, and what it found: `evaluate` of it would give the same.
+
+    Attributes:
+        state: what the random generator of a `Finding` was in before it.
+    """
 
     host: HostForward | HostBackward | Finding
     found: Any
+    state: Any = None
 
 
 class Differs(LucidError):  # noqa: N818 - a finding, not an error
@@ -71,6 +77,13 @@ def replaying(calls: Sequence[Made], path: tuple[int, ...] = ()) -> Iterator[Non
         yield
     finally:
         context.replay, context.told = before
+
+
+def undo_draws(calls: Sequence[Made]) -> None:
+    """Let random generators draw again what they drew in a run that nothing goes on from."""
+    for made in reversed(calls):
+        if made.state is not None:
+            put_state(made.host.generator, made.state)  # type: ignore[union-attr]
 
 
 def replayed(code: object) -> Made | None:

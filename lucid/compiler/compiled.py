@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lucid.autograd.host_replay import Differs, replaying
+from lucid.autograd.host_replay import Differs, replaying, undo_draws
 from lucid.compiler.audits import Pace, difference, made_again, report
 from lucid.compiler.collector import collector_paused
 from lucid.compiler.guards.argument_places import call_with_tensors
@@ -58,6 +58,7 @@ MODES = ("native", "eager")
 _MODES_ELSEWHERE = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 _ELSEWHERE = ("dynamic", "options")
 MOST_FREE = 8  # traces of one function are made whatever comes of them
+FREE_SECONDS = 2.0  # that traces of paths may take, whatever comes of them
 CALLS_PER_TRACE = 8  # that earlier ones must have served, before another one is made
 MOST_PATHS = 32  # through the user's code, by branches on values, that are compiled
 LIMIT = 128  # programs of one function; the oldest is forgotten
@@ -357,8 +358,10 @@ class Compiled:
         while left:
             try:
                 call, program = self._prepared(args, kwargs, differs)
-            except EagerOnlyError as reason:
-                if not isinstance(reason, _NotPaidForError):
+            except BaseException as reason:
+                if differs is not None:
+                    undo_draws(differs.made)
+                if isinstance(reason, EagerOnlyError) and not isinstance(reason, _NotPaidForError):
                     self._note_untraceable(self._signature(args, kwargs).key, str(reason))
                 raise
             if self._untraceable:
@@ -374,6 +377,7 @@ class Compiled:
                 before, differs = differs, self._left(program, other)
                 if before is not None and not differs.goes_beyond(before):
                     if isinstance(other, LeavesPath):
+                        undo_draws(differs.made)
                         raise EagerOnlyError(
                             "two programs of it find another outcome of one condition, which "
                             f"rounding decides: {differs.reason}"
@@ -619,8 +623,7 @@ class Compiled:
             raise RestartTrace("is called with ints that keep changing", "counts", moved)
         if earlier:
             reason = reason or changes(description, earlier)
-            if not is_path:
-                self._refuse_unpaid(reason)
+            self._refuse_unpaid(reason, is_path)
             if "retrace" in LOG.read():
                 sys.stderr.write(f"lucid: retrace of {_name_of(self.__wrapped__)}: {reason}\n")
         recorded = self._record(call, *marked, known)
@@ -635,13 +638,16 @@ class Compiled:
         self.stats.compile_seconds += program.compile_seconds
         return program
 
-    def _refuse_unpaid(self, reason: str) -> None:
+    def _refuse_unpaid(self, reason: str, is_path: bool) -> None:
         """Raise where the function was traced so often that running it op by op costs less.
 
         reason: of this trace.
+        is_path: whether it is one of another path, of which `max_paths` are free if they are short.
         """
-        traces, calls = self.stats.traces - self.stats.paths, self.stats.calls
-        is_free = traces < MOST_FREE or not self._is_paced
+        stats = self.stats
+        traces, calls = stats.paths if is_path else stats.traces - stats.paths, stats.calls
+        is_short = is_path and stats.compile_seconds < FREE_SECONDS
+        is_free = traces < MOST_FREE or is_short or not self._is_paced
         if not is_free and calls < CALLS_PER_TRACE * traces:
             place = None if self._latest is None else self._latest.guards.place_of_failure()
             if place is None:

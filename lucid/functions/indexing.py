@@ -206,6 +206,8 @@ def _entry(item: Any) -> Any:
         if isinstance(item, Tensor) and item._type.dtype is u8:
             return _mask_of_bytes(item)
         return item
+    if type(item) is not item.__class__ and hasattr(type(item), "as_tensor"):
+        return _entry(item.as_tensor())  # an array that is known when the step has run
     if isinstance(item, np.generic) and item.dtype.kind in "biu":
         return item.item()
     if isinstance(item, (list, tuple, range, np.ndarray)):

@@ -481,9 +481,9 @@ def test_conditions_of_graph_attention(agree: Any) -> None:
 
 def test_a_full_graph_is_asked_for() -> None:
     def looks(x: Any) -> Any:
-        return float(np.median(x.numpy()))
+        return float(x.numpy().tobytes()[3] == 63)
 
-    with pytest.raises(lucid.TraceError, match=r"looks, with fullgraph=True: it looks at the data"):
+    with pytest.raises(lucid.TraceError, match=r"looks, with fullgraph=True: it calls ndarray.tob"):
         lucid.compile(looks, fullgraph=True)(lucid.ones(3))
     assert lucid.compile(looks)(lucid.ones(3)) == 1.0
 

@@ -1,6 +1,7 @@
 """Random training steps that look at values: what they return, keep, print and raise is eager's.
 
 Their numbers are small integers and halves, so that no rounding decides which way a branch goes.
+Which zero is the largest of several with other signs is nobody's promise: `+ 0.0` takes the sign.
 `LUCID_RANDOM_STEPS=10000` in the environment runs so many.
 """
 
@@ -93,7 +94,7 @@ class Writer:
         how = self.random.choice(
             [
                 f"({t}).sum().item()",
-                f"float(({t}).max())",
+                f"float(({t}).max() + 0.0)",
                 f"int(({t}).sum())",
                 f"({t}).tolist()[2]",
                 f"(({t}) > 1).sum().item()",
@@ -213,7 +214,7 @@ def source_of(seed: int) -> str:
 HELPER = """
 def helper(t, n):
     if t.sum() > n:
-        return t.max().item()
+        return (t.max() + 0.0).item()
     return n
 """
 

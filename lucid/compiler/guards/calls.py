@@ -28,6 +28,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from lucid.autograd.generators import GENERATORS
 from lucid.compiler.guards.collector import OPAQUE, PLAIN, at_line
 from lucid.compiler.guards.guard import ABSENT, CONTENTS, SCALARS, brief
 from lucid.compiler.guards.reads import (
@@ -44,7 +45,10 @@ from lucid.ir.location import LIBRARY, here
 from lucid.tensor.core import TensorCore
 
 MEMO = type(functools.lru_cache(lambda: None))
-GENERATORS = (random.Random, np.random.Generator, np.random.RandomState)
+_GLOBAL_GENERATORS = {
+    id(getattr(random, "_inst", None)): "random",
+    id(np.random.mtrand._rand): "numpy.random",
+}
 _LOOKS = frozenset({"getstate", "get_state", "bit_generator", "__reduce__"})
 _UNSEEDED = (np.random.default_rng, random.Random, np.random.RandomState, np.random.SeedSequence)
 _OF_LIBRARY = {"get_num_threads", "get_num_interop_threads", "get_printoptions"}
@@ -427,19 +431,21 @@ class GuardCollector(Reads):
             return
         if isinstance(generator, random.SystemRandom):
             self._draws(f"SystemRandom.{name}()")
-        known = {id(getattr(random, "_inst", None)): "random"}
-        known[id(np.random.mtrand._rand)] = "numpy.random"
-        path = known.get(id(generator)) or self._paths.get(id(generator))
-        if id(generator) not in known and not self.was_there(generator):
+        if not self.is_shared(generator):
             return
+        path = self.name_of_generator(generator)
         if name in ("seed", "setstate", "set_state"):
             self._op_by_op(f"it sets the state of {path}")
-        raise self._refusal(
-            f"{path or 'a random generator'} was used while the step was traced: its numbers would "
-            "be the same at every call",
-            "draw with lucid.rand, lucid.randn or lucid.randint, which are part of the step, or "
-            "pass the numbers as arguments",
-        )
+        self._draws(f"{path}.{name}()")
+
+    def is_shared(self, generator: Any) -> bool:
+        """Whether a random generator was there before the step."""
+        return id(generator) in _GLOBAL_GENERATORS or self.was_there(generator)
+
+    def name_of_generator(self, generator: Any) -> str:
+        """What messages call it."""
+        known = _GLOBAL_GENERATORS.get(id(generator)) or self._paths.get(id(generator))
+        return known or "a random generator"
 
     def _draws(self, what: str) -> NoReturn:
         self._op_by_op(f"it draws random numbers, by {what}")

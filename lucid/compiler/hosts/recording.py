@@ -8,6 +8,7 @@ results, and recorded as a `host` node. What the evaluation changes in Python is
 from __future__ import annotations
 
 import copy
+import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lucid.autograd.function import BackwardCFunction, FunctionCtx, backward_of
+from lucid.autograd.generators import put_state, state_of
 from lucid.autograd.host_calls import HostBackward, HostForward, again, code_of
 from lucid.autograd.host_finding import Finding
 from lucid.autograd.host_replay import replayed
@@ -70,6 +72,7 @@ class HostRecording:
         self.present = PresentValues(recorder)
         self._frame: Frame = {}
         self._findings: dict[Any, Node] = {}
+        self._generators: dict[int, tuple[Any, Any, bytes]] = {}  # with states before and after
         self.left: LeavesTrace | None = None
         self.undo: list[PythonChanges] = []
 
@@ -100,6 +103,10 @@ class HostRecording:
         Raises `TraceError` for what traced code has changed since, unless the trace has failed.
         """
         changed = None
+        while self._generators:
+            generator, before, left = self._generators.popitem()[1]
+            if pickle.dumps(state_of(generator)) == left:  # else another thread has drawn as well
+                put_state(generator, before)
         while self.undo:
             changed = self.undo.pop().put_back() or changed
         if changed is not None and not failed:
@@ -237,7 +244,7 @@ class HostRecording:
         guarded: tuple[Any, ...] = refuse_second_derivative(ctx, sent, found, kind)
         return guarded
 
-    # ---------------------------------------------------------------- what NumPy finds
+    # ---------------------------------------------------------------- single functions
 
     def find(
         self,
@@ -251,15 +258,40 @@ class HostRecording:
         key = (find, options, *values)
         node = self._findings.get(key)
         if node is None:
-            place = here()
-            line = None if place is None else (place.file, place.line)
-            host = Finding(name, find, options, line)
-            lent = self.present.of(values)
-            made = replayed(host.code)
-            arrays = host.evaluate(lent) if made is None else made.found
-            host.types = tuple(map(type_of_array, arrays))
-            node = self._findings[key] = self._record(name, host, values, arrays)
+            node, _ = self.call(name, find, values, options)
+            self._findings[key] = node
         return tuple(tensors_of(self._recorder, node.results))
+
+    def call(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        values: Sequence[Value],
+        options: tuple[Any, ...] = (),
+        generator: Any = None,
+    ) -> tuple[Node, Callable[..., Any]]:
+        """Call a function at each call of the step; also the one that found the present results.
+
+        generator: what it draws random numbers from; after the trace it is as it was.
+        """
+        place = here()
+        line = None if place is None else (place.file, place.line)
+        host = Finding(name, function, options, line, generator)
+        lent = self.present.of(values)
+        made = replayed(host.code)
+        if made is None:
+            before = state_of(generator)
+            arrays = host.evaluate(lent)
+            self._note_draw(generator, before)
+        else:
+            function, arrays = made.host.find, made.found  # type: ignore[union-attr]
+        host.types = tuple(map(type_of_array, arrays))
+        return self._record(name, host, values, arrays), function
+
+    def _note_draw(self, generator: Any, before: Any) -> None:
+        if generator is not None:
+            _, before, _ = self._generators.get(id(generator), (generator, before, b""))
+            self._generators[id(generator)] = generator, before, pickle.dumps(state_of(generator))
 
     # ---------------------------------------------------------------- recording
 

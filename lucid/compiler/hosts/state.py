@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
+from lucid.autograd.generators import put_state, state_of
 from lucid.autograd.host_world import Outside, State
 from lucid.compiler.guards.calls import GuardCollector
 from lucid.compiler.guards.collector import changed_since
@@ -180,28 +180,15 @@ class _Writes(GuardCollector):
     def _draw(self, generator: Any, name: str) -> None:
         """Each call draws anew."""
         if id(generator) not in self._generators:
-            self._generators[id(generator)] = generator, _state_of_generator(generator)
+            self._generators[id(generator)] = generator, state_of(generator)
 
     def put_back_generators(self) -> None:
         """Let the random generators draw again what they drew."""
         for generator, state in self._generators.values():
-            if isinstance(generator, random.Random):
-                generator.setstate(state)
-            elif isinstance(generator, np.random.RandomState):
-                generator.set_state(state)
-            else:
-                generator.bit_generator.state = state
+            put_state(generator, state)
 
     def _op_by_op(self, reason: str) -> None:  # type: ignore[override]
         """Each call does it again."""
-
-
-def _state_of_generator(generator: Any) -> Any:
-    if isinstance(generator, random.Random):
-        return generator.getstate()
-    if isinstance(generator, np.random.RandomState):
-        return generator.get_state()
-    return generator.bit_generator.state
 
 
 class PythonChanges:

@@ -9,7 +9,7 @@ them, since NumPy may round otherwise than native code does.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -65,7 +65,7 @@ class Exits:
     """
 
     def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
+        self.recorder = recorder
         self._told = context.told
         self.path: list[int] = []
         self.texts: list[str] = []
@@ -86,10 +86,10 @@ class Exits:
         self.texts.append(what if place is None else f"{what} at {place}   {place.text}")
         self.path.append(answer)
         self._answers[key] = answer
-        with self._recorder.annotated():
+        with self.recorder.annotated():
             limits = {"low": answer, "high": answer + 1}
             attributes = {**limits, "message": str(number), "error": "exit"}
-            self._recorder.graph.append(ops.check, (question,), attributes)
+            self.recorder.graph.append(ops.check, (question,), attributes)
         return answer
 
     def end(self) -> None:
@@ -99,55 +99,79 @@ class Exits:
 
     def holds(self, condition: Value, what: str) -> bool:
         """The outcome of a bool[]."""
-        with self._recorder.annotated():
+        with self.recorder.annotated():
             question = ops.cast(condition, dtype=i64)
         return bool(self.ask(question, what))
 
     def _now(self, value: Value) -> Any:
-        return self._recorder.hosts.present.of([value])[0].item()
+        return self.now_of(value).item()
+
+    def now_of(self, value: Value) -> np.ndarray:
+        """What a value is in the call that is traced."""
+        return self.recorder.hosts.present.of([value])[0]
 
     def op_by_op(self, what: str, hint: str = HINT) -> Any:
         """Give the trace up where Python needs to know what only a call computes."""
         place = here()
         line = "" if place is None else f"\n  at {place}   {place.text}"
-        self._recorder.run_op_by_op(f"{what}{line}\nhint: {hint}")
+        self.recorder.run_op_by_op(f"{what}{line}\nhint: {hint}")
+
+    def call(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        values: Sequence[Value] = (),
+        generator: Any = None,
+    ) -> tuple[Sequence[Value], Any]:
+        """What a function of Python's gives at each call; and the one that found what it is now."""
+        hosts = self.recorder.hosts
+        try:
+            node, found_by = hosts.call(name, function, values, generator=generator)
+        except ValueError as error:
+            if "read-only" in str(error):
+                self.op_by_op(f"it writes an array that the step computes, by {name}()")
+            raise
+        return node.results, found_by
+
+    def latest(self) -> list[Value]:
+        """What the step computed last, for calls that are to follow it."""
+        found = (node.results for node in reversed(self.recorder.graph.nodes) if node.results)
+        return [next(found)[0]] if self.recorder.graph.nodes else []
 
     # ------------------------------------------------------------------ what is asked of tensors
 
     def of(self, tensor: TensorCore, what: str) -> Any:
         """What Python gets for the only element of a tensor, by `bool()`, `int()` or `item()`."""
-        with self._recorder.annotated():
-            value = self._recorder.value_of(tensor, what)
-            value = ops.reshape(value, shape=()) if value.shape else value
+        value = self.only(self.recorder.value_of(tensor, what))
         if what == "bool()" or value.dtype.kind == "bool":
-            return self._truth(value, what)
+            return self.truth(value, what)
         if what == "int()":
             return self._whole(value, what)
         return self.number(value, value, (), f"a tensor's {what}")
 
-    def list_of(self, tensor: TensorCore) -> Any:
+    def list_of(self, whole: Value) -> Any:
         """`tolist()`: numbers that are known after the call; truths are exits each."""
-        size = tensor._type.size
-        if size > (TRUTHS_LISTED if tensor.dtype.kind == "bool" else LISTED):
+        size, is_bool = whole.type.size, whole.dtype.kind == "bool"
+        if size > (TRUTHS_LISTED if is_bool else LISTED):
             self.op_by_op(f"it lists the {size} elements of a tensor, by tolist()")
-        with self._recorder.annotated():
-            whole = self._recorder.value_of(tensor, "tolist()")
+        with self.recorder.annotated():
             flat = ops.reshape(whole, shape=(size,))
         items = np.empty(size, object)
         for i in range(size):
-            with self._recorder.annotated():
+            with self.recorder.annotated():
                 part = ops.slice_axis(flat, 0, i, i + 1)
                 element = ops.reshape(part, shape=())
-            if tensor.dtype.kind == "bool":
-                items[i] = self._truth(element, "tolist()")
+            if is_bool:
+                items[i] = self.truth(element, "tolist()")
             else:
                 items[i] = self.number(whole, element, (i,), "an element of tolist()")
-        return items.reshape(tensor._type.shape).tolist()
+        return items.reshape(whole.shape).tolist()
 
-    def _truth(self, value: Value, what: str) -> bool:
-        with self._recorder.annotated():
+    def truth(self, value: Value, what: str) -> bool:
+        """The outcome of `bool()` of a 0-d value."""
+        with self.recorder.annotated():
             if value.dtype.kind != "bool":
-                value = ops.ne(value, self._recorder.graph.constant(0, value.dtype))
+                value = ops.ne(value, self.recorder.graph.constant(0, value.dtype))
         return self.holds(value, what)
 
     def _whole(self, value: Value, what: str) -> int:
@@ -155,27 +179,45 @@ class Exits:
             now = self._now(value)
             if not abs(now) < 2.0**63:
                 return int(now) if not np.isfinite(now) else self.op_by_op(f"it asks for {what}")
-        with self._recorder.annotated():
+        with self.recorder.annotated():
             return self.ask(self._as(value, i64), what)
 
     def _as(self, value: Value, dtype: DType) -> Value:
         return value if value.dtype is dtype else ops.cast(value, dtype=dtype)
 
-    def number(self, base: Value, element: Value, index: tuple[int, ...], what: str) -> LateScalar:
-        """The number that an element is after the call; base: the output that it is read from."""
+    def only(self, value: Value) -> Value:
+        """The only element of a value, as a 0-d one."""
+        with self.recorder.annotated():
+            return ops.reshape(value, shape=()) if value.shape else value
+
+    def number(
+        self,
+        base: Value,
+        element: Value,
+        index: tuple[int, ...],
+        what: str,
+        kind: type | None = None,
+    ) -> LateScalar:
+        """The number that an element is after the call.
+
+        base: the output that it is read from.
+        kind: its class; None: `int` or `float`.
+        """
         key = base, index
         found = self._numbers.get(key)
         if found is None:
             wide = i64 if element.dtype.kind == "int" else f64
-            with self._recorder.annotated():
+            with self.recorder.annotated():
                 value = self._as(element, wide)
             at = index[0] if index else 0
 
             def formula(known: Any) -> Any:
-                return known[base].item(at)
+                item = known[base].item(at)
+                return item if kind is None else kind(item)
 
             now = self._now(element)
-            found = LateScalar(now, formula, what, self, self._recorder, {base: base}, value)
+            now = now if kind is None else kind(now)
+            found = LateScalar(now, formula, what, self, self.recorder, {base: base}, value)
             self._numbers[key] = found
         return found
 

@@ -1,93 +1,375 @@
-"""Arrays that a step gives: what `numpy()` returns for a tensor that it computes."""
+"""NumPy arrays that a step computes: `t.numpy()`, and what NumPy's functions make of it.
+
+Such an array is a value of the graph. Each of NumPy's functions on it is a host call, which native
+code makes with the arrays of its call; what comes out is again a value of the graph. Where Python
+needs more than shape and dtype, numbers are exits, and the rest runs op by op.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+import math
+import types
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lucid.compiler.inputs.scalars import Formula
-from lucid.compiler.recording.late_numbers import Bases
+from lucid.compiler.inputs.scalars import Formula, is_live
+from lucid.compiler.recording.late_numbers import Bases, LateScalar
+from lucid.ir.types import f64, has_dtype, i64
+from lucid.tensor.core import TensorCore, alias, of_value
+from lucid.tensor.tree import Rebuild, flatten
 
 if TYPE_CHECKING:
     from lucid.compiler.recording.exits import Exits
     from lucid.ir.graph import Value
-    from lucid.tensor.core import TensorCore
+    from lucid.tensor.tensor import Tensor
+
+_STATIC = frozenset({"shape", "dtype", "ndim", "size", "itemsize", "nbytes"})
+_COMPUTED = frozenset({"T", "mT", "real", "imag"})
 
 
 class LateArray:
-    """An array that is known after the call; it may be returned, kept and told to others.
-
-    Where somebody looks at more than its shape and type, the call runs op by op.
+    """An array, or a number of NumPy's, that is known after the call.
 
     Attributes:
-        formula, bases: as of a number.
+        kind: `np.ndarray`, or the class of the number.
+        value: what it is in the graph.
+        tensor: the one on whose memory it is, if any; is_part: whether it may be a part of that.
     """
 
-    __slots__ = ("_generation", "_storage", "_what", "bases", "dtype", "exits", "formula", "shape")
+    __slots__ = ("_generation", "exits", "is_part", "kind", "tensor", "value")
 
-    def __init__(self, tensor: TensorCore, value: Value, exits: Exits) -> None:
-        self.shape = tensor._type.shape
-        self.dtype = tensor._type.dtype.numpy
-        self.bases: Bases = {value: value}
-        self.formula = _output(value)
+    def __init__(
+        self,
+        exits: Exits,
+        value: Value,
+        kind: type = np.ndarray,
+        tensor: TensorCore | None = None,
+        is_part: bool = False,
+    ) -> None:
         self.exits = exits
-        self._what = f"the data of {tensor._describe()}, by numpy()"
-        self._storage = tensor._storage
-        self._generation = tensor._storage.generation
+        self.value = value
+        self.kind = kind
+        self.tensor = tensor
+        self.is_part = is_part
+        self._generation = 0 if tensor is None else tensor._storage.generation
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
-        return np.ndarray
+        return self.kind
 
     @property
-    def base(self) -> None:
-        """It owns its memory."""
+    def shape(self) -> tuple[int, ...]:
+        return self.value.type.shape
 
     @property
-    def ndim(self) -> int:
-        return len(self.shape)
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(self.value.dtype.numpy)
 
     @property
-    def size(self) -> int:
-        return int(np.prod(self.shape))
+    def now(self) -> Any:
+        """What it is in the call that is traced."""
+        array = self.exits.now_of(self.value)
+        return array if self.kind is np.ndarray else array[()]
 
-    def __len__(self) -> int:
-        return self.shape[0] if self.shape else self._look()
+    @property
+    def bases(self) -> Bases:
+        return {self.value: self.value}
 
-    def _look(self, *_: Any, **__: Any) -> Any:
-        return self.exits.op_by_op(f"it looks at {self._what}")
+    @property
+    def formula(self) -> Formula:
+        return functools.partial(_found, self.value, self.kind is np.ndarray)
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") and name not in ("__array_interface__", "__array_struct__"):
-            raise AttributeError(name)
-        return self._look()
+    @property
+    def what(self) -> str:
+        """What messages call it."""
+        of = "" if self.tensor is None else f" of {self.tensor._describe()}, by numpy()"
+        return f"the data{of}" if of else f"an array that NumPy computes of the step's data{of}"
+
+    def operand(self) -> Value:
+        """What a host call gets. Gives up where its memory was written since."""
+        if self.tensor is not None and self.tensor._storage.generation != self._generation:
+            self.exits.op_by_op(f"it writes memory that it gives as {self.what}")
+        return self.value
 
     def settle(self) -> None:
-        """Raise where its memory was written since: in eager mode it would show that."""
-        if self._storage.generation != self._generation:
-            self.exits.op_by_op(f"it writes memory that it gives as {self._what}")
+        """Give up where a result would have to be on memory from outside."""
+        self.operand()
+        if self.tensor is not None and not self.exits.recorder.is_own_memory(self.tensor):
+            self.exits.op_by_op(f"it returns or keeps {self.what}, on memory from outside")
 
+    def as_tensor(self, *, is_copied: bool = True) -> Tensor:
+        """A tensor of it; one that isn't to be copied is on its memory."""
+        value = self.operand()
+        if self.tensor is None:
+            self.tensor = of_value(value)
+            self._generation = self.tensor._storage.generation
+        elif self.is_part:
+            if not is_copied:
+                self.exits.op_by_op(f"it makes a tensor on memory of {self.what}")
+            return of_value(value)
+        return alias(self.tensor)
 
-def _output(value: Value) -> Formula:
-    def formula(known: Any) -> Any:
-        return known[value]
+    def number(self) -> LateScalar:
+        """The only element, as Python's number."""
+        value = self.exits.only(self.operand())
+        return self.exits.number(value, value, (), f"a number of {self.what}")
 
-    return formula
+    # ------------------------------------------------------------------ what Python asks
 
+    def __getattr__(self, name: str) -> Any:
+        if name in _STATIC:
+            return getattr(np.broadcast_to(np.empty((), self.dtype), self.shape), name)
+        if name in _COMPUTED:
+            return computed(self.exits, name, functools.partial(_attribute, name), (self,), {})
+        if name.startswith("__") or not hasattr(self.kind, name):
+            if name in ("__array_interface__", "__array_struct__"):
+                return self._look()
+            raise AttributeError(f"{self.kind.__name__!r} object has no attribute {name!r}")
+        if not callable(getattr(self.kind, name)):
+            return None if name == "base" else self._look()
+        return types.MethodType(_method_of(name), self)
 
-def _looking(name: str) -> Callable[..., Any]:
-    def look(self: LateArray, *_: Any, **__: Any) -> Any:
+    def _look(self) -> Any:
+        return self.exits.op_by_op(f"it looks at {self.what}")
+
+    def tolist(self) -> Any:
+        return self.exits.list_of(self.operand())
+
+    def item(self, *index: Any) -> Any:
+        return (_method("__getitem__", self, index) if index else self).number()
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
         return self._look()
 
-    look.__name__ = name
-    return look
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        function = getattr(ufunc, method)
+        return computed(self.exits, f"np.{ufunc.__name__}", function, inputs, kwargs)
+
+    def __array_function__(self, function: Any, _: Any, args: Any, kwargs: Any) -> Any:
+        return computed(self.exits, f"np.{function.__name__}", function, args, kwargs)
+
+    def __len__(self) -> int:
+        return len(np.broadcast_to(0, self.shape))
+
+    def __iter__(self) -> Any:
+        return iter([_method("__getitem__", self, i) for i in range(len(self))])
+
+    def __bool__(self) -> bool:
+        if math.prod(self.shape) != 1:
+            return bool(np.broadcast_to(True, self.shape))  # raises what NumPy raises
+        return self.exits.truth(self.exits.only(self.operand()), f"bool() of {self.what}")
+
+    def __float__(self) -> float:
+        return float(self.number())
+
+    def __int__(self) -> int:
+        return int(self.number())
+
+    def __index__(self) -> int:
+        return int(self.number())
+
+    def __hash__(self) -> int:
+        return hash(self._look())
+
+    def __setitem__(self, *_: Any) -> None:
+        self.exits.op_by_op(f"it writes {self.what}")
+
+    def __str__(self) -> str:
+        return self.exits.recorder.written(self, str)
+
+    def __repr__(self) -> str:
+        return self.exits.recorder.written(self, repr)
+
+    def __format__(self, specification: str) -> str:
+        return self.exits.recorder.written(self, format, specification)
+
+    def __copy__(self) -> Any:
+        return _method("copy", self)
+
+    def __deepcopy__(self, memo: object) -> Any:
+        return _method("copy", self)
 
 
-for _name in set(dir(np.ndarray)) - {*dir(object), *vars(LateArray)}:
-    if _name.startswith("__") and _name not in ("__array_interface__", "__array_struct__"):
-        setattr(LateArray, _name, _looking(_name))
-for _name in ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__repr__", "__str__"):
-    setattr(LateArray, _name, _looking(_name))
-LateArray.__format__ = _looking("__format__")  # type: ignore[method-assign]
+def _found(value: Value, is_array: bool, known: Any) -> Any:
+    array = known[value]
+    return array if is_array else array[()]
+
+
+def _attribute(name: str, array: Any) -> Any:
+    return getattr(array, name)
+
+
+@functools.cache
+def _method_of(name: str) -> Callable[..., Any]:
+    def method(self: LateArray, *args: Any, **kwargs: Any) -> Any:
+        return _method(name, self, *args, **kwargs)
+
+    method.__name__ = name
+    return method
+
+
+def _method(name: str, array: LateArray, *args: Any, **kwargs: Any) -> Any:
+    function = functools.partial(_call_method, name)
+    return computed(array.exits, f"ndarray.{name}", function, (array, *args), kwargs)
+
+
+def _call_method(name: str, array: Any, *args: Any, **kwargs: Any) -> Any:
+    return getattr(array, name)(*args, **kwargs)
+
+
+def _operator(name: str) -> Callable[..., Any]:
+    def operate(self: LateArray, *args: Any) -> Any:
+        if not all(map(_is_known_operand, args)):
+            return NotImplemented
+        return _method(name, self, *args)
+
+    operate.__name__ = name
+    return operate
+
+
+def _is_known_operand(value: Any) -> bool:
+    return not isinstance(value, TensorCore)
+
+
+for _name in (
+    *("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "divmod", "and", "or"),
+    *("xor", "lshift", "rshift"),
+):
+    setattr(LateArray, f"__{_name}__", _operator(f"__{_name}__"))
+    setattr(LateArray, f"__r{_name}__", _operator(f"__r{_name}__"))
+    if _name != "divmod":
+        setattr(LateArray, f"__i{_name}__", LateArray.__setitem__)
+for _name in (
+    *("eq", "ne", "lt", "le", "gt", "ge", "neg", "pos", "abs", "invert", "getitem", "contains"),
+    "round",
+):
+    setattr(LateArray, f"__{_name}__", _operator(f"__{_name}__"))
+
+
+def computed(
+    exits: Exits,
+    name: str,
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Any,
+    *,
+    after: Sequence[Value] = (),
+    generator: Any = None,
+) -> Any:
+    """What a function gives, by a host call: it gets the arrays and numbers of each call.
+
+    after: what is to be computed before the call.
+    generator: what it draws random numbers from.
+
+    Gives the trace up where it writes an array, or returns something else than arrays and numbers.
+    """
+    leaves, rebuild = flatten((list(args), kwargs))
+    given = [_operand(exits, leaf) for leaf in leaves]
+    constants = [leaf if x is None else None for leaf, x in zip(leaves, given, strict=True)]
+    _, rebuild = flatten(rebuild(constants))  # which holds nothing of this call
+    call = _Call(function, constants, rebuild, [None if x is None else x[1] for x in given])
+    values, on = [x[0] for x in given if x is not None], [x[2] for x in given if x is not None]
+    results, known = exits.call(name, call, [*values, *after], generator)
+    if known.kinds is None:
+        exits.op_by_op(f"it calls {name}(), which {known.refused}")
+    call.kinds, call.restore, call.parts = known.kinds, known.restore, known.parts
+    found = [
+        _result(exits, f"{name}()", value, kind, None if part is None else on[part])
+        for value, kind, part in zip(results, call.kinds, call.parts, strict=True)
+    ]
+    return call.restore(found)
+
+
+class _Call:
+    """A call of Python's within the step, with arrays and numbers for arguments and results.
+
+    Attributes:
+        kinds: of the results; None: they are something else, for the reason `refused`.
+        restore: makes what the function returned of as many results.
+        parts: for each of them which operand's memory it may be on; None: it is new.
+    """
+
+    refused = "returns something else than arrays and numbers"
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        leaves: list[Any],
+        rebuild: Rebuild,
+        given: list[Callable[[np.ndarray], Any] | None],
+    ) -> None:
+        self._function = function
+        self._leaves = leaves
+        self._rebuild = rebuild
+        self._given = given
+        self.kinds: list[type] | None = None
+        self.restore: Rebuild = list
+        self.parts: list[int | None] = []
+
+    def __call__(self, *arrays: np.ndarray) -> list[np.ndarray]:
+        remaining, pairs = iter(arrays), zip(self._leaves, self._given, strict=True)
+        filled = [leaf if given is None else given(next(remaining)) for leaf, given in pairs]
+        args, kwargs = self._rebuild(filled)
+        found, restore = flatten(self._function(*args, **kwargs))
+        if self.kinds is None:
+            if not all(map(_is_data, found)):
+                return []
+            self.kinds, self.restore = [*map(type, found)], restore
+            self.parts = [_memory_of(x, arrays) for x in found]
+        return [*map(np.asarray, found)]
+
+
+def _memory_of(found: Any, arrays: Sequence[np.ndarray]) -> int | None:
+    """Which of the arrays a result may share memory with."""
+    if not isinstance(found, np.ndarray):
+        return None
+    return next((i for i, array in enumerate(arrays) if np.may_share_memory(found, array)), None)
+
+
+def _result(exits: Exits, text: str, value: Value, kind: type, tensor: TensorCore | None) -> Any:
+    """What the user's code gets for a result."""
+    if kind is bool:
+        return exits.truth(value, text)
+    if kind in (int, float, np.float64):
+        return exits.number(value, value, (), text, kind)
+    return LateArray(exits, value, kind, tensor, is_part=tensor is not None)
+
+
+def _is_data(value: Any) -> bool:
+    kind = type(value)
+    is_number = kind in (bool, int, float) or issubclass(kind, (np.number, np.bool_))
+    return (is_number or kind is np.ndarray) and has_dtype(np.asarray(value))
+
+
+def _operand(
+    exits: Exits, leaf: Any
+) -> tuple[Value, Callable[[np.ndarray], Any], TensorCore | None] | None:
+    """A value that each call brings, how the function gets it, and the tensor that it is of.
+
+    None: it is what it is.
+    """
+    if isinstance(leaf, TensorCore):
+        leaf = leaf.numpy()
+    if type(leaf) is LateArray:
+        return leaf.operand(), _read_only if leaf.kind is np.ndarray else _number, leaf.tensor
+    if is_live(leaf):
+        kind = type(leaf.now)
+        value = leaf.recorder.live_value(leaf, i64 if isinstance(leaf.now, int) else f64)
+        return value, lambda array: kind(array[()]), None
+    if hasattr(type(leaf), "bases"):
+        exits.op_by_op("it hands a text with values that the step computes to NumPy")
+    return None
+
+
+def _number(array: np.ndarray) -> Any:
+    return array[()]
+
+
+def _read_only(array: np.ndarray) -> np.ndarray:
+    """As NumPy gets it: what it writes there is no memory of the user's."""
+    array = array.view()
+    array.flags.writeable = False
+    return array

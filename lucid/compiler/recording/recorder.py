@@ -148,6 +148,7 @@ class Recorder(LiveNumbers):
     @unheard
     def constant(self, value: Any, dtype: DType) -> Tensor:
         """A 0-d constant, or the value of a live scalar."""
+        value = value.number() if type(value) is LateArray else value
         with self.annotated():
             if is_live(value):
                 recorded = self.live_value(value, dtype)
@@ -364,20 +365,24 @@ class Recorder(LiveNumbers):
     def array_of(self, tensor: TensorCore) -> np.ndarray:
         """What `numpy()` gives: memory, which nobody may write where no trace would see it."""
         self.hosts.leave()
-        cell = self.cells.get(tensor._storage)
-        is_own = self.known(tensor) is None and (cell is None or cell.is_inside)
-        if not is_own or tensor._storage.recorder is not self:
-            return self.refuse_concrete(tensor, "numpy()")
-        late = LateArray(tensor, self.value_of(tensor, "numpy()"), self.exits)
+        known = self.known(tensor)
+        if known is not None:
+            return known
+        late = LateArray(self.exits, self.value_of(tensor, "numpy()"), tensor=tensor)
         return cast(np.ndarray, late)
+
+    def is_own_memory(self, tensor: TensorCore) -> bool:
+        """Whether the step itself has made the memory of a tensor."""
+        cell = self.cells.get(tensor._storage)
+        return tensor._storage.recorder is self and (cell is None or cell.is_inside)
 
     def list_of(self, tensor: TensorCore) -> Any:
         """What `tolist()` gives for a tensor that the step computes."""
         self.hosts.leave()
-        return self.exits.list_of(tensor)
+        return self.exits.list_of(self.value_of(tensor, "tolist()"))
 
-    def written(self, number: LiveScalar, write: Callable[..., str], *how: str) -> str:
-        """The text of a number that each call has for itself.
+    def written(self, number: LiveScalar | LateArray, write: Callable[..., str], *how: str) -> str:
+        """The text of a number, or an array, that each call has for itself.
 
         The library's own texts aren't followed: a number in one of these is looked at.
         """

@@ -9,14 +9,21 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import pprint
+import random
+import time
 import types
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from lucid.autograd.generators import GENERATORS
 from lucid.compiler.guards.collector import PLAIN, Substitutes
 from lucid.compiler.guards.events import without_first
 from lucid.compiler.inputs.scalars import is_live
+from lucid.compiler.recording.late_arrays import LateArray, computed
 from lucid.compiler.recording.late_numbers import LateScalar
 from lucid.compiler.recording.texts import (
     LateText,
@@ -29,8 +36,10 @@ from lucid.compiler.recording.texts import (
     written,
 )
 from lucid.compiler.whose_code import is_followed
+from lucid.functions.from_data import as_tensor, from_numpy, tensor
 from lucid.ir.location import LIBRARY
 from lucid.tensor.core import TensorCore
+from lucid.tensor.tree import flatten
 
 if TYPE_CHECKING:
     from lucid.compiler.recording.recorder import Recorder
@@ -44,6 +53,18 @@ _HAND_ON: frozenset[Any] = frozenset(
         *(object, complex),
     }
 )
+_CLOCKS = frozenset(
+    getattr(time, f"{name}{unit}")
+    for name in ("time", "perf_counter", "monotonic", "process_time", "thread_time")
+    for unit in ("", "_ns")
+)
+# Methods of random generators that draw nothing, or something else than numbers and arrays.
+_NO_DRAWS = frozenset(
+    {
+        *("seed", "getstate", "setstate", "get_state", "set_state", "bit_generator", "spawn"),
+        *("shuffle", "sample", "choices", "bytes", "randbytes"),
+    }
+)
 _TO_TEXT = (str, repr, ascii, format)
 _WRITE = (json.dumps, pprint.pformat)
 _MODULES = frozenset(
@@ -52,7 +73,9 @@ _MODULES = frozenset(
         *("collections", "_collections", "dataclasses", "types", "_abc", "numpy", "lucid"),
     }
 )
-_FUNCTIONS = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, type)
+_TAKE_ARRAYS = frozenset({tensor, as_tensor, from_numpy})
+_OF_NUMPY = (np.ufunc, type(np.sum))
+_FUNCTIONS = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, type, *_OF_NUMPY)
 _OF_CLASSES = (types.MethodDescriptorType, types.WrapperDescriptorType)
 _DEBUGGERS = ("set_trace", "Pdb.set_trace", "post_mortem")
 
@@ -66,8 +89,9 @@ class StandInFunctions(Substitutes):
     def called(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """What is called instead of a function; None: the function itself."""
         kind = type(function)
-        if kind in _OF_CLASSES:
-            if not args or not isinstance(args[0], function.__objclass__):
+        is_draw = bool(args) and isinstance(args[0], GENERATORS) and kind not in _FUNCTIONS
+        if kind in _OF_CLASSES or is_draw:
+            if not args or not isinstance(args[0], getattr(function, "__objclass__", GENERATORS)):
                 return None  # which raises an error
             method = function.__get__(args[0], type(args[0]))
             instead = self.called(method, args[1:], kwargs)
@@ -81,13 +105,24 @@ class StandInFunctions(Substitutes):
             return telling
         if (function is float or function is int) and not kwargs and self._is_number(args):
             return functools.partial(_as_number, function)
-        if isinstance(getattr(function, "__self__", None), str):
+        owner, given = getattr(function, "__self__", None), (*args, *kwargs.values())
+        if isinstance(owner, str):
             return self._of_text(function, args, kwargs)
-        given = (*args, *kwargs.values())
+        if function in _CLOCKS:
+            return functools.partial(self._timed, function)
+        if isinstance(owner, GENERATORS) and self._draws(owner, function.__name__):
+            return functools.partial(self._drawn, function)
         if function in (*_TO_TEXT, *_WRITE) and args:
             return self._to_text(function, args[0]) if holds(given, is_of_call) else None
+        if _is_numpys(function, args) and holds(given, self._is_data):
+            name = f"np.{getattr(function, '__name__', type(function).__name__)}"
+            return functools.partial(self._of_numpy, name, function)
         if not holds(given, is_late):
             return None
+        if getattr(function, "__wrapped__", function) in _TAKE_ARRAYS and any(
+            type(x) is LateArray for x in given
+        ):
+            return functools.partial(_with_tensors, function)
         if function is type and len(args) == 1:
             return lambda value: type(value.now) if is_live(value) else value.__class__
         if not self._may_get(function, args) and not all(map(_is_looked_at, given)):
@@ -127,9 +162,44 @@ class StandInFunctions(Substitutes):
 
     def _is_number(self, args: Sequence[Any]) -> bool:
         value = args[0] if len(args) == 1 else None
+        if type(value) is LateArray:
+            return value.value.type.size == 1
         if isinstance(value, TensorCore):
             return value._type.size == 1 and self._recorder.known(value) is None
         return type(value) is LateScalar
+
+    def _is_data(self, value: Any) -> bool:
+        """Whether NumPy would look into a value that the step computes."""
+        if isinstance(value, TensorCore):
+            return self._recorder.known(value) is None
+        return type(value) in (LateArray, LateScalar)
+
+    def _of_numpy(self, name: str, function: Any, *args: Any, **kwargs: Any) -> Any:
+        return computed(self._recorder.exits, name, function, args, kwargs)
+
+    def _timed(self, clock: Any) -> Any:
+        """A clock is read at each call, when all that comes before it has been computed."""
+        exits, name = self._recorder.exits, f"time.{clock.__name__}"
+        return computed(exits, name, clock, (), {}, after=exits.latest())
+
+    def _draws(self, generator: Any, name: str) -> bool:
+        """Whether a method gives random numbers of a generator from outside."""
+        if name.startswith("_") or name in _NO_DRAWS or not hasattr(type(generator), name):
+            return False
+        assert self._recorder.collector is not None
+        return self._recorder.collector.is_shared(generator)
+
+    def _drawn(self, draw: Any, *args: Any, **kwargs: Any) -> Any:
+        """Random numbers are drawn at each call, in the program's order."""
+        generator, exits = draw.__self__, self._recorder.exits
+        assert self._recorder.collector is not None
+        name = f"{self._recorder.collector.name_of_generator(generator)}.{draw.__name__}"
+        if isinstance(generator, random.Random) and draw.__name__ == "choice":
+            items = args[0] if args else kwargs["seq"]
+            if not isinstance(items, np.ndarray):
+                places = range(len(items))
+                return items[computed(exits, name, draw, (places,), {}, generator=generator)]
+        return computed(exits, name, draw, args, kwargs, generator=generator)
 
     def _of_text(self, method: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """For a method of a `str`."""
@@ -150,7 +220,7 @@ class StandInFunctions(Substitutes):
         if isinstance(value, (*PLAIN, tuple)) and function in (str, repr):
             return functools.partial(written, function)
         self.refuse_within(value)
-        is_word = type(value) in (LateText, LateScalar) or is_live(value)
+        is_word = type(value) in (LateText, LateScalar, LateArray) or is_live(value)
         return functools.partial(_formatted, function) if is_word else None
 
     def _may_get(self, function: Any, args: Sequence[Any]) -> bool:
@@ -187,11 +257,34 @@ class _Template:
         return filled(self._template, given, {}, percent=True)
 
 
+def _is_numpys(function: Any, args: Sequence[Any]) -> bool:
+    """Whether a function is NumPy's, and looks into what it gets by itself."""
+    package = (getattr(function, "__module__", None) or "").partition(".")[0]
+    if isinstance(function, np.ufunc) or package == "scipy":
+        return True
+    if package != "numpy" or isinstance(function, type):
+        return False
+    code = getattr(getattr(function, "__wrapped__", None), "__code__", None)
+    calls_method = code is not None and os.path.basename(code.co_filename) == "fromnumeric.py"
+    return not (calls_method and args and isinstance(args[0], TensorCore))
+
+
+def _with_tensors(function: Any, *args: Any, **kwargs: Any) -> Any:
+    """A function of lucid's that takes arrays, with tensors for those that the step computes."""
+    is_copied = function.__name__ == "tensor"
+    leaves, rebuild = flatten((args, kwargs))
+    args, kwargs = rebuild(
+        [x.as_tensor(is_copied=is_copied) if type(x) is LateArray else x for x in leaves]
+    )
+    return args[0] if function.__name__ == "from_numpy" else function(*args, **kwargs)
+
+
 def _as_number(kind: type, value: Any) -> Any:
     number = value._number("item()") if isinstance(value, TensorCore) else value
+    number = number.number() if type(number) is LateArray else number
     if not is_live(number):
         return kind(number)
-    return number if isinstance(number, kind) else number.apply(kind.__name__, kind)
+    return number if number.__class__ is kind else number.apply(kind.__name__, kind)
 
 
 def _formatted(write: Callable[..., str], value: Any, *how: str) -> str:

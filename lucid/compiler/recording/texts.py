@@ -127,7 +127,7 @@ def _text(now: str, formula: Formula, of: Iterable[Any]) -> LateText:
     parts = [*of]
     text = str.__new__(LateText, now)
     text.formula, text.bases = formula, bases_of(parts)
-    known = (LateText, _LateShown)
+    known = (LateText, LateArray, _LateShown)
     text.exits = next(exits_of(x) for x in parts if is_live(x) or type(x) in known)
     return text
 
@@ -149,10 +149,9 @@ def settle(error: BaseException) -> None:
 
 
 def formatted(value: Any, write: Callable[..., str], *how: str) -> LateText:
-    """What `format`, `str` or `repr` give for a number or a text that only a call knows."""
+    """What `format`, `str` or `repr` give for what only a call knows."""
     of = formula_of(value)
-    now = value.now if is_live(value) else plain(value)
-    return _text(write(now, *how), lambda known: write(of(known), *how), (value,))
+    return _text(write(_known(value), *how), lambda known: write(of(known), *how), (value,))
 
 
 def joined(separator: str, parts: Sequence[str]) -> LateText:
@@ -247,7 +246,7 @@ def _part(value: Any) -> Any:
 
 
 def _known(value: Any) -> Any:
-    if is_live(value) or type(value) is _LateShown:
+    if is_live(value) or type(value) in (LateArray, _LateShown):
         return value.now
     return plain(value) if type(value) is LateText else value
 

@@ -1,0 +1,176 @@
+"""What a step reads of the world at each call: random numbers of Python's and NumPy's, clocks."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import numpy as np
+import pytest
+
+import lucid
+
+F64 = lucid.float64
+CALLS = 24
+
+
+def seeded(make, compile, **options):
+    """What calls give and leave, with the same random numbers, and the step."""
+    random.seed(5)
+    np.random.seed(5)
+    step = make(np.random.default_rng(5))
+    step = lucid.compile(step, **options) if compile else step
+    found = [step(lucid.tensor([1.0, 2.0, i % 5], dtype=F64)) for i in range(CALLS)]
+    return [repr(found), random.random(), np.random.rand()], step
+
+
+def agrees(make, **options):
+    expected, _ = seeded(make, False)
+    found, step = seeded(make, True, **options)
+    assert found == expected
+    return step.stats
+
+
+def test_scheduled_sampling():
+    def make(_):
+        return lambda x: x * 2 if random.random() < 0.5 else x * 3
+
+    stats = agrees(make)
+    assert stats.traces == 2 and stats.exits and not stats.eager_reasons
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda x, rng: x * random.gauss(0.0, 1.0),
+        lambda x, rng: x * random.uniform(-1, 1),
+        lambda x, rng: x + np.random.rand(),
+        lambda x, rng: x + lucid.tensor(rng.normal(0.0, 2.0, size=x.shape)),
+        lambda x, rng: x + lucid.from_numpy(np.random.randn(*x.shape)),
+        lambda x, rng: x[rng.permutation(3)[:2]],
+        lambda x, rng: x[rng.integers(0, 3, size=5)],
+        lambda x, rng: x[np.random.choice(3, 2, replace=False)].sum() * rng.random(),
+        lambda x, rng: x * rng.normal(float(x.sum()), 1.0),
+        lambda x, rng: (x, random.random(), rng.random(dtype=np.float32), np.random.rand(2)),
+    ],
+)
+def test_numbers_are_drawn_at_each_call(draw):
+    def make(rng):
+        return lambda x: draw(x, rng)
+
+    stats = agrees(make)
+    assert stats.traces == 1 and not stats.eager_reasons
+
+
+def test_objects_are_chosen_at_each_call():
+    stats = agrees(lambda _: lambda x: random.choice([lucid.sin, lucid.cos, lucid.tanh])(x))
+    assert stats.traces == 3 and not stats.eager_reasons
+
+
+@pytest.mark.parametrize("options", [{}, {"max_paths": 3}])
+def test_draws_of_a_run_that_took_another_path_are_made_once(options):
+    def make(rng):
+        def step(x):
+            a = random.random()
+            b = np.random.rand() if (x * a).sum() > 2 else rng.uniform(0, 2)
+            count = random.randint(0, 3)
+            for _ in range(count):
+                x = x + np.random.rand()
+            return (x * b, a, count) if x.sum() < 8 else x * random.random()
+
+        return step
+
+    stats = agrees(make, **options)
+    assert stats.exits and bool(stats.eager_reasons) == bool(options)
+
+
+def test_draws_of_the_step_and_of_a_host_function_keep_their_order():
+    class Noise(lucid.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return lucid.from_numpy(x.numpy() + np.random.rand())
+
+        @staticmethod
+        def backward(ctx, g):
+            return g
+
+    def make(_):
+        return lambda x: Noise.apply(x * np.random.rand()) * np.random.rand()
+
+    assert not agrees(make).eager_reasons
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda x: x[random.sample(range(3), 2)],
+        lambda x: (random.shuffle(NUMBERS), x[NUMBERS])[1],
+        lambda x: x * len(random.choices([1, 2], k=2)),
+        lambda x: (random.seed(3), x * random.random())[1],
+    ],
+)
+def test_what_has_no_numbers_for_results_runs_op_by_op(use):
+    NUMBERS[:] = [0, 1, 2]
+    expected, _ = seeded(lambda _: use, False)
+    NUMBERS[:] = [0, 1, 2]
+    found, step = seeded(lambda _: use, True)
+    assert found == expected and len(step.stats.eager_reasons) == CALLS
+
+
+NUMBERS = [0, 1, 2]
+
+
+def test_a_generator_of_the_steps_own_gives_the_same_numbers_at_each_call():
+    step = lucid.compile(lambda x: x * np.random.default_rng(3).normal())
+    expected = np.random.default_rng(3).normal()
+    assert [step(lucid.ones((), dtype=F64)).item() for _ in range(3)] == [expected] * 3
+
+
+def test_generators_that_are_arguments():
+    step = lucid.compile(lambda x, rng: x * rng.random())
+    for seed in (1, 2, 1, 2):
+        rng, other = np.random.default_rng(seed), np.random.default_rng(seed)
+        for _ in range(3):
+            assert step(lucid.ones((), dtype=F64), rng).item() == other.random()
+
+
+def test_clocks_are_read_when_what_comes_before_has_been_computed(capsys):
+    weight, history = lucid.randn(256, 256), []
+
+    @lucid.compile
+    def step(x):
+        start = time.perf_counter()
+        y = x
+        for _ in range(8):
+            y = y @ weight
+        middle = time.perf_counter()
+        z = (x @ weight).sum()
+        history.append(middle - start)
+        print(f"{time.time() - start > 0}")
+        return y.sum() + z, time.perf_counter_ns()
+
+    x, before = lucid.randn(256, 256), time.perf_counter_ns()
+    ends = [step(x)[1] for _ in range(5)]
+    assert step.stats.traces == 1 and not step.stats.eager_reasons
+    assert [before, *ends] == sorted([before, *ends])
+    assert len(set(history)) == 5 and min(history) > 0
+    assert capsys.readouterr().out == "True\n" * 5
+
+
+def test_branches_on_a_clock():
+    class Last:
+        said = 0.0
+
+    @lucid.compile
+    def step(x):
+        now = time.monotonic()
+        if now - Last.said > 1e9:
+            Last.said = now
+            return x
+        return x * 2
+
+    assert [step(lucid.ones(1)).item() for _ in range(3)] == [2, 2, 2]
+    Last.said = -1e12
+    assert step(lucid.ones(1)).item() == 1 and Last.said > 0
+    assert step(lucid.ones(1)).item() == 2
+    assert step.stats.paths == 1 and not step.stats.eager_reasons

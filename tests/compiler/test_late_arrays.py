@@ -1,0 +1,247 @@
+"""NumPy on what a step computes: its functions are host calls of the one native step."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import lucid
+from lucid import nn
+
+F64 = lucid.float64
+
+
+def model():
+    lin = nn.Linear(3, 2, dtype=F64)
+    with lucid.no_grad():
+        for p in lin.parameters():
+            p.copy_(lucid.arange(p.numel(), dtype=F64).reshape(p.shape) * 0.25 - 0.5)
+    return lin
+
+
+def inputs():
+    return [
+        lucid.tensor([[1.0, 2.0, i % 4], [0.5, -i % 3, 1.0]], dtype=F64, requires_grad=False)
+        for i in range(8)
+    ]
+
+
+def shown(value):
+    """A result with its types, without histories."""
+    if isinstance(value, lucid.Tensor):
+        return "tensor", value.dtype, value.tolist()
+    if isinstance(value, (list, tuple)):
+        return type(value), [shown(x) for x in value]
+    if isinstance(value, np.ndarray):
+        return "array", value.dtype, value.tolist()
+    return type(value), value
+
+
+def runs(make, traces=1):
+    """Compares the calls of `make()`, eager and compiled; every call runs natively."""
+    step, eager = lucid.compile(make()), make()
+    for x in inputs():
+        assert shown(step(x)) == shown(eager(x))
+    assert not step.stats.eager_reasons
+    assert step.stats.traces <= traces
+    return step
+
+
+def test_a_metric_that_numpy_computes(capsys):
+    log = []
+
+    def make():
+        lin, target = model(), np.array([0, 1])
+        opt = lucid.optim.SGD(lin.parameters(), lr=0.25)
+
+        def step(x):
+            h = lin(x)
+            loss = h.abs().sum()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+            accuracy = (h.detach().numpy().argmax(1) == target).mean()
+            log.append(accuracy)
+            print(f"{accuracy:.2f} {accuracy}")
+            return accuracy
+
+        return step
+
+    runs(make)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[::2] == lines[1::2] and log[::2] == log[1::2]
+    assert {type(x) for x in log} == {np.float64}
+
+
+def test_numpy_between_tensors():
+    def make():
+        lin = model()
+
+        def step(x):
+            s = np.clip(lin(x).detach().numpy(), -1, 1) + 1
+            return lucid.from_numpy(s / s.sum(axis=1, keepdims=True)) * lin(x)
+
+        return step
+
+    runs(make)
+
+
+def test_gradients_flow_beside_numpy():
+    def make():
+        lin = model()
+
+        def step(x):
+            lin.zero_grad()
+            weight = lucid.tensor(np.abs(x.numpy()).max(axis=1))
+            (lin(x) * weight[:, None]).sum().backward()
+            return np.linalg.norm(
+                np.concatenate([p.grad.numpy().ravel() for p in lin.parameters()])
+            )
+
+        return step
+
+    runs(make)
+
+
+def test_branches_on_what_numpy_finds():
+    def step(x):
+        a = x.numpy()
+        if a.max() > 2.5:
+            return x * 2
+        if np.allclose(a[1], [0.5, 0, 1]):
+            return x * 3
+        return x * a.min()
+
+    assert runs(lambda: step, traces=3).stats.exits
+
+
+def test_sizes_that_numpy_finds():
+    def step(x):
+        a = x.numpy()
+        return a[a > 0.75], np.unique(a), int((a > 0).sum()), (a > 5).any()
+
+    runs(lambda: step, traces=6)
+
+
+def test_numbers_of_numpy():
+    def make():
+        total = []
+
+        def step(x):
+            mean = np.mean([x.sum().item(), x.max().item()])
+            total.append(mean)
+            norm = np.sqrt(x.pow(2).sum().item())
+            largest = x.numpy().max()
+            if np.isnan(mean) or not np.isfinite(x.numpy()).all():
+                return None
+            return mean, x / norm, x * largest + np.float32(2), round(float(mean), 1)
+
+        return step
+
+    runs(make)
+
+
+def test_parts_and_properties_of_arrays():
+    def step(x):
+        a = x.numpy().copy()
+        pairs = [(float(u), float(v)) for u, v in a.T]
+        return a.T, a.shape, a.dtype, a.ndim, len(a), a[0, 1:], a.tolist(), a[-1].tolist(), pairs
+
+    runs(lambda: step)
+
+
+def test_tensors_indexed_by_arrays():
+    def step(x):
+        order = np.argsort(x.numpy()[0])
+        return x[:, order], x[:, order[0]], x[lucid.tensor(order[:2] % 2)]
+
+    runs(lambda: step)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [np.sin, np.median, lambda x: np.percentile(x, 25), np.linalg.det, np.asarray(2).item],
+)
+def test_functions_of_tensors(function):
+    def step(x):
+        square = x[:, :2] + 0
+        return function(square) if function.__name__ != "item" else function()
+
+    runs(lambda: step)
+
+
+def test_texts_of_arrays(capsys):
+    def step(x):
+        a = x.numpy()
+        print(a, f"{a.mean():.3f}", a.max())
+        return json.dumps({"mean": float(np.mean(a)), "list": a[0].tolist()})
+
+    runs(lambda: step)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 32 and lines[0:2] == lines[2:4]
+
+
+def test_an_error_of_numpys_is_the_users_before_anything_is_stored():
+    count = lucid.zeros((), dtype=F64)
+
+    @lucid.compile
+    def step(x):
+        count.add_(1)
+        return lucid.tensor(np.linalg.inv(x.numpy()))
+
+    good, bad = lucid.eye(2, dtype=F64), lucid.ones(2, 2, dtype=F64)
+    step(good)
+    with pytest.raises(np.linalg.LinAlgError, match="Singular matrix"):
+        step(bad)
+    assert count.item() == 1
+    assert step(good).tolist() == good.tolist() and step.stats.traces == 1
+
+
+def test_what_would_write_an_array_runs_op_by_op():
+    def written(x):
+        a = x.numpy().copy()
+        a[0] = 7
+        return a
+
+    def sorted_in_place(x):
+        a = x.numpy().copy()
+        a.sort()
+        return a
+
+    for function in (written, sorted_in_place):
+        step = lucid.compile(function)
+        for x in inputs():
+            assert shown(step(x)) == shown(function(x))
+        assert "it writes an array" in step.stats.eager_reasons[0]
+
+
+def test_memory_of_an_argument_is_not_given_as_an_array_of_the_step():
+    step, x = lucid.compile(lambda x: x.numpy()), lucid.ones(2)
+    assert np.shares_memory(step(x), x.numpy())
+    assert "on memory from outside" in step.stats.eager_reasons[0]
+
+
+def test_memory_that_is_written_after_it_was_given():
+    def step(x):
+        y = x * 2
+        a = y.numpy()
+        y.add_(1)
+        return a.mean()
+
+    compiled = lucid.compile(step)
+    for x in inputs():
+        assert shown(compiled(x)) == shown(step(x))
+    assert "it writes memory" in compiled.stats.eager_reasons[0]
+
+
+def test_other_libraries_get_no_such_array():
+    class Meter:
+        def __array__(self, *_):
+            return np.ones(2)
+
+    step = lucid.compile(lambda x: memoryview(x.numpy() + 1)[0, 0])
+    for x in inputs():
+        assert step(x) == x.numpy()[0, 0] + 1
+    assert step.stats.eager_reasons
