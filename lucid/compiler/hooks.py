@@ -88,14 +88,14 @@ def item_of(read: Callable[[], Any], index: int) -> Any:
 
 
 def reads(owner: dict[str, Any], key: str) -> None:
-    """Refuse to read a hyper-parameter that an effect after the call will have changed."""
+    """Give up where a hyper-parameter is read that an effect after the call will have changed."""
     recorder = context.recorder
     if recorder is None:
         return
     later = recorder.changed_later.get((id(owner), key))
     if later is not None:
-        recorder.refuse(
-            f"reading {key.lstrip('_')!r} after {later}, which takes place after the call,",
+        recorder.exits.op_by_op(
+            f"it reads {key.lstrip('_')!r} after {later}, which takes place after the native step",
             f"read it before {later}, or call that outside of the compiled function",
         )
 
@@ -171,8 +171,9 @@ def _note_later(
 ) -> None:
     for owner, key in changes:
         if has_bound(owner, key):
-            recorder.refuse(
-                f"{what}, which takes place after the call, of {key!r} as the step has set it",
+            recorder.exits.op_by_op(
+                f"it calls {what}, which takes place after the native step, on {key!r} as it has "
+                "set it",
                 f"call {what} outside of the compiled function",
             )
         recorder.changed_later[id(owner), key] = what

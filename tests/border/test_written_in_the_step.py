@@ -376,3 +376,48 @@ def test_the_norms_own_momentum_is_kept_and_put_back(compile):
         return first, net(x + 1).square().mean()
 
     return [*(step(ROWS) for _ in range(4)), norm.running_mean, norm.momentum]
+
+
+LEVEL = 0
+
+
+@same_as_eager(traces=4)
+def test_what_is_set_to_what_was_there_when_the_step_was_traced(compile):
+    """The first call resets what nobody has counted yet."""
+    global LEVEL
+    LEVEL = 0
+
+    class State:
+        count = 0
+
+        def __init__(self):
+            self.count, self.best = 0, None
+
+    state, entries, slots, seen, log, calls = State(), {"k": 0}, [0, 5], set(), [], 0
+
+    @compile
+    def step(x, is_reset):
+        nonlocal calls
+        global LEVEL
+        if is_reset:
+            state.count = entries["k"] = slots[0] = calls = LEVEL = 0
+            state.best = None
+            seen.clear()
+            log.clear()
+        else:
+            state.count += 1
+            entries["k"] += 1
+            slots[0] += 1
+            calls += 1
+            LEVEL += 1
+            state.best = "some"
+            seen.add(1)
+            log.append(x)
+        return x * 2
+
+    found = []
+    for is_reset in (True, False, False, True, False, True, True, False):
+        step(ROWS, is_reset)
+        left = [state.count, state.best, entries["k"], slots[0], len(seen), len(log), calls, LEVEL]
+        found.append(str(left))
+    return found

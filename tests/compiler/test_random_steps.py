@@ -147,7 +147,17 @@ class Writer:
         n = self.number()
         return [
             self.random.choice(
-                [f"s.total = s.total * 0.5 + {n}", "s.count += 1", f"s.best = max(s.best, {n})"]
+                [
+                    f"s.total = s.total * 0.5 + {n}",
+                    "s.count += 1",
+                    f"s.best = max(s.best, {n})",
+                    "s.total = 0.0",
+                    "s.count = 0",
+                    "s.seen = True",
+                    "noted.clear()",
+                    "noted.add(1)",
+                    f"table['k'] = {self.random.choice(['0', n])}",
+                ]
             )
         ]
 
@@ -224,12 +234,13 @@ def run(seed: int, source: str, compile: Any) -> tuple[list[Any], Any]:
 
     class State:
         def __init__(self) -> None:
-            self.total, self.count, self.best = 0.0, 0, -1e9
+            self.total, self.count, self.best, self.seen = 0.0, 0, -1e9, False
 
-    s, log = State(), []
+    s, log, noted, table = State(), [], set(), {"k": 0}
     w = lucid.zeros(3, dtype=lucid.float64)
     p = lucid.ones(3, dtype=lucid.float64, requires_grad=True)
     names: dict[str, Any] = {"lucid": lucid, "s": s, "log": log, "w": w, "p": p}
+    names |= {"noted": noted, "table": table}
     file = f"<random step {seed}>"
     linecache.cache[file] = (len(source), None, source.splitlines(True), file)
     exec(builtins_compile(HELPER + source, file), names)
@@ -240,6 +251,7 @@ def run(seed: int, source: str, compile: Any) -> tuple[list[Any], Any]:
     for _ in range(CALLS):
         x = lucid.tensor(numbers.integers(-3, 4, 3).astype(float))
         before = vars(s).copy(), len(log), w.clone(), p.detach().clone(), p.grad
+        tables = noted.copy(), table.copy()
         drawn, said = lucid.get_rng_state(), io.StringIO()
         try:
             with contextlib.redirect_stdout(said):
@@ -249,6 +261,9 @@ def run(seed: int, source: str, compile: Any) -> tuple[list[Any], Any]:
             if compile is None:  # a failed step changes nothing, and has said nothing
                 vars(s).clear()
                 vars(s).update(before[0])
+                noted.clear()
+                noted.update(tables[0])
+                table.update(tables[1])
                 del log[before[1] :]
                 with lucid.no_grad():
                     w.copy_(before[2])
@@ -256,6 +271,7 @@ def run(seed: int, source: str, compile: Any) -> tuple[list[Any], Any]:
                 p.grad = before[4]
                 lucid.set_rng_state(drawn)
                 said = io.StringIO()
+        seen.append([repr(noted), repr(table)])
         seen.append([said.getvalue(), vars(s).copy(), w.tolist(), p.tolist(), repr(p.grad)])
     seen += [repr(log), lucid.get_rng_state().tolist()]
     return seen, step

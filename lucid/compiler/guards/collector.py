@@ -541,7 +541,8 @@ class Collector:
         moved = {place.identity[0] for place, _ in found.values() if place.key is CONTENTS}
         for guard in self.guards.values():
             if isinstance(guard, EntryGuard) and not isinstance(guard, FieldGuard):
-                if id(guard.owner) not in moved and not guard.holds():
+                is_other = not guard.holds() or self._is_only_written(guard)
+                if id(guard.owner) not in moved and is_other:
                     place = place_of(guard)
                     found.setdefault(place.identity, (place, guard.expected))
             elif isinstance(guard, ArrayGuard) and not guard.holds_whole():
@@ -551,15 +552,23 @@ class Collector:
                 self._refuse(guard, None)
         return list(found.values())
 
+    def _is_only_written(self, guard: EntryGuard) -> bool:
+        """Whether the step sets what it doesn't look at: to what happens to be there now."""
+        is_librarys = isinstance(guard.key, str) and guard.key.startswith(LIBRARYS)
+        return (
+            not (guard.was_read or is_librarys)
+            and identity_of(guard.owner, guard.key) in self._lines
+        )
+
     def _changed_contents(self, guard: ContentsGuard) -> Iterator[tuple[Place, Any]]:
-        """What of a container is something else now."""
+        """What of a container is something else now, or might be elsewhere."""
         owner, path = guard.owner, guard.path
-        if guard.holds_whole():
-            return
         self._settle(owner)
         done = self._appended.get(id(owner))
         if done is not None and not guard.was_read:
             yield Appended(path, owner, done), guard.expected
+        elif guard.holds_whole():
+            return
         elif isinstance(owner, dict) or self._has_kept_its_order(guard):
             for key, before in list(guard.changed()):
                 if guard.holder is None:

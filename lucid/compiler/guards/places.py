@@ -67,6 +67,8 @@ class Place:
 
     def bind(self, value: Any, call: Call) -> None:
         """Bind the place at the end of a call."""
+        if self.in_module and self.found() is value:
+            return
         self.put(value)
         if self.in_module:
             epoch.count += 1

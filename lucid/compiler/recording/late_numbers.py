@@ -90,17 +90,33 @@ class LateScalar(LiveScalar):
     @property
     def value(self) -> Value:
         """The number as an f64 of the graph."""
-        if self._value is None:
+        if self._value is None and self._whole is not None:
             with self.recorder.annotated():
-                self._value = ops.cast(self.whole, dtype=f64)
+                self._value = ops.cast(self._whole, dtype=f64)
+        elif self._value is None:
+            self._value = self._called(f64)
         return self._value
 
     @property
     def whole(self) -> Value:
         """An int as an i64 of the graph."""
         if self._whole is None:
-            self._give_up("it uses")
+            self._whole = self._called(i64)
         return self._whole
+
+    def _called(self, dtype: DType) -> Value:
+        """The number by a call of its formula within the native step."""
+        bases, formula = [*self.bases.items()], self.formula
+        reads = [_read_live(base) if is_live(base) else None for _, base in bases]
+
+        def call(*arrays: np.ndarray) -> list[np.ndarray]:
+            found = zip(bases, reads, arrays, strict=True)
+            known = {key: x if read is None else read(x) for (key, _), read, x in found}
+            return [np.array(formula(known), dtype.numpy)]
+
+        values = [_own_value(base) if is_live(base) else base for _, base in bases]
+        results, _ = self.exits.call(self.text, call, values)
+        return results[0]
 
     def _give_up(self, what: str) -> NoReturn:
         self.exits.op_by_op(f"{what} {self.text}, which is known only when the step has run")
@@ -229,6 +245,15 @@ class LateScalar(LiveScalar):
 
     def __hash__(self) -> int:
         return hash(self._look())
+
+
+def _own_value(number: LiveScalar) -> Value:
+    return number.whole if isinstance(number.now, int) else number.value
+
+
+def _read_live(number: LiveScalar) -> Callable[[np.ndarray], Any]:
+    kind = type(number.now)
+    return lambda array: kind(array[()])
 
 
 def _side(arg: Any, dtype: DType, recorder: LiveNumbers) -> Value:
