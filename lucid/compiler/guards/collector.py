@@ -554,11 +554,10 @@ class Collector:
 
     def _is_only_written(self, guard: EntryGuard) -> bool:
         """Whether the step sets what it doesn't look at: to what happens to be there now."""
+        if guard.was_read or guard.expected is ABSENT:
+            return False
         is_librarys = isinstance(guard.key, str) and guard.key.startswith(LIBRARYS)
-        return (
-            not (guard.was_read or is_librarys)
-            and identity_of(guard.owner, guard.key) in self._lines
-        )
+        return not is_librarys and identity_of(guard.owner, guard.key) in self._lines
 
     def _changed_contents(self, guard: ContentsGuard) -> Iterator[tuple[Place, Any]]:
         """What of a container is something else now, or might be elsewhere."""

@@ -111,7 +111,7 @@ class LateScalar(LiveScalar):
 
         def call(*arrays: np.ndarray) -> list[np.ndarray]:
             found = zip(bases, reads, arrays, strict=True)
-            known = {key: x if read is None else read(x) for (key, _), read, x in found}
+            known: Any = {key: x if read is None else read(x) for (key, _), read, x in found}
             return [np.array(formula(known), dtype.numpy)]
 
         values = [_own_value(base) if is_live(base) else base for _, base in bases]
