@@ -421,3 +421,20 @@ def test_what_is_set_to_what_was_there_when_the_step_was_traced(compile):
         left = [state.count, state.best, entries["k"], slots[0], len(seen), len(log), calls, LEVEL]
         found.append(str(left))
     return found
+
+
+@same_as_eager
+def test_the_last_entry_of_a_list_that_gets_longer(compile):
+    entries = [0.0, 1.0]
+
+    @compile
+    def step(x):
+        entries[-1] = 7.0
+        return x
+
+    found = []
+    for _ in range(4):
+        step(ROWS)
+        entries.append(2.0)
+        found.append(str(entries))
+    return found

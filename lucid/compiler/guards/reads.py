@@ -250,7 +250,9 @@ class Reads(Collector):
                 self.rewrite(path, owner)
             elif hasattr(key, "__index__"):
                 index = operator.index(key)
-                index += len(owner) if index < 0 else 0
+                if index < 0:
+                    self.length(path, owner)
+                    index += len(owner)
                 self.entry(f"{path}[{index}]", owner, index, write=True)
 
     def store_contents(self, owner: Any) -> None:
