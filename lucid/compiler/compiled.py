@@ -176,12 +176,12 @@ class Compiled:
         latest = self._latest
         differs = None
         if latest is not None and not kwargs:
-            calls = latest.calls
-            if calls is not None and calls.enter is not None:
+            enter = latest.enter
+            if enter is not None:
                 try:
-                    result = calls.enter(*args)
+                    result = enter(*args)
                     if result is LONG_WAY and latest.rearm():
-                        result = calls.enter(*args)
+                        result = enter(*args)
                 except DEPARTS as found:
                     result, differs = self._follow(self._left(latest, found), args)
                 if result is not LONG_WAY:
@@ -205,11 +205,10 @@ class Compiled:
         while not differs.made:
             link = differs.program.links.get(differs.path)
             program = None if link is None else link()
-            calls = None if program is None else program.calls
-            if program is None or calls is None or calls.enter is None:
+            if program is None or program.enter is None:
                 break
             try:
-                result = calls.enter(*args)
+                result = program.enter(*args)
             except DEPARTS as found:
                 before, differs = differs, self._left(program, found)
                 if not differs.goes_beyond(before):
@@ -253,11 +252,11 @@ class Compiled:
 
     def call_natively(self, args: tuple[Any, ...]) -> Any:
         """Call a function that is no use in eager mode. Raises `EagerOnlyError`."""
-        calls = None if self._latest is None else self._latest.calls
-        if self._latest is not None and calls is not None and calls.enter is not None:
-            result = calls.enter(*args)
-            if result is LONG_WAY and self._latest.rearm():
-                result = calls.enter(*args)
+        latest = self._latest
+        if latest is not None and latest.enter is not None:
+            result = latest.enter(*args)
+            if result is LONG_WAY and latest.rearm():
+                result = latest.enter(*args)
             if result is not LONG_WAY:
                 return result
         result, differs = self._run_latest(args, {})

@@ -94,9 +94,9 @@ def test_forward_and_backward_are_a_native_call_each(
 ) -> None:
     x, g = given()
     program = net.model._latest_program()
-    before = program.calls.counted[0]
-    result = program.calls.enter(x)
-    assert program.calls.counted[0] == before + 1
+    before = program.counted[0]
+    result = program.enter(x)
+    assert program.counted[0] == before + 1
     assert result.grad_fn is not None and result.requires_grad
     result.backward(g)
     assert not by_python

@@ -31,7 +31,7 @@ pytestmark = [
 
 def enter(step: Any, *args: Any) -> Any:
     """Call the native entry itself."""
-    return step._latest_program().calls.enter(*args)
+    return step._latest_program().enter(*args)
 
 
 def is_taken(step: Any, *args: Any) -> bool:
@@ -356,7 +356,7 @@ def test_no_reference_is_lost_or_kept() -> None:
         args[0]._array,
         pair[0]._array,
         pair[0]._storage,
-        *step._latest.calls.gradients.latest,
+        *step._latest.gradients.latest,
     ]
 
     def work(count: int) -> None:
@@ -415,8 +415,8 @@ def test_a_call_inside_of_a_call_goes_the_long_way() -> None:
         return x * context.recorder.live_scalar("rate", 0.5, lambda call: read(), read)
 
     def read() -> float:
-        calls = step._latest and step._latest.calls
-        if calls is not None and calls.enter is not None and not found:
+        latest = step._latest
+        if latest is not None and latest.enter is not None and not found:
             found.append(True)
             found[0] = is_taken(step, x)
         return Rate.value
@@ -513,7 +513,7 @@ def test_a_claim_of_another_thread_goes_the_long_way() -> None:
 def test_a_step_that_is_dropped_is_freed() -> None:
     args = tensor(5, 3), tensor(5, 2)
     step = warm(training(), *args)
-    kept = weakref.ref(step._latest.calls.native._kept[0].executable)
+    kept = weakref.ref(step._latest.native._kept[0].executable)
     del step
     gc.collect()
     assert kept() is None
@@ -534,7 +534,7 @@ def test_unknown_objects_leave_calls_to_python(monkeypatch: pytest.MonkeyPatch) 
     native._measured.cache_clear()
     try:
         step = warm(lucid.compile(difference), tensor(2), tensor(2))
-        assert step._latest_program().calls.enter is None
+        assert step._latest_program().enter is None
         assert step(tensor(2), tensor(2)).tolist() == [0, 1]
     finally:
         monkeypatch.undo()
@@ -545,7 +545,7 @@ def test_the_environment_leaves_calls_to_python() -> None:
     code = """
 import lucid
 step = lucid.compile(lambda x: x + 1)
-print([step(lucid.ones(1)).item() for _ in range(4)], step._latest.calls.enter)
+print([step(lucid.ones(1)).item() for _ in range(4)], step._latest.enter)
 """
     given = {"LUCID_NATIVE_CALLS": "0", "PYTHONPATH": ":".join(sys.path)}
     run = subprocess.run(

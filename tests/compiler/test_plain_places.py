@@ -25,10 +25,9 @@ COUNT, TOTAL = 0, lucid.zeros(3)
 def takes_the_short_way(step: Any, *args: Any) -> bool:
     """Whether a call would; this makes one if so."""
     latest = step._latest_program()
-    calls = latest.calls
-    if native._measured() is not None and calls is not None and calls.places is not None:
-        assert calls.enter is not None
-        return calls.enter(*args) is not LONG_WAY
+    if native._measured() is not None and latest._rebinding is not None and latest._types:
+        assert latest.enter is not None
+        return latest.enter(*args) is not LONG_WAY
     return latest.call_plain(args) is not LONG_WAY
 
 

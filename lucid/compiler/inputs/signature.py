@@ -148,7 +148,6 @@ class Call:
         """The call of a program that is known to fit: its key is not needed."""
         call = object.__new__(Call)
         call.tensors = tensors
-        call._given = (0, len(tensors), 0, 0)
         call._owners = _NOTHING
         call.floats = call.objects = call.data = _NOTHING
         call.values = ()

@@ -1,19 +1,27 @@
-"""The short way through a call as one native function: its plan, and what keeps that alive."""
+"""The short way through a call as one native function: its plan, and what keeps that alive.
+
+It serves calls with plain tensors of the types that were traced, of a program without rarer parts,
+and does what `Program.run` does. Python is called for what is bound, and for what has a history.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import functools
 import logging
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+import types
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from lucid.codegen.entry_words import (
     CONSTANT,
     FIRST,
+    IN_CELL,
+    IN_DICT,
     IN_LIST,
+    MOST_ARGUMENTS,
     NUMBER_CALLED,
     NUMBER_IN_DICT,
     NUMBER_IN_TUPLE,
@@ -21,10 +29,14 @@ from lucid.codegen.entry_words import (
     Word,
 )
 from lucid.compiler import stance
-from lucid.compiler.guards.guard import ABSENT
+from lucid.compiler.guards.guard import ABSENT, CONTENTS
+from lucid.compiler.guards.places import Flag, Memory, Place
 from lucid.compiler.hooks import item_of
-from lucid.compiler.programs.plain_places import failure_of, kind_of, number_of
+from lucid.compiler.inputs.cells import FormulaGuard
+from lucid.compiler.inputs.scalars import Formula, Number
+from lucid.compiler.inputs.signature import PlainType
 from lucid.compiler.results.outcomes import FromProgram, Same
+from lucid.compiler.results.rebinding import Rebinding
 from lucid.dtypes import default_dtype_place
 from lucid.ir.environment import NATIVE_CALLS
 from lucid.runtime.addresses import address_of
@@ -40,15 +52,15 @@ from lucid.runtime.entry import (
     slot_offset,
 )
 from lucid.runtime.threads import pool
-from lucid.tensor.claims import exchange_lock, held, lock, take_back
+from lucid.tensor.claims import Keys, exchange_lock, held, lock, take_back
 from lucid.tensor.context import context, epoch
-from lucid.tensor.core import _new
+from lucid.tensor.core import TensorCore, _new
 from lucid.tensor.promises import Batch
 from lucid.tensor.storage import Storage, VersionCounter
 from lucid.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
-    from lucid.compiler.programs.plain import PlainCalls
+    from lucid.compiler.programs.program import Program
 
 logger = logging.getLogger("lucid.native")
 _OWN_OF_EACH = (
@@ -57,6 +69,74 @@ _OWN_OF_EACH = (
     "_counter",
     "array",
 )  # of a result; the rest is as in a template
+_SIMPLE = (Place, Memory, Flag)
+Kind = type | None  # of a number; None: a tensor
+
+
+class Read(NamedTuple):
+    """How a place is read. It holds a tensor, a number or a tuple of such.
+
+    Attributes:
+        size: how many entries the tuple has that is there; -1: there is none.
+        kinds: what each of them is, or what is there.
+    """
+
+    place: Place
+    size: int
+    kinds: list[Kind]
+
+
+def plain_reads(rebinding: Rebinding, values: Sequence[Any]) -> list[Read] | None:
+    """How the places are read; None where native code can't, or one holds more than these."""
+    for place in (*rebinding.read, *rebinding.bound):
+        if type(place) not in _SIMPLE or place.key is CONTENTS:
+            return None
+    reads: list[Read] = []
+    for place, value in zip(rebinding.read, values, strict=True):
+        size = len(value) if type(value) is tuple else -1
+        kinds = [_kind(leaf) for leaf in (value if size >= 0 else (value,))]
+        if any(kind is object for kind in kinds):
+            return None
+        if any(kind is None for kind in kinds) and _word_of(place) is None:
+            return None
+        reads.append(Read(place, size, kinds))
+    return reads
+
+
+def numbers_in(reads: Iterable[Read]) -> list[Number]:
+    """The numbers in places. Raises `ValueError` when something else is there."""
+    numbers: list[Number] = []
+    for place, size, kinds in reads:
+        value = place.found()
+        if size < 0:
+            value = (value,)
+        elif value.__class__ is not tuple or len(value) != size:
+            raise ValueError("another kind of value is there")
+        for leaf, kind in zip(value, kinds, strict=True):
+            if kind is not None and leaf.__class__ is not kind:
+                raise ValueError("another kind of number is there")
+            if kind is not None:
+                numbers.append(leaf)
+    return numbers
+
+
+def _word_of(place: Place) -> int | None:
+    """How native code finds what is in a place; None: it doesn't."""
+    if type(place) is not Place:
+        return None
+    if type(place.owner) is types.CellType:
+        return IN_CELL
+    if type(place.owner) is list:
+        return IN_LIST if type(place.key) is int and place.key >= 0 else None
+    is_dict = isinstance(place.owner, dict)
+    return IN_DICT if is_dict and type(place.owner).__getitem__ is dict.__getitem__ else None
+
+
+def _kind(leaf: Any) -> Kind:
+    """`object` stands for what isn't plain."""
+    if isinstance(leaf, TensorCore):
+        return None
+    return type(leaf) if type(leaf) in (int, float) else object
 
 
 class _Offsets:
@@ -103,40 +183,58 @@ def _measured() -> tuple[Entry, _Offsets] | None:
         return None
 
 
-def has_native_calls() -> bool:
-    """Whether machine code can check and pass arguments here."""
-    return _measured() is not None
+def native_calls(program: Program, types: Sequence[PlainType]) -> NativeCalls | None:
+    """The short way through calls of a program; None where calls stay in Python, or not yet.
+
+    types: of the arguments and the tensors in its places.
+    """
+    buffers = program.executable.ready() if _measured() is not None else None
+    if buffers is None:
+        return None
+    native = NativeCalls(program, types, buffers)
+    program.executable.put_back(buffers)
+    return native
 
 
 class NativeCalls:
     """A plan, the function that follows it, and all that the plan refers to.
 
+    Args:
+        leaves: those that results are the gradients of, and go to.
+        tensor_count: the arguments after these are arrays.
+
     Attributes:
         function: what to call with the arguments; it answers with `LONG_WAY` where it isn't sure:
             then nothing has happened yet.
         epoch: the count for which its guards hold.
-        leaving: the form that leaves results on leaves, if there is one.
     """
 
-    leaving: NativeCalls | None = None
-
-    def __init__(self, calls: PlainCalls, buffers: Context) -> None:
+    def __init__(
+        self,
+        program: Program,
+        types: Sequence[PlainType],
+        buffers: Context,
+        leaves: Sequence[TensorCore] = (),
+        tensor_count: int = MOST_ARGUMENTS,
+    ) -> None:
         measured = _measured()
         assert measured is not None
         entry, self._offsets = measured
         # The entry as well: threads that ask for it at the same time may each make one, and the
         # cache holds one of these.
-        self._kept: list[Any] = [calls, buffers, entry]
+        self._kept: list[Any] = [program, buffers, entry]
+        self._types = types
+        self._leaving: NativeCalls | None = None
         self._plan = np.zeros(len(Word), np.int64)
         self._entry = entry
-        self._enter_constants(calls)
-        self._enter_guards(calls)
-        self._enter_arguments(calls, buffers)
-        self._enter_numbers(calls, buffers)
-        self._enter_call(calls, buffers)
-        self._enter_claims(calls)
-        self._enter_gradients(calls)
-        self._enter_result(calls)
+        self._enter_constants(program)
+        self._enter_guards(program)
+        self._enter_arguments(program, buffers, tensor_count)
+        self._enter_numbers(program, buffers)
+        self._enter_call(program, buffers)
+        self._enter_claims(frozenset(map(id, leaves)) or program.claims)
+        self._enter_gradients(program)
+        self._enter_result(program, leaves)
         self.rearm()
         self.function: Callable[..., Any] = entry.function(self._plan)
 
@@ -149,12 +247,22 @@ class NativeCalls:
         """Take the epoch of now for one that the guards hold for."""
         self.epoch = epoch.count  # kept, so that its address means this number
         self._plan[Word.EPOCH] = id(self.epoch)
-        if self.leaving is not None:
-            self.leaving.rearm()
+        if self._leaving is not None:
+            self._leaving.rearm()
 
-    def leave_on(self, calls: PlainCalls) -> None:
-        """Make the form for the same calls that leaves results on leaves."""
-        self.leaving = NativeCalls(calls, self._kept[1])
+    def leaving(self, leaves: Sequence[TensorCore], tensor_count: int) -> NativeCalls | None:
+        """The form for which results, one for each leaf, are the leaves' gradients; None: none.
+
+        It takes calls for which none of them has one; the arguments after the first ones are
+        arrays.
+        """
+        program, buffers = self._kept[:2]
+        if self._leaving is None and program.may_leave(leaves):
+            with lock:
+                if self._leaving is None:
+                    form = NativeCalls(program, self._types, buffers, leaves, tensor_count)
+                    self._leaving = form
+        return self._leaving
 
     # Tables ------------------------------------------------------------------------------
 
@@ -182,7 +290,7 @@ class NativeCalls:
 
     # Sections ----------------------------------------------------------------------------
 
-    def _enter_constants(self, calls: PlainCalls) -> None:
+    def _enter_constants(self, program: Program) -> None:
         plan = self._plan
         plan[Word.LONG_WAY] = self._keep(LONG_WAY)
         plan[Word.TENSOR] = self._keep(Tensor)
@@ -195,15 +303,15 @@ class NativeCalls:
         plan[Word.DICT] = self._keep("__dict__")
         plan[Word.LEVELS] = self._keep("levels")
         plan[Word.THREAD_ITEMS] = _own(None)
-        self._kept.append(calls.counted)
-        plan[Word.CALLS_AT] = address_of(calls.counted)
+        self._kept.append(program.counted)
+        plan[Word.CALLS_AT] = address_of(program.counted)
 
-    def _enter_guards(self, calls: PlainCalls) -> None:
-        keep, guard = self._keep, calls.guard
+    def _enter_guards(self, program: Program) -> None:
+        keep, guard = self._keep, program.guards.watched
         plan = self._plan
         plan[Word.EPOCH_AT] = keep(epoch) + self._offsets.epoch
         plain = ("recorder", "anomaly", "saving", "forward", "lent")
-        modes = {"grad_enabled": calls.in_grad_mode, **dict.fromkeys(plain)}
+        modes = {"grad_enabled": program.in_grad_mode, **dict.fromkeys(plain)}
         self._table(Word.MODES, [(keep(name), keep(value)) for name, value in modes.items()])
         cell = self._entry.layout.cell
         fields = [(keep(owner) + cell, keep(value)) for owner, value in guard.cells]
@@ -216,7 +324,7 @@ class NativeCalls:
             else:
                 fields.append((keep(owner) + offset, 0 if value is None else keep(value)))
         self._table(Word.FIELDS, fields)
-        settings = [stance.place(), (*default_dtype_place(), calls.default_dtype)]
+        settings = [stance.place(), (*default_dtype_place(), program.default_dtype)]
         dicts = [
             (keep(owner), keep(key), 0 if value is ABSENT else keep(value))
             for owner, key, value in (*guard.entries, *settings)
@@ -226,20 +334,18 @@ class NativeCalls:
         items = [*guard.items, *(entry for entry in settings if not isinstance(entry[0], dict))]
         self._table(Word.ITEMS, [tuple(map(keep, item)) for item in items])
         self._table(Word.LENGTHS, [(keep(owner), length) for owner, length in guard.lengths])
-        places = calls.places
-        if places is None:
-            questions += [(functools.partial(ask.failure, ()), None) for ask in calls.formulas]
-        else:
-            asked = calls.formulas
-            questions += [(functools.partial(failure_of, ask, places), None) for ask in asked]
-            if places.early:
-                questions.append((functools.partial(places.begin, calls.output_count), None))
+        asked = [ask for ask in program.guards.formulas if not ask.is_entered]
+        questions += [(functools.partial(_failure_of, ask, program), None) for ask in asked]
+        if program.early:
+            questions.append((program.begin, None))
         self._table(Word.QUESTIONS, [(keep(ask), keep(answer)) for ask, answer in questions])
 
-    def _enter_arguments(self, calls: PlainCalls, buffers: Context) -> None:
+    def _enter_arguments(self, program: Program, buffers: Context, tensor_count: int) -> None:
         records = []
-        for number, (type, strides, place) in enumerate(calls.arguments):
-            kind = Tensor if number < calls.tensor_count else np.ndarray
+        inputs = {position: number for number, position in program.arguments}
+        for number, (type, strides, _) in enumerate(self._types):
+            kind = Tensor if number < tensor_count else np.ndarray
+            place = inputs.get(number)
             low = high = at = 0
             if place is not None:
                 expected = buffers.expected[place]
@@ -248,22 +354,22 @@ class NativeCalls:
             given = self._words(type.shape), self._words(strides), at, low, high
             records.append((*axes, *given, self._keep(kind)))
         plan = self._plan
-        self._enter_places(calls)
+        self._enter_places(program)
         plan[Word.ARGUMENT_COUNT] = len(records)
         plan[Word.ARGUMENTS_AT] = self._words([word for record in records for word in record])
         plan[Word.HELD_AT] = self._words([0] * len(records))
-        buffers.entered = [place for _, _, place in calls.arguments if place is not None]
-        spans = calls.sharing.written_spans
+        buffers.entered = [number for number, _ in program.arguments]
+        spans = program.sharing.written_spans
         self._table(Word.SPANS, [(low, high) for low, high, _ in spans])
-        table = _hash_table([id(storage) for storage in calls.state])
+        table = _hash_table([id(storage) for storage in program.guards.state])
         plan[Word.STATE_MASK], plan[Word.STATE_AT] = len(table) - 1, self._words(table)
 
-    def _enter_places(self, calls: PlainCalls) -> None:
+    def _enter_places(self, program: Program) -> None:
         """Where the last ones of the arguments are found."""
-        plan, reads = self._plan, [] if calls.places is None else calls.places.reads
+        plan = self._plan
         records: list[tuple[int, ...]] = []
-        for read in reads:
-            kind = kind_of(read.place)
+        for read in program.reads:
+            kind = _word_of(read.place)
             if kind is None:
                 continue  # it holds numbers, which Python reads
             owner, key = self._keep(read.place.owner), read.place.key
@@ -272,15 +378,15 @@ class NativeCalls:
                 if number is None:
                     records.append((kind, owner, key, max(read.size, 0), index))
         self._table(Word.PLACES, records)
-        plan[Word.GIVEN_COUNT] = len(calls.arguments) - len(records)
-        plan[Word.GATHERED_AT] = self._words([0] * len(calls.arguments))
+        plan[Word.GIVEN_COUNT] = len(self._types) - len(records)
+        plan[Word.GATHERED_AT] = self._words([0] * len(self._types))
         plan[Word.TUPLE] = self._keep(tuple)
 
-    def _enter_numbers(self, calls: PlainCalls, buffers: Context) -> None:
+    def _enter_numbers(self, program: Program, buffers: Context) -> None:
         records = []
-        readers = [*calls.readers]
-        for place, formula in calls.numbers:
-            readers.append((place, functools.partial(number_of, formula, calls.places)))
+        readers = [*program.readers]
+        for place, formula in program.numbers:
+            readers.append((place, functools.partial(_number_of, formula, program)))
         for place, read in readers:
             kind = int if buffers.expected[place].dtype.kind == "i" else float
             records.append((*self._reader(read), self._keep(kind), buffers.address + 8 * place))
@@ -297,8 +403,8 @@ class NativeCalls:
             return kind, self._keep(owner), self._keep(key), index
         return NUMBER_CALLED, self._keep(read), 0, 0
 
-    def _enter_call(self, calls: PlainCalls, buffers: Context) -> None:
-        plan, executable = self._plan, calls.executable
+    def _enter_call(self, program: Program, buffers: Context) -> None:
+        plan, executable = self._plan, program.executable
         plan[Word.STEP] = executable.address
         plan[Word.IS_OPEN_AT] = ctypes.addressof(executable.is_open)
         plan[Word.TABLE] = buffers.address
@@ -310,54 +416,57 @@ class NativeCalls:
         plan[Word.BUFFERS_AT] = ctypes.addressof(buffers.words)
         plan[Word.RAISE] = self._keep(functools.partial(executable.raise_error, buffers))
         records = []
-        for number in calls.gradients.kept_results(calls.output_count):
+        for number in program.gradients.kept_results(program.output_count):
             make, args = executable.maker(number)
             table = self._words([self._keep(arg) for arg in args])
             records.append((number, self._keep(make), table, len(args)))
         self._table(Word.RESULTS, records)
-        plan[Word.VALUES_AT] = self._words([0] * (len(calls.arguments) + len(records)))
-        plan[Word.ARRAYS_AT] = plan[Word.VALUES_AT] + 8 * len(calls.arguments)
+        plan[Word.VALUES_AT] = self._words([0] * (len(self._types) + len(records)))
+        plan[Word.ARRAYS_AT] = plan[Word.VALUES_AT] + 8 * len(self._types)
         counters = [
             (self._keep(counter) + self._offsets.counter, self._keep(delta))
-            for counter, delta in calls.counters
+            for counter, delta in program.counters
         ]
         self._table(Word.COUNTERS, counters)
 
-    def _enter_claims(self, calls: PlainCalls) -> None:
+    def _enter_claims(self, claims: Keys) -> None:
         plan, keep = self._plan, self._keep
-        if calls.claims:
+        if claims:
             plan[Word.ACQUIRE] = keep(lock.acquire)
             plan[Word.ACQUIRE_AT] = self._words([id(False)])
             plan[Word.RELEASE] = keep(lock.release)
             plan[Word.CLAIMS] = keep(held)
-            plan[Word.CLAIM] = keep(functools.partial(exchange_lock, calls.claims))
+            plan[Word.CLAIM] = keep(functools.partial(exchange_lock, claims))
             plan[Word.UNCLAIM] = keep(take_back)
             plan[Word.INTERRUPT_AT] = self._words([0, 0, 0])
 
-    def _enter_gradients(self, calls: PlainCalls) -> None:
-        plan, gradients = self._plan, calls.gradients
+    def _enter_gradients(self, program: Program) -> None:
+        plan, gradients = self._plan, program.gradients
         if not gradients.are_promised:
             return
         gradients.share(self._offsets.tensor["_gradient"])
         plan[Word.SPARES] = self._keep(gradients.spares)
         plan[Word.LATEST] = self._keep(gradients.latest)
 
-    def _enter_result(self, calls: PlainCalls) -> None:
-        plan, result = self._plan, calls.result
-        kept = calls.gradients.kept_results(calls.output_count)
+    def _enter_result(self, program: Program, leaves: Sequence[TensorCore]) -> None:
+        plan, result = self._plan, program.result
+        kept = program.gradients.kept_results(program.output_count)
         place = self._offsets.tensor["_gradient"]
-        made = [(outcome, self._keep(leaf) + place) for leaf, outcome in calls.left]
-        if type(result) is FromProgram and calls.is_simple:
-            made = [(result, 0)]
+        made: list[tuple[Any, int]] = []
+        if leaves:
+            left = zip(program.tensors, leaves, strict=True)
+            made = [(outcome, self._keep(leaf) + place) for outcome, leaf in left]
+        elif program.made_natively is not None:
+            made = [(program.made_natively, 0)]
         self._table(Word.TENSORS, [(kept.index(x.slot), *self._tensor(x), at) for x, at in made])
-        if calls.left:
+        if leaves:
             plan[Word.RESULT], plan[Word.RESULT_AT] = CONSTANT, self._keep(None)
-        elif type(result) is Same and calls.is_simple:
+        elif type(result) is Same and program.is_simple:
             plan[Word.RESULT], plan[Word.RESULT_AT] = CONSTANT, self._keep(result.value)
-        elif made and calls.rule is None:
+        elif made and program.differentiable is None:
             plan[Word.RESULT] = FIRST
         else:
-            finish = functools.partial(_finish, calls, kept)
+            finish = functools.partial(_finish, program, kept, len(self._types))
             plan[Word.RESULT], plan[Word.RESULT_AT] = OTHER, self._keep(finish)
 
     def _tensor(self, result: FromProgram) -> tuple[int, int, int]:
@@ -379,15 +488,24 @@ def _has(owner: Any, name: str, value: Any) -> bool:
     return getattr(owner, name) is value
 
 
-def _finish(calls: PlainCalls, kept: Sequence[int], *values: Any) -> Any:
-    """What a call returns, of its arguments and of the outputs of these numbers."""
-    count = len(calls.arguments)
+def _finish(program: Program, kept: Sequence[int], count: int, *values: Any) -> Any:
+    """What a call returns, of so many arguments and of the outputs of these numbers."""
     outputs = [*values[count:]]
-    if len(kept) < calls.output_count:
-        outputs = [None] * calls.output_count
+    if len(kept) < program.output_count:
+        outputs = [None] * program.output_count
         for number, output in zip(kept, values[count:], strict=True):
             outputs[number] = output
-    return calls.outcomes(outputs, values[:count])
+    return program.finish(outputs, values[:count])
+
+
+def _number_of(formula: Formula, program: Program) -> Any:
+    """A number that follows from those in the places."""
+    return formula(program.numbers_in_places())
+
+
+def _failure_of(question: FormulaGuard, program: Program) -> str | None:
+    """Whether the step is specialized on something else than follows from the places."""
+    return question.failure(program.numbers_in_places())
 
 
 def _hash_table(words: Sequence[int]) -> list[int]:

@@ -15,24 +15,23 @@ from lucid.autograd.host_replay import Differs, made_in
 from lucid.codegen.entry_words import MOST_ARGUMENTS
 from lucid.compiler.audits import outline_of
 from lucid.compiler.guards.age import owner_of
-from lucid.compiler.inputs.cells import Cell, GradUse
-from lucid.compiler.inputs.scalars import Formula, LiveSource
+from lucid.compiler.inputs.cells import Cell
+from lucid.compiler.inputs.scalars import Formula, LiveSource, Number
 from lucid.compiler.inputs.sharing import Sharing
 from lucid.compiler.inputs.signature import Call, Description, PlainType, is_plain
 from lucid.compiler.programs.guards import Guards
-from lucid.compiler.programs.plain import PlainCalls
-from lucid.compiler.programs.plain_places import PlainPlaces, plain_reads
+from lucid.compiler.programs.native import NativeCalls, Read, native_calls, numbers_in, plain_reads
 from lucid.compiler.recording.exits import Departure
 from lucid.compiler.recording.names import name_values
 from lucid.compiler.recording.trace import Trace
 from lucid.compiler.results.backward import Record
 from lucid.compiler.results.effects import changed_by
-from lucid.compiler.results.gradients import Gradients, LeafGrad
+from lucid.compiler.results.gradients import Gradients
 from lucid.compiler.results.outcomes import (
     FromLate,
     FromNumbers,
+    FromProgram,
     GivenObject,
-    Outcome,
     Run,
     counter_of,
     is_early,
@@ -46,11 +45,12 @@ from lucid.ir.graph import Graph
 from lucid.ir.passes.pipeline import optimize
 from lucid.ir.passes.regions import inline_calls, outline_regions
 from lucid.runtime.entry import LONG_WAY
-from lucid.runtime.executable import Executable, compile_graph
+from lucid.runtime.executable import Executable, Results, compile_graph
 from lucid.runtime.reuse import Reusable
 from lucid.runtime.stages import Stages
 from lucid.tensor.claims import Keys, held, lock, unlocked, wait_for
 from lucid.tensor.context import context, epoch
+from lucid.tensor.core import TensorCore
 from lucid.tensor.promises import Batch
 from lucid.tensor.storage import Storage, VersionCounter
 
@@ -73,7 +73,10 @@ class Program:
         is_claiming: whether it writes something that threads may share.
         guards: what must hold for a call.
         inputs: arrays of state, by the number of the input; None for others.
-        calls: the short way for calls with plain tensors; None: there is none.
+        native: the short way for calls with plain tensors, and the function to call; None: there is
+            none, or not before a call has bound the state.
+        reads: how the short way reads the places; made_natively: the only result that it makes.
+        is_simple: whether a short call has nothing to do after the step but to return its result.
         differentiable: how results get their history; None: they have none.
         undo: takes back what the trace made for the step; None once a call has run.
     """
@@ -85,10 +88,15 @@ class Program:
         self.places, self.outline = trace.places, outline_of(trace)
         self.undo = trace.undo
         self.compile_seconds = trace.seconds + self.executable.compile_seconds
-        self.calls: PlainCalls | None = None
+        self.native: NativeCalls | None = None
+        self.enter: Callable[..., Any] | None = None
         self._quick: list[PlainType] | None = None
-        self._in_grad_mode = context.grad_enabled
-        self._default_dtype = get_default_dtype()
+        self._types: list[PlainType] | None = None
+        self.reads: Sequence[Read] = ()
+        self.made_natively: FromProgram | None = None
+        self._begun: Run | None = None
+        self.in_grad_mode = context.grad_enabled
+        self.default_dtype = get_default_dtype()
         self.guards = Guards(trace)
         self._rebinding = trace.rebinding
         self._take_inputs(trace)
@@ -165,10 +173,10 @@ class Program:
         cells = {cell.value: cell for cell, _ in trace.cells}
         live = dict(trace.live)
         self.inputs: list[Any] = []
-        self._arguments: list[tuple[int, int]] = []
+        self.arguments: list[tuple[int, int]] = []
         self._found: list[tuple[int, Cell]] = []
-        self._numbers: list[tuple[int, Formula]] = []
-        self._readers: list[tuple[int, Callable[[], Any]]] = []
+        self.numbers: list[tuple[int, Formula]] = []
+        self.readers: list[tuple[int, Callable[[], Any]]] = []
         for number, entry in enumerate(trace.graph.inputs):
             self.inputs.append(None)
             if entry.value in live:
@@ -176,17 +184,17 @@ class Program:
             else:
                 self._add_cell(number, cells[entry.value])
         written = {cell for cell, _ in trace.graph.writes}
-        self._sharing = Sharing(trace.graph.inputs, self.inputs, written)
+        self.sharing = Sharing(trace.graph.inputs, self.inputs, written)
 
     def _add_live(self, number: int, source: LiveSource) -> None:
         if source.read is None:
-            self._numbers.append((number, source.formula))
+            self.numbers.append((number, source.formula))
         else:
-            self._readers.append((number, source.read))
+            self.readers.append((number, source.read))
 
     def _add_cell(self, number: int, cell: Cell) -> None:
         if cell.kind == "arg":
-            self._arguments.append((number, cell.position))
+            self.arguments.append((number, cell.position))
         elif cell.kind == "grad":
             self._found.append((number, cell))
         else:
@@ -199,47 +207,40 @@ class Program:
         uses = [*self.guards.grads_read, *(use for use, _ in self._grads)]
         owners = [_owner(cell.storage) for cell in cells if cell.kind == "state"]
         leaves = [use.leaf for use in uses if use.leaf is not None]
-        self._claims: Keys = frozenset(map(id, (*owners, *leaves)))
+        self.claims: Keys = frozenset(map(id, (*owners, *leaves)))
         if trace.rebinding is not None:
-            self._claims |= trace.rebinding.claims
+            self.claims |= trace.rebinding.claims
         self._written = cells
         self._claimed_memory = [cell.position for cell in cells if cell.kind == "arg"]
         self._claimed_leaves = [use.position for use in uses if use.leaf is None]
-        self.is_claiming = bool(self._claims or self._claimed_memory or self._claimed_leaves)
+        self.is_claiming = bool(self.claims or self._claimed_memory or self._claimed_leaves)
 
     def _claims_of(self, call: Call) -> Keys:
         """What no other thread's step may work with during this call."""
         tensors = call.tensors
         owners = [_owner(tensors[position]._storage) for position in self._claimed_memory]
         leaves = [tensors[position] for position in self._claimed_leaves]
-        return self._claims.union(map(id, (*owners, *leaves)))
+        return self.claims.union(map(id, (*owners, *leaves)))
 
     def _take_outcomes(self, trace: Trace) -> None:
         left = trace.left
-        self._counters = left.counters
+        self.counters = left.counters
         self._grads = left.grads
-        leaf_grads: list[LeafGrad] = []
-        self._outer_grads: list[tuple[GradUse, Outcome | None]] = []
-        for use, outcome in left.grads:
-            if use.leaf is not None and use.leaf._grad_fn is None:
-                leaf_grads.append((use.leaf, outcome))
-            else:
-                self._outer_grads.append((use, outcome))
         self._effects = trace.effects
         self._training = trace.training
         self._grad_enabled = trace.grad_enabled
         self.differentiable = left.differentiable
         self._said = left.said
         self._has_effects = bool(trace.effects or trace.training or trace.grad_enabled is not None)
-        self._result, self._finals, self._tensors = left.result, left.finals, left.tensors
-        self._output_count = len(trace.graph.outputs)
-        self._early = [leaf for leaf in left.leaves if is_early(leaf)]
+        self.result, self._finals, self.tensors = left.result, left.finals, left.tensors
+        self.output_count = len(trace.graph.outputs)
+        self.early = [leaf for leaf in left.leaves if is_early(leaf)]
         for late in left.leaves:
             if isinstance(late, FromLate):
-                self._early += late.early.values()
+                self.early += late.early.values()
         self._has_given = any(isinstance(leaf, GivenObject) for leaf in left.leaves)
         outcomes = (*left.leaves, *(outcome for _, outcome in self._grads if outcome is not None))
-        self._gradients = Gradients(self.executable, leaf_grads, outcomes)
+        self.gradients = Gradients(self.executable, left.grads, outcomes)
 
     # ------------------------------------------------------------------ guards
 
@@ -249,15 +250,23 @@ class Program:
         Native code counts those that it runs in `counted`.
         """
         plain = call.plain_types(args)
-        if plain is not None:
-            self._quick = plain[: len(args)]
-            if not any(flag for _, _, flag in plain) and self._is_simple(len(plain)):
-                self.calls = self._plain_calls(plain, call, counted)
+        if plain is None:
+            return
+        self._quick, self.counted = plain[: len(args)], counted
+        if any(flag for _, _, flag in plain) or not self._is_plain(len(plain)):
+            return
+        reads = plain_reads(self._rebinding, call.values) if self._rebinding is not None else ()
+        if reads is not None:
+            self._types, self.reads = plain, reads
+            self._with_numbers = [read for read in reads if any(read.kinds)]
+            self.is_simple = not (self.gradients.others or self._finals or self.early)
+            if self.is_simple and type(self.result) is FromProgram:
+                self.made_natively = self.result
 
-    def _is_simple(self, count: int) -> bool:
+    def _is_plain(self, count: int) -> bool:
         """Whether a call does nothing about gradients or effects but leave and record gradients."""
         in_places = self._rebinding is not None  # all numbers are
-        arguments = {number for number, _ in self._arguments}
+        arguments = {number for number, _ in self.arguments}
         rule = self.differentiable
         rare = (
             count > MOST_ARGUMENTS,
@@ -265,51 +274,71 @@ class Program:
             self.guards.pinned,
             self._found,
             self.guards.grads_read,
-            not all(in_places and type(early) is FromNumbers for early in self._early),
-            self._outer_grads,
+            not all(in_places and type(early) is FromNumbers for early in self.early),
+            any(use.leaf is None for use, _ in self.gradients.others),
             self._has_given,
             self._has_effects,
             self._said,
-            self._sharing.writes_arguments,
+            self.sharing.writes_arguments,
             rule is not None and not rule.is_plain(arguments),
         )
-        return not any(rare) and all(isinstance(x, VersionCounter) for x, _ in self._counters)
+        return not any(rare) and all(isinstance(x, VersionCounter) for x, _ in self.counters)
 
-    def _plain_calls(
-        self, types: Sequence[PlainType], call: Call, counted: np.ndarray
-    ) -> PlainCalls | None:
-        numbers = {position: number for number, position in self._arguments}
-        places = None
+    def numbers_in_places(self) -> list[Number]:
+        """On the short way. Raises `ValueError` when something else is there."""
+        return numbers_in(self._with_numbers)
+
+    def begin(self) -> None:
+        """Take what is to be taken before the step runs on the short way."""
+        call = Call.of_tensors(())
+        call.floats = self.numbers_in_places()
+        run = Run(call, self.output_count, ())
+        for outcome in self.early:
+            outcome.of(run)
+        self._begun = run
+
+    def finish(self, outputs: list[Any], args: Sequence[TensorCore]) -> Any:
+        """What a call returns that native code has run; also sets what could not be promised.
+
+        It can be done again after an interrupt.
+
+        outputs: arrays; a tensor where native code has made the only result already.
+        """
+        rule, record = self.differentiable, None
+        inputs: dict[int, Any] = {}
+        if rule is not None:
+            record = Record(rule, args, ())
+            for number, position in self.arguments:
+                inputs[number] = args[position]._array
+            if self.made_natively is not None:
+                slot = self.made_natively.slot
+                made, outputs[slot] = outputs[slot], outputs[slot]._array
+                record.attach(args, outputs, inputs, [made])
+                return made
+        run = self._begun
+        if run is None:
+            run = Run(Call.of_tensors(args), self.output_count, outputs)
+        else:
+            run.call.tensors, run.outputs = args, outputs
+        run.inputs = inputs
+        found = self._deliver(run, None, record)
         if self._rebinding is not None:
-            reads = plain_reads(self._rebinding, call.values)
-            if reads is None:
-                return None
-            places = PlainPlaces(self._rebinding, reads, self._finals, self._early, self.guards)
-        return PlainCalls(
-            executable=self.executable,
-            guard=self.guards.watched,
-            arguments=[(kind, by, numbers.get(i)) for i, (kind, by, _) in enumerate(types)],
-            state=self.guards.state,
-            readers=self._readers,
-            sharing=self._sharing,
-            gradients=self._gradients,
-            counters=[(c, n) for c, n in self._counters if isinstance(c, VersionCounter)],
-            result=self._result,
-            output_count=self._output_count,
-            claims=self._claims,
-            numbers=self._numbers,
-            formulas=[asked for asked in self.guards.formulas if not asked.is_entered],
-            places=places,
-            rule=self.differentiable,
-            tensors=self._tensors,
-            in_grad_mode=self._in_grad_mode,
-            default_dtype=self._default_dtype,
-            counted=counted,
-        )
+            self._begun = None
+            if self.native is not None and self.guards.epoch == epoch.count:
+                self.native.rearm()
+        return found
+
+    def may_leave(self, leaves: Sequence[TensorCore]) -> bool:
+        """Whether its results, in memory of their own, may be left as gradients of the leaves."""
+        own = [x for x in self.tensors if type(x) is FromProgram and x.past is None]
+        if not len(leaves) == len(self.tensors) == len({x.slot for x in own}):
+            return False
+        are_alike = all(leaf._type == x.type for leaf, x in zip(leaves, own, strict=True))
+        return are_alike and self.differentiable is None and not self.claims and self.is_simple
 
     def rearm(self) -> bool:
         """Whether native code may try a call again: the epoch has moved, and the guards hold."""
-        native = None if self.calls is None else self.calls.native
+        native = self.native
         if native is None or native.epoch == epoch.count:
             return False
         if self.guards.gated_failure() is not None:
@@ -326,16 +355,22 @@ class Program:
             return LONG_WAY
         call = Call.of_tensors(args) if self._rebinding is None else Call(args, {})
         result = self.run(call)
-        if self.calls is not None and result is not LONG_WAY and self.guards.epoch == epoch.count:
-            self.calls.prepare()
+        if self._types is not None and self.native is None and result is not LONG_WAY:
+            self._prepare_native(self._types)
         return result
+
+    def _prepare_native(self, types: Sequence[PlainType]) -> None:
+        """Let native code run the calls from now on, after one that has bound the state."""
+        if self.guards.epoch == epoch.count:
+            self.native = native_calls(self, types)
+            self.enter = None if self.native is None else self.native.function
 
     def _accepts(self, args: tuple[Any, ...]) -> bool:
         """Whether the arguments are plain tensors that this program was made for: a quick look."""
         quick = self._quick
-        if quick is None or len(args) != len(quick) or context.grad_enabled != self._in_grad_mode:
+        if quick is None or len(args) != len(quick) or context.grad_enabled != self.in_grad_mode:
             return False
-        if get_default_dtype() is not self._default_dtype:
+        if get_default_dtype() is not self.default_dtype:
             return False
         for tensor, (type, strides, requires_grad) in zip(args, quick, strict=True):
             if not is_plain(tensor) or tensor._requires_grad is not requires_grad:
@@ -356,21 +391,21 @@ class Program:
         """
         if not self.is_claiming:
             if is_fit or self.guards.failure(call) is None:
-                return self._run(Run(call, self._output_count))
+                return self._run(Run(call, self.output_count, Results()))
             return LONG_WAY
         with lock:
             if held:
                 wait_for(self._claims_of(call))
             if self.guards.failure(call) is not None:
                 return LONG_WAY
-            return self._run(Run(call, self._output_count))
+            return self._run(Run(call, self.output_count, Results()))
 
     def _run(self, run: Run) -> Any:
         """Call the native step, then leave `.grad`, versions and results as eager would.
 
         Nothing has changed before the step has run; then all of it does, whoever interrupts that.
         """
-        rule, gradients = self.differentiable, self._gradients
+        rule, gradients = self.differentiable, self.gradients
         record = None if rule is None else Record(rule, run.call.tensors, run.call.floats)
         batch = gradients.begin() if gradients.are_promised else None
         before = context.contexts
@@ -396,10 +431,10 @@ class Program:
     def _prepare(self, run: Run) -> None:
         """Take what the call finds. Raises what eager would before it has changed anything."""
         call = run.call
-        for early in self._early:
+        for early in self.early:
             early.of(run)
         run.inputs = self._arrays(call)
-        for target, delta in self._counters:
+        for target, delta in self.counters:
             counter = counter_of(target, call)
             run.versions[counter] = run.versions.get(counter, counter.now) + delta
         if self._effects:
@@ -421,21 +456,20 @@ class Program:
 
         All of it can be done again from the start when somebody has interrupted it.
         """
-        call, gradients, self.undo = run.call, self._gradients, None
+        call, gradients, self.undo = run.call, self.gradients, None
         for counter, version in run.versions.items():
             counter.now = version
         if batch is not None:
             gradients.leave(batch)
-        for leaf, outcome in gradients.others:
+        for use, outcome in gradients.others:
+            leaf = leaf_of(use, call.tensors)
             leaf._grad = None if outcome is None else outcome.of(run)
-        if self._outer_grads:
-            self._set_gradients(run)
-        result = self._result.of(run)
+        result = self.result.of(run)
         finals = [final.of(run) for final in self._finals]
         if self._has_effects:
             self._repeat_effects(run)
         if record is not None:
-            results = [outcome.of(run) for outcome in self._tensors]
+            results = [outcome.of(run) for outcome in self.tensors]
             record.attach(call.tensors, run.outputs, run.inputs, results)
         if self._rebinding is not None:
             moved = epoch.count
@@ -446,14 +480,14 @@ class Program:
     def forget_arguments(self) -> None:
         """Let go of the arguments of earlier calls."""
         for idle in [*self.executable.free]:
-            idle.forget([number for number, _ in self._arguments])
+            idle.forget([number for number, _ in self.arguments])
 
     def _arrays(self, call: Call) -> list[Any]:
         """The inputs of the native step. Raises when they share memory that is written."""
         arrays = self.inputs.copy()
         tensors = call.tensors
         given: list[tuple[int, np.ndarray]] = []
-        for number, position in self._arguments:
+        for number, position in self.arguments:
             array: Any = tensors[position]._array
             arrays[number] = array
             given.append((number, array))
@@ -461,18 +495,12 @@ class Program:
             array = storage_of(cell, call).array
             arrays[number] = array
             given.append((number, array))
-        for number, formula in self._numbers:
+        for number, formula in self.numbers:
             arrays[number] = formula(call.floats)
-        for number, read in self._readers:
+        for number, read in self.readers:
             arrays[number] = read()
-        self._sharing.check(given)
+        self.sharing.check(given)
         return arrays
-
-    def _set_gradients(self, run: Run) -> None:
-        for use, outcome in self._outer_grads:
-            leaf = leaf_of(use, run.call.tensors)
-            grad = None if outcome is None else outcome.of(run)
-            leaf._grad = grad
 
     def _repeat_effects(self, run: Run) -> None:
         for entries in run.changed:

@@ -22,7 +22,6 @@ from lucid.tensor.core import TensorCore
 from lucid.tensor.promises import Batch, Promise
 from lucid.tensor.storage import Storage
 
-LeafGrad = tuple[TensorCore, Outcome | None]
 UseGrad = tuple[GradUse, Outcome | None]
 KEPT_BYTES = 1 << 22  # more than this isn't kept for a later call: others can have the memory
 
@@ -36,21 +35,24 @@ class Gradients:
 
     Attributes:
         are_promised: whether there are gradients to promise.
-        others: leaves whose gradient is no array of its own: a view, None, a result as well.
+        others: those that are no array of their own, such as a view, None or a result as well, and
+            those of arguments.
         spares: batches whose memory may be written; `latest`: the one on the leaves, in a list.
     """
 
     def __init__(
-        self, executable: Executable, grads: Sequence[LeafGrad], outcomes: Iterable[Outcome]
+        self, executable: Executable, grads: Sequence[UseGrad], outcomes: Iterable[Outcome]
     ) -> None:
         used = Counter(slot for outcome in outcomes for slot in _slots(outcome))
         self._promised: list[tuple[TensorCore, FromProgram]] = []
-        self.others: list[LeafGrad] = []
-        for leaf, outcome in grads:
-            if type(outcome) is FromProgram and outcome.past is None and used[outcome.slot] == 1:
-                self._promised.append((leaf, outcome))
+        self.others: list[UseGrad] = []
+        for use, outcome in grads:
+            leaf = use.leaf if use.leaf is None or use.leaf._grad_fn is None else None
+            own = outcome if isinstance(outcome, FromProgram) and _is_own(outcome) else None
+            if leaf is not None and own is not None and used[own.slot] == 1:
+                self._promised.append((leaf, own))
             else:
-                self.others.append((leaf, outcome))
+                self.others.append((use, outcome))
         self.are_promised = bool(self._promised)
         self._executable = executable
         self._slots = {outcome.slot for _, outcome in self._promised}
@@ -120,6 +122,11 @@ class Gradients:
             self.spares.append(batch)
         else:
             batch.promises.clear()  # they refer to the batch: memory must not wait for gc
+
+
+def _is_own(outcome: FromProgram) -> bool:
+    """Whether a result has memory of its own, and no history that is special."""
+    return type(outcome) is FromProgram and outcome.past is None
 
 
 def _slots(outcome: Outcome | None) -> Iterator[int]:

@@ -13,7 +13,6 @@ from lucid.compiler.inputs.scalars import Formula
 from lucid.compiler.inputs.signature import Call
 from lucid.compiler.results.effects import Entries
 from lucid.ir.types import TensorType
-from lucid.runtime.executable import Results
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, ViewChain, _new, alias
 from lucid.tensor.storage import Storage, VersionCounter, ViewGuard
@@ -28,32 +27,28 @@ class Run:
         outputs: what the native step returned; tells whether it has run.
         inputs: what it was given.
         roots: the tensors that own the outputs, once there are any.
-        done: outcomes that are made, by identity: what was one object while tracing stays one.
-        counters: version counters of results, by those that they had while tracing.
+        done: outcomes that are made, by identity: what was one object while tracing stays one; so
+            do version counters.
         versions: what version counters are to be afterwards.
         changed: what dicts that effects change are to have in them afterwards.
         appended: what additions to lists have returned so far.
     """
 
-    __slots__ = (
-        *("appended", "call", "changed", "counters", "done", "inputs", "outputs", "roots"),
-        "versions",
-    )
+    __slots__ = ("appended", "call", "changed", "done", "inputs", "outputs", "roots", "versions")
 
-    def __init__(self, call: Call, count: int) -> None:
+    def __init__(self, call: Call, count: int, outputs: Any) -> None:
         self.call = call
-        self.outputs: Any = Results()
-        self.inputs: Sequence[Any] = ()
+        self.outputs = outputs
+        self.inputs: Any = ()
         self.roots: list[Tensor | None] = [None] * count
-        self.done: dict[Outcome, Any] = {}
-        self.counters: dict[VersionCounter, VersionCounter] = {}
+        self.done: dict[Outcome | VersionCounter, Any] = {}
         self.versions: dict[VersionCounter, int] = {}
         self.changed: Sequence[Entries] = ()
         self.appended: list[None] = []
 
     def counter(self, traced: VersionCounter, version: int) -> VersionCounter:
         """That of a result which counts its versions apart, by the one in the trace."""
-        counter = self.counters.setdefault(traced, VersionCounter())
+        counter: VersionCounter = self.done.setdefault(traced, VersionCounter())
         counter.now = version
         return counter
 

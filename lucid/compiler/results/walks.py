@@ -68,8 +68,8 @@ class Backward:
         Its arguments are the gradients of results, then the arrays that a call has kept.
         """
         program = self._compiled._latest
-        calls = None if program is None else program.calls
-        return None if calls is None else calls.leaving(leaves, len(self.walk.kind.sent))
+        native = None if program is None else program.native
+        return None if native is None else native.leaving(leaves, len(self.walk.kind.sent))
 
 
 class Walk:
