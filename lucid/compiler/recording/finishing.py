@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +12,8 @@ import numpy as np
 
 from lucid.autograd.node import OpNode
 from lucid.compiler.guards.collector import PLAIN
-from lucid.compiler.guards.guard import SCALARS
+from lucid.compiler.guards.guard import SCALARS, brief
+from lucid.compiler.guards.places import Place
 from lucid.compiler.inputs.cells import GradUse
 from lucid.compiler.inputs.scalars import is_live
 from lucid.compiler.inputs.signature import Call
@@ -38,13 +41,19 @@ from lucid.compiler.results.outcomes import (
 )
 from lucid.compiler.results.pytree import Made, flatten, is_node
 from lucid.compiler.results.rebinding import Rebinding
-from lucid.ir.errors import EagerOnlyError, TraceError
+from lucid.ir.errors import EagerOnlyError
 from lucid.ir.graph import Value
+from lucid.ir.types import DType
 from lucid.tensor.core import TensorCore
 from lucid.tensor.size import Size
 from lucid.tensor.storage import Storage, VersionCounter
 
 _CONSTANT_TUPLES = (tuple, Size)
+# What all calls may share, though a step made it: numbers, texts, and code.
+_SHARED = (
+    *(*SCALARS, np.generic, range, slice, DType, type, tuple),
+    *(types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType),
+)
 
 
 @dataclass(slots=True, eq=False)
@@ -95,6 +104,7 @@ class Finisher:
         self._open: list[Made] = []
         self._found: set[int] = set()
         self._leaves: list[tuple[Any, Outcome]] = []
+        self._place: Place | None = None
 
     def finish(self, result: Any, finals: Sequence[Any], rebinding: Rebinding) -> Left:
         """Take down everything; the graph gets its outputs and writes.
@@ -103,7 +113,7 @@ class Finisher:
         """
         recorder = self._recorder
         recorder.refuse_outer()
-        made = self._tree(result), [self._tree(final) for final in finals]
+        made = self._tree(result), [*map(self._final, rebinding.bound, finals)]
         said = self._said()
         rebinding.found = frozenset(self._found)
         grads = self._gradients()
@@ -141,6 +151,13 @@ class Finisher:
         is_made = is_live(value) or is_late(value)
         is_made = is_made or isinstance(value, (TensorCore, *PLAIN, tuple))
         return self._tree(value) if is_made else Same(value)
+
+    def _final(self, place: Place, value: Any) -> Outcome:
+        """How to make what is bound to a place."""
+        self._place = place
+        made = self._tree(value)
+        self._place = None
+        return made
 
     def _tree(self, value: Any) -> Outcome:
         """How to make a result: one that is there twice is made once."""
@@ -199,16 +216,22 @@ class Finisher:
             return FromNumbers(leaf.formula)
         if isinstance(leaf, TensorCore):
             return self._outside(leaf) or self._inside(leaf)
-        if isinstance(leaf, np.ndarray):
-            collector = self._recorder.collector
-            known = collector is not None and collector.was_there(leaf)
-            return Same(leaf) if known else Copied(leaf)
         if id(leaf) in self._recorder.containers:
             return GivenContainer(self._recorder.containers[id(leaf)])
         if id(leaf) in self._recorder.given:
             return GivenObject(self._recorder.given[id(leaf)])
-        _refuse_lazy(leaf)
-        return Same(leaf)
+        collector = self._recorder.collector
+        assert collector is not None
+        if collector.was_there(leaf):
+            return Same(leaf)
+        if isinstance(leaf, np.ndarray):
+            return Copied(leaf)
+        if isinstance(leaf, _SHARED) or _is_value(leaf):
+            return Same(leaf)
+        place, what = self._place, f"an object of {type(leaf).__name__} that it made"
+        how = "returns" if place is None else f"keeps in {place.path}"
+        line = "" if place is None else collector.line_of(place)
+        raise EagerOnlyError(f"it {how} {what}, {brief(leaf)}, which no call can make again{line}")
 
     def _outside(self, leaf: TensorCore) -> Outcome | None:
         """How to get at a tensor that is from outside, or shows memory from there."""
@@ -377,10 +400,8 @@ def _hooks_on(tensor: TensorCore) -> set[int]:
     return {number for hooks in registers for number in hooks or ()}
 
 
-def _refuse_lazy(leaf: Any) -> None:
-    """Raise for a result whose computation has not happened yet."""
-    if hasattr(type(leaf), "__next__"):
-        raise TraceError(
-            f"the compiled function returns a {type(leaf).__name__}, whose items are computed "
-            "after the call\nhint: return a list"
-        )
+def _is_value(leaf: Any) -> bool:
+    """Whether an object, such as a date, refers to nothing and is known by what it equals."""
+    kind: Any = type(leaf)
+    is_compared = kind.__eq__ is not object.__eq__ and kind.__hash__ is not None
+    return is_compared and not gc.is_tracked(leaf)

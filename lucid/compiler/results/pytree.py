@@ -141,24 +141,3 @@ def _is_data(value: Any) -> bool:
     if kind.__module__.startswith(_OF_LIBRARY) or is_record(value):  # as a sparse matrix is
         return True
     return kind is not object and is_users(kind) and not any(map(is_librarys, kind.__mro__))
-
-
-def visit(
-    function: Callable[[Any, str], None],
-    value: Any,
-    path: str,
-    is_leaf: Callable[[Any], bool],
-    seen: set[int],
-) -> None:
-    """Call `function(leaf, path)` for what isn't taken apart, in order; a node is entered once.
-
-    is_leaf: of what else isn't taken apart.
-    """
-    if id(value) in seen:
-        return
-    if is_leaf(value) or not is_node(value):
-        function(value, path)
-        return
-    seen.add(id(value))
-    for inner, child in flatten(value).children:
-        visit(function, child, path + inner, is_leaf, seen)

@@ -7,16 +7,13 @@ With its places as arguments and results the recorded function has no hidden sta
 
 from __future__ import annotations
 
-import types
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from lucid.compiler.guards.argument_places import OfArgument
-from lucid.compiler.guards.guard import ABSENT, SCALARS, brief, is_number
+from lucid.compiler.guards.guard import is_number
 from lucid.compiler.guards.places import (
     Appended,
     Flag,
@@ -29,22 +26,15 @@ from lucid.compiler.guards.places import (
     place_of,
 )
 from lucid.compiler.inputs.objects import data_of
-from lucid.compiler.inputs.scalars import is_live
 from lucid.compiler.inputs.signature import Call
 from lucid.compiler.inputs.tree import map_tree
 from lucid.compiler.restarts import RestartTrace
-from lucid.compiler.results.pytree import visit
-from lucid.ir.errors import TraceError
-from lucid.ir.types import DType
 from lucid.tensor.claims import TRACING, Keys
 from lucid.tensor.core import TensorCore
-from lucid.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
     from lucid.compiler.guards.calls import GuardCollector
     from lucid.compiler.recording.recorder import Recorder
-
-_CODE = (types.FunctionType, types.BuiltinFunctionType, types.ModuleType)
 
 
 def rebinds(places: Sequence[Place]) -> RestartTrace:
@@ -170,7 +160,6 @@ class Rebinding:
         self._is_in_arguments = bool(of_arguments)
         self.bound += [place for place, _ in of_arguments]
         finals += [value for _, value in of_arguments]
-        self._check(finals, collector)
         return finals
 
     def _take_up(self, changed: list[tuple[Place, Any]], collector: GuardCollector) -> None:
@@ -210,13 +199,6 @@ class Rebinding:
             elif isinstance(place, Appended):
                 place.done = []
 
-    def _check(self, finals: list[Any], collector: GuardCollector) -> None:
-        """Raise for what would be shared by all calls."""
-        for place, final in zip(self.bound, finals, strict=True):
-            check = partial(_check_leaf, collector, place)
-            for value in _kept(place, final):
-                visit(check, value, place.path, collector.was_there, set())
-
     # ------------------------------------------------------------------ calling
 
     def deliver(self, finals: Sequence[Any], call: Call, appended: list[None]) -> None:
@@ -234,15 +216,6 @@ class Rebinding:
             else:
                 place.bind(value, call)
         appended.extend(map(partial.__call__, additions[len(appended) :]))
-
-
-def _kept(place: Place, final: Any) -> Iterator[Any]:
-    """The values that stay in a place."""
-    if isinstance(place, Appended):
-        for _, args in final:
-            yield from args
-    else:
-        yield final
 
 
 def _is_given(place: Place) -> bool:
@@ -266,31 +239,3 @@ def _set_properties(recorder: Recorder) -> list[tuple[Place, Any]]:
         if not place.holds(before):
             found.append((place, before))
     return found
-
-
-def _check_leaf(collector: GuardCollector, place: Place, leaf: Any, path: str) -> None:
-    """Raise for what can't be made at each call, somewhere in what is bound to a place."""
-    kept = (*SCALARS, *_CODE, type, DType, complex, range, slice)
-    if (
-        is_live(leaf)
-        or hasattr(type(leaf), "formula")
-        or isinstance(leaf, kept)
-        or leaf is ABSENT
-        or collector.was_there(leaf)
-    ):
-        return
-    if isinstance(leaf, TensorCore):
-        if type(leaf) is not Tensor and leaf._array is None:
-            _refuse(f"a new {type(leaf).__name__} is kept in {path}", place, collector)
-        return
-    what = "an array" if isinstance(leaf, np.ndarray) else f"an object of {type(leaf).__name__}"
-    what = f"{what} that the step made, {brief(leaf)}, is kept in {path}"
-    _refuse(what, place, collector)
-
-
-def _refuse(what: str, place: Place, collector: GuardCollector) -> None:
-    raise TraceError(
-        f"{what}, which can't be made again at each call{collector.line_of(place)}\n"
-        "hint: keep tensors, numbers, and lists, tuples or dicts of them; or make the object "
-        "before the step and set what is in it"
-    )
