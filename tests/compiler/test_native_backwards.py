@@ -15,7 +15,7 @@ import pytest
 import lucid
 from lucid import nn
 from lucid.compiler.programs import native
-from lucid.compiler.results.walks import Backward
+from lucid.compiler.results.backward import Backward
 from lucid.ir.errors import LucidError
 
 pytestmark = [

@@ -340,7 +340,6 @@ class Finisher:
             function,
             layers,
             histories.tape(layers, self._slots),
-            [use for use in recorder.grads.values() if use.was_read],
             histories.counters.state,
             histories.calls_users,
         )

@@ -16,8 +16,7 @@ from lucid.autograd.node import (
     edge_of,
 )
 from lucid.autograd.outputs import freed_behind
-from lucid.compiler.results.stand_ins import refers_to_trace
-from lucid.compiler.results.tape import Border, Tape, nodes_behind
+from lucid.compiler.results.tape import Border, Tape, nodes_behind, refers_to_trace
 from lucid.compiler.whose_code import is_librarys
 from lucid.ir.errors import LucidError
 from lucid.ir.types import TensorType
@@ -146,34 +145,24 @@ class Layer:
 class Counters:
     """The version counters of what a step finds and makes, numbered as each call finds them again.
 
-    First those of the arguments, then of the gradients that it reads, of the results, and of state.
+    First those of the arguments, then of the results, and of state.
 
     Attributes:
         numbers: by counter, of the trace.
-        of_results: by position of a result, for those with one of their own.
         state: those of tensors from outside, which stay the same.
     """
 
-    def __init__(self, found: Sequence[VersionCounter | None], results: int) -> None:
-        self.numbers = {x: i for i, x in reversed([*enumerate(found)]) if x is not None}
-        first = len(found) - results
-        known = [-1 if x is None else self.numbers[x] for x in found[first:]]
-        self.of_results = {i: number for i, number in enumerate(known) if number >= first}
+    def __init__(
+        self, recorder: Recorder, results: Sequence[TensorCore], handles: Sequence[TensorCore]
+    ) -> None:
+        found = [getattr(x, "_counter", None) for x in (*handles, *results)]  # or an array
+        numbers = {x: i for i, x in reversed([*enumerate(found)]) if x is not None}
+        self.numbers: dict[VersionCounter, int] = numbers
         self.state: list[VersionCounter] = []
         self._count = len(found)
-
-    @staticmethod
-    def of(
-        recorder: Recorder, results: Sequence[TensorCore], handles: Sequence[TensorCore]
-    ) -> Counters:
-        """Those of a trace."""
-        gradients = [use.original for use in recorder.grads.values() if use.was_read]
-        tensors = [*handles, *gradients, *results]  # among results may be arrays
-        counters = Counters([getattr(tensor, "_counter", None) for tensor in tensors], len(results))
         for cell in recorder.cells.values():
             if cell.kind == "state" and cell.counter is not None:
-                counters.number_of_state(cell.counter)
-        return counters
+                self.number_of_state(cell.counter)
 
     def number_of_state(self, counter: VersionCounter) -> int:
         """The number of the counter of a tensor from outside."""
@@ -202,7 +191,7 @@ class Histories:
         self._outer = recorder.ends
         self._arguments = {id(handle): i for i, handle in reversed([*enumerate(handles)])}
         self._ends = {id(tensor): i for i, tensor in enumerate(recorder.ends.values())}
-        self.counters = Counters.of(recorder, results, handles)
+        self.counters = Counters(recorder, results, handles)
         self.calls_users = False
 
     def tape(self, layers: Sequence[Layer], slots: Mapping[Any, int]) -> Tape:
@@ -282,6 +271,10 @@ class Histories:
 
     def _counter_number(self, tensor: TensorCore) -> int | None:
         counter = tensor._counter
+        if tensor._storage in self._recorder.grad_leaf_of:
+            self._recorder.run_op_by_op(
+                "its results have a history, and are computed from a .grad that it finds"
+            )
         if tensor._array is not None and self._recorder.is_outside(tensor):
             return self.counters.number_of_state(counter)
         return self.counters.numbers.get(counter)
