@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dis
 import functools
+import gc
 import inspect
 import itertools
 import logging
@@ -13,7 +14,8 @@ import traceback
 import types
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +23,6 @@ import numpy as np
 
 from lucid.autograd.host_replay import Differs, replaying, undo_draws
 from lucid.compiler.audits import Pace, difference, made_again, report
-from lucid.compiler.collector import collector_paused
 from lucid.compiler.guards.argument_places import call_with_tensors
 from lucid.compiler.inputs.arrays import refuse_arrays
 from lucid.compiler.inputs.signature import Call, changes, describe, moving_ints, with_live_ints
@@ -116,6 +117,23 @@ class Stats:
     @property
     def compiles(self) -> int:
         return self.traces
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Let no cycles be looked for: a program is made of many objects, none of which dies early.
+
+    Each look goes over all of them, and would take a quarter of the time to compile; and what runs
+    at it, such as a callback of another package, isn't the step's. Of several threads that do this
+    at once the one that found the collector on turns it on again.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 _OWN = frozenset(
@@ -328,8 +346,7 @@ class Compiled:
                         recorded = trace(self.__wrapped__, call, *marked, known, program.places)
                 except RestartTrace as restart:
                     traceback.clear_frames(restart.__traceback__)
-                    if not restart.enter(known):
-                        return None
+                    restart.enter(known)
                     continue
                 except Exception as error:
                     if program.path:
@@ -471,8 +488,7 @@ class Compiled:
                 self.stats.restarts += 1
                 self.stats.compile_seconds += time.perf_counter() - start
                 reason = restart.reason
-                if not restart.enter(known):
-                    break
+                restart.enter(known)
             except BaseException:  # an interrupt, at whichever place
                 if known.undo:
                     undo_all(known.undo)

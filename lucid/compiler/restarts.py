@@ -47,21 +47,10 @@ class RestartTrace(BaseException):
     def __init__(self, reason: str, kind: str = "", found: Iterable[Any] = ()) -> None:
         self.reason, self.kind, self.found = reason, kind, found
 
-    def enter(self, known: Known) -> bool:
-        """Let the next trace know it; whether that is anything new."""
-        if not self.kind:
-            return True
-        entries = getattr(known, self.kind)
-        before = _outline(entries)
-        entries.update(self.found)
-        return bool(_outline(entries) != before)
-
-
-def _outline(entries: set[Any] | dict[Any, Any]) -> Any:
-    """What is in it; of places, of what kind: one that is read may turn out to be bound."""
-    if isinstance(entries, dict):
-        return {identity: type(place) for identity, place in entries.items()}
-    return set(entries)
+    def enter(self, known: Known) -> None:
+        """Let the next trace know it."""
+        if self.kind:
+            getattr(known, self.kind).update(self.found)
 
 
 def undo_all(callbacks: list[Callable[[], object]]) -> None:

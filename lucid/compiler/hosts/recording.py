@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -19,20 +20,20 @@ from lucid.autograd.function import BackwardCFunction, FunctionCtx, backward_of
 from lucid.autograd.generators import put_state, state_of
 from lucid.autograd.host_calls import HostBackward, HostForward, again, code_of
 from lucid.autograd.host_finding import Finding
+from lucid.autograd.host_reading import Entry, Evaluated
 from lucid.autograd.host_replay import replayed
 from lucid.autograd.host_world import Captured, Slot
 from lucid.autograd.outputs import TwiceDifferentiated, refuse_second_derivative
-from lucid.compiler.hosts.plans import Traced, tensors_of
 from lucid.compiler.hosts.state import PythonChanges, Surroundings
 from lucid.compiler.inputs.present import PresentValues
 from lucid.compiler.inputs.scalars import is_live
 from lucid.compiler.inputs.tree import map_tree
-from lucid.ir.errors import TraceError
 from lucid.ir.hosts import Frame, HostFunction
 from lucid.ir.location import Location, here
 from lucid.ir.types import TensorType, type_of_array
 from lucid.tensor.context import context
-from lucid.tensor.core import TensorCore
+from lucid.tensor.core import TensorCore, of_value
+from lucid.tensor.writing import refuse_overlaps
 
 if TYPE_CHECKING:
     from lucid.compiler.recording.recorder import Recorder
@@ -100,7 +101,7 @@ class HostRecording:
     def put_back(self, failed: bool = False) -> None:
         """Undo what evaluations changed in Python.
 
-        Raises `TraceError` for what traced code has changed since, unless the trace has failed.
+        Gives the trace up where traced code has changed that since, unless it has failed.
         """
         changed = None
         while self._generators:
@@ -111,11 +112,8 @@ class HostRecording:
             changed = self.undo.pop().put_back() or changed
         if changed is not None and not failed:
             path, host = changed
-            raise TraceError(
-                f"Python state changed while the step was traced: {path}, which {host}, a host "
-                "call, changes as well\n"
-                "Nobody knows then what it is after a call.\n"
-                "hint: change it in one place"
+            self._recorder.run_op_by_op(
+                f"it changes {path}, which {host}, a host call, changes too"
             )
 
     def leave(self) -> None:
@@ -365,6 +363,88 @@ class Operands:
             self.tensors.append(leaf)
             self.slots.append(slot)
         return slot
+
+
+def tensors_of(recorder: Recorder, values: Sequence[Value]) -> list[TensorCore]:
+    """Tensors of the trace for the results of a node."""
+    tensors: list[TensorCore] = []
+    for value in values:
+        tensor = of_value(value)
+        place = None if value.producer is None else value.producer.location
+        tensor._line = None if place is None else (place.file, place.line)
+        recorder.made.append(weakref.ref(tensor))
+        tensors.append(tensor)
+    return tensors
+
+
+class Traced:
+    """The tensors of the trace that stand for those of one evaluation.
+
+    Args:
+        name: what messages call the user's method.
+    """
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        node: Node,
+        found: Evaluated,
+        operands: Operands,
+        name: str,
+    ) -> None:
+        self._recorder = recorder
+        self._found = found
+        self._tensors = operands.tensors
+        self._inputs = operands.inputs
+        self._name = name
+        self._results = tensors_of(recorder, node.results)
+
+    def finish(self, ctx: BackwardCFunction) -> Any:
+        """Write what was written, fill in the ctx, and give what forward returned."""
+        plan = self._found.plan
+        assert plan is not None
+        for operand, result in plan.written:
+            self._write(operand, self._results[result])
+        if self._results and ctx._origin is None:
+            ctx._origin = self._results[0]._storage.value
+        outputs = self._all(plan.outputs)
+        ctx.materialize_grads = plan.materialize_grads
+        ctx.dirty_tensors = self._all(plan.dirty)
+        ctx.non_differentiable = self._all(plan.non_differentiable)
+        ctx.to_save = None if plan.saved is None else self._all(plan.saved)
+        return outputs if plan.is_tuple else outputs[0]
+
+    def _write(self, operand: int, content: TensorCore) -> None:
+        target = self._tensors[operand]
+        refuse_overlaps(target)
+        if context.mutation_guard is not None:
+            context.mutation_guard.before_write(target)
+        if context.forward is not None:
+            context.forward.guard.before_write(target)
+        self._recorder.write(target, content)
+        target._counter.value += self._found.tensors[operand]._counter.value
+
+    def _all(self, entries: Sequence[Entry]) -> tuple[Any, ...]:
+        return tuple(map(self._tensor, entries))
+
+    def _tensor(self, entry: Entry) -> Any:
+        kind = entry[0]
+        if kind == "none":
+            return None
+        if kind == "input":
+            return self._tensors[entry[1]]
+        if kind == "result":
+            return self._results[entry[1]]
+        if kind == "shared":
+            self._recorder.run_op_by_op(
+                f"{self._name}, a host call, gives back a part, or a view, of an argument's memory"
+            )
+        if kind == "argument":
+            return self._inputs[entry[1]]
+        self._recorder.run_op_by_op(
+            f"{self._name}, a host call, gives back a value of type {type(entry[1]).__name__}, "
+            "which may be another one at each call"
+        )
 
 
 def _flags(ctx: BackwardCFunction) -> Iterator[tuple[TensorType | None, bool]]:

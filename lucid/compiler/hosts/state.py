@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import types
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -14,7 +16,8 @@ from lucid.compiler.guards.calls import GuardCollector
 from lucid.compiler.guards.collector import changed_since
 from lucid.compiler.guards.events import listening
 from lucid.compiler.guards.guard import ArrayGuard, ContentsGuard, EntryGuard, Guard
-from lucid.compiler.hosts.reachable import calls_of, reachable
+from lucid.compiler.guards.reads import instance_dict
+from lucid.compiler.whose_code import is_librarys, is_users
 from lucid.tensor.context import epoch
 from lucid.tensor.core import TensorCore
 from lucid.tensor.storage import Storage
@@ -22,6 +25,8 @@ from lucid.tensor.storage import Storage
 if TYPE_CHECKING:
     from lucid.compiler.recording.recorder import Recorder
     from lucid.ir.graph import Value
+
+_CONTAINERS = (list, tuple, set, frozenset, deque)
 
 
 class Surroundings:
@@ -46,7 +51,9 @@ class Surroundings:
     ) -> None:
         self._recorder = recorder
         self._name = name
-        self._roots = calls_of(methods, objects)
+        given = [(f"argument {i}", x) for i, x in enumerate(objects)]
+        others = [(path, x) for path, x in given if not isinstance(x, TensorCore)]
+        self._roots: list[tuple[str, Any]] = [*(("", method) for method in methods), *others]
         self.states: list[State] = []
         self.values: list[Value] = []
         self._gradients: list[tuple[TensorCore, Any, State]] = []
@@ -228,3 +235,73 @@ def _state_of(guard: Any) -> list[Any]:
         return [np.asarray(guard.found()).tobytes()]
     owner = guard.owner
     return [*owner, *owner.values()] if isinstance(owner, dict) else list(owner)
+
+
+# ---------------------------------------------------------------------- what is within reach
+
+
+def reachable(roots: Sequence[tuple[str, Any]], kind: type) -> Iterator[tuple[str, Any]]:
+    """Walk through variables of functions, attributes of objects and entries of containers.
+
+    roots: functions and objects, each with the user's expression for it.
+    kind: the class of which the objects are wanted.
+    """
+    pending = deque(roots)
+    seen: set[int] = set()
+    while pending:
+        path, value = pending.popleft()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, kind):
+            yield path, value
+        if not isinstance(value, TensorCore):
+            pending += _parts(path, value)
+
+
+def _parts(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """What is within an object, one step further."""
+    if isinstance(value, types.FunctionType):
+        if is_users(value):
+            yield from _variables(value)
+    elif isinstance(value, types.MethodType):
+        yield path.rpartition(".")[0] or "self", value.__self__
+        yield path, value.__func__
+    elif isinstance(value, dict):
+        for key, item in list(dict.items(value)):
+            yield f"{path}[{key!r}]" if not isinstance(key, TensorCore) else path, item
+    elif isinstance(value, _CONTAINERS):
+        for i, item in enumerate(value):
+            yield f"{path}[{i}]", item
+    elif isinstance(value, type):
+        for base in filter(is_users, value.__mro__):
+            for name, item in list(vars(base).items()):
+                yield f"{base.__name__}.{name}", getattr(item, "__func__", item)
+    elif is_users(type(value)) or is_librarys(type(value)):
+        for name, item in list((instance_dict(value) or {}).items()):
+            yield f"{path}.{name}" if path else name, item
+        if is_users(type(value)):
+            yield "", type(value)
+
+
+def _variables(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
+        try:
+            yield name, cell.cell_contents
+        except ValueError:
+            continue
+    for code in _nested(function.__code__):
+        for name in code.co_names:
+            if name in function.__globals__:
+                value = function.__globals__[name]
+                if not isinstance(value, types.ModuleType):
+                    yield name, value
+    yield "", function.__defaults__
+    yield "", function.__kwdefaults__
+
+
+def _nested(code: types.CodeType) -> Iterator[types.CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _nested(constant)

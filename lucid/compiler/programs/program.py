@@ -31,7 +31,7 @@ from lucid.compiler.results.outcomes import (
     FromLate,
     FromNumbers,
     FromProgram,
-    GivenObject,
+    GivenContainer,
     Run,
     counter_of,
     is_early,
@@ -238,7 +238,7 @@ class Program:
         for late in left.leaves:
             if isinstance(late, FromLate):
                 self.early += late.early.values()
-        self._has_given = any(isinstance(leaf, GivenObject) for leaf in left.leaves)
+        self._has_given = any(isinstance(leaf, GivenContainer) for leaf in left.leaves)
         outcomes = (*left.leaves, *(outcome for _, outcome in self._grads if outcome is not None))
         self.gradients = Gradients(self.executable, left.grads, outcomes)
 

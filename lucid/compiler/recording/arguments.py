@@ -55,7 +55,7 @@ class StandIns:
         self.handles: list[TensorCore] = []
         self.pinned: dict[int, TensorCore] = {}
         self._paths: list[str] = []
-        self._data: list[tuple[Any, dict[str, Any]]] = []
+        self._data: dict[int, tuple[Any, dict[str, Any]]] = {}
         self._filled: list[tuple[Any, dict[str, Any]]] = []
         recorder.arguments = call.tensors
         self._tensors, self._floats = iter(call.tensors), iter(range(len(call.floats)))
@@ -86,9 +86,8 @@ class StandIns:
             now = self._call.floats[i]
             return recorder.live_scalar(recorder.unused_text(path), now, operator.itemgetter(i))
         attributes = data_of(leaf)
-        if attributes is not None and id(leaf) not in recorder.given:
-            recorder.given[id(leaf)] = len(self._data)
-            self._data.append((leaf, dict(attributes)))
+        if attributes is not None and id(leaf) not in self._data:
+            self._data[id(leaf)] = leaf, dict(attributes)
             given = {k: self._given(v, f"{path}.{k}") for k, v in attributes.items()}
             self._filled.append((leaf, given))
         return leaf
@@ -103,7 +102,7 @@ class StandIns:
 
     def put_back(self) -> None:
         """Give them their contents again."""
-        for value, attributes in self._data:
+        for value, attributes in self._data.values():
             vars(value).clear()
             vars(value).update(attributes)
 

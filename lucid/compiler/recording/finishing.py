@@ -31,7 +31,6 @@ from lucid.compiler.results.outcomes import (
     FromNumbers,
     FromProgram,
     GivenContainer,
-    GivenObject,
     GradBefore,
     Outcome,
     PartOfProgram,
@@ -187,7 +186,7 @@ class Finisher:
         """Whether a container or an object was there before: it is itself a result then."""
         recorder, collector = self._recorder, self._recorder.collector
         assert collector is not None
-        is_given = id(value) in recorder.containers or id(value) in recorder.given
+        is_given = id(value) in recorder.containers
         if is_given or not collector.was_there(value):
             return is_given
         self._found.add(id(value))
@@ -218,8 +217,6 @@ class Finisher:
             return self._outside(leaf) or self._inside(leaf)
         if id(leaf) in self._recorder.containers:
             return GivenContainer(self._recorder.containers[id(leaf)])
-        if id(leaf) in self._recorder.given:
-            return GivenObject(self._recorder.given[id(leaf)])
         collector = self._recorder.collector
         assert collector is not None
         if collector.was_there(leaf):

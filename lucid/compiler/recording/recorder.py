@@ -68,8 +68,7 @@ class Recorder(LiveNumbers):
         counters: those of tensors from outside that were written, with what they were before.
         own_counters: those of what `.data` gave, which count for memory from outside apart.
         versions: what counters were when they were first looked at, and what they have come to.
-        given: numbers of the arguments that are objects of plain data, by identity.
-        containers: if the step changes such, what stands for those that are arguments, by identity.
+        containers: numbers of the containers and objects of plain data in arguments, by identity.
         argument_storages: the memory of arguments, which must not be met as state.
         arrays: NumPy arrays of the user's that the program reads.
         aliases: identities of tensors made in the trace on the memory of concrete ones.
@@ -105,7 +104,6 @@ class Recorder(LiveNumbers):
         self.flags: dict[int, tuple[TensorCore, bool]] = {}
         self.memories: dict[int, tuple[TensorCore, TensorCore]] = {}
         self.positions: dict[int, int] = {}
-        self.given: dict[int, int] = {}
         self.containers: dict[int, int] = {}
         self.arguments: Sequence[TensorCore] = ()
         self.argument_storages: set[Storage] = set()

@@ -253,7 +253,7 @@ def _run(
     try:
         rebinding.enter(stand_ins.values, recorder)
         stand_ins.fill()
-        collector.accept_arguments((*recorder.given, *recorder.containers))
+        collector.accept_arguments(recorder.containers)
         collector.call(function, (), {})
         with (
             recording(recorder),

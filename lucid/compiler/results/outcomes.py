@@ -232,22 +232,13 @@ class FromArgument(Outcome):
         return run.call.tensors[self.position]
 
 
-class GivenObject(Outcome):
-    """An argument that is an object of plain data."""
+class GivenContainer(Outcome):
+    """A container or an object in an argument or a place: the one of this call."""
 
     __slots__ = ("number",)
 
     def __init__(self, number: int) -> None:
         self.number = number
-
-    def make(self, run: Run) -> Any:
-        return run.call.data[self.number]
-
-
-class GivenContainer(GivenObject):
-    """A container or an object in an argument or a place: the one of this call."""
-
-    __slots__ = ()
 
     def make(self, run: Run) -> Any:
         return run.call.owners()[self.number]

@@ -412,7 +412,7 @@ class Holdings:
     ) -> None:
         self._recorder = recorder
         self._formulas = formulas
-        self._objects = {*recorder.containers, *recorder.given}
+        self._objects = {*recorder.containers}
         self._stand_ins: dict[int, tuple[TensorCore, TensorCore]] = {}
         self._storages: dict[Storage, Storage] = {}
         self._counters: dict[VersionCounter, VersionCounter] = {}
