@@ -247,6 +247,15 @@ def test_audits_are_counted():
         raise NotAsEagerError(f"no counter of audits in {step.stats}")
 
 
+def test_where_a_module_is_called_is_no_difference():
+    net = lucid.compile(nn.Sequential(nn.Linear(3, 4), nn.Tanh()))
+    for _ in range(5):
+        net(lucid.ones(2, 3))
+    for _ in range(CALLS):
+        net(lucid.ones(2, 3))
+    assert net.stats.audits == 1 and not net.stats.eager_reasons
+
+
 def test_audits_are_no_traces_of_their_own():
     """`stats.traces` stays 1 in a healthy loop, however often it was audited."""
     net = nn.Linear(3, 3)
