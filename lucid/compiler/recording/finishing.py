@@ -172,10 +172,10 @@ class Finisher:
             outcome = self._outcome(value)
             self._leaves.append((value, outcome))
             return outcome
-        flat = flatten(value)
-        made = self._made[id(value)] = Made(flat.rebuild)
+        children, rebuild = flatten(value)
+        made = self._made[id(value)] = Made(rebuild)
         self._open.append(made)
-        made.children = [self._tree(child) for _, child in flat.children]
+        made.children = [*map(self._tree, children)]
         self._open.pop()
         if not _is_constant(made, value):
             return made

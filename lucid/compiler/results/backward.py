@@ -32,7 +32,6 @@ from lucid.compiler.results.histories import (
     Layer,
     Leaf,
     OwnLeaves,
-    given,
     leaf_edge,
 )
 from lucid.compiler.results.tape import Tape, is_read
@@ -216,9 +215,6 @@ class Differentiable:
         self._users = function if calls_users else None
         self._kinds: dict[Kind, Backward] = {}
         self.whole: dict[int, Backward] = {}
-        self._leaves: list[list[tuple[Any, bool]]] = [
-            [(leaf, isinstance(leaf, TensorCore)) for leaf in layer.leaves] for layer in layers
-        ]
         self.own_leaves = [OwnLeaves(layer.leaves) for layer in layers]
         for layer in layers:
             for output in layer.outputs:
@@ -234,14 +230,10 @@ class Differentiable:
 
     def edges(self, arguments: Sequence[TensorCore]) -> list[Sequence[Edge | None]]:
         """Per layer where gradients of its leaves go."""
-        found: list[Sequence[Edge | None]] = []
-        for own, leaves in zip(self.own_leaves, self._leaves, strict=True):
-            if own.are_leaves:
-                found.append(own.edges)
-                continue
-            pairs = [leaf_edge(x) if is_state else _edge_of(x, arguments) for x, is_state in leaves]
-            found.append(pairs)
-        return found
+        return [
+            own.edges if own.are_leaves else [_edge_of(x, arguments) for x in layer.leaves]
+            for own, layer in zip(self.own_leaves, self.layers, strict=True)
+        ]
 
     def latest(self) -> Program | None:
         """The program of a backward that was run last, of those that aren't differentiated."""
@@ -261,9 +253,9 @@ class Differentiable:
 
 
 def _edge_of(leaf: Leaf, arguments: Sequence[TensorCore]) -> Edge | None:
-    if isinstance(leaf, EndOf):
-        return running.edges[leaf.number]
-    return leaf_edge(given(leaf, arguments))
+    if isinstance(leaf, TensorCore):
+        return leaf_edge(leaf)
+    return running.edges[leaf.number] if isinstance(leaf, EndOf) else leaf_edge(arguments[leaf])
 
 
 class Record:
@@ -367,8 +359,6 @@ class Record:
     def _name_of(self, argument: int) -> str | None:
         """What messages call an argument that has a history by now."""
         tape = self.rule.tape
-        if argument not in tape.arguments:
-            return None
         tensor = self._shown[len(tape.tensors) + tape.arguments.index(argument)]
         node = tensor.grad_fn
         return None if node is None else node._output_name(tensor._output_nr)
@@ -548,11 +538,6 @@ class CompiledBackward(CustomNode):
         return True
 
     def _apply(self, gradients: Gradients, wanted: tuple[int, ...], is_open: bool) -> Gradients:
-        if context.recorder is not None:
-            context.recorder.run_op_by_op(
-                "a backward() in it goes through the result of a compiled function that was called "
-                f"outside{self._place()}"
-            )
         if context.levels:
             return self._apply_in_levels(gradients, wanted, is_open)
         sent = tuple([gradient is not None for gradient in gradients])

@@ -16,7 +16,7 @@ from lucid.autograd.node import (
     edge_of,
 )
 from lucid.autograd.outputs import freed_behind
-from lucid.compiler.results.tape import Border, Tape, nodes_behind, refers_to_trace
+from lucid.compiler.results.tape import Tape, nodes_behind, refers_to_trace
 from lucid.compiler.whose_code import is_librarys
 from lucid.ir.errors import LucidError
 from lucid.ir.types import TensorType
@@ -66,11 +66,6 @@ def lost_backward(result: TensorCore) -> LostBackward | None:
     if edge is not None:
         message = freed_behind(nodes_behind([edge], ()))
     return None if message is None else LostBackward(result, message)
-
-
-def given(leaf: Given, arguments: Sequence[TensorCore]) -> TensorCore:
-    """The tensor, in one call."""
-    return arguments[leaf] if isinstance(leaf, int) else leaf
 
 
 class HistoryOutside(AccumulateGrad):
@@ -195,10 +190,10 @@ class Histories:
         self.calls_users = False
 
     def tape(self, layers: Sequence[Layer], slots: Mapping[Any, int]) -> Tape:
-        """The nodes behind the layers."""
+        """The nodes behind the layers; slots: numbers of outputs, by the memory that they are."""
+        self.slots = slots
         roots = [output.root for layer in layers for output in layer.outputs]
-        border = Border(self._counter_number, self._argument, slots)
-        return Tape(self._recorder, roots, self._outer, border)
+        return Tape(self._recorder, roots, self._outer, self)
 
     def layers(self, outputs: Sequence[tuple[int, TensorCore]]) -> list[Layer]:
         """Sort results that require grad, with their positions, by what they are computed from."""
@@ -269,7 +264,8 @@ class Histories:
             return self._arguments[id(tensor)]
         return tensor if self._recorder.is_outside(tensor) else None
 
-    def _counter_number(self, tensor: TensorCore) -> int | None:
+    def counter_number(self, tensor: TensorCore) -> int | None:
+        """Which counter of a call's is a tensor's; None: one that calls can't find."""
         counter = tensor._counter
         if tensor._storage in self._recorder.grad_leaf_of:
             self._recorder.run_op_by_op(
@@ -279,7 +275,8 @@ class Histories:
             return self.counters.number_of_state(counter)
         return self.counters.numbers.get(counter)
 
-    def _argument(self, tensor: TensorCore) -> int:
+    def argument_of(self, tensor: TensorCore) -> int:
+        """The position of an argument; -1 for other tensors."""
         return self._arguments.get(id(tensor), -1)
 
 

@@ -11,10 +11,10 @@ import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from lucid.compiler.inputs.scalars import is_live
-from lucid.compiler.inputs.tree import entry_path, fields_of, is_record
+from lucid.compiler.inputs.tree import fields_of, is_record
 from lucid.compiler.results.outcomes import Outcome, Run
 from lucid.compiler.whose_code import is_librarys, is_users
 from lucid.ir.errors import EagerOnlyError
@@ -25,13 +25,7 @@ _CONTAINERS = (list, tuple, set, frozenset, deque, bytearray, dict)
 _DICTS = (dict, OrderedDict, defaultdict)
 _HEAP_TYPE = 1 << 9  # of `__flags__`: a class that Python code has defined
 _OF_LIBRARY = "lucid.distributions."  # whose objects are plain data
-
-
-class Flat(NamedTuple):
-    """One node of a tree: its children by their paths, and what rebuilds it from others."""
-
-    children: list[tuple[str, Any]]
-    rebuild: Callable[[list[Any]], Any]
+Rebuild = Callable[[list[Any]], Any]
 
 
 class Made(Outcome):
@@ -44,7 +38,7 @@ class Made(Outcome):
 
     __slots__ = ("_rebuild", "children", "is_shared")
 
-    def __init__(self, rebuild: Callable[[list[Any]], Any]) -> None:
+    def __init__(self, rebuild: Rebuild) -> None:
         self.is_shared = False
         self.children: Sequence[Outcome] = ()
         self._rebuild = rebuild
@@ -61,29 +55,25 @@ def is_node(value: Any) -> bool:
     return isinstance(value, _CONTAINERS) or _is_data(value)
 
 
-def flatten(value: Any) -> Flat:
-    """Take a node apart. Raises `EagerOnlyError` for one that can't be rebuilt from its children.
+def flatten(value: Any) -> tuple[Iterable[Any], Rebuild]:
+    """The children of a node, and what rebuilds it from others.
 
     The library's own containers, which notice what is put into them, are rebuilt as Python's.
+    Raises `EagerOnlyError` for what can't be rebuilt from its children.
     """
     kind = type(value)
     if isinstance(value, tuple) and (kind in (tuple, Size) or hasattr(kind, "_fields")):
-        made = tuple if kind is tuple else partial(tuple.__new__, kind)
-        return Flat([(f"[{i}]", x) for i, x in enumerate(value)], made)
+        return value, tuple if kind is tuple else partial(tuple.__new__, kind)
     if _is_plain(value, (list, deque)):
-        row: Callable[[list[Any]], Any]
-        row = partial(deque, maxlen=value.maxlen) if isinstance(value, deque) else list
-        return Flat([(f"[{i}]", x) for i, x in enumerate(value)], row)
+        return value, partial(deque, maxlen=value.maxlen) if isinstance(value, deque) else list
     if _is_plain(value, _DICTS) and all(map(_is_fixed, value)):
-        children = [(entry_path("", key), x) for key, x in value.items()]
-        return Flat(children, partial(_dict, _dict_like(value), [*value]))
+        return value.values(), partial(_dict, _dict_like(value), [*value])
     if not isinstance(value, _CONTAINERS):
         slots = {x for base in kind.__mro__ for x in _listed(vars(base).get("__slots__", ()))}
         attributes = fields_of(value) if is_record(value) else getattr(value, "__dict__", {})
         if is_record(value) or not slots - {"__weakref__"}:
-            children = [(f".{name}", x) for name, x in attributes.items()]
-            in_slots = slots & attributes.keys()
-            return Flat(children, partial(_object, kind, [*attributes], in_slots))
+            made = partial(_object, kind, [*attributes], slots & attributes.keys())
+            return attributes.values(), made
     raise EagerOnlyError(
         f"it makes and returns or keeps a {kind.__name__}, which is no plain list, tuple, dict or "
         "object of data"

@@ -88,11 +88,6 @@ class Rebinding:
                 self._before.append(value)
 
     @property
-    def of_arguments(self) -> list[OfArgument]:
-        """Those of the places that are in arguments."""
-        return [place for place in self.bound if isinstance(place, OfArgument)]
-
-    @property
     def is_empty(self) -> bool:
         return not self.read and not self.bound
 
@@ -142,7 +137,7 @@ class Rebinding:
 
         of_arguments: what was changed in arguments, and to what.
 
-        Raises: `RestartTrace`, `TraceError` for what can't be made again at each call.
+        Raises: `RestartTrace`.
         """
         bound_numbers = [number for number in self.numbers if not number.leave()]
         given = zip(self.read, self._given, strict=True)
@@ -155,7 +150,8 @@ class Rebinding:
         recorder.restore_properties()
         self.put_back()
         collector.put_back()
-        self.refuse_numbers(bound_numbers)
+        if bound_numbers:  # they are state of the step after all
+            raise rebinds([place_of(number) for number in bound_numbers])
         self._take_up(changed, collector)
         self._is_in_arguments = bool(of_arguments)
         self.bound += [place for place, _ in of_arguments]
@@ -175,11 +171,6 @@ class Rebinding:
         ]
         if new:
             raise rebinds(new)
-
-    def refuse_numbers(self, numbers: Sequence[MovingNumber]) -> None:
-        """Raise `RestartTrace` for numbers that are state of the step after all."""
-        if numbers:
-            raise rebinds([place_of(number) for number in numbers])
 
     def put_back(self) -> None:
         """Take what stood for the arguments out of the places again."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import gc
 import types
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -37,6 +37,7 @@ from lucid.tensor.storage import Storage, VersionCounter
 
 if TYPE_CHECKING:
     from lucid.compiler.recording.recorder import Recorder
+    from lucid.compiler.results.histories import Histories
 
 _MOST_LOOKED_AT = 10_000
 _NO_HOLDERS = (type, types.ModuleType, Node, DType)
@@ -67,20 +68,6 @@ class Source(NamedTuple):
     number: int
 
 
-class Border(NamedTuple):
-    """How calls find again what a trace knows.
-
-    Attributes:
-        counter: the number of a tensor's version counter; None for one that calls can't find.
-        argument: the position of an argument; -1 for other tensors.
-        slots: numbers of the graph's outputs, by the memory that they are.
-    """
-
-    counter: Callable[[TensorCore], int | None]
-    argument: Callable[[TensorCore], int]
-    slots: Mapping[Any, int]
-
-
 class Tape:
     """The nodes behind the results of a trace, and what a call must keep for them.
 
@@ -105,7 +92,11 @@ class Tape:
     """
 
     def __init__(
-        self, recorder: Recorder, roots: Iterable[Edge], ends: Collection[Edge], border: Border
+        self,
+        recorder: Recorder,
+        roots: Iterable[Edge],
+        ends: Collection[Edge],
+        histories: Histories,
     ) -> None:
         self.goes_on = bool(recorder.past)
         self.kept: dict[Node, tuple[Kept, ...]] = {}
@@ -117,14 +108,14 @@ class Tape:
             if node in recorder.past:
                 self.kept[node] = ()
             elif getattr(node, "saved", None) or getattr(node, "_saved", None):
-                found = (_kept(node, entry, border) for entry in saved)
+                found = (_kept(node, entry, histories) for entry in saved)
                 self.kept[node] = tuple(entry for entry in found if entry is not None)
         tensors = [entry.tensor for node in self._nodes for entry in saved_by(node)]
         known = {id(x): x for x in tensors if x is not None and x._array is not None}
-        self.arguments = sorted({border.argument(x) for x in known.values()} - {-1})
+        self.arguments = sorted({histories.argument_of(x) for x in known.values()} - {-1})
         self.custom = [node for node in self.kept if hasattr(node, "_has_read")]
         self.tensors: list[TensorCore] = [
-            x for x in known.values() if border.argument(x) < 0 and not recorder.is_own(x)
+            x for x in known.values() if histories.argument_of(x) < 0 and not recorder.is_own(x)
         ]
         self.is_written = any(entry.writes for kept in self.kept.values() for entry in kept)
         holdings = Holdings(recorder, self.formulas)
@@ -134,7 +125,7 @@ class Tape:
         for node in self._hidden:
             holdings.replace(node)
         self._hidden_contents = holdings.saved
-        plan = _Plan(recorder, border, holdings)
+        plan = _Plan(recorder, histories, holdings)
         self._live, live = plan.found(holdings.held, self._contents)
         held = [holdings.held[storage] for storage in self._live]
         self.cut = plan.cut(self._contents)
@@ -229,9 +220,9 @@ class _Plan:
         saved: the values of state that nodes have saved, by its memory.
     """
 
-    def __init__(self, recorder: Recorder, border: Border, holdings: Holdings) -> None:
+    def __init__(self, recorder: Recorder, histories: Histories, holdings: Holdings) -> None:
         self._recorder = recorder
-        self._border = border
+        self._histories = histories
         self._originals = holdings.originals
         self._memory_saved = holdings.saved_state
         self.saved: dict[Storage, Value] = {}
@@ -285,8 +276,8 @@ class _Plan:
         cell = self._recorder.cells.get(storage)
         if cell is not None and cell.kind in ("arg", "grad"):
             return Source(False, self._inputs[cell.value])
-        if storage in self._border.slots:
-            return Source(True, self._border.slots[storage])
+        if storage in self._histories.slots:
+            return Source(True, self._histories.slots[storage])
         cell = self._cells.get(value)
         if cell is not None and cell.kind in ("arg", "grad") and not cell.is_written:
             return Source(False, self._inputs[value])
@@ -321,7 +312,7 @@ class _Plan:
         else:
             self.state[value] = _on(cell)
         if cell is not None:
-            number = self._border.counter(_on(cell))
+            number = self._histories.counter_number(_on(cell))
             if number is not None:
                 self.reads_again.append(number)
 
@@ -383,16 +374,16 @@ def _nodes_within(nodes: Sequence[Node], ends: Collection[Edge]) -> list[Node]:
     return found
 
 
-def _kept(node: Node, saved: SavedTensor, border: Border) -> Kept | None:
+def _kept(node: Node, saved: SavedTensor, histories: Histories) -> Kept | None:
     tensor = saved.tensor
-    number = None if tensor is None else border.counter(tensor)
+    number = None if tensor is None else histories.counter_number(tensor)
     if tensor is None or number is None:
         return None
     source = node if saved.output_nr >= 0 else tensor._grad_fn
     index = saved.output_nr if saved.output_nr >= 0 else tensor._output_nr
     name = None if source is None else source._output_name(index)
     writes = tensor._counter.value - saved.version
-    return Kept(number, writes, tensor._type, name, border.argument(tensor))
+    return Kept(number, writes, tensor._type, name, histories.argument_of(tensor))
 
 
 class Holdings:
