@@ -83,7 +83,7 @@ def outline_of(trace: Trace) -> list[str]:
     effects = [f"effect {effect.what}" for effect in trace.effects]
     effects += [f"call of {said.function!r}" for said in trace.left.said]
     kinds = [type(leaf).__name__ for leaf in trace.left.leaves]
-    modes = [str(trace.grad_enabled), *(str(flag) for _, flag in trace.training)]
+    modes = [str(flag) for _, flag in trace.training]
     return [*constants, *effects, *kinds, *modes]
 
 

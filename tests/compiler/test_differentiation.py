@@ -244,7 +244,8 @@ def test_grad_mode_that_a_step_leaves(agree):
         finally:
             lucid.set_grad_enabled(True)
 
-    agree(scenario)
+    (step,) = agree(scenario)
+    assert {*step.stats.eager_reasons} == {"it leaves another grad mode than it finds"}
 
 
 def test_hooks_inside_and_outside(agree):

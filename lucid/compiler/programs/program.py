@@ -228,10 +228,9 @@ class Program:
         self._grads = left.grads
         self._effects = trace.effects
         self._training = trace.training
-        self._grad_enabled = trace.grad_enabled
         self.differentiable = left.differentiable
         self._said = left.said
-        self._has_effects = bool(trace.effects or trace.training or trace.grad_enabled is not None)
+        self._has_effects = bool(trace.effects or trace.training)
         self.result, self._finals, self.tensors = left.result, left.finals, left.tensors
         self.output_count = len(trace.graph.outputs)
         self.early = [leaf for leaf in left.leaves if is_early(leaf)]
@@ -509,8 +508,6 @@ class Program:
             attributes["training"] = value
         if self._training:
             epoch.count += 1
-        if self._grad_enabled is not None:
-            context.grad_enabled = self._grad_enabled
 
 
 def as_recorded(graph: Graph) -> Graph:

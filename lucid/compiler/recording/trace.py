@@ -64,7 +64,6 @@ class Trace:
         grads_shared: for each of the gradients that are read whose memory it is on.
         keys: of each place that is read, what kind of value it holds.
         training: modules' attributes whose "training" the step sets, and to what.
-        grad_enabled: the grad mode that the step leaves; None: the one it found.
         undo: takes back the Python state that was created for the step.
         places: those that the trace knew from its start.
         path: the outcomes of the exits; questions: what each of them is, for messages.
@@ -81,7 +80,6 @@ class Trace:
     left: Left
     effects: list[Effect]
     training: list[tuple[Any, bool]]
-    grad_enabled: bool | None
     rebinding: Rebinding | None
     keys: list[tuple[Any, ...]]
     undo: Callable[[], None] | None
@@ -139,7 +137,6 @@ class _Ran:
     handles: list[weakref.ref[TensorCore]]
     pinned: dict[int, TensorCore]
     training: list[tuple[Any, bool]]
-    grad_enabled: bool | None
     guards: list[Guard]
 
 
@@ -225,7 +222,6 @@ def _trace_of(
         ran.left,
         recorder.effects,
         ran.training,
-        ran.grad_enabled,
         None if rebinding.is_empty else rebinding,
         call.keys,
         functools.partial(undo_all, recorder.undo) if recorder.undo else None,
@@ -262,8 +258,9 @@ def _run(
             listening(collector),
         ):
             result = function(*stand_ins.args, **stand_ins.kwargs)
-        left = None if context.grad_enabled == grad_enabled else context.grad_enabled
         recorder.raise_caught()
+        if context.grad_enabled != grad_enabled:
+            recorder.run_op_by_op("it leaves another grad mode than it finds")
         collector.refuse_misses()
         collector.finish()
         recorder.hosts.put_back()
@@ -276,7 +273,6 @@ def _run(
         collector.look_again()
         with recording(recorder):
             made = Finisher(recorder, stand_ins.handles, call).finish(result, finals, rebinding)
-        context.grad_enabled = grad_enabled
         settle(failed=False)
     except BaseException as error:
         texts.settle(error)
@@ -285,7 +281,7 @@ def _run(
         raise
     pinned = stand_ins.pinned
     handles = [weakref.ref(h) for i, h in enumerate(stand_ins.handles) if i not in pinned]
-    return _Ran(made, handles, pinned, training, left, guards)
+    return _Ran(made, handles, pinned, training, guards)
 
 
 def _settle(

@@ -132,7 +132,8 @@ class FromProgram(Outcome):
     def of(self, run: Run) -> Tensor:
         result = run.roots[self.slot]
         if result is None:
-            result = self.with_history(self.root(run))
+            result = self.with_history(self.on(run.outputs[self.slot]))
+            run.roots[self.slot] = result
         return result
 
     def with_history(self, result: Tensor) -> Tensor:
@@ -140,10 +141,6 @@ class FromProgram(Outcome):
         if self.past is not None:
             self.past.leave_on(result)
         return result
-
-    def root(self, run: Run) -> Tensor:
-        root = run.roots[self.slot] = self.on(run.outputs[self.slot])
-        return root
 
     def on(self, array: np.ndarray) -> Tensor:
         """The tensor that owns the output's array."""
@@ -181,7 +178,7 @@ class PartOfProgram(FromProgram):
 
     def make(self, run: Run) -> Tensor:
         root = self.owner.of(run)
-        result = replayed(root, self.chain, False) if self.chain else alias(root)
+        result = replayed(root, self.chain) if self.chain else alias(root)
         if self.own is not None:
             result._counter = run.counter(*self.own)
         return self.with_history(result)
@@ -266,7 +263,7 @@ class View(Outcome):
         self.chain = chain
 
     def make(self, run: Run) -> Tensor:
-        result: Tensor = replayed(self.base.of(run), self.chain, False)
+        result: Tensor = replayed(self.base.of(run), self.chain)
         return result
 
 
@@ -303,7 +300,7 @@ class Alias(Outcome):
         base._counter = counter_of(self.counter, run.call)
         if self.version is not None:
             base._counter = run.counter(base._counter, self.version)
-        return replayed(base, self.chain, False) if self.chain else base
+        return replayed(base, self.chain) if self.chain else base
 
 
 def is_early(outcome: Outcome) -> bool:
@@ -345,10 +342,10 @@ def storage_of(cell: Cell, call: Call) -> Storage:
     return leaf._grad._storage
 
 
-def replayed(tensor: TensorCore, chain: Any, grad_enabled: bool) -> Any:
-    """A view of `tensor`; `grad_enabled` says whether it gets a history."""
+def replayed(tensor: TensorCore, chain: Any) -> Any:
+    """A view of `tensor`, without a history."""
     before = context.grad_enabled
-    context.grad_enabled = grad_enabled
+    context.grad_enabled = False
     try:
         return replay(tensor, chain)
     finally:
