@@ -182,9 +182,6 @@ def test_each_call_makes_its_own(agree, make):
 @pytest.mark.parametrize(
     "make",
     [
-        lambda x: {1, 2},
-        lambda x: {x * 2},
-        lambda x: frozenset([x * 2, "a"]),
         lambda x: Counter("aab"),
         lambda x: {x: "by tensor"},
         lambda x: bytearray(b"ab"),
@@ -199,9 +196,17 @@ def test_a_call_that_makes_a_container_of_another_kind_runs_op_by_op(agree, make
     (reason,) = set(step.stats.eager_reasons)
     kind = type(make(lucid.tensor(X))).__name__
     assert reason == (
-        f"it makes and returns or keeps a {kind}, which is no plain list, tuple, dict or object of "
-        "data"
+        f"it makes and returns or keeps a {kind}, which is no plain list, tuple, dict, set or "
+        "object of data"
     )
+
+
+@pytest.mark.parametrize(
+    "make", [lambda x: {1, 2}, lambda x: {"a": {x * 2}}, lambda x: frozenset([x * 2, "a"])]
+)
+def test_sets_are_made_by_each_call(agree, make):
+    (step,) = agree(containers_made_by(make), traces=1)
+    assert not step.stats.eager_reasons
 
 
 def attributed(container):

@@ -49,6 +49,21 @@ def pure() -> References:
     return references(step, x=x, y=step(x))
 
 
+def called_natively() -> References:
+    kept, weight = [0.0], lucid.ones(2)
+
+    def body(x: Any) -> Any:
+        kept[0] = kept[0] + x.sum().item()
+        return weight * x
+
+    step = lucid.compile(body)
+    x = lucid.ones(2)
+    for _ in range(4):
+        y = step(x)
+    assert step._latest_program().native is not None
+    return references(step, x=x, y=y, weight=weight)
+
+
 def with_backward_inside() -> References:
     weight = lucid.ones(3, requires_grad=True)
     step = lucid.compile(lambda x: (weight * x).sum().backward())
@@ -140,6 +155,7 @@ def with_host_calls() -> References:
     "case",
     [
         pure,
+        called_natively,
         with_backward_inside,
         with_branches,
         with_backward_outside,

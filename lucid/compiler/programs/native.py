@@ -10,6 +10,7 @@ import ctypes
 import functools
 import logging
 import types
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -30,7 +31,7 @@ from lucid.codegen.entry_words import (
 )
 from lucid.compiler import stance
 from lucid.compiler.guards.guard import ABSENT, CONTENTS
-from lucid.compiler.guards.places import Flag, Memory, Place
+from lucid.compiler.guards.places import Appended, Flag, Memory, Place
 from lucid.compiler.hooks import item_of
 from lucid.compiler.inputs.cells import FormulaGuard
 from lucid.compiler.inputs.scalars import Formula, Number
@@ -89,7 +90,8 @@ class Read(NamedTuple):
 def plain_reads(rebinding: Rebinding, values: Sequence[Any]) -> list[Read] | None:
     """How the places are read; None where native code can't, or one holds more than these."""
     for place in (*rebinding.read, *rebinding.bound):
-        if type(place) not in _SIMPLE or place.key is CONTENTS:
+        is_added_to = type(place) is Appended
+        if not is_added_to and (type(place) not in _SIMPLE or place.key is CONTENTS):
             return None
     reads: list[Read] = []
     for place, value in zip(rebinding.read, values, strict=True):
@@ -222,7 +224,8 @@ class NativeCalls:
         entry, self._offsets = measured
         # The entry as well: threads that ask for it at the same time may each make one, and the
         # cache holds one of these.
-        self._kept: list[Any] = [program, buffers, entry]
+        self._kept: list[Any] = [buffers, entry]
+        self._program = weakref.ref(program)  # which holds this
         self._types = types
         self._leaving: NativeCalls | None = None
         self._plan = np.zeros(len(Word), np.int64)
@@ -256,7 +259,8 @@ class NativeCalls:
         It takes calls for which none of them has one; the arguments after the first ones are
         arrays.
         """
-        program, buffers = self._kept[:2]
+        program, buffers = self._program(), self._kept[0]
+        assert program is not None
         if self._leaving is None and program.may_leave(leaves):
             with lock:
                 if self._leaving is None:
@@ -335,9 +339,9 @@ class NativeCalls:
         self._table(Word.ITEMS, [tuple(map(keep, item)) for item in items])
         self._table(Word.LENGTHS, [(keep(owner), length) for owner, length in guard.lengths])
         asked = [ask for ask in program.guards.formulas if not ask.is_entered]
-        questions += [(functools.partial(_failure_of, ask, program), None) for ask in asked]
-        if program.early:
-            questions.append((program.begin, None))
+        questions += [(functools.partial(_failure_of, ask, self._program), None) for ask in asked]
+        if program.is_begun:
+            questions.append((functools.partial(_begin, self._program), None))
         self._table(Word.QUESTIONS, [(keep(ask), keep(answer)) for ask, answer in questions])
 
     def _enter_arguments(self, program: Program, buffers: Context, tensor_count: int) -> None:
@@ -386,7 +390,7 @@ class NativeCalls:
         records = []
         readers = [*program.readers]
         for place, formula in program.numbers:
-            readers.append((place, functools.partial(_number_of, formula, program)))
+            readers.append((place, functools.partial(_number_of, formula, self._program)))
         for place, read in readers:
             kind = int if buffers.expected[place].dtype.kind == "i" else float
             records.append((*self._reader(read), self._keep(kind), buffers.address + 8 * place))
@@ -466,7 +470,7 @@ class NativeCalls:
         elif made and program.differentiable is None:
             plan[Word.RESULT] = FIRST
         else:
-            finish = functools.partial(_finish, program, kept, len(self._types))
+            finish = functools.partial(_finish, self._program, kept, len(self._types))
             plan[Word.RESULT], plan[Word.RESULT_AT] = OTHER, self._keep(finish)
 
     def _tensor(self, result: FromProgram) -> tuple[int, int, int]:
@@ -488,8 +492,18 @@ def _has(owner: Any, name: str, value: Any) -> bool:
     return getattr(owner, name) is value
 
 
-def _finish(program: Program, kept: Sequence[int], count: int, *values: Any) -> Any:
+# What native code calls gets the program by a weak reference: who calls holds it.
+
+
+def _begin(reference: weakref.ref[Program]) -> None:
+    """Take what is to be taken before the step runs."""
+    reference().begin()  # type: ignore[union-attr]
+
+
+def _finish(reference: weakref.ref[Program], kept: Sequence[int], count: int, *values: Any) -> Any:
     """What a call returns, of so many arguments and of the outputs of these numbers."""
+    program = reference()
+    assert program is not None
     outputs = [*values[count:]]
     if len(kept) < program.output_count:
         outputs = [None] * program.output_count
@@ -498,14 +512,14 @@ def _finish(program: Program, kept: Sequence[int], count: int, *values: Any) -> 
     return program.finish(outputs, values[:count])
 
 
-def _number_of(formula: Formula, program: Program) -> Any:
+def _number_of(formula: Formula, reference: weakref.ref[Program]) -> Any:
     """A number that follows from those in the places."""
-    return formula(program.numbers_in_places())
+    return formula(reference().numbers_in_places())  # type: ignore[union-attr]
 
 
-def _failure_of(question: FormulaGuard, program: Program) -> str | None:
+def _failure_of(question: FormulaGuard, reference: weakref.ref[Program]) -> str | None:
     """Whether the step is specialized on something else than follows from the places."""
-    return question.failure(program.numbers_in_places())
+    return question.failure(reference().numbers_in_places())  # type: ignore[union-attr]
 
 
 def _hash_table(words: Sequence[int]) -> list[int]:

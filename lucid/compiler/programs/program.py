@@ -15,6 +15,7 @@ from lucid.autograd.host_replay import Differs, made_in
 from lucid.codegen.entry_words import MOST_ARGUMENTS
 from lucid.compiler.audits import outline_of
 from lucid.compiler.guards.age import owner_of
+from lucid.compiler.guards.places import Appended
 from lucid.compiler.inputs.cells import Cell
 from lucid.compiler.inputs.scalars import Formula, LiveSource, Number
 from lucid.compiler.inputs.sharing import Sharing
@@ -286,6 +287,12 @@ class Program:
     def numbers_in_places(self) -> list[Number]:
         """On the short way. Raises `ValueError` when something else is there."""
         return numbers_in(self._with_numbers)
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether a call on the short way is more than what it finds after the native step."""
+        bound = () if self._rebinding is None else self._rebinding.bound
+        return bool(self.early) or any(isinstance(place, Appended) for place in bound)
 
     def begin(self) -> None:
         """Take what is to be taken before the step runs on the short way."""

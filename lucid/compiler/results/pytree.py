@@ -1,7 +1,7 @@
 """The containers and objects that a step makes, as trees: flattened once, rebuilt by each call.
 
-Nodes are those of arguments: lists, deques, tuples, named tuples, dicts, dataclass instances and
-objects of plain data. What is made and is none of these has no program: the call runs op by op.
+Nodes are those of arguments: lists, deques, tuples, named tuples, sets, dicts, dataclass instances
+and objects of plain data. What is made and is none of these has no program: the call runs op by op.
 """
 
 from __future__ import annotations
@@ -66,6 +66,8 @@ def flatten(value: Any) -> tuple[Iterable[Any], Rebuild]:
         return value, tuple if kind is tuple else partial(tuple.__new__, kind)
     if _is_plain(value, (list, deque)):
         return value, partial(deque, maxlen=value.maxlen) if isinstance(value, deque) else list
+    if _is_plain(value, (set, frozenset)):
+        return value, set if isinstance(value, set) else frozenset
     if _is_plain(value, _DICTS) and all(map(_is_fixed, value)):
         return value.values(), partial(_dict, _dict_like(value), [*value])
     if not isinstance(value, _CONTAINERS):
@@ -75,8 +77,8 @@ def flatten(value: Any) -> tuple[Iterable[Any], Rebuild]:
             made = partial(_object, kind, [*attributes], slots & attributes.keys())
             return attributes.values(), made
     raise EagerOnlyError(
-        f"it makes and returns or keeps a {kind.__name__}, which is no plain list, tuple, dict or "
-        "object of data"
+        f"it makes and returns or keeps a {kind.__name__}, which is no plain list, tuple, dict, "
+        "set or object of data"
     )
 
 
