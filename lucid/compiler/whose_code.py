@@ -24,6 +24,8 @@ _FOLLOWED = tuple(
     + ("statistics.py",)
 )
 
+LIBRARYS_ATTRIBUTES = ("_compiled_", "_kept_accumulator")  # of users' objects: methods and hooks
+
 
 def is_librarys(kind: type) -> bool:
     """Whether a class is the library's own."""

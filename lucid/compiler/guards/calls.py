@@ -37,9 +37,14 @@ from lucid.compiler.guards.reads import (
     instance_dict,
     is_hashable,
 )
-from lucid.compiler.inputs.bound_to_tensors import LIBRARYS
-from lucid.compiler.inputs.scalars import is_live
-from lucid.compiler.whose_code import NUMPY, is_called_by_followed, is_followed, is_librarys
+from lucid.compiler.inputs.scalars import is_live, live_math
+from lucid.compiler.whose_code import (
+    LIBRARYS_ATTRIBUTES,
+    NUMPY,
+    is_called_by_followed,
+    is_followed,
+    is_librarys,
+)
 from lucid.ir.errors import EagerOnlyError, TraceError
 from lucid.ir.location import LIBRARY, here
 from lucid.tensor.core import TensorCore
@@ -88,7 +93,8 @@ _ONE_LEVEL = {
 # Functions in C that do what an instruction does: the method for it, and how many operands it has.
 _AS_INSTRUCTIONS: dict[Any, tuple[str, int]] = {
     **dict.fromkeys((getattr, hasattr), ("load_attribute", 2)),
-    **dict.fromkeys((setattr, delattr), ("store_attribute", 2)),
+    setattr: ("store_attribute", 2),
+    delattr: ("delete_attribute", 2),
     **dict.fromkeys((vars, dir), ("all_attributes", 1)),
     **dict.fromkeys((repr, format, ascii), ("show", 1)),
     **dict.fromkeys((operator.setitem, operator.delitem), ("store_item", 2)),
@@ -126,7 +132,6 @@ class GuardCollector(Reads):
         self._memos: list[tuple[Any, int]] = []  # with how often the function had run
         self._met: set[int] = set()
         self._import_hooks = {_file_of(type(finder)) for finder in sys.meta_path}
-        self.on_code: Callable[[dict[str, Any]], None] | None = None
         self.refused: Callable[[Any], BaseException] = lambda error: error
 
     def listens_to(self, code: types.CodeType, names: dict[str, Any]) -> bool:
@@ -136,11 +141,8 @@ class GuardCollector(Reads):
             return False  # which runs where something happens to be imported first
         if any(getattr(callback, "__code__", None) is code for callback in gc.callbacks):
             return False  # which runs when the collector happens to
-        if code.co_filename == "<string>" and names.get("__name__", "").startswith("lucid"):
-            return False  # what `dataclasses` made
-        if self.on_code is not None:
-            self.on_code(names)
-        return True
+        is_generated = code.co_filename == "<string>"  # what `dataclasses` made
+        return not (is_generated and names.get("__name__", "").startswith("lucid"))
 
     def listens_in(self, frame: types.FrameType) -> bool:
         return not self.is_over and is_called_by_followed(frame)
@@ -151,10 +153,10 @@ class GuardCollector(Reads):
         """Read what a call reads; what is to be called instead."""
         if type(function) is functools.partial:
             given = (*function.args, *args), {**function.keywords, **kwargs}
-            instead = self.substitutes.called(function.func, *given)
+            instead = self._instead(function.func, *given)
             if instead is not None:
                 return lambda *_, **__: instead(*given[0], **given[1])
-        instead = self.substitutes.called(function, args, kwargs)
+        instead = self._instead(function, args, kwargs)
         if instead is None:
             self._call(function, args, kwargs)
         else:
@@ -163,6 +165,9 @@ class GuardCollector(Reads):
             ]
             self._look_at_all(data, {})
         return instead
+
+    def _instead(self, function: Any, args: Sequence[Any], kwargs: Any) -> Any:
+        return live_math(function, args, kwargs) or self.substitutes.called(function, args, kwargs)
 
     def _call(self, function: Any, args: Sequence[Any], kwargs: Any) -> None:
         kind, owner = type(function), getattr(function, "__self__", None)
@@ -556,7 +561,7 @@ class GuardCollector(Reads):
             guarded = getattr(type(thing), "_guarded_attributes", ())
             attributes = instance_dict(thing) or {}
             if getattr(type(thing), "_is_changed_by_users", False):
-                guarded = [name for name in attributes if not name.startswith(LIBRARYS)]
+                guarded = [name for name in attributes if not name.startswith(LIBRARYS_ATTRIBUTES)]
             for name in guarded:
                 self.entry(f"{path}.{name}", attributes, name, holder=thing)
                 if isinstance(attributes.get(name), PLAIN):

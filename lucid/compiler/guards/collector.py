@@ -43,9 +43,9 @@ from lucid.compiler.guards.places import (
     identity_of,
     place_of,
 )
-from lucid.compiler.inputs.bound_to_tensors import LIBRARYS
 from lucid.compiler.inputs.scalars import is_live, key_of
-from lucid.compiler.whose_code import is_followed, is_librarys
+from lucid.compiler.restarts import RestartTrace
+from lucid.compiler.whose_code import LIBRARYS_ATTRIBUTES, is_followed, is_librarys
 from lucid.ir.errors import TraceError
 from lucid.ir.location import Location, here
 from lucid.tensor.core import TensorCore
@@ -90,6 +90,9 @@ class Collector:
     Attributes:
         guards: by what they look at; those of objects that the step made itself are dropped by
             `finish`.
+        given_tensors: identities of what stands for the tensors that the step is given.
+        asked: what it is known to look for among what users bind to those; restart: it looks for
+            something else.
         library_objects: objects of the library's own classes, such as optimizers, by the user's
             expression for each.
     """
@@ -120,6 +123,9 @@ class Collector:
         self._is_finished = False
         self.is_over = False  # then it listens no more, whatever is left of its listening
         self.substitutes = Substitutes()
+        self.given_tensors: Set[int] = frozenset()
+        self.asked: Collection[str] = ()
+        self.restart: RestartTrace | None = None
         self._joining: Sequence[str] = ()  # of the f-string that is being made
 
     # ------------------------------------------------------------------ entering
@@ -574,7 +580,7 @@ class Collector:
                     name = f"{path}[{self.text_of(key)}]"
                 else:
                     name = f"{path}.{key}"
-                if not (isinstance(key, str) and key.startswith(LIBRARYS)):
+                if not (isinstance(key, str) and key.startswith(LIBRARYS_ATTRIBUTES)):
                     yield Place(name, owner, key, guard.gated), before
         else:
             yield Place(path, owner, CONTENTS), guard.expected

@@ -65,7 +65,8 @@ _LOADS_CELL = ("LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF")
 # the frame; `methods` those that an operator may call.
 _READS_AND_WRITES: dict[str, tuple[str, Sequence[int | str]]] = {
     **dict.fromkeys(_GETS_ATTRIBUTE, ("load_attribute", (1, "name"))),
-    **dict.fromkeys(("STORE_ATTR", "DELETE_ATTR"), ("store_attribute", (1, "name"))),
+    "STORE_ATTR": ("store_attribute", (1, "name")),
+    "DELETE_ATTR": ("delete_attribute", (1, "name")),
     **dict.fromkeys(("STORE_SUBSCR", "DELETE_SUBSCR"), ("store_item", (2, 1))),
     **dict.fromkeys(_ITERATES, ("iterate", (1,))),
     **dict.fromkeys(_TESTS, ("measure", (1,))),

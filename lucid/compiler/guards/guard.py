@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from lucid.autograd.hooks import hooks_of, remove_hooks
-from lucid.compiler.inputs.live_math import original_of
 from lucid.compiler.inputs.scalars import is_live
 from lucid.compiler.inputs.tree import items_of
 from lucid.compiler.whose_code import is_librarys
@@ -228,7 +227,7 @@ class EntryGuard(Guard):
     holder: Any = None
 
     def found(self) -> Any:
-        return original_of(item_at(self.owner, self.key))
+        return item_at(self.owner, self.key)
 
     def holds(self) -> bool:
         return is_same(self.found(), self.expected)

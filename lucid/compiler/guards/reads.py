@@ -18,7 +18,9 @@ import numpy as np
 from lucid.compiler.guards.collector import PLAIN, Collector
 from lucid.compiler.guards.guard import ABSENT, SCALARS, Attributes, ClassAttributes
 from lucid.compiler.inputs.scalars import is_live, key_of
+from lucid.compiler.restarts import RestartTrace
 from lucid.compiler.whose_code import is_librarys, is_unknown
+from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, attributes_of
 
 _IS_IMMUTABLE = 1 << 8  # the flag of a class in C, whose attributes can't be set
@@ -51,7 +53,9 @@ class Reads(Collector):
             self._load_from_bases(found.__self_class__, found.__thisclass__, name)
         elif isinstance(owner, TensorCore):
             self.tensor(path, owner)
-            if name not in _OF_TENSORS:
+            if id(owner) in self.given_tensors:
+                self._look_for_attribute(owner, name)
+            elif name not in _OF_TENSORS:
                 self._load_from_object(owner, name, path, attributes_of(owner))
         elif kind is types.FunctionType:
             if name not in _OF_FUNCTIONS:
@@ -94,7 +98,7 @@ class Reads(Collector):
             if not hasattr(type(found), "__get__"):
                 self.value(found, place, owner)
         elif attributes is None or name not in attributes:
-            self._load_computed(owner, name, place)
+            self._load_computed(owner, name, place, attributes is None)
 
     def _load_own(self, owner: Any, name: str, place: str, attributes: dict[str, Any]) -> None:
         gated = self.is_module(owner)
@@ -109,14 +113,14 @@ class Reads(Collector):
                 if entries and name in entries:
                     self.entry(place, entries, name, gated=True, holder=owner)
 
-    def _load_computed(self, owner: Any, name: str, place: str) -> None:
+    def _load_computed(self, owner: Any, name: str, place: str, has_slots: bool) -> None:
         """An attribute that neither the object nor its class has: `__getattr__` makes it."""
         computes = self._special(owner, "__getattr__")
         if is_unknown(computes):
             self.hand_over(owner)
         elif isinstance(computes, (types.WrapperDescriptorType, types.MethodDescriptorType)):
             self.load_item(owner, name)  # `__getattr__ = dict.__getitem__`
-        elif computes is ABSENT and instance_dict(owner) is None:
+        elif computes is ABSENT and has_slots:
             self.answer(place, getattr, owner, name, None)
 
     def _load_from_class(self, kind: type, name: str) -> Any:
@@ -156,11 +160,34 @@ class Reads(Collector):
         elif isinstance(owner, TensorCore):
             self.tensor(path, owner)
             if name not in _OF_TENSORS:
+                self._refuse_binding(owner, f"it binds .{name} to")
                 self.entry(place, attributes_of(owner), name, write=True, holder=owner)
         elif isinstance(owner, types.FunctionType) and name in _OF_FUNCTIONS:
             self.field(place, owner, name)
         elif not isinstance(owner, super):
             self._store_own(owner, name, place)
+
+    def delete_attribute(self, owner: Any, name: str) -> None:
+        if isinstance(owner, TensorCore) and name not in _OF_TENSORS:
+            self._refuse_binding(owner, f"it deletes .{name} of")
+        self.store_attribute(owner, name)
+
+    def _refuse_binding(self, tensor: TensorCore, what: str) -> None:
+        if id(tensor) in self.given_tensors and context.recorder is not None:
+            context.recorder.run_op_by_op(f"{what} a tensor that it is given")
+
+    def _look_for_attribute(self, tensor: TensorCore, name: str) -> None:
+        """Begin again where the step looks for what users bind to tensors that it is given.
+
+        Calls that get one with such an attribute run op by op. Others, a number or a name that each
+        batch carries, are nothing to it.
+        """
+        is_there = name in attributes_of(tensor) or class_has(type(tensor), name) is not ABSENT
+        is_known = is_there or name in self.asked or name.startswith("__")
+        if not is_known:
+            reason = f"looks for .{name} of a tensor that it is given"
+            self.restart = RestartTrace(reason, "attributes", {name})
+            raise self.restart
 
     def _store_own(self, owner: Any, name: str, place: str) -> None:
         found = class_has(type(owner), name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +60,7 @@ _TOTAL = (
     operator.neg,
     abs,
 )
+_IN_C = type(math.sqrt)
 _RECORDED = (int, float, bool, np.float64)  # numbers whose arithmetic the graph can do in f64
 
 
@@ -328,6 +329,19 @@ class LiveScalar:
 def is_live(value: object) -> bool:
     """Whether `value` is a live scalar; `isinstance` can't tell, for it passes for a number."""
     return issubclass(type(value), LiveScalar)
+
+
+def live_math(
+    function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Callable[..., Any] | None:
+    """What is called for a function of `math` that gets a live number: its result is one, too."""
+    if kwargs or type(function) is not _IN_C or function.__module__ != "math":
+        return None
+    live = [arg for arg in args if is_live(arg)]
+    if not live:
+        return None
+    special = max(live, key=lambda number: len(type(number).__mro__))
+    return lambda *args: special.apply(f"math.{function.__name__}", function, args)
 
 
 def _is_of_kind(value: object, number: LiveScalar) -> bool:

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 
 from lucid.autograd.hooks import hooks_of
-from lucid.compiler.inputs.bound_to_tensors import refuse_attributes
 from lucid.compiler.inputs.objects import BY_VALUE, data_of, owners_of, visit_leaves
 from lucid.compiler.inputs.tree import fields_of, is_record, items_of, map_tree
 from lucid.dtypes import get_default_dtype
+from lucid.ir.errors import EagerOnlyError
 from lucid.ir.strides import is_contiguous
 from lucid.ir.types import Shape, TensorType
 from lucid.tensor.context import context
-from lucid.tensor.core import TensorCore, of_array
+from lucid.tensor.core import TensorCore, attributes_of, of_array
 from lucid.tensor.storage import Storage
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.writing import made_without_grad, refusal_of_writes
@@ -258,7 +258,15 @@ class Call:
             self._parts += [("again", i) for i in same][:1]
         self._tensors.append(tensor)
         if self.asked:
-            refuse_attributes(tensor, self.asked)
+            self._refuse_attributes(tensor)
+
+    def _refuse_attributes(self, tensor: TensorCore) -> None:
+        """Raise `EagerOnlyError` for a tensor with an attribute that the step looks for."""
+        for name in attributes_of(tensor):
+            if name in self.asked:
+                raise EagerOnlyError(
+                    f"it reads .{name}, which is bound to a tensor that it is given"
+                )
 
 
 def is_plain(tensor: TensorCore) -> bool:

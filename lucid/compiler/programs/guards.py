@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lucid.compiler.guards.guard import Guard, brief
-from lucid.compiler.inputs.bound_to_tensors import names_bound_to
 from lucid.compiler.inputs.signature import Call
 from lucid.compiler.recording.trace import Trace
 from lucid.compiler.results.gradients import grad_failure, shared_gradients
 from lucid.ir.location import Location
 from lucid.tensor.context import epoch
+from lucid.tensor.core import attributes_of
 from lucid.tensor.storage import Storage
 
 
@@ -88,7 +88,8 @@ class Guards:
                 or (position < given and tensor._counter is not expected._counter)
                 or tensor._chain != expected._chain
                 or tensor.requires_grad
-                or (names_bound_to(tensor) or names_bound_to(expected))
+                or attributes_of(tensor)
+                or attributes_of(expected)
             ):
                 return f"argument {position}: another tensor than the step's state"
         return None

@@ -12,7 +12,6 @@ from lucid.autograd.hooks import take_hooks
 from lucid.compiler.guards.argument_places import changed_entries
 from lucid.compiler.guards.guard import CONTENTS
 from lucid.compiler.guards.places import Place
-from lucid.compiler.inputs.bound_to_tensors import names_bound_to
 from lucid.compiler.inputs.objects import data_of, entries_of, know_by_identity, owners_of
 from lucid.compiler.inputs.signature import Call, LiveInt, argument_names
 from lucid.compiler.inputs.tree import map_tree
@@ -92,6 +91,10 @@ class StandIns:
             self._filled.append((leaf, given))
         return leaf
 
+    def lent(self) -> set[int]:
+        """The identities of the handles."""
+        return {id(x) for i, x in enumerate(self.handles) if i not in self.pinned}
+
     def fill(self) -> None:
         """Put what stands for their contents into objects of plain data."""
         for value, given in self._filled:
@@ -138,15 +141,7 @@ class StandIns:
             raise RestartTrace(f"counts in {', '.join(sorted(counts))}", "counts", counts)
         if changed:
             self._refuse_shared(changed)
-        self._refuse_attributes()
         return found
-
-    def _refuse_attributes(self) -> None:
-        """Give up where the function has bound an attribute to a tensor that it was given."""
-        for position, handle in enumerate(self.handles):
-            names = names_bound_to(handle)
-            if names and position not in self.pinned:
-                self._recorder.run_op_by_op(f"it binds .{names[0]} to a tensor that it is given")
 
     def _refuse_shared(self, changed: Sequence[int]) -> None:
         """Raise where something that was changed is known otherwise: another stood for it."""

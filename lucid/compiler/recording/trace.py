@@ -23,13 +23,11 @@ from lucid.compiler.guards.guard import Guard
 from lucid.compiler.guards.places import Identity, Place
 from lucid.compiler.guards.table import GuardTable
 from lucid.compiler.hosts.recording import LeavesTrace
-from lucid.compiler.inputs.bound_to_tensors import noticing
 from lucid.compiler.inputs.cells import (
     Cell,
     FormulaGuard,
     GradUse,
 )
-from lucid.compiler.inputs.live_math import LiveMath
 from lucid.compiler.inputs.objects import visit_leaves
 from lucid.compiler.inputs.scalars import LiveSource
 from lucid.compiler.inputs.signature import Call, named_arguments
@@ -243,21 +241,19 @@ def _run(
     function, places = rebinding.function, [place.path for place in rebinding.read]
     stand_ins = StandIns(recorder, call, function, args, kwargs, state, places)
     grad_enabled = context.grad_enabled
-    live_math = LiveMath()
-    collector.on_code = live_math.prepare
-    settle = functools.partial(_settle, recorder, collector, rebinding, stand_ins, live_math)
+    settle = functools.partial(_settle, recorder, collector, rebinding, stand_ins)
     try:
         rebinding.enter(stand_ins.values, recorder)
         stand_ins.fill()
         collector.accept_arguments(recorder.containers)
         collector.call(function, (), {})
-        with (
-            recording(recorder),
-            noticing(recorder.positions, call.asked),
-            live_math,
-            listening(collector),
-        ):
-            result = function(*stand_ins.args, **stand_ins.kwargs)
+        collector.given_tensors, collector.asked = stand_ins.lent(), call.asked
+        try:
+            with recording(recorder), listening(collector):
+                result = function(*stand_ins.args, **stand_ins.kwargs)
+        finally:
+            if collector.restart is not None:  # whatever the user's code has made of it
+                raise collector.restart from None
         recorder.raise_caught()
         if context.grad_enabled != grad_enabled:
             recorder.run_op_by_op("it leaves another grad mode than it finds")
@@ -289,7 +285,6 @@ def _settle(
     collector: GuardCollector,
     rebinding: Rebinding,
     stand_ins: StandIns,
-    live_math: LiveMath,
     *,
     failed: bool,
 ) -> None:
@@ -297,7 +292,6 @@ def _settle(
     recorder.restore(failed)
     stand_ins.cut()
     if failed:
-        live_math.__exit__()
         recorder.hosts.put_back(failed=True)
         stand_ins.put_back()
         rebinding.put_back()
