@@ -79,7 +79,7 @@ def makes(owner: Any, key: Any, value: Any) -> None:
         recorder.undo.append(lambda: dict.pop(owner, key, None))
     dict.__setitem__(owner, key, value)
     if recorder is not None and recorder.collector is not None:
-        recorder.collector.accept(owner, key, value)
+        recorder.collector.accept(owner, value)
 
 
 def item_of(read: Callable[[], Any], index: int) -> Any:

@@ -54,7 +54,8 @@ _GLOBAL_GENERATORS = {
     id(getattr(random, "_inst", None)): "random",
     id(np.random.mtrand._rand): "numpy.random",
 }
-_LOOKS = frozenset({"getstate", "get_state", "bit_generator", "__reduce__"})
+_GETTERS = (operator.attrgetter, operator.itemgetter, operator.methodcaller)
+_STATE_OF_GENERATORS = ("seed", "getstate", "get_state", "setstate", "set_state", "bit_generator")
 _UNSEEDED = (np.random.default_rng, random.Random, np.random.RandomState, np.random.SeedSequence)
 _OF_LIBRARY = {"get_num_threads", "get_num_interop_threads", "get_printoptions"}
 # What can't be guarded, by the package and the name of the function that is called.
@@ -107,8 +108,19 @@ _ADDS: dict[type, frozenset[str]] = {
     set: frozenset({"add", "discard", "update", "difference_update", "clear"}),
     deque: frozenset({"append", "appendleft", "extend", "extendleft", "clear"}),
 }
+# Methods of containers that read or write one entry.
+_OF_ENTRIES = {
+    **dict.fromkeys(("get", "__getitem__"), ("load_item",)),
+    **dict.fromkeys(("__setitem__", "__delitem__"), ("store_item",)),
+}
+_OF_ENTRIES_OF_DICTS = _OF_ENTRIES | {
+    "setdefault": ("load_item",),
+    "pop": ("load_item", "store_item"),
+}
 _ITERATES = frozenset({"extend", "extendleft", "update", "difference_update"})
-_LOOKS_ONLY = frozenset({"index", "count", "copy", "__iter__", "__reduce_ex__"})
+_LOOKS_ONLY = frozenset(
+    {"index", "count", "copy", "__iter__", "__reduce_ex__", "__contains__", "__len__"}
+)
 _WRITES_ARRAYS = frozenset(
     {"fill", "sort", "partition", "put", "resize", "itemset", "setfield", "byteswap", "setflags"}
 )
@@ -194,27 +206,16 @@ class GuardCollector(Reads):
             self._memos.append((function, function.cache_info().misses))
             self.value(function.__wrapped__, self.path_of(function))
             self._look_into(args, kwargs)
-            path = self.path_of(function)
-            if kwargs or any(is_live(x) or not is_hashable(x) for x in args):
-                self.answer(f"{path}.cache_info().currsize", _size_of, function)
-            else:  # as each call of the step would
-                self.answer(f"{path}({', '.join(map(repr, args))})", _given_by, function, *args)
+            if not any(is_live(x) or not is_hashable(x) for x in (*args, *kwargs.values())):
+                self._ask_again(function, args, kwargs)  # as each call of the step would
         elif isinstance(function, functools.partial):
             self.value(function, self.path_of(function))
             self._call(function.func, (*function.args, *args), {**function.keywords, **kwargs})
         elif isinstance(function, (weakref.ReferenceType, weakref.WeakMethod)):
             self._weak.add(id(function()))
             self.answer(f"{self.path_of(function)}()", _target_of, function)
-        elif isinstance(function, operator.attrgetter):
-            for path in function.__reduce__()[1]:
-                self._follow(args[0], path.split(".")) if args else None
-        elif isinstance(function, operator.itemgetter):
-            for key in function.__reduce__()[1]:
-                self.load_item(args[0], key) if args else None
-        elif isinstance(function, operator.methodcaller) and args:
-            made: tuple[Any, ...] = function.__reduce__()[1]  # type: ignore[assignment]
-            self._follow(args[0], made[:1])
-            self._call(getattr(args[0], made[0], None), (*made[1:], *args[1:]), kwargs)
+        elif isinstance(function, _GETTERS):
+            self._look_into((function, *args), {}, objects=True)
         else:
             self._call_object(function, args, kwargs)
 
@@ -226,11 +227,6 @@ class GuardCollector(Reads):
         why = _WHY.get(f"{package}.{name}")
         if why is not None:
             self._op_by_op(f"{why}, by {package}.{name}()")
-
-    def _follow(self, owner: Any, names: Sequence[str]) -> None:
-        for name in names:
-            self.load_attribute(owner, name)
-            owner = getattr(owner, name, None)
 
     def _call_method(self, method: Any, args: Sequence[Any], kwargs: Any) -> None:
         owner, function = method.__self__, method.__func__
@@ -322,7 +318,6 @@ class GuardCollector(Reads):
             self._call_method_in_c(owner, function.__name__, args, kwargs)
             return
         self._look_at_world(function)
-        name = function.__name__
         method, count = _AS_INSTRUCTIONS.get(function, ("", 0))
         if method:
             getattr(self, method)(*args[:count]) if len(args) >= count else None
@@ -337,8 +332,6 @@ class GuardCollector(Reads):
             pass
         elif function in _ASKED_AGAIN:
             self._ask_again(function, args, kwargs)
-        elif isinstance(owner, type) and args and name in ("__setattr__", "__delattr__"):
-            self.store_attribute(args[0], args[1])
         elif function in _ONE_LEVEL:
             self._look_at_all(args, kwargs)
         else:
@@ -362,8 +355,6 @@ class GuardCollector(Reads):
             self.load_attribute(owner, args[0])
         elif name == "__next__" or name in ("send", "throw"):
             self.advance(owner)
-        elif isinstance(owner, tuple):
-            self.iterate(owner)
         else:
             self._ask_unknown(owner, name)
             self._look_into(args, kwargs)
@@ -373,19 +364,9 @@ class GuardCollector(Reads):
         adds = next((methods for base, methods in _ADDS.items() if isinstance(owner, base)), ())
         if is_librarys(kind):
             self.meet(path, owner)
-        elif name in ("get", "__getitem__") and args:
-            self.load_item(owner, args[0])
-        elif name == "__contains__" and args:
-            self.look_for(args[0], owner)
-        elif name == "__len__":
-            self.measure(owner)
-        elif name in ("__setitem__", "__delitem__") and args:
-            self.store_item(owner, args[0])
-        elif isinstance(owner, dict) and name == "setdefault" and args:
-            self.load_item(owner, args[0])
-        elif isinstance(owner, dict) and name == "pop" and args:
-            self.load_item(owner, args[0])
-            self.store_item(owner, args[0])
+        elif args and name in (_OF_ENTRIES_OF_DICTS if isinstance(owner, dict) else _OF_ENTRIES):
+            for method in _OF_ENTRIES_OF_DICTS[name]:
+                getattr(self, method)(owner, args[0])
         elif isinstance(owner, list) and name == "extend" and hasattr(type(args[0]), "__next__"):
             self.advance(args[0])
             self.append(path, owner, name, len(owner))
@@ -430,17 +411,15 @@ class GuardCollector(Reads):
 
     def _draw(self, generator: Any, name: str) -> None:
         """A method of a random generator."""
-        if name in ("getstate", "get_state"):
-            self.answer(f"{self.path_of(generator)}.{name}()", getattr(generator, name))
-        if name in _LOOKS or name.startswith("_"):
+        if name.startswith("_"):
             return
         if isinstance(generator, random.SystemRandom):
             self._draws(f"SystemRandom.{name}()")
         if not self.is_shared(generator):
             return
         path = self.name_of_generator(generator)
-        if name in ("seed", "setstate", "set_state"):
-            self._op_by_op(f"it sets the state of {path}")
+        if name in _STATE_OF_GENERATORS:
+            self._op_by_op(f"it reads or sets the state of {path}")
         self._draws(f"{path}.{name}()")
 
     def is_shared(self, generator: Any) -> bool:
@@ -654,14 +633,6 @@ def _name_of(function: Any) -> str:
 def _target_of(reference: Any) -> int | None:
     target = reference()
     return None if target is None else id(target)
-
-
-def _given_by(memo: Any, *args: Any) -> Any:
-    return memo(*args)
-
-
-def _size_of(memo: Any) -> int:
-    return int(memo.cache_info().currsize)
 
 
 def _content(cell: Any) -> Any:

@@ -117,8 +117,7 @@ class Collector:
         self._given: set[int] = set()
         self._weak: set[int] = set()  # what weak references refer to
         self._of_hosts: set[Identity] = set()  # places that host calls of the step write
-        self._accepted: set[Identity] = set()  # made in the trace, and there from then on
-        self._stays: set[int] = set()  # the same, of objects
+        self._stays: set[int] = set()  # made in the trace, and there from then on
         self._age = Age()
         self._is_finished = False
         self.is_over = False  # then it listens no more, whatever is left of its listening
@@ -159,9 +158,6 @@ class Collector:
         if guard is None:
             guard = EntryGuard(path, owner, key, None, holder, was_read=not write, gated=gated)
             guard.expected = guard.found()
-            if identity in self._accepted and write:
-                self._accepted.remove(identity)
-                guard.expected = ABSENT
             self._entries.setdefault(id(owner), []).append(guard)
             if not write:
                 self._read_of_whole(guard)
@@ -466,17 +462,10 @@ class Collector:
             found = found or self._lines.get(key)
         return at_line(found)
 
-    def accept(self, owner: Any, key: Any, value: Any) -> None:
-        """Take an entry that the trace made for good as one that was there before."""
-        self._accepted.add(identity_of(owner, key))
+    def accept(self, owner: Any, value: Any) -> None:
+        """Take an entry of `owner` that the trace made for good as one that was there before."""
         self._stays.update((id(owner), id(value)))
         self._held += [owner, value]
-        whole = self.guards.get(identity_of(owner, CONTENTS))
-        if isinstance(whole, ContentsGuard) and isinstance(whole.expected, dict):
-            whole.expected[key] = value
-        length = self.guards.get((len, id(owner)))
-        if isinstance(length, AnswerGuard):
-            length.expected = len(owner)
 
     # ------------------------------------------------------------------ the end
 
@@ -602,15 +591,13 @@ class Collector:
             guards += self._entries.get(id(place.owner), ())
         return any(guard is not None and guard.was_read for guard in guards)
 
-    def note_host(self, guards: Iterable[Guard]) -> None:
+    def note_host(self, guards: Iterable[EntryGuard | ContentsGuard | ArrayGuard]) -> None:
         """Know what a host call has changed: who reads it later in the step depends on it."""
         for guard in guards:
-            if isinstance(guard, EntryGuard):
-                identity = identity_of(guard.owner, guard.key)
-            elif isinstance(guard, ContentsGuard):
-                identity = identity_of(guard.owner, CONTENTS)
-            else:
+            if isinstance(guard, ArrayGuard):
                 continue
+            key = CONTENTS if isinstance(guard, ContentsGuard) else guard.key
+            identity = identity_of(guard.owner, key)
             if identity not in self.guards:
                 guard.was_read = False
                 self.guards[identity] = guard

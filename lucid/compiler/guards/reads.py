@@ -61,8 +61,7 @@ class Reads(Collector):
             if name not in _OF_FUNCTIONS:
                 self.entry(f"{path}.{name}", vars(owner), name, holder=owner)
         elif kind is types.MethodType:
-            if name not in dir(types.MethodType):
-                self.load_attribute(owner.__func__, name)
+            self.load_attribute(owner.__func__, name)
         elif kind is not np.ndarray:
             self._load_from_object(owner, name, path, instance_dict(owner))
         elif name in _OF_ARRAYS:

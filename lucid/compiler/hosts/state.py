@@ -15,7 +15,7 @@ from lucid.autograd.host_world import Outside, State
 from lucid.compiler.guards.calls import GuardCollector
 from lucid.compiler.guards.collector import changed_since
 from lucid.compiler.guards.events import listening
-from lucid.compiler.guards.guard import ArrayGuard, ContentsGuard, EntryGuard, Guard
+from lucid.compiler.guards.guard import ArrayGuard, ContentsGuard, EntryGuard
 from lucid.compiler.guards.reads import instance_dict
 from lucid.compiler.whose_code import is_librarys, is_users
 from lucid.tensor.context import epoch
@@ -206,7 +206,7 @@ class PythonChanges:
         guards = [x for x in collector.guards.values() if isinstance(x, _KINDS)]
         self._left = [(guard, _state_of(guard)) for guard in guards if not _holds(guard)]
 
-    def guards(self) -> Iterator[Guard]:
+    def guards(self) -> Iterator[EntryGuard | ContentsGuard | ArrayGuard]:
         """The guards of what it changed."""
         return (guard for guard, _ in self._left)
 

@@ -59,6 +59,7 @@ _TOTAL = (
     operator.invert,
     operator.neg,
     abs,
+    *(operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge),
 )
 _IN_C = type(math.sqrt)
 _RECORDED = (int, float, bool, np.float64)  # numbers whose arithmetic the graph can do in f64
@@ -274,14 +275,7 @@ class LiveScalar:
             return meaning(self._look(), other)
         if not isinstance(other, (int, float, np.generic)):
             return NotImplemented
-        left, right = self.formula, _formula(other)
-        answer = bool(meaning(self.now, _now(other)))
-        self.recorder.guard_formula(
-            f"{self.text} {symbol} {_text(other)}",
-            lambda call: bool(meaning(left(call), right(call))),
-            answer,
-        )
-        return answer
+        return self._applied(f"{self.text} {symbol} {_text(other)}", meaning, (self, other))
 
     __eq__ = _comparison("==", operator.eq)
     __ne__ = _comparison("!=", operator.ne)
