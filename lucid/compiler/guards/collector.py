@@ -551,7 +551,7 @@ class Collector:
         """Whether the step sets what it doesn't look at: to what happens to be there now."""
         if guard.was_read or guard.expected is ABSENT:
             return False
-        is_librarys = isinstance(guard.key, str) and guard.key.startswith(LIBRARYS)
+        is_librarys = isinstance(guard.key, str) and guard.key.startswith(LIBRARYS_ATTRIBUTES)
         return not is_librarys and identity_of(guard.owner, guard.key) in self._lines
 
     def _changed_contents(self, guard: ContentsGuard) -> Iterator[tuple[Place, Any]]:

@@ -223,7 +223,7 @@ class PythonChanges:
 _KINDS = (EntryGuard, ContentsGuard, ArrayGuard)
 
 
-def _holds(guard: Guard) -> bool:
+def _holds(guard: Any) -> bool:
     return bool(getattr(guard, "holds_whole", guard.holds)())
 
 
