@@ -53,11 +53,16 @@ def watch_entries(owner: Any, key: Any, path: str, holder: Any = None) -> None:
         recorder.collector.contents(path, dict.__getitem__(owner, key), takes=False)
 
 
-def binds(owner: Any, key: Any, path: Callable[[], str]) -> None:
-    """Note that the running trace is about to bind or delete `owner[key]`."""
+@unheard
+def binds(owner: Any, key: Any, path: Callable[[], str], *, depends: bool = True) -> None:
+    """Note that the running trace is about to bind or delete `owner[key]`.
+
+    depends: whether it depends on what was there before.
+    """
     recorder = context.recorder
     if recorder is not None:
-        watch(owner, key, path)
+        if recorder.collector is not None:
+            recorder.collector.note(path(), owner, key, write=not depends)
         recorder.bound.add((id(owner), key))
 
 

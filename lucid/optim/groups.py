@@ -104,7 +104,7 @@ class ParamGroup(dict[str, Any]):
     def __setitem__(self, key: str, value: Any) -> None:
         if self.is_input():
             self.bound.add(key)
-            hooks.binds(self, key, lambda: f"{self.source}[{key!r}]")
+            hooks.binds(self, key, lambda: f"{self.source}[{key!r}]", depends=False)
             super().__setitem__(key, value)
             return
         value = _plain(value)

@@ -6,7 +6,7 @@ import pytest
 from border.harness import X, calls, same_as_eager
 
 import lucid
-from lucid import nn
+from lucid import nn, optim
 
 ROWS = lucid.tensor([[1.0, -2.0, 3.0], [0.5, 4.0, -1.0]])
 OTHER = lucid.tensor([[0.5, 1.0, -3.0], [2.0, -4.0, 1.5]])
@@ -437,4 +437,47 @@ def test_the_last_entry_of_a_list_that_gets_longer(compile):
         step(ROWS)
         entries.append(2.0)
         found.append(str(entries))
+    return found
+
+
+@same_as_eager
+def test_entries_of_lists_that_the_step_changes_otherwise_as_well(compile):
+    turned, longer, table = [1.0, 2.0, 3.0], [0.0, 2.0], {"a": 1.0}
+
+    @compile
+    def step(x):
+        turned.reverse()
+        turned[-1] = 1.0
+        longer.append(5.0)
+        longer[0] = 0.0
+        table["b"] = 2.0
+        table.pop("b", None)
+        return x
+
+    found = []
+    for number in range(4):
+        step(ROWS)
+        found.append(str([turned, longer, table]))
+        turned[0], longer[0], longer[1], table["b"] = number, number, number, number
+    return found
+
+
+@same_as_eager
+def test_a_rate_that_is_set_to_what_it_was(compile):
+    weight = nn.Parameter(lucid.ones(3))
+    opt = optim.SGD([weight], lr=0.25)
+
+    @compile
+    def step(x):
+        opt.param_groups[0]["lr"] = 0.5
+        (weight * x).sum().backward()
+        opt.param_groups[0]["lr"] *= 0.5
+        opt.step()
+        opt.zero_grad()
+        return weight.detach() * 1
+
+    found = []
+    for rate in (0.125, 1.0, 0.25):
+        found += [step(ROWS), opt.param_groups[0]["lr"]]
+        opt.param_groups[0]["lr"] = rate
     return found

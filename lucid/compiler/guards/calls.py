@@ -590,9 +590,9 @@ class GuardCollector(Reads):
         if whole is not None:
             whole.gated = True
 
-    def note(self, path: str, owner: Any, key: Any) -> None:
-        """The library is about to bind an entry, or depends on it."""
-        self.entry(path, owner, key, gated=True)
+    def note(self, path: str, owner: Any, key: Any, *, write: bool = False) -> None:
+        """The library depends on an entry, or is about to bind one."""
+        self.entry(path, owner, key, write=write, gated=True)
 
 
 # Packages whose objects in C are values, not state.

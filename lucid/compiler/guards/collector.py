@@ -159,8 +159,7 @@ class Collector:
             guard = EntryGuard(path, owner, key, None, holder, was_read=not write, gated=gated)
             guard.expected = guard.found()
             self._entries.setdefault(id(owner), []).append(guard)
-            if not write:
-                self._read_of_whole(guard)
+            self._take_from_whole(guard)
             self._add(identity, guard)
         assert isinstance(guard, EntryGuard)
         if identity in self._of_hosts and not write:
@@ -172,13 +171,13 @@ class Collector:
             owner = owner.of if isinstance(owner, Attributes) else owner
             self.value(guard.expected, path, owner if holder is None else holder)
 
-    def _read_of_whole(self, guard: EntryGuard) -> None:
+    def _take_from_whole(self, guard: EntryGuard) -> None:
         """Let an entry of a container that is known be guarded for what it was from the start."""
         whole = self.guards.get(identity_of(guard.owner, CONTENTS))
         if isinstance(whole, ContentsGuard):
             if isinstance(guard.owner, dict):
                 guard.expected = dict.get(whole.expected, guard.key, ABSENT)
-            else:
+            else:  # whose entries may have moved
                 whole.was_read, guard.was_read = True, False
                 if isinstance(guard.key, int) and guard.key < len(whole.expected):
                     guard.expected = whole.expected[guard.key]
@@ -549,8 +548,8 @@ class Collector:
 
     def _is_only_written(self, guard: EntryGuard) -> bool:
         """Whether the step sets what it doesn't look at: to what happens to be there now."""
-        if guard.was_read or guard.expected is ABSENT:
-            return False
+        if guard.was_read or (guard.expected is ABSENT and guard.gated):
+            return False  # in a module's registers, most names are absent
         is_librarys = isinstance(guard.key, str) and guard.key.startswith(LIBRARYS_ATTRIBUTES)
         return not is_librarys and identity_of(guard.owner, guard.key) in self._lines
 
@@ -572,6 +571,7 @@ class Collector:
                 if not (isinstance(key, str) and key.startswith(LIBRARYS_ATTRIBUTES)):
                     yield Place(name, owner, key, guard.gated), before
         else:
+            guard.was_read = True  # what the step leaves has the rest of it
             yield Place(path, owner, CONTENTS), guard.expected
 
     def _has_kept_its_order(self, guard: ContentsGuard) -> bool:
