@@ -23,8 +23,6 @@ import numpy as np
 
 from lucid.autograd.host_replay import Differs, replaying, undo_draws
 from lucid.compiler.audits import Pace, difference, made_again, report
-from lucid.compiler.guards.argument_places import call_with_tensors
-from lucid.compiler.inputs.arrays import refuse_arrays
 from lucid.compiler.inputs.signature import Call, changes, describe, moving_ints, with_live_ints
 from lucid.compiler.restarts import MOST_RESTARTS, Known, RestartTrace, undo_all
 from lucid.compiler.stance import eager_is_forced
@@ -62,6 +60,7 @@ MOST_FREE = 8  # traces of one function are made whatever comes of them
 FREE_SECONDS = 10.0  # that traces of paths may take, whatever comes of them
 CALLS_PER_TRACE = 8  # that earlier ones must have served, before another one is made
 MOST_PATHS = 32  # through the user's code, by branches on values, that are compiled
+MOST_REASONS = 4096  # that `stats` keeps
 LIMIT = 128  # programs of one function; the oldest is forgotten
 DEPARTS = (Differs, LeavesPath)  # what a run raises that has found another thing than its trace
 ATTEMPTS = 16  # of one call to run a program before another thread changes what it depends on
@@ -85,7 +84,8 @@ class Stats:
         traces: how often it was traced; 1 in a healthy training loop.
         restarts: how often a trace began again, with what it had to know from its start.
         calls: calls that ran natively; counted in memory where native code counts them too.
-        retrace_reasons: for each trace after the first, the guard that failed: old -> new.
+        retrace_reasons: for each trace after the first, the guard that failed: old -> new. Of
+            these, and of the next ones, the last few thousand are kept.
         compile_seconds: tracing and compiling, in all.
         eager_reasons: for each call that had to run op by op, why; it is logged as a warning too.
         paths: how many of the traces were for another way through branches on values.
@@ -213,7 +213,7 @@ class Compiled:
                         f"{_name_of(self.__wrapped__)}, with fullgraph=True: {reason}"
                     ) from None
                 self.note_eager(str(reason), getattr(reason, "kind", ""))
-        return call_with_tensors(self.__wrapped__, args, kwargs)
+        return self.__wrapped__(*args, **kwargs)
 
     def _follow(self, differs: Departure, args: tuple[Any, ...]) -> tuple[Any, Departure]:
         """Go on with the programs that took over before, as long as native code can enter them.
@@ -449,12 +449,8 @@ class Compiled:
 
     def _signature(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
         """The call, with live numbers for ints that are read at each call."""
-        try:
-            marked = with_live_ints(self._ints, self.__wrapped__, args, kwargs)
-            call = Call(*marked, frozenset(self._asked))
-        except LucidError:
-            refuse_arrays(self.__wrapped__, args, kwargs)
-            raise
+        marked = with_live_ints(self._ints, self.__wrapped__, args, kwargs)
+        call = Call(*marked, frozenset(self._asked))
         call.given = args, kwargs
         return call
 
@@ -465,6 +461,7 @@ class Compiled:
         """
         reasons = self.stats.eager_reasons
         reasons.append(reason if reasons[-1:] != [reason] else reasons[-1])  # one text, not many
+        del reasons[:-MOST_REASONS]
         if (kind or reason) not in self._said:
             if len(self._said) >= LIMIT:
                 self._said.clear()
@@ -647,6 +644,7 @@ class Compiled:
         if earlier:
             assert reason is not None
             self.stats.retrace_reasons.append(reason)
+            del self.stats.retrace_reasons[:-MOST_REASONS]
             logger.info("retrace of %s: %s", _name_of(self.__wrapped__), reason)
         self.stats.traces += 1
         self.stats.paths += is_path

@@ -25,9 +25,10 @@ def disable(
     """Let compiled steps call a function as Python has it, op by op, with the data of each call.
 
     In a compiled step it is a host call: its tensors in, its tensors and numbers out, and its
-    gradients by its own operations, which a backward runs op by op, once. Elsewhere it is the
-    function itself. As a decorator with or without arguments, as `torch.compiler.disable`;
-    `reason` is for readers.
+    gradients by its own operations, which a backward runs op by op, once. A trace calls it as well,
+    to see what it gives, and puts back what it changes in Python; what it prints then comes twice.
+    Elsewhere it is the function itself. As a decorator with or without arguments, as
+    `torch.compiler.disable`; `reason` is for readers.
 
     Raises, in a step: `LucidError` where it differentiates parameters that it isn't given as
     arguments, or returns something else than tensors and numbers; `ArgumentError` for

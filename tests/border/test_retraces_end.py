@@ -504,3 +504,10 @@ def test_a_net_and_its_optimizer_copied_and_then_compiled(compile, make, before)
     second = compile(training(other_net, other_optimizer))
     results = [second(x), first(x), second(x), first(x), second(x + 1)]
     return [*results, net[0].weight, other_net[0].weight]
+
+
+def test_what_is_said_of_calls_is_kept_for_the_last_ones(monkeypatch):
+    monkeypatch.setattr("lucid.compiler.compiled.MOST_REASONS", 3)
+    step = lucid.compile(lambda x: len(x.numpy().tobytes()))
+    assert [step(X) for _ in range(5)] == [12] * 5
+    assert len(step.stats.eager_reasons) == 3

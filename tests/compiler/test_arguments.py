@@ -424,10 +424,48 @@ def test_state_on_one_numpy_memory_shows_what_is_written_to_it(agree):
     agree(scenario)
 
 
-def test_array_arguments_are_tensors_on_their_memory(agree):
+def test_array_arguments_are_arrays(agree):
+    def scenario(compile):
+        weight = lucid.ones(2, requires_grad=True)
+
+        @compile
+        def step(x, batch):
+            assert isinstance(x, np.ndarray) and not isinstance(x, lucid.Tensor)
+            scaled = x.astype(np.float64) * batch["by"][1]
+            (weight * lucid.from_numpy(x)).sum().backward()
+            taken, weight.grad = weight.grad, None
+            return scaled, x.mean(), lucid.tensor(x) * 2, batch["by"], x is batch["x"], taken
+
+        found = []
+        for i in range(4):
+            x = np.array([i, 2.0], np.float32)
+            scaled, mean, double, by, is_same, taken = step(x, {"x": x, "by": np.arange(i, i + 3)})
+            assert type(mean) is np.float32 and type(by) is np.ndarray and by[0] == i
+            found += [scaled, mean, double, is_same, taken]
+        return found
+
+    (step,) = agree(scenario)
+    assert step.stats.traces == 1 and not step.stats.eager_reasons
+
+
+def test_arrays_that_no_tensor_can_lie_on_are_arguments_of_calls_op_by_op(agree):
+    class Marked(np.ndarray):
+        pass
+
+    def scenario(compile):
+        step = compile(lambda x: (type(x), len(x), x.dtype))
+        words, masked = np.array(["a", "b"]), np.ma.masked_array([1.0, 2.0], [True, False])
+        return [step(x) for x in (words, masked, np.ones(2).view(Marked), np.ones(2, complex))]
+
+    (step,) = agree(scenario)
+    assert len(step.stats.eager_reasons) == 4
+
+
+def test_tensors_on_the_memory_of_array_arguments(agree):
     def scenario(compile):
         @compile
         def step(x, y):
+            x, y = lucid.from_numpy(x), lucid.from_numpy(y)
             y.add_(x)
             return x * y
 

@@ -94,7 +94,6 @@ def view_that_got_a_history() -> Args:
         lambda: (tensor(3), tensor(2, 3)),
         lambda: (tensor(2, 3), 1.5),
         lambda: (tensor(2, 3), 3),
-        lambda: (tensor(2, 3), np.ones((2, 3), np.float32)),
         lambda: (lucid.nn.Parameter(tensor(2, 3)), tensor(2, 3)),
         lambda: (tensor(2, 3, start=5.0), tensor(2, 3)),
     ],

@@ -52,13 +52,12 @@ def test_looking_at_digits_runs_op_by_op(look, what):
     assert "test_trace_errors.py" in place and hint.startswith("hint: return the tensor")
 
 
-@pytest.mark.parametrize("look", [lambda x: x.numpy(), np.asarray, np.from_dlpack, np.transpose])
+@pytest.mark.parametrize("look", [np.asarray, np.from_dlpack, lambda x: x.numpy()[1:]])
 def test_memory_of_an_argument_is_given_op_by_op(look):
     step = lucid.compile(lambda x: look(x))
     x = lucid.full((2, 3), 4.0)
     assert np.shares_memory(np.asarray(step(x)), x.numpy())
-    if look is not np.transpose:
-        assert "on memory from outside" in step.stats.eager_reasons[0]
+    assert "on memory from outside" in step.stats.eager_reasons[0]
 
 
 def test_a_list_that_gets_longer_by_a_function_that_is_kept():

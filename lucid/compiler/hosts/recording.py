@@ -22,7 +22,7 @@ from lucid.autograd.host_calls import HostBackward, HostForward, again, code_of
 from lucid.autograd.host_finding import Finding
 from lucid.autograd.host_reading import Entry, Evaluated
 from lucid.autograd.host_replay import replayed
-from lucid.autograd.host_world import Captured, Slot
+from lucid.autograd.host_world import Captured, EagerThread, Slot
 from lucid.autograd.outputs import TwiceDifferentiated, refuse_second_derivative
 from lucid.compiler.hosts.state import PythonChanges, Surroundings
 from lucid.compiler.inputs.present import PresentValues
@@ -278,8 +278,12 @@ class HostRecording:
         lent = self.present.of(values)
         made = replayed(host.code)
         if made is None:
-            before = state_of(generator)
-            arrays = host.evaluate(lent)
+            before, thread = state_of(generator), EagerThread(context.grad_enabled)
+            thread.__enter__()  # for what a function of the user's does that it calls
+            try:
+                arrays = host.evaluate(lent)
+            finally:
+                thread.__exit__()
             self._note_draw(generator, before)
         else:
             function, arrays = made.host.find, made.found  # type: ignore[union-attr]
@@ -344,6 +348,11 @@ class Operands:
             if isinstance(leaf, TensorCore) or is_live(leaf):
                 found.append(self._slot(leaf))
                 return found[-1]
+            if hasattr(type(leaf), "bases"):
+                self._recorder.run_op_by_op(
+                    f"it hands a {type(leaf).__name__}, a value that only a call knows, to a "
+                    "custom Function that is a call of Python"
+                )
             return leaf
 
         tree = map_tree(captured, value)

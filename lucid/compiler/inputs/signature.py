@@ -14,7 +14,7 @@ from lucid.autograd.hooks import hooks_of
 from lucid.compiler.inputs.objects import BY_VALUE, data_of, owners_of, visit_leaves
 from lucid.compiler.inputs.tree import fields_of, is_record, items_of, map_tree
 from lucid.dtypes import get_default_dtype
-from lucid.ir.errors import EagerOnlyError
+from lucid.ir.errors import EagerOnlyError, LucidError
 from lucid.ir.strides import is_contiguous
 from lucid.ir.types import Shape, TensorType
 from lucid.tensor.context import context
@@ -215,7 +215,7 @@ class Call:
             self._parts.append(np.ndarray)
             tensor = self._arrays.get(id(value))
             if tensor is None:
-                tensor = self._arrays[id(value)] = of_array(value)
+                tensor = self._arrays[id(value)] = _memory_of(value)
             self._add_tensor(tensor)
         elif isinstance(value, slice):
             self._parts.append((slice, value.start, value.stop, value.step))
@@ -267,6 +267,17 @@ class Call:
                 raise EagerOnlyError(
                     f"it reads .{name}, which is bound to a tensor that it is given"
                 )
+
+
+def _memory_of(array: np.ndarray) -> TensorCore:
+    """A tensor on an array's memory. Raises `EagerOnlyError` where there is none."""
+    if type(array) not in (np.ndarray, np.memmap):
+        raise EagerOnlyError(f"it is given a {type(array).__name__}, an array of another class")
+    try:
+        return of_array(array)
+    except LucidError as error:
+        reason = str(error).partition("\n")[0]
+        raise EagerOnlyError(f"it is given an array that no tensor can lie on: {reason}") from None
 
 
 def is_plain(tensor: TensorCore) -> bool:

@@ -15,6 +15,7 @@ from lucid.compiler.guards.places import Place
 from lucid.compiler.inputs.objects import data_of, entries_of, know_by_identity, owners_of
 from lucid.compiler.inputs.signature import Call, LiveInt, argument_names
 from lucid.compiler.inputs.tree import map_tree
+from lucid.compiler.recording.late_arrays import LateArray
 from lucid.compiler.recording.names import identifier
 from lucid.compiler.recording.recorder import Recorder
 from lucid.compiler.restarts import RestartTrace
@@ -60,6 +61,7 @@ class StandIns:
         self._tensors, self._floats = iter(call.tensors), iter(range(len(call.floats)))
         self._state = state
         self._known: dict[int, Any] = {}
+        self._arrays: dict[int, LateArray] = {}  # by the identity of the handle
         names = argument_names(function, args)
         self.args = tuple(self._given(a, name) for a, name in zip(args, names, strict=True))
         self.kwargs = {name: self._given(kwargs[name], name) for name in sorted(kwargs)}
@@ -77,8 +79,12 @@ class StandIns:
 
     def _stand_in(self, leaf: Any, path: str) -> Any:
         recorder = self._recorder
-        if isinstance(leaf, (np.ndarray, TensorCore)):
+        if isinstance(leaf, TensorCore):
             return self._handle(next(self._tensors), path, self._state)
+        if isinstance(leaf, np.ndarray):
+            handle = self._handle(next(self._tensors), path, self._state)
+            late = LateArray(recorder.exits, recorder.value_of(handle), tensor=handle)
+            return self._arrays.setdefault(id(handle), late)
         is_number = type(leaf) in (float, LiveInt) or isinstance(leaf, np.floating)
         if is_number or (self._is_place and type(leaf) is int):
             i = next(self._floats)

@@ -135,8 +135,9 @@ class Exits:
 
     def latest(self) -> list[Value]:
         """What the step computed last, for calls that are to follow it."""
-        found = (node.results for node in reversed(self.recorder.graph.nodes) if node.results)
-        return [next(found)[0]] if self.recorder.graph.nodes else []
+        found = (node.results[0] for node in reversed(self.recorder.graph.nodes) if node.results)
+        value = next(found, None)
+        return [] if value is None else [value]
 
     # ------------------------------------------------------------------ what is asked of tensors
 

@@ -30,6 +30,7 @@ from lucid.compiler.results.outcomes import (
     FromLate,
     FromNumbers,
     FromProgram,
+    GivenArray,
     GivenContainer,
     GradBefore,
     Outcome,
@@ -207,6 +208,9 @@ class Finisher:
     def _new_outcome(self, leaf: Any) -> Outcome:
         if is_late(leaf):
             if type(leaf) is LateArray:
+                position = self._recorder.positions.get(id(leaf.tensor), -1)
+                if position >= 0 and not leaf.is_part:
+                    return GivenArray(position)
                 leaf.settle()
             slots = {key: self._slot(x, x) for key, x in leaf.bases.items() if not is_live(x)}
             early = {key: self._outcome(x) for key, x in leaf.bases.items() if is_live(x)}

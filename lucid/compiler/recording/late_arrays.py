@@ -85,8 +85,9 @@ class LateArray:
     @property
     def what(self) -> str:
         """What messages call it."""
-        of = "" if self.tensor is None else f" of {self.tensor._describe()}, by numpy()"
-        return f"the data{of}" if of else f"an array that NumPy computes of the step's data{of}"
+        if self.tensor is None:
+            return "an array that NumPy computes of the step's data"
+        return f"the data of {self.tensor._describe()}, by numpy()"
 
     def operand(self) -> Value:
         """What a host call gets. Gives up where its memory was written since."""

@@ -229,6 +229,15 @@ class FromArgument(Outcome):
         return run.call.tensors[self.position]
 
 
+class GivenArray(FromArgument):
+    """An argument that is an array."""
+
+    __slots__ = ()
+
+    def make(self, run: Run) -> Any:
+        return run.call.tensors[self.position]._array
+
+
 class GivenContainer(Outcome):
     """A container or an object in an argument or a place: the one of this call."""
 
