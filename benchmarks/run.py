@@ -4,13 +4,14 @@ Each framework lives in a process of its own. They are measured in turns, round 
 that a drift of the machine hits all of them alike; the table has the median of the rounds. The
 first losses and what the steps did to the parameters must agree before a time counts. A peer
 that isn't installed is left out, with a note. `outside_backward` times the parts of steps whose
-model alone is compiled.
+model alone is compiled, `looking` what it costs that a step looks at values.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from report import markdown, plot, write_json
 from worker import Worker, work
 from workloads import WORKLOADS
 
+LOOKING = "looking"
 SLOW = ("torch.compile", "lucid eager")  # measured when asked for
 PROGRAMS = {
     "steps": (WORKLOADS, FRAMEWORKS),
@@ -49,7 +51,7 @@ def measure(name: str, args: argparse.Namespace) -> list[Worker]:
 def parse_arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    steps = [*WORKLOADS, outside_backward.NAME]
+    steps = [*WORKLOADS, outside_backward.NAME, LOOKING]
     parser.add_argument("--steps", nargs="+", choices=steps, default=steps)
     parser.add_argument(
         "--frameworks",
@@ -87,6 +89,9 @@ def main() -> int:
         print(f"written to {args.out / 'steps.json'} and {args.out / 'steps.png'}")
     if outside_backward.NAME in args.steps:
         wrong += outside_backward.compare(args)
+    if LOOKING in args.steps:
+        print(flush=True)
+        subprocess.run([sys.executable, Path(__file__).with_name("looking.py")], check=False)
     for line in wrong:
         print(f"these results disagree, so the times mean nothing: {line}")
     return int(bool(wrong))

@@ -128,8 +128,8 @@ def collector_paused() -> Iterator[None]:
     at once the one that found the collector on turns it on again.
     """
     was_on = gc.isenabled()
-    gc.disable()
     try:
+        gc.disable()  # an interrupt may come right after it
         yield
     finally:
         if was_on:
