@@ -26,7 +26,7 @@ def disable(
 
     In a compiled step it is a host call: its tensors in, its tensors and numbers out, and its
     gradients by its own operations, which a backward runs op by op, once. A trace calls it as well,
-    to see what it gives, and puts back what it changes in Python; what it prints then comes twice.
+    to see what it gives; what it changes in Python is put back, and what it prints isn't said.
     Elsewhere it is the function itself. As a decorator with or without arguments, as
     `torch.compiler.disable`; `reason` is for readers.
 

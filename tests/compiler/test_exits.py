@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import sys
 import threading
 from typing import Any
 
@@ -551,3 +553,39 @@ def test_an_exception_of_the_users_changes_nothing_where_numbers_are_read_at_eac
     with pytest.raises(KeyError, match="stopped in epoch 8"):
         step(-lucid.ones(2), 8)
     assert w.item() == 9.0 and not step.stats.eager_reasons
+
+
+def test_what_a_host_call_says_is_said_once_for_each_call(capsys: Any, caplog: Any) -> None:
+    class Loud(lucid.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            print("forward", x.numpy()[0])
+            logging.getLogger("loud").warning("forward of %s", x.numpy()[0])
+            return lucid.from_numpy(x.numpy() * 2)
+
+        @staticmethod
+        def backward(ctx: Any, g: Any) -> Any:
+            sys.stdout.write(f"backward {g.numpy()[0]}\n")
+            return lucid.from_numpy(g.numpy() * 2)
+
+    @lucid.compiler.disable
+    def shown(x: Any) -> Any:
+        print("shown", x.tolist(), file=sys.stderr)
+        return x + 1
+
+    @lucid.compile
+    def step(x: Any) -> Any:
+        y = x.detach().requires_grad_()
+        Loud.apply(shown(y)).sum().backward()
+        return y.grad
+
+    with caplog.at_level(logging.WARNING, logger="loud"):
+        for i in range(3):
+            assert step(lucid.tensor([float(i)])).tolist() == [2.0]
+    said = capsys.readouterr()
+    assert said.out == "".join(f"forward {i + 1.0}\nbackward 1.0\n" for i in range(3))
+    assert said.err == "".join(f"shown [{float(i)}]\n" for i in range(3))
+    assert [record.getMessage() for record in caplog.records if record.name == "loud"] == [
+        f"forward of {i + 1.0}" for i in range(3)
+    ]
+    assert step.stats.traces == 1 and not step.stats.eager_reasons

@@ -157,6 +157,9 @@ class GuardCollector(Reads):
         return not (is_generated and names.get("__name__", "").startswith("lucid"))
 
     def listens_in(self, frame: types.FrameType) -> bool:
+        caller = frame.f_back
+        if caller is not None and caller.f_code.co_filename in self._import_hooks:
+            return False
         return not self.is_over and is_called_by_followed(frame)
 
     # ------------------------------------------------------------------ calls

@@ -17,6 +17,7 @@ from lucid.compiler.guards.collector import changed_since
 from lucid.compiler.guards.events import listening
 from lucid.compiler.guards.guard import ArrayGuard, ContentsGuard, EntryGuard
 from lucid.compiler.guards.reads import instance_dict
+from lucid.compiler.recording.outside import Unsaid
 from lucid.compiler.whose_code import is_librarys, is_users
 from lucid.tensor.context import epoch
 from lucid.tensor.core import TensorCore
@@ -99,6 +100,7 @@ class Surroundings:
         for storage, _, _ in suspended:
             storage.value = storage.recorder = None
         collector = _Writes()
+        collector.substitutes = Unsaid()
         try:
             for path, value in self._roots:
                 if path:
