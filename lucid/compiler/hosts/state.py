@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+import sys
 import types
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,11 +16,10 @@ import numpy as np
 from lucid.autograd.generators import put_state, state_of
 from lucid.autograd.host_world import Outside, State
 from lucid.compiler.guards.calls import GuardCollector
-from lucid.compiler.guards.collector import changed_since
+from lucid.compiler.guards.collector import Substitutes, changed_since
 from lucid.compiler.guards.events import listening
 from lucid.compiler.guards.guard import ArrayGuard, ContentsGuard, EntryGuard
 from lucid.compiler.guards.reads import instance_dict
-from lucid.compiler.recording.outside import Unsaid
 from lucid.compiler.whose_code import is_librarys, is_users
 from lucid.tensor.context import epoch
 from lucid.tensor.core import TensorCore
@@ -28,6 +30,10 @@ if TYPE_CHECKING:
     from lucid.ir.graph import Value
 
 _CONTAINERS = (list, tuple, set, frozenset, deque)
+
+
+_LOGS = frozenset({"debug", "info", "warning", "warn", "error", "exception", "critical", "log"})
+_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType)
 
 
 class Surroundings:
@@ -100,7 +106,7 @@ class Surroundings:
         for storage, _, _ in suspended:
             storage.value = storage.recorder = None
         collector = _Writes()
-        collector.substitutes = Unsaid()
+        collector.substitutes = _Unsaid()
         try:
             for path, value in self._roots:
                 if path:
@@ -198,6 +204,33 @@ class _Writes(GuardCollector):
 
     def _op_by_op(self, reason: str) -> None:  # type: ignore[override]
         """Each call does it again."""
+
+
+def _is_terminal(file: Any) -> bool:
+    return file is sys.stdout or file is sys.stderr
+
+
+class _Unsaid(Substitutes):
+    """Lets an evaluation that eager mode doesn't make say nothing to users; the call will."""
+
+    def called(self, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """What is called instead of a function that writes on the terminal, or logs."""
+        if isinstance(function, types.MethodDescriptorType) and args:
+            function = getattr(args[0], function.__name__, function)
+        if not isinstance(function, _FUNCTIONS):
+            return None
+        owner, name = getattr(function, "__self__", None), function.__name__
+        file = kwargs.get("file")
+        is_print = function is print and (file is None or _is_terminal(file))
+        is_log = isinstance(owner, logging.Logger) or function.__module__ == "logging"
+        is_log = is_log and name in _LOGS
+        is_written = _is_terminal(owner) and name in ("write", "writelines", "flush")
+        says = is_print or is_log or is_written or function is warnings.warn
+        return _say_nothing if says else None
+
+
+def _say_nothing(*_: Any, **__: Any) -> None:
+    """In place of what is said on the terminal."""
 
 
 class PythonChanges:

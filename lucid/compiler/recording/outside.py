@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lucid.compiler.guards.collector import PLAIN, Substitutes
+from lucid.compiler.guards.collector import PLAIN
 from lucid.compiler.inputs.scalars import is_live
 from lucid.compiler.recording.texts import holds, is_of_call
 from lucid.tensor.tree import flatten
@@ -181,31 +181,8 @@ class Outside:
         return str(value)
 
 
-def _is_terminal(file: Any) -> bool:
-    return file is sys.stdout or file is sys.stderr
-
-
-class Unsaid(Substitutes):
-    """Lets an evaluation that eager mode doesn't make say nothing to users; the call will."""
-
-    def called(self, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        """What is called instead of a function that writes on the terminal, or logs."""
-        if isinstance(function, types.MethodDescriptorType) and args:
-            function = getattr(args[0], function.__name__, function)
-        if not isinstance(function, (*_FUNCTIONS, *_METHODS)):
-            return None
-        owner, name = getattr(function, "__self__", None), function.__name__
-        file = kwargs.get("file")
-        is_print = function is print and (file is None or _is_terminal(file))
-        is_log = isinstance(owner, logging.Logger) or function.__module__ == "logging"
-        is_log = is_log and (name == "log" or name in _LEVELS)
-        is_written = _is_terminal(owner) and name in ("write", "writelines", "flush")
-        says = is_print or is_log or is_written or function is warnings.warn
-        return _say_nothing if says else None
-
-
 def _say_nothing(*_: Any, **__: Any) -> None:
-    """In place of what is not said."""
+    """In place of a logger's method whose level is switched off."""
 
 
 def _as_of_now(value: Any) -> Any:
