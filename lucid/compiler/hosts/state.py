@@ -219,10 +219,12 @@ class _Unsaid(Substitutes):
             function = getattr(args[0], function.__name__, function)
         if not isinstance(function, _FUNCTIONS):
             return None
-        owner, name = getattr(function, "__self__", None), function.__name__
+        owner, name = getattr(function, "__self__", None), getattr(function, "__name__", "")
         file = kwargs.get("file")
         is_print = function is print and (file is None or _is_terminal(file))
-        is_log = isinstance(owner, logging.Logger) or function.__module__ == "logging"
+        is_log = (
+            isinstance(owner, logging.Logger) or getattr(function, "__module__", "") == "logging"
+        )
         is_log = is_log and name in _LOGS
         is_written = _is_terminal(owner) and name in ("write", "writelines", "flush")
         says = is_print or is_log or is_written or function is warnings.warn

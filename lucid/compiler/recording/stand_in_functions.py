@@ -259,7 +259,7 @@ class _Template:
 
 def _is_numpys(function: Any, args: Sequence[Any]) -> bool:
     """Whether a function is NumPy's, and looks into what it gets by itself."""
-    package = (getattr(function, "__module__", None) or "").partition(".")[0]
+    package = str(getattr(function, "__module__", "")).partition(".")[0]
     if isinstance(function, np.ufunc) or package == "scipy":
         return True
     if package != "numpy" or isinstance(function, type):
