@@ -1,9 +1,14 @@
-"""What a step reads of the world at each call: random numbers of Python's and NumPy's, clocks."""
+"""What a step reads of the world at each call: random numbers, clocks, entropy, files."""
 
 from __future__ import annotations
 
+import datetime
+import json
+import os
 import random
+import secrets
 import time
+import uuid
 
 import numpy as np
 import pytest
@@ -174,3 +179,103 @@ def test_branches_on_a_clock():
     assert step(lucid.ones(1)).item() == 1 and Last.said > 0
     assert step(lucid.ones(1)).item() == 2
     assert step.stats.paths == 1 and not step.stats.eager_reasons
+
+
+def test_times_in_texts_and_what_python_keeps(capsys):
+    start, kept = datetime.datetime.now(), {}
+
+    @lucid.compile
+    def step(x):
+        now = datetime.datetime.now()
+        kept["last"] = now
+        print(f"[{now:%Y}] {now.strftime('%Y')} {time.strftime('%Y')} {time.localtime().tm_year}")
+        print(str(datetime.timedelta(seconds=int(time.time() - start.timestamp())))[:3])
+        ended = datetime.datetime.now() > start + datetime.timedelta(days=1)
+        return (x * 2, ended, (now - start).total_seconds(), now.date().isoformat(), now.year)
+
+    for _ in range(5):
+        before = datetime.datetime.now()
+        _, ended, seconds, day, year = step(lucid.ones(2))
+        assert before <= kept["last"] <= datetime.datetime.now() and not ended
+        assert seconds == (kept["last"] - start).total_seconds() and year == kept["last"].year
+        assert day == kept["last"].date().isoformat()
+    assert step.stats.traces == 1 and not step.stats.eager_reasons
+    assert capsys.readouterr().out == (f"[{year}] {year} {year} {year}\n" + "0:0\n") * 5
+
+
+def test_random_bytes_are_other_ones_at_each_call():
+    kept = []
+
+    @lucid.compile
+    def step(x):
+        kept.append({"id": uuid.uuid4(), "short": uuid.uuid4().hex[:8], "raw": os.urandom(4)})
+        number = int.from_bytes(os.urandom(2), "little")
+        return x * (number >= 0), number, f"run-{secrets.token_hex(4)}", secrets.randbits(40)
+
+    found = [step(lucid.ones(2))[1:] for _ in range(6)]
+    assert step.stats.traces == 1 and not step.stats.eager_reasons
+    assert all(type(x["id"]) is uuid.UUID and type(x["raw"]) is bytes for x in kept)
+    assert all(len(x["short"]) == 8 and len(x["raw"]) == 4 for x in kept)
+    assert all(len({x[name] for x in kept}) == 6 for name in kept[0])
+    assert all(len({x[i] for x in found}) == 6 for i in (1, 2)) and len({x[0] for x in found}) > 1
+    assert all(len(text) == 12 and type(text) is str for _, text, _ in found)
+
+
+def test_who_looks_into_such_an_object_runs_op_by_op():
+    step = lucid.compile(lambda x: x * len({uuid.uuid4(): 1}))
+    assert step(lucid.ones(1)).item() == 1
+    assert "it looks at UUID that each call finds anew" in str(step.stats.eager_reasons[0])
+
+
+def test_what_is_in_a_file_is_asked_at_each_call(tmp_path):
+    path = tmp_path / "settings.json"
+
+    @lucid.compile
+    def step(x):
+        with open(path) as file:
+            return x * json.load(file)["scale"]
+
+    for scale in (1.0, 1.0, 2.0, 2.0, 1.0):
+        path.write_text(json.dumps({"scale": scale}))
+        assert step(lucid.ones(1)).item() == scale
+    path.unlink()
+    with pytest.raises(FileNotFoundError):
+        step(lucid.ones(1))
+    assert step.stats.compiles == 2 and not step.stats.eager_reasons
+    assert "the content of" in str(step.stats.retrace_reasons[0])
+
+
+@pytest.mark.parametrize("size", [2**18, 2**20])
+def test_arrays_in_files(tmp_path, size):
+    path = tmp_path / "data.npy"
+    step = lucid.compile(lambda x: x * lucid.from_numpy(np.load(path)).sum())
+    for i in range(3):
+        np.save(path, np.full(size // 8, i / size))
+        assert step(lucid.ones((), dtype=F64)).item() == i / 8
+    assert len(step.stats.eager_reasons) == (3 if size == 2**20 else 0)
+
+
+def test_a_file_that_the_step_writes_and_reads(tmp_path):
+    path = tmp_path / "out.txt"
+
+    def writes(x):
+        path.write_text(f"{x.item()}")
+        return x
+
+    def reads_it(x):
+        writes(x)
+        return x * float(path.read_text())
+
+    def asks(x):
+        (tmp_path / "folder").mkdir(exist_ok=True)
+        return x * (tmp_path / "folder").is_dir()
+
+    written, read, asked = map(lucid.compile, (writes, reads_it, asks))
+    for i in range(3):
+        x = lucid.tensor(i + 2.0)
+        assert written(x).item() == float(path.read_text()) == i + 2
+        assert read(x).item() == (i + 2) ** 2 and asked(x).item() == i + 2
+        (tmp_path / "folder").rmdir()
+    assert not written.stats.eager_reasons and written.stats.traces == 1
+    for step, by in ((read, "pathlib.read_text()"), (asked, "is_dir()")):
+        assert f"it asks {by} when it has written files" in str(step.stats.eager_reasons[0])

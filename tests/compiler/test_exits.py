@@ -483,9 +483,9 @@ def test_conditions_of_graph_attention(agree: Any) -> None:
 
 def test_a_full_graph_is_asked_for() -> None:
     def looks(x: Any) -> Any:
-        return float(x.numpy().tobytes()[3] == 63)
+        return float(hash(x.numpy().tobytes()) != 63)
 
-    with pytest.raises(lucid.TraceError, match=r"looks, with fullgraph=True: it calls ndarray.tob"):
+    with pytest.raises(lucid.TraceError, match=r"looks, with fullgraph=True: it looks at bytes"):
         lucid.compile(looks, fullgraph=True)(lucid.ones(3))
     assert lucid.compile(looks)(lucid.ones(3)) == 1.0
 

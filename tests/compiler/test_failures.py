@@ -131,12 +131,12 @@ def test_what_cannot_be_compiled_is_no_exception_to_be_caught():
     @lucid.compile
     def step(x):
         try:
-            return x * len(x.numpy().tobytes())
+            return x * len({x.numpy().tobytes()})
         except Exception:
             return x
 
-    assert step(lucid.full((4,), 2.0)).tolist() == [32.0] * 4
-    assert "it calls ndarray.tobytes()" in step.stats.eager_reasons[0]
+    assert step(lucid.full((4,), 2.0)).tolist() == [2.0] * 4
+    assert "it looks at bytes" in step.stats.eager_reasons[0]
 
 
 def test_a_step_that_fails_while_running_changes_nothing():

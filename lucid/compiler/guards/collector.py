@@ -80,6 +80,9 @@ class Substitutes:
     def refuse_within(self, value: Any) -> None:
         """Raise where a container is written with something in it that only a call knows."""
 
+    def refuse_after_writing(self, by: str) -> None:
+        """Raise where the step reads what it may have written by then."""
+
 
 class Collector:
     """What the step reads and writes of what was there before, as far as it has come.

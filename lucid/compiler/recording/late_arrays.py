@@ -1,15 +1,20 @@
-"""NumPy arrays that a step computes: `t.numpy()`, and what NumPy's functions make of it.
+"""What functions of Python's give at each call of a step: NumPy's arrays, times, random bytes.
 
-Such an array is a value of the graph. Each of NumPy's functions on it is a host call, which native
-code makes with the arrays of its call; what comes out is again a value of the graph. Where Python
-needs more than shape and dtype, numbers are exits, and the rest runs op by op.
+An array of `t.numpy()` is a value of the graph. Each of NumPy's functions on it is a host call,
+which native code makes with the arrays of its call; what comes out is again a value of the graph.
+Where Python needs more than shape and dtype, numbers are exits, and the rest runs op by op. Objects
+of other immutable classes, what `datetime.now()` gives, are values as well: the bytes of a pickle.
 """
 
 from __future__ import annotations
 
+import datetime
 import functools
 import math
+import pickle
+import time
 import types
+import uuid
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -30,16 +35,112 @@ _STATIC = frozenset({"shape", "dtype", "ndim", "size", "itemsize", "nbytes"})
 _COMPUTED = frozenset({"T", "mT", "real", "imag"})
 
 
-class LateArray:
+# Immutable classes whose objects are values of the graph.
+OBJECTS = (
+    *(datetime.datetime, datetime.date, datetime.time, datetime.timedelta, datetime.timezone),
+    *(time.struct_time, uuid.UUID, bytes, str),
+)
+_STEP_OF_SIZES = 64  # of pickles, so that their sizes don't vary
+
+
+class LateData:
+    """What Python has after the call, as a value of the graph.
+
+    Attributes:
+        kind: its class.
+        value: what it is in the graph.
+    """
+
+    __slots__ = ("exits", "kind", "value")
+
+    def __init__(self, exits: Exits, value: Value, kind: type) -> None:
+        self.exits = exits
+        self.value = value
+        self.kind = kind
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return self.kind
+
+    @property
+    def now(self) -> Any:
+        """What it is in the call that is traced."""
+        return _object_in(self.exits.now_of(self.value))
+
+    @property
+    def bases(self) -> Bases:
+        return {self.value: self.value}
+
+    @property
+    def formula(self) -> Formula:
+        return functools.partial(_found_object, self.value)
+
+    @property
+    def what(self) -> str:
+        """What messages call it."""
+        return f"{self.kind.__name__} that each call finds anew"
+
+    def operand(self) -> Value:
+        """What a host call gets."""
+        return self.value
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(f"{self.kind.__name__!r} object has no attribute {name!r}")
+        if not hasattr(self.kind, name):
+            return getattr(self.now, name)  # which raises an error
+        if not callable(getattr(self.kind, name)):
+            return computed(self.exits, name, functools.partial(_attribute, name), (self,), {})
+        return types.MethodType(_method_of(name), self)
+
+    def _look(self) -> Any:
+        return self.exits.op_by_op(f"it looks at {self.what}")
+
+    def __len__(self) -> int:
+        if not hasattr(self.kind, "__len__"):
+            raise TypeError(f"object of type {self.kind.__name__!r} has no len()")
+        return int(_method("__len__", self))
+
+    def __iter__(self) -> Any:
+        return iter([_method("__getitem__", self, i) for i in range(len(self))])
+
+    def __hash__(self) -> int:
+        return hash(self._look())
+
+    def __str__(self) -> str:
+        return self.exits.recorder.written(self, str)
+
+    def __repr__(self) -> str:
+        return self.exits.recorder.written(self, repr)
+
+    def __format__(self, specification: str) -> str:
+        return self.exits.recorder.written(self, format, specification)
+
+
+class LateObject(LateData):
+    """An object of an immutable class that is known after the call."""
+
+    __slots__ = ()
+
+    def __bool__(self) -> bool:
+        return not hasattr(self.kind, "__len__") or len(self) > 0
+
+    def __copy__(self) -> Any:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Any:
+        return self
+
+
+class LateArray(LateData):
     """An array, or a number of NumPy's, that is known after the call.
 
     Attributes:
         kind: `np.ndarray`, or the class of the number.
-        value: what it is in the graph.
         tensor: the one on whose memory it is, if any; is_part: whether it may be a part of that.
     """
 
-    __slots__ = ("_generation", "exits", "is_part", "kind", "tensor", "value")
+    __slots__ = ("_generation", "is_part", "tensor")
 
     def __init__(
         self,
@@ -49,16 +150,10 @@ class LateArray:
         tensor: TensorCore | None = None,
         is_part: bool = False,
     ) -> None:
-        self.exits = exits
-        self.value = value
-        self.kind = kind
+        super().__init__(exits, value, kind)
         self.tensor = tensor
         self.is_part = is_part
         self._generation = 0 if tensor is None else tensor._storage.generation
-
-    @property  # type: ignore[misc]
-    def __class__(self) -> type:
-        return self.kind
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -70,13 +165,8 @@ class LateArray:
 
     @property
     def now(self) -> Any:
-        """What it is in the call that is traced."""
         array = self.exits.now_of(self.value)
         return array if self.kind is np.ndarray else array[()]
-
-    @property
-    def bases(self) -> Bases:
-        return {self.value: self.value}
 
     @property
     def formula(self) -> Formula:
@@ -84,13 +174,12 @@ class LateArray:
 
     @property
     def what(self) -> str:
-        """What messages call it."""
         if self.tensor is None:
             return "an array that NumPy computes of the step's data"
         return f"the data of {self.tensor._describe()}, by numpy()"
 
     def operand(self) -> Value:
-        """What a host call gets. Gives up where its memory was written since."""
+        """Gives up where its memory was written since."""
         if self.tensor is not None and self.tensor._storage.generation != self._generation:
             self.exits.op_by_op(f"it writes memory that it gives as {self.what}")
         return self.value
@@ -123,18 +212,12 @@ class LateArray:
     def __getattr__(self, name: str) -> Any:
         if name in _STATIC:
             return getattr(np.broadcast_to(np.empty((), self.dtype), self.shape), name)
-        if name in _COMPUTED:
-            return computed(self.exits, name, functools.partial(_attribute, name), (self,), {})
-        if name.startswith("__") or not hasattr(self.kind, name):
-            if name in ("__array_interface__", "__array_struct__"):
-                return self._look()
-            raise AttributeError(f"{self.kind.__name__!r} object has no attribute {name!r}")
-        if not callable(getattr(self.kind, name)):
+        if name in ("__array_interface__", "__array_struct__"):
+            return self._look()
+        is_other = name not in _COMPUTED and not callable(getattr(self.kind, name, callable))
+        if is_other:
             return None if name == "base" else self._look()
-        return types.MethodType(_method_of(name), self)
-
-    def _look(self) -> Any:
-        return self.exits.op_by_op(f"it looks at {self.what}")
+        return super().__getattr__(name)
 
     def tolist(self) -> Any:
         return self.exits.list_of(self.operand())
@@ -155,9 +238,6 @@ class LateArray:
     def __len__(self) -> int:
         return len(np.broadcast_to(0, self.shape))
 
-    def __iter__(self) -> Any:
-        return iter([_method("__getitem__", self, i) for i in range(len(self))])
-
     def __bool__(self) -> bool:
         if math.prod(self.shape) != 1:
             return bool(np.broadcast_to(True, self.shape))  # raises what NumPy raises
@@ -172,20 +252,8 @@ class LateArray:
     def __index__(self) -> int:
         return int(self.number())
 
-    def __hash__(self) -> int:
-        return hash(self._look())
-
     def __setitem__(self, *_: Any) -> None:
         self.exits.op_by_op(f"it writes {self.what}")
-
-    def __str__(self) -> str:
-        return self.exits.recorder.written(self, str)
-
-    def __repr__(self) -> str:
-        return self.exits.recorder.written(self, repr)
-
-    def __format__(self, specification: str) -> str:
-        return self.exits.recorder.written(self, format, specification)
 
     def __copy__(self) -> Any:
         return _method("copy", self)
@@ -199,22 +267,38 @@ def _found(value: Value, is_array: bool, known: Any) -> Any:
     return array if is_array else array[()]
 
 
+def _found_object(value: Value, known: Any) -> Any:
+    return _object_in(known[value])
+
+
+def _object_in(data: np.ndarray) -> Any:
+    return pickle.loads(data.tobytes())
+
+
+def _data_of(value: Any) -> np.ndarray:
+    """What a result of Python's is in the graph."""
+    if type(value) not in OBJECTS:
+        return np.asarray(value)
+    data = pickle.dumps(value)
+    return np.frombuffer(data.ljust(-(-len(data) // _STEP_OF_SIZES) * _STEP_OF_SIZES), np.uint8)
+
+
 def _attribute(name: str, array: Any) -> Any:
     return getattr(array, name)
 
 
 @functools.cache
 def _method_of(name: str) -> Callable[..., Any]:
-    def method(self: LateArray, *args: Any, **kwargs: Any) -> Any:
+    def method(self: LateData, *args: Any, **kwargs: Any) -> Any:
         return _method(name, self, *args, **kwargs)
 
     method.__name__ = name
     return method
 
 
-def _method(name: str, array: LateArray, *args: Any, **kwargs: Any) -> Any:
+def _method(name: str, array: LateData, *args: Any, **kwargs: Any) -> Any:
     function = functools.partial(_call_method, name)
-    return computed(array.exits, f"ndarray.{name}", function, (array, *args), kwargs)
+    return computed(array.exits, f"{array.kind.__name__}.{name}", function, (array, *args), kwargs)
 
 
 def _call_method(name: str, array: Any, *args: Any, **kwargs: Any) -> Any:
@@ -222,8 +306,8 @@ def _call_method(name: str, array: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _operator(name: str) -> Callable[..., Any]:
-    def operate(self: LateArray, *args: Any) -> Any:
-        if not all(map(_is_known_operand, args)):
+    def operate(self: LateData, *args: Any) -> Any:
+        if not hasattr(self.kind, name) or not all(map(_is_known_operand, args)):
             return NotImplemented
         return _method(name, self, *args)
 
@@ -239,15 +323,15 @@ for _name in (
     *("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "divmod", "and", "or"),
     *("xor", "lshift", "rshift"),
 ):
-    setattr(LateArray, f"__{_name}__", _operator(f"__{_name}__"))
-    setattr(LateArray, f"__r{_name}__", _operator(f"__r{_name}__"))
+    setattr(LateData, f"__{_name}__", _operator(f"__{_name}__"))
+    setattr(LateData, f"__r{_name}__", _operator(f"__r{_name}__"))
     if _name != "divmod":
         setattr(LateArray, f"__i{_name}__", LateArray.__setitem__)
 for _name in (
     *("eq", "ne", "lt", "le", "gt", "ge", "neg", "pos", "abs", "invert", "getitem", "contains"),
     "round",
 ):
-    setattr(LateArray, f"__{_name}__", _operator(f"__{_name}__"))
+    setattr(LateData, f"__{_name}__", _operator(f"__{_name}__"))
 
 
 def computed(
@@ -260,12 +344,12 @@ def computed(
     after: Sequence[Value] = (),
     generator: Any = None,
 ) -> Any:
-    """What a function gives, by a host call: it gets the arrays and numbers of each call.
+    """What a function gives, by a host call: it gets arrays, numbers and objects of each call.
 
     after: what is to be computed before the call.
     generator: what it draws random numbers from.
 
-    Gives the trace up where it writes an array, or returns something else than arrays and numbers.
+    Gives the trace up where it writes an array, or returns something else than those.
     """
     leaves, rebuild = flatten((list(args), kwargs))
     given = [_operand(exits, leaf) for leaf in leaves]
@@ -285,7 +369,7 @@ def computed(
 
 
 class _Call:
-    """A call of Python's within the step, with arrays and numbers for arguments and results.
+    """A call of Python's within the step, with data for arguments and results.
 
     Attributes:
         kinds: of the results; None: they are something else, for the reason `refused`.
@@ -293,7 +377,7 @@ class _Call:
         parts: for each of them which operand's memory it may be on; None: it is new.
     """
 
-    refused = "returns something else than arrays and numbers"
+    refused = "returns something else than arrays, numbers and texts"
 
     def __init__(
         self,
@@ -320,7 +404,7 @@ class _Call:
                 return []
             self.kinds, self.restore = [*map(type, found)], restore
             self.parts = [_memory_of(x, arrays) for x in found]
-        return [*map(np.asarray, found)]
+        return [*map(_data_of, found)]
 
 
 def _memory_of(found: Any, arrays: Sequence[np.ndarray]) -> int | None:
@@ -336,13 +420,16 @@ def _result(exits: Exits, text: str, value: Value, kind: type, tensor: TensorCor
         return exits.truth(value, text)
     if kind in (int, float, np.float64):
         return exits.number(value, value, (), text, kind)
+    if kind in OBJECTS:
+        found = LateObject(exits, value, kind)
+        return exits.text(found) if kind is str else found
     return LateArray(exits, value, kind, tensor, is_part=tensor is not None)
 
 
 def _is_data(value: Any) -> bool:
     kind = type(value)
     is_number = kind in (bool, int, float) or issubclass(kind, (np.number, np.bool_))
-    return (is_number or kind is np.ndarray) and has_dtype(np.asarray(value))
+    return kind in OBJECTS or ((is_number or kind is np.ndarray) and has_dtype(np.asarray(value)))
 
 
 def _operand(
@@ -356,12 +443,14 @@ def _operand(
         leaf = leaf.numpy()
     if type(leaf) is LateArray:
         return leaf.operand(), _read_only if leaf.kind is np.ndarray else _number, leaf.tensor
+    if type(leaf) is LateObject:
+        return leaf.operand(), _object_in, None
     if is_live(leaf):
         kind = type(leaf.now)
         value = leaf.recorder.live_value(leaf, i64 if isinstance(leaf.now, int) else f64)
         return value, lambda array: kind(array[()]), None
     if hasattr(type(leaf), "bases"):
-        exits.op_by_op("it hands a text with values that the step computes to NumPy")
+        exits.op_by_op("it hands a text with values that the step computes to a function")
     return None
 
 

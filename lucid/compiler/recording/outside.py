@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import dis
 import functools
+import io
 import json
 import logging
 import os
+import pathlib
 import pickle
 import pprint
 import sys
@@ -47,6 +49,10 @@ _TELL: dict[str, frozenset[str]] = {
     "_io._IOBase": frozenset({"write", "writelines", "flush"}),
     "_csv.writer": frozenset({"writerow", "writerows"}),
     "csv.DictWriter": frozenset({"writerow", "writerows", "writeheader"}),
+    **dict.fromkeys(
+        ("pathlib.Path", "pathlib._local.Path"),
+        frozenset({"write_text", "write_bytes", "touch", "unlink", "mkdir", "rmdir", "rename"}),
+    ),
     "queue.Queue": frozenset({"put", "put_nowait"}),
     "_queue.SimpleQueue": frozenset({"put", "put_nowait"}),
     "tqdm.std.tqdm": frozenset(
@@ -58,15 +64,16 @@ _TELL: dict[str, frozenset[str]] = {
 }
 _NAMES = frozenset[str]().union(*_TELL.values())
 _WRITERS = "SummaryWriter"  # of whichever package: its `add_scalar` and the like
-# Functions that do something outside, and return None.
-_DO: frozenset[Any] = frozenset(
+# Functions that do something outside, and return None; those that write files.
+_WRITE: frozenset[Any] = frozenset(
     {
-        *(print, pprint.pprint, pprint.pp, time.sleep, json.dump, pickle.dump),
-        *(np.save, np.savez, np.savez_compressed, np.savetxt),
+        *(json.dump, pickle.dump, np.save, np.savez, np.savez_compressed, np.savetxt),
         *(os.mkdir, os.makedirs, os.remove, os.unlink, os.rename, os.replace),
-        *(traceback.print_exc, traceback.print_stack),
     }
 )
+_DO = _WRITE | {
+    *(print, pprint.pprint, pprint.pp, time.sleep, traceback.print_exc, traceback.print_stack)
+}
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
 _METHODS = (types.MethodType, types.BuiltinFunctionType)
 _LAZY = (types.GeneratorType, map, filter, zip)
@@ -93,6 +100,16 @@ class Outside:
         self._collector = collector
         self.said: list[Said] = []
 
+    @property
+    def writes_files(self) -> bool:
+        """Whether any call that has been taken down may write a file, or a folder."""
+        return any(
+            said.function in _WRITE
+            or isinstance(getattr(said.function, "__self__", None), (io.IOBase, pathlib.PurePath))
+            or said.kwargs.get("file") is not None
+            for said in self.said
+        )
+
     def say(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
         """Let each call of the step call a function at its end."""
         given = {name: _as_of_now(value) for name, value in kwargs.items()}
@@ -115,7 +132,8 @@ class Outside:
             return self._logging(owner, name, kwargs) if speaks else None
         if owner is None or not tells(owner if isinstance(owner, type) else type(owner), name):
             return None
-        if not self._collector.was_there(owner) or not self._is_discarded():
+        is_known = isinstance(owner, pathlib.PurePath) or self._collector.was_there(owner)
+        if not is_known or not self._is_discarded():
             return None
         return functools.partial(self.say, function)
 

@@ -21,7 +21,7 @@ from lucid.compiler.inputs.present import evaluate
 from lucid.compiler.inputs.scalars import LiveScalar, is_live, seen
 from lucid.compiler.recording import texts
 from lucid.compiler.recording.exits import Exits
-from lucid.compiler.recording.late_arrays import LateArray
+from lucid.compiler.recording.late_arrays import LateArray, LateData
 from lucid.compiler.recording.live_numbers import LiveNumbers
 from lucid.compiler.recording.users_arrays import UsersArrays
 from lucid.compiler.restarts import RestartTrace, undo_all
@@ -379,7 +379,7 @@ class Recorder(LiveNumbers):
         self.hosts.leave()
         return self.exits.list_of(self.value_of(tensor, "tolist()"))
 
-    def written(self, number: LiveScalar | LateArray, write: Callable[..., str], *how: str) -> str:
+    def written(self, number: LiveScalar | LateData, write: Callable[..., str], *how: str) -> str:
         """The text of a number, or an array, that each call has for itself.
 
         The library's own texts aren't followed: a number in one of these is looked at.

@@ -12,9 +12,12 @@ import json
 import os
 import pprint
 import random
+import secrets
 import time
 import types
+import uuid
 from collections.abc import Callable, Sequence
+from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -44,6 +47,7 @@ from lucid.tensor.tree import flatten
 if TYPE_CHECKING:
     from lucid.compiler.recording.recorder import Recorder
 
+_TIMES = ("time", "perf_counter", "monotonic", "process_time", "thread_time")
 # Functions in C that hand values on, or ask of them what they can answer.
 _HAND_ON: frozenset[Any] = frozenset(
     {
@@ -53,11 +57,18 @@ _HAND_ON: frozenset[Any] = frozenset(
         *(object, complex),
     }
 )
-_CLOCKS = frozenset(
-    getattr(time, f"{name}{unit}")
-    for name in ("time", "perf_counter", "monotonic", "process_time", "thread_time")
-    for unit in ("", "_ns")
+# Functions that each call of a step calls: clocks, and what gives random bytes.
+_CLOCKS = (
+    *(getattr(time, f"{name}{unit}") for name in _TIMES for unit in ("", "_ns")),
+    *(time.localtime, time.gmtime, time.ctime, time.strftime),
+    *(datetime.now, datetime.utcnow, datetime.today, date.today),
 )
+_ENTROPY = (
+    *(os.urandom, uuid.uuid1, uuid.uuid4, secrets.randbits, secrets.randbelow),
+    *(secrets.token_bytes, secrets.token_hex, secrets.token_urlsafe),
+)
+_CALLED_ANEW = frozenset((*_CLOCKS, *_ENTROPY))
+_OF_TIMES = frozenset({datetime, date, timedelta})
 # Methods of random generators that draw nothing, or something else than numbers and arrays.
 _NO_DRAWS = frozenset(
     {
@@ -108,8 +119,8 @@ class StandInFunctions(Substitutes):
         owner, given = getattr(function, "__self__", None), (*args, *kwargs.values())
         if isinstance(owner, str):
             return self._of_text(function, args, kwargs)
-        if function in _CLOCKS:
-            return functools.partial(self._timed, function)
+        if function in _CALLED_ANEW or self._makes_data(function, owner, given):
+            return functools.partial(self._called_anew, function)
         if isinstance(owner, GENERATORS) and self._draws(owner, function.__name__):
             return functools.partial(self._drawn, function)
         if function in (*_TO_TEXT, *_WRITE) and args:
@@ -147,6 +158,12 @@ class StandInFunctions(Substitutes):
                 f"it writes a {type(value).__name__} with values in it that the step computes"
             )
 
+    def refuse_after_writing(self, by: str) -> None:
+        """Give up: what is told the world is told when the native step has run."""
+        assert self._recorder.outside is not None
+        if self._recorder.outside.writes_files:
+            self._recorder.exits.op_by_op(f"it asks {by} when it has written files")
+
     def _refuse(self, function: Any, args: Sequence[Any]) -> None:
         """Give up where another function, or another mode, is meant."""
         is_debugger = type(function) is types.FunctionType and function.__qualname__ in _DEBUGGERS
@@ -177,10 +194,18 @@ class StandInFunctions(Substitutes):
     def _of_numpy(self, name: str, function: Any, *args: Any, **kwargs: Any) -> Any:
         return computed(self._recorder.exits, name, function, args, kwargs)
 
-    def _timed(self, clock: Any) -> Any:
+    def _makes_data(self, function: Any, owner: Any, given: Sequence[Any]) -> bool:
+        """Whether a class makes an object, a time or an int, of what a call finds."""
+        kind = owner if isinstance(owner, type) else function
+        is_meant = isinstance(kind, type) and (kind in _OF_TIMES or owner is int)
+        return is_meant and holds(given, is_late)
+
+    def _called_anew(self, function: Any, *args: Any, **kwargs: Any) -> Any:
         """A clock is read at each call, when all that comes before it has been computed."""
-        exits, name = self._recorder.exits, f"time.{clock.__name__}"
-        return computed(exits, name, clock, (), {}, after=exits.latest())
+        exits = self._recorder.exits
+        name = f"{function.__module__ or function.__self__.__name__}.{function.__name__}"
+        after = exits.latest() if function in _CLOCKS else ()
+        return computed(exits, name, function, args, kwargs, after=after)
 
     def _draws(self, generator: Any, name: str) -> bool:
         """Whether a method gives random numbers of a generator from outside."""

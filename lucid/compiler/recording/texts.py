@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lucid.compiler.inputs.scalars import Formula, is_live
-from lucid.compiler.recording.late_arrays import LateArray
+from lucid.compiler.recording.late_arrays import LateArray, LateObject
 from lucid.compiler.recording.late_numbers import Bases, LateScalar, bases_of, formula_of
 from lucid.tensor.core import TensorCore
 from lucid.tensor.formatting import format_data, suffixes_of
@@ -45,6 +46,11 @@ class LateText(str):
 
     def __str__(self) -> str:
         return self
+
+    def __getitem__(self, index: Any) -> str:
+        if isinstance(index, slice):
+            return formatted(self, operator.getitem, index)
+        return self.look()[index]
 
     def __format__(self, specification: str) -> str:
         return self if not specification else formatted(self, format, specification)
@@ -104,7 +110,7 @@ for _name in set(dir(str)) - _ALLOWED:
 
 def is_late(value: object) -> bool:
     """Whether a value is one that Python knows only after a call's native step."""
-    return type(value) in (LateScalar, LateText, LateArray)
+    return type(value) in (LateScalar, LateText, LateArray, LateObject)
 
 
 def is_of_call(value: object) -> bool:
@@ -127,7 +133,7 @@ def _text(now: str, formula: Formula, of: Iterable[Any]) -> LateText:
     parts = [*of]
     text = str.__new__(LateText, now)
     text.formula, text.bases = formula, bases_of(parts)
-    known = (LateText, LateArray, _LateShown)
+    known = (LateText, LateArray, LateObject, _LateShown)
     text.exits = next(exits_of(x) for x in parts if is_live(x) or type(x) in known)
     return text
 
@@ -148,7 +154,7 @@ def settle(error: BaseException) -> None:
     error.args = tuple(plain(x) if type(x) is LateText else _known(x) for x in error.args)
 
 
-def formatted(value: Any, write: Callable[..., str], *how: str) -> LateText:
+def formatted(value: Any, write: Callable[..., str], *how: Any) -> LateText:
     """What `format`, `str` or `repr` give for what only a call knows."""
     of = formula_of(value)
     return _text(write(_known(value), *how), lambda known: write(of(known), *how), (value,))
@@ -246,7 +252,7 @@ def _part(value: Any) -> Any:
 
 
 def _known(value: Any) -> Any:
-    if is_live(value) or type(value) in (LateArray, _LateShown):
+    if is_live(value) or type(value) in (LateArray, LateObject, _LateShown):
         return value.now
     return plain(value) if type(value) is LateText else value
 
