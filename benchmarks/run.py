@@ -4,7 +4,8 @@ Each framework lives in a process of its own. They are measured in turns, round 
 that a drift of the machine hits all of them alike; the table has the median of the rounds. The
 first losses and what the steps did to the parameters must agree before a time counts. A peer
 that isn't installed is left out, with a note. `outside_backward` times the parts of steps whose
-model alone is compiled, `looking` what it costs that a step looks at values.
+model alone is compiled, `looking` what it costs that a step looks at values, and `conv_layers` the
+convolutions of known networks layer by layer.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from report import markdown, plot, write_json
 from worker import Worker, work
 from workloads import WORKLOADS
 
-LOOKING = "looking"
+LOOKING, CONV_LAYERS = "looking", "conv_layers"
 SLOW = ("torch.compile", "lucid eager")  # measured when asked for
 PROGRAMS = {
     "steps": (WORKLOADS, FRAMEWORKS),
@@ -51,7 +52,7 @@ def measure(name: str, args: argparse.Namespace) -> list[Worker]:
 def parse_arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    steps = [*WORKLOADS, outside_backward.NAME, LOOKING]
+    steps = [*WORKLOADS, outside_backward.NAME, LOOKING, CONV_LAYERS]
     parser.add_argument("--steps", nargs="+", choices=steps, default=steps)
     parser.add_argument(
         "--frameworks",
@@ -89,9 +90,12 @@ def main() -> int:
         print(f"written to {args.out / 'steps.json'} and {args.out / 'steps.png'}")
     if outside_backward.NAME in args.steps:
         wrong += outside_backward.compare(args)
-    if LOOKING in args.steps:
-        print(flush=True)
-        subprocess.run([sys.executable, Path(__file__).with_name("looking.py")], check=False)
+    for name in (LOOKING, CONV_LAYERS):
+        if name in args.steps:
+            options = ["--peers-python", args.peers_python] if name == CONV_LAYERS else []
+            print(flush=True)
+            program = Path(__file__).with_name(f"{name}.py")
+            subprocess.run([sys.executable, program, *options], check=False)
     for line in wrong:
         print(f"these results disagree, so the times mean nothing: {line}")
     return int(bool(wrong))

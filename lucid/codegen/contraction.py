@@ -11,8 +11,11 @@ from lucid.codegen.target import ELEMENT_BYTES, Target
 _PACK_BYTES = 256 * 1024
 # What a block of packed A may take of the second-level cache.
 _BLOCK_BYTES = 512 * 1024
-# Below this many rows a copy of B costs more than it saves.
+# Below this many rows a copy of B costs more than it saves, and below so many columns one of A.
 _PACK_ROWS = 32
+_PACK_COLUMNS = 64
+# An A whose neighbours along the inner axis lie on pages of their own is slow to read.
+_PAGE_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +122,8 @@ def plan(spec: Contraction, target: Target) -> Plan:
     if dots:
         lanes = min(target.lanes(spec.element), 1 << max(spec.k - 1, 0).bit_length())
     large = spec.k * spec.n * size > _PACK_BYTES and spec.m >= _PACK_ROWS
-    pack_a = large and spec.m * spec.k * size > _PACK_BYTES and not dots
+    is_far = abs(spec.a_strides[1]) * size >= _PAGE_BYTES and spec.n >= _PACK_COLUMNS
+    pack_a = (large or is_far) and spec.m * spec.k * size > _PACK_BYTES and not dots
     rows = max(_BLOCK_BYTES // (spec.k * size * height or 1), 1) * height
     return Plan(
         spec=spec,

@@ -41,6 +41,17 @@ LINES = 16
 # Another layout is chosen if the cost falls below this part of what it was.
 WORTHWHILE = 0.75
 
+# Least rows, columns and inner elements of a contraction that is made a product of matrices, and
+# columns of one image of a batch of them.
+MATRIX, IMAGE = 16, 256
+# Multiply-adds in the time of copying an element, and of reading one in another order.
+COPIED = 24
+COPIED_BYTES = 1 << 26
+WORTH_COPIES = 0.9
+# How fast a contraction over axes is: lanes that are enough, then lanes 2 to 4 elements apart,
+# lanes further apart, and dot products, all against loads of adjacent elements.
+LANES, NEAR_LANES, FAR_LANES, FOLDED_LANES = 8, 0.65, 0.35, 0.7
+
 
 def cost_of(op: str) -> int:
     """Roughly the vector instructions of one op."""

@@ -8,6 +8,7 @@ from math import inf
 
 from lucid.codegen import costs
 from lucid.codegen.rewrites import elementwise_of_repeated, sum_of_pads, sum_of_scatters
+from lucid.codegen.unfolding import as_product
 from lucid.ir import ops
 from lucid.ir.graph import Graph, Node, Value
 
@@ -51,6 +52,7 @@ def _simpler(node: Node, uses: Mapping[Value, int], sums: dict[Value, list[Node]
         or sum_of_pads(node, uses, sums)
         or sum_of_scatters(node, uses)
         or elementwise_of_repeated(node)
+        or as_product(node)
     )
 
 

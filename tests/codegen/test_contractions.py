@@ -202,3 +202,39 @@ def test_a_tile_fits_into_the_registers(registers: int, dots: bool) -> None:
             assert height * count + min(height, count) + 1 < registers
             assert 1 <= height <= rows
             assert all(1 <= w <= n for w, n in zip(widths, columns, strict=True))
+
+
+# Indices and sizes of contractions, where the windows that the second operand is made of move in
+# steps, and the kernels that compute them: over the axes, of a matrix for each image, of copies.
+PRODUCTS = {
+    "adjacent lanes": ("ocij,ncxyij->noxy", (20, 3, 16, 18), 1, "axes"),
+    "steps": ("ocij,ncxyij->noxy", (64, 3, 16, 16), 2, "copies"),
+    "small images": ("ocij,ncxyij->noxy", (64, 8, 16, 4), 1, "copies"),
+    "few rows": ("ocij,ncxyij->noxy", (8, 8, 16, 4), 1, "axes"),
+    "weights of steps": ("noxy,ncxyij->ocij", (64, 8, 32, 8), 2, "copies"),
+    "channels alone": ("ocij,ncxyij->noxy", (40, 3, 32, 18), 1, "images"),
+}
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("case", PRODUCTS)
+def test_a_contraction_over_windows_is_a_product_where_that_is_faster(
+    case: str, width: int, rng: np.random.Generator
+) -> None:
+    indices, (channels, examples, given, side), step, expected = PRODUCTS[case]
+    kernel = 1 if expected == "images" else 3
+    at = (side - kernel) // step + 1
+    x = rng.integers(-3, 4, (examples, given, side, side)).astype(np.float32)
+    shape = {"o": channels, "n": examples, "c": given, "x": at, "y": at, "i": kernel, "j": kernel}
+    other = rng.integers(-3, 4, [shape[name] for name in indices.split(",")[0]]).astype(np.float32)
+    graph = Graph()
+    a, b = (graph.add_input(type_of_array(value)) for value in (other, x))
+    place = {"axes": (2, 3), "sizes": (kernel,) * 2, "steps": (step,) * 2, "dilations": (1, 1)}
+    graph.outputs = [ops.contract(a, ops.windows(b, **place), indices=indices)]
+    expected_result = interpret(graph, [other, x])[0][0]
+    np.testing.assert_array_equal(run(graph, [other, x], width)[0], expected_result)
+    text = compile_graph(graph).stages["kernels"]
+    found = re.search(r"contract (over axes|\d+x\d+x\d+ batch \[(\d*)\])", text)
+    assert found is not None
+    kind = "axes" if found[1] == "over axes" else "images" if found[2] else "copies"
+    assert kind == expected, text

@@ -257,3 +257,17 @@ def test_a_function_that_numpy_calls_runs_as_in_eager_mode():
         return np.apply_along_axis(doubled, 1, x.numpy()), np.arange(len(x.numpy()))
 
     runs(lambda: step)
+
+
+def test_arrays_that_are_given_to_constructors_are_read_natively():
+    weight = lucid.ones(3, 1, dtype=lucid.float64)
+
+    @lucid.compile
+    def step(x, scale):
+        given = lucid.as_tensor(x["data"], dtype=lucid.float64)
+        return (lucid.from_numpy(x["data"]) @ weight).sum() * scale + given.sum()
+
+    for i in range(4):
+        data = np.full((2, 3), i, np.float64)
+        assert step({"data": data}, 0.5).item() == data.sum() * 1.5
+    assert step.stats.traces == 1 and not step.stats.eager_reasons

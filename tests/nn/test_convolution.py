@@ -399,3 +399,32 @@ def test_strides_and_dilations_that_are_never_taken_may_be_of_any_size(mode: str
     found = (lucid.compile(call) if mode == "compiled" else call)(x, w)
     assert found[0].tolist() == [[[[10.0]]]] and found[1].tolist() == x.tolist()
     assert found[2].tolist() == [[[[5.0]]]] and found[3].flatten().tolist() == [0.0, 1.0, 4.0, 5.0]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_gradient_of_the_input_is_the_transpose(seed: int) -> None:
+    """Over steps, dilations, padding and groups at random, few and many positions."""
+    rng = np.random.default_rng(seed)
+    rank, groups = int(rng.integers(1, 4)), int(rng.choice([1, 1, 2, 3]))
+    sizes, steps, dilations = ([int(n) for n in rng.integers(1, 5, rank)] for _ in range(3))
+    padding = [int(n) for n in rng.integers(0, 5, rank)]
+    spans = [(size - 1) * far + 1 for size, far in zip(sizes, dilations, strict=True)]
+    least = [max(1, n - 2 * p) for n, p in zip(spans, padding, strict=True)]
+    lengths = [n + int(rng.integers(0, 7)) for n in least]
+    channels = groups * int(rng.integers(1, 4)), groups * int(rng.integers(1, 20))
+    x = lucid.tensor(rng.normal(size=(3, channels[0], *lengths)), requires_grad=True)
+    weight = lucid.tensor(rng.normal(size=(channels[1], channels[0] // groups, *sizes)))
+    options = {"stride": steps, "padding": padding, "dilation": dilations, "groups": groups}
+    convolve = (F.conv1d, F.conv2d, F.conv3d)[rank - 1]
+
+    def differentiate(x: lucid.Tensor, u: lucid.Tensor | None = None) -> Any:
+        y = convolve(x, weight, **options)
+        u = lucid.ones_like(y) if u is None else u
+        return y, lucid.autograd.grad(y, x, u)[0]
+
+    y, _ = differentiate(x)
+    u = lucid.tensor(rng.normal(size=y.shape))
+    for run in (differentiate, lucid.compile(differentiate)):
+        y, gradient = run(x, u)
+        expected, found = (y * u).sum().item(), (x * gradient).sum().item()
+        assert_allclose(found, expected, rtol=1e-10, atol=1e-9)

@@ -214,8 +214,8 @@ class LateArray(LateData):
             return getattr(np.broadcast_to(np.empty((), self.dtype), self.shape), name)
         if name in ("__array_interface__", "__array_struct__"):
             return self._look()
-        is_other = name not in _COMPUTED and not callable(getattr(self.kind, name, callable))
-        if is_other:
+        is_data = name not in _COMPUTED and not callable(getattr(self.kind, name, callable))
+        if is_data and not name.startswith("__"):
             return None if name == "base" else self._look()
         return super().__getattr__(name)
 

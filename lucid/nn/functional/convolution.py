@@ -7,10 +7,14 @@ input (n, c, *lengths), weight (o, c / groups, *sizes).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
+from math import gcd, prod
 from typing import Any
 
 from lucid.autograd import Function
+from lucid.functions.creation import zeros
 from lucid.ir import ops
 from lucid.ir.errors import OptionError, ShapeError
 from lucid.ir.ops.contraction import split_indices
@@ -100,17 +104,18 @@ class ConvolutionInputGradient(Function):
     def forward(ctx: Any, g: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
         ctx.save_for_backward(g, weight)
         ctx.geometry = geometry
-        windows = geometry.windows
-        if max(windows.steps) > 1:
+        positions = g.shape[0] * prod(g.shape[2:])
+        if max(geometry.windows.steps) > 1 and positions * geometry.groups <= g.shape[1]:
             return _spread(g, weight, geometry)
-        low = tuple(s - 1 - p for s, p in zip(windows.spans, windows.low, strict=True))
-        high = tuple(s - 1 - p for s, p in zip(windows.spans, windows.high, strict=True))
-        around = Windows(windows.sizes, windows.steps, windows.dilations, low, high)
-        for axis in last_axes(weight, windows.rank):
-            weight = ops.flip(weight, axis)
-        at, within = _letters(windows.rank)
-        names = f"oc{within},no{at}{within}->nc{at}"
-        return _contract(weight, windows_of(g, around), names, geometry.groups)
+        along = [_phases(geometry, axis) for axis in range(geometry.windows.rank)]
+        parts = [_phase(g, weight, phases, geometry) for phases in product(*along)]
+        if len(parts) == 1 and parts[0][0].shape[2:] == geometry.lengths:
+            return parts[0][0]
+        channels = weight.shape[1] * geometry.groups
+        whole: Tensor = zeros(g.shape[0], channels, *geometry.lengths, dtype=g.dtype)
+        for part, place in parts:
+            whole = ops.update_slice(whole, part, **place)
+        return whole
 
     @staticmethod
     def backward(ctx: Any, u: Tensor) -> tuple[Tensor | None, ...]:
@@ -125,12 +130,83 @@ class ConvolutionInputGradient(Function):
 
 
 def _spread(g: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
-    """Add up each position's weights, scaled by its cotangent: with steps there are few of them."""
+    """Add up each position's weights, scaled by its cotangent.
+
+    Where positions are few, that takes less than copies of the weights of each phase.
+    """
     rank = geometry.windows.rank
     at, within = _letters(rank)
     spread = _contract(weight, g, f"oc{within},no{at}->nc{within}{at}", geometry.groups)
     order = (0, 1, *range(2 + rank, 2 + 2 * rank), *range(2, 2 + rank))
     return add_windows(ops.transpose(spread, perm=order), geometry.windows, geometry.lengths)
+
+
+@dataclass(frozen=True, slots=True)
+class _Phase:
+    """The elements along an axis of the input that meet the same weights: every `step`-th one.
+
+    Attributes:
+        first, count: of the elements.
+        weight, every, taps: the first of the weights, their distance, and how many there are.
+        dilation: between windows that are one tap apart.
+        low, high: what the cotangent is padded with, or cut by.
+    """
+
+    first: int
+    count: int
+    weight: int
+    every: int
+    taps: int
+    dilation: int
+    low: int
+    high: int
+
+
+def _phases(geometry: Geometry, axis: int) -> list[_Phase]:
+    """All that any window reaches along an axis."""
+    windows, length = geometry.windows, geometry.lengths[axis]
+    size, step, dilation = windows.sizes[axis], windows.steps[axis], windows.dilations[axis]
+    before, windows_along = windows.low[axis], windows.counts(geometry.lengths)[axis]
+    common = gcd(step, dilation)
+    found = []
+    for first in range(min(step, length)):
+        position, count = first + before, len(range(first, length, step))
+        own = [i for i in range(size) if (position - i * dilation) % step == 0]
+        if not own:
+            continue
+        apart, reach = dilation // common, (len(own) - 1) * (dilation // common)
+        last = (position - own[0] * dilation) // step  # the window that the first weight is of
+        low, high = reach - last, last + count - windows_along
+        if last - reach < windows_along and last + count > 0:
+            every = step // common
+            found.append(_Phase(first, count, own[0], every, len(own), apart, low, high))
+    return found
+
+
+def _phase(
+    g: Tensor, weight: Tensor, phases: Sequence[_Phase], geometry: Geometry
+) -> tuple[Tensor, dict[str, Ints]]:
+    """The gradient of one phase along each axis, and where it belongs in the whole."""
+    lead, steps = (0, 0), geometry.windows.steps
+    starts = (*lead, *(phase.weight for phase in phases))
+    every = (1, 1, *(phase.every for phase in phases))
+    own: Tensor = ops.slice(weight, starts=starts, stops=weight.shape, steps=every)
+    for axis in last_axes(weight, len(phases)):
+        own = ops.flip(own, axis)
+    sizes, dilations, low, high = (
+        tuple(getattr(phase, name) for phase in phases)
+        for name in ("taps", "dilation", "low", "high")
+    )
+    around = Windows(sizes, (1,) * len(phases), dilations, low, high)
+    at, within = _letters(len(phases))
+    names = f"oc{within},no{at}{within}->nc{at}"
+    part = _contract(own, windows_of(g, around), names, geometry.groups)
+    place = {
+        "starts": (*lead, *(phase.first for phase in phases)),
+        "stops": (*part.shape[:2], *geometry.lengths),
+        "steps": (1, 1, *steps),
+    }
+    return part, place
 
 
 class ConvolutionWeightGradient(Function):

@@ -1,0 +1,167 @@
+"""Contractions over many axes as products of two matrices, where these are faster.
+
+A contraction reads its operands where they lie. Where neighbours in the result are no neighbours in
+an operand, in windows that move in steps or in images smaller than a vector, loads take longer than
+the multiply-adds. Then copies of the operands are made first, in the order of matrices.
+
+Reference: K. Chellapilla, S. Puri and P. Simard, "High performance convolutional neural networks
+for document processing", 2006.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from math import prod
+from typing import cast
+
+from lucid.codegen import costs
+from lucid.ir import ops
+from lucid.ir.graph import Node, Value
+from lucid.ir.ops.contraction import split_indices
+from lucid.ir.strides import Strides, contiguous_strides, view_strides
+
+
+def as_product(node: Node) -> Value | None:
+    """A contraction as a product of matrices; None where it is to be computed over its axes."""
+    if node.op.name != "contract" or not node.result.dtype.is_floating_point:
+        return None
+    found = _Contraction.of(node)
+    if found is None or found.is_matrix() or min(found.extents) < costs.MATRIX:
+        return None
+    return found.by_images() or found.by_copies()
+
+
+@dataclass(frozen=True, slots=True)
+class _Contraction:
+    """The axes of a contraction by their letters.
+
+    Attributes:
+        rows, columns, inner: the axes of the first operand and the result, of the second one and
+            the result, and of both operands.
+        steps: strides of the axes of each operand.
+    """
+
+    node: Node
+    rows: str
+    columns: str
+    inner: str
+    sizes: dict[str, int]
+    steps: tuple[dict[str, int], dict[str, int]]
+
+    @staticmethod
+    def of(node: Node) -> _Contraction | None:
+        """None where an axis is in both operands and in the result."""
+        lhs, rhs, result = split_indices(node.attributes["indices"])
+        if set(lhs) & set(rhs) & set(result):
+            return None
+        a, b = node.operands
+        rows, columns = (
+            "".join(axis for axis in result if axis in letters) for letters in (lhs, rhs)
+        )
+        inner = "".join(axis for axis in lhs if axis not in result)
+        sizes = dict(zip(lhs + rhs, a.shape + b.shape, strict=True))
+        steps = (
+            dict(zip(lhs, _strides_of(a), strict=True)),
+            dict(zip(rhs, _strides_of(b), strict=True)),
+        )
+        return _Contraction(node, rows, columns, inner, sizes, steps)
+
+    @property
+    def extents(self) -> tuple[int, int, int]:
+        """Rows, inner elements and columns."""
+        rows, inner, columns = map(self._extent, (self.rows, self.inner, self.columns))
+        return rows, inner, columns
+
+    def _extent(self, axes: str) -> int:
+        return prod(self.sizes[axis] for axis in axes)
+
+    def is_matrix(self) -> bool:
+        """Whether both operands are matrices as they lie."""
+        return self._are_lines(0) and self._are_lines(1)
+
+    def _are_lines(self, side: int) -> bool:
+        outer = (self.rows, self.columns)[side]
+        return self._is_line(outer, side) and self._is_line(self.inner, side)
+
+    def _is_line(self, axes: str, side: int) -> bool:
+        """Whether an operand's elements along these axes are equally far from each other."""
+        steps = self.steps[side]
+        long = [axis for axis in axes if self.sizes[axis] > 1]
+        return all(steps[x] == steps[y] * self.sizes[y] for x, y in pairwise(long))
+
+    # Products -----------------------------------------------------------------------------
+
+    def by_images(self) -> Value | None:
+        """One product for each index of an outer column axis: nothing is copied."""
+        images, columns = self.columns[:1], self.columns[1:]
+        if not self._are_lines(0) or self._extent(columns) < costs.IMAGE:
+            return None
+        if not self._is_line(columns, 1) or not self._is_line(self.inner, 1):
+            return None
+        a, b = self._matrix(0, self.rows, self.inner), self.node.operands[1]
+        moved = self._ordered(b, 1, images + self.inner + columns)
+        shape = tuple(map(self._extent, (images, self.inner, columns)))
+        matrices = ops.reshape(moved, shape=shape)
+        return self._result(ops.matmul(a, matrices), images + self.rows + columns)
+
+    def by_copies(self) -> Value | None:
+        """One product of copies, where they take less than what it gains."""
+        rows, inner, columns = self.extents
+        copied = 0
+        for side, outer in enumerate((rows, columns)):
+            copied += 0 if self._are_lines(side) else outer * inner
+        work = rows * inner * columns
+        product = work + costs.COPIED * (copied + rows * columns)
+        is_small = copied * self.node.result.dtype.itemsize <= costs.COPIED_BYTES
+        if not is_small or product >= work / self._speed() * costs.WORTH_COPIES:
+            return None
+        a, b = self._matrix(0, self.rows, self.inner), self._matrix(1, self.inner, self.columns)
+        return self._result(ops.matmul(a, b), self.rows + self.columns)
+
+    def _matrix(self, side: int, first: str, second: str) -> Value:
+        """An operand as a matrix; a copy has its axes so that adjacent elements stay adjacent."""
+        value = self.node.operands[side]
+        best = max(second + first, key=lambda axis: self._loading(axis, side))
+        axes = (second, first) if best in first else (first, second)
+        shape = self._extent(axes[0]), self._extent(axes[1])
+        matrix: Value = ops.reshape(self._ordered(value, side, axes[0] + axes[1]), shape=shape)
+        return matrix if axes[0] == first else cast(Value, ops.transpose(matrix, perm=(1, 0)))
+
+    def _ordered(self, value: Value, side: int, axes: str) -> Value:
+        letters = [*self.steps[side]]
+        return cast(Value, ops.transpose(value, perm=tuple(map(letters.index, axes))))
+
+    def _result(self, product: Value, axes: str) -> Value:
+        """The elements of a product whose axes are these, in the order of the result."""
+        whole = ops.reshape(product, shape=tuple(self.sizes[axis] for axis in axes))
+        _, _, result = split_indices(self.node.attributes["indices"])
+        return cast(Value, ops.transpose(whole, perm=tuple(map(axes.index, result))))
+
+    # Cost ---------------------------------------------------------------------------------
+
+    def _speed(self) -> float:
+        """How fast the loops over the axes are, against those of a product of matrices."""
+        rows = [self._loading(axis, 0) for axis in self.rows]
+        columns = [self._loading(axis, 1) for axis in self.columns]
+        dots = [self._loading(axis, 0) * self._loading(axis, 1) for axis in self.inner]
+        return max(*rows, *columns, *(costs.FOLDED_LANES * speed for speed in dots))
+
+    def _loading(self, axis: str, side: int) -> float:
+        """How fast vectors of an operand along an axis are loaded, against adjacent elements."""
+        size, step = self.sizes[axis], abs(self.steps[side][axis])
+        filled = size / (-(-size // costs.LANES) * costs.LANES)
+        return filled * (1.0 if step <= 1 else costs.NEAR_LANES if step <= 4 else costs.FAR_LANES)
+
+
+def _strides_of(value: Value) -> Strides:
+    """How a value would be read, if what it is a view of were contiguous."""
+    views: list[Node] = []
+    while value.producer is not None and value.producer.op.kind == "view":
+        views.append(value.producer)
+        value = value.producer.operands[0]
+    strides = contiguous_strides(value.shape)
+    for view in reversed(views):
+        seen = view_strides(view.op, view.attributes, view.operands[0].shape, strides)
+        strides = contiguous_strides(view.result.shape) if seen is None else seen
+    return strides
