@@ -38,6 +38,8 @@ ADJACENT, REPEATED, APART, INDEXED = 1.0, 0.3, 8.0, 8.0
 SCATTERED = 2.0
 # A shorter vector isn't full; as many lines that are indexed together pay for a copy.
 LINES = 16
+# The elements of so short a last axis may become values apart.
+SMALL = 4
 # Another layout is chosen if the cost falls below this part of what it was.
 WORTHWHILE = 0.75
 

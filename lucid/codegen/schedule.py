@@ -22,6 +22,7 @@ from lucid.codegen.origins import Origins, without_origins
 from lucid.codegen.parallel import shared
 from lucid.codegen.placement import place, size_of
 from lucid.codegen.regions import Buffer, Region
+from lucid.codegen.small_axes import split_small_axes
 from lucid.codegen.target import Target
 from lucid.ir.clone import copy_graph
 from lucid.ir.graph import Graph, Node, Value
@@ -112,6 +113,7 @@ def make_program(
     """
     graph = copy_graph(graph)
     graph.drop_dead_nodes()
+    split_small_axes(graph)
     checked = legalize(graph)
     late = _behind_exits(graph)
     items = ItemList(graph, strides, checked)
