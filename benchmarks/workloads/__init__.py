@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from workloads import cnn, elementwise, gates, graph, perceptron, transformer
+from workloads import bodies, cnn, elementwise, gates, graph, perceptron, transformer
 from workloads.workload import Workload
 
 WORKLOADS: dict[str, Callable[[], Workload]] = {
@@ -18,4 +18,5 @@ WORKLOADS: dict[str, Callable[[], Workload]] = {
     "sparse_attention": graph.sparse_attention,
     "transformer": transformer.characters,
     "cnn": cnn.two_layers,
+    "nbody": bodies.leapfrog,
 }

@@ -48,7 +48,7 @@ def _chosen(graph: Graph, users: dict[Value, list[Node]]) -> set[Value]:
         if value in found or node is None or node.op.kind != "map" or not _is_small(value):
             continue
         found.add(value)
-        near = [*node.operands, *(user.result for user in users.get(value, ()) if user.results)]
+        near = [*node.operands, *(x for user in users.get(value, ()) for x in user.results)]
         pending += [other for other in near if other.shape == value.shape]
     return found
 
@@ -81,7 +81,7 @@ class _Split:
 
     def _compute_apart(self, node: Node) -> bool:
         """Compute the coordinates of a node's result, or the sum of coordinates that it is."""
-        if node.results and node.result in self._chosen:
+        if len(node.results) == 1 and node.result in self._chosen:
             count = node.result.shape[-1]
             operands = [self._coordinates(operand, count) for operand in node.operands]
             self._apart[node.result] = [

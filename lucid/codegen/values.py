@@ -8,6 +8,7 @@ lane means the scalar type.
 from __future__ import annotations
 
 import functools
+import re
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -90,6 +91,15 @@ def const(type_: str, value: float) -> Val:
     """`value` in every lane of `type_`."""
     text = literal(element_of(type_), value)
     return Val(type_, f"splat ({element_of(type_)} {text})" if type_[0] == "<" else text)
+
+
+def number_of(value: Val) -> float | None:
+    """The float that a constant is in all lanes; None for anything else."""
+    found = re.fullmatch(r"(?:splat \(\w+ )?0x([0-9A-F]{16})\)?", value.name)
+    if found is None or not value.is_float:
+        return None
+    (number,) = struct.unpack(">d", bytes.fromhex(found[1]))
+    return float(number)
 
 
 def const_lanes(element: str, values: Sequence[float]) -> Val:

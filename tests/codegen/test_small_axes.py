@@ -46,8 +46,14 @@ def written_state(x: lucid.Tensor) -> lucid.Tensor:
     return y
 
 
+def beside_calls(x: lucid.Tensor) -> tuple[lucid.Tensor, ...]:
+    covariance = (x * x).sum(-1)[:, None] + (x[:, :1] * 0 + 1) @ x[:, :1].T * 0
+    sign, size = lucid.linalg.slogdet(covariance + lucid.eye(len(x), dtype=x.dtype))
+    return sign, size * (x * 2).sum()
+
+
 PROGRAMS: list[Step] = [accelerations, differentiated, kept_as_well, of_lower_rank]
-PROGRAMS += [of_conditions, written_state]
+PROGRAMS += [of_conditions, written_state, beside_calls]
 
 
 @pytest.mark.parametrize("dtype", [lucid.float32, lucid.float64])

@@ -12,6 +12,7 @@ import pytest
 import scipy.special
 
 from lucid.codegen import vmath
+from lucid.codegen.llvm import FunctionBuilder, Val, const
 
 Array = np.ndarray[Any, Any]
 Apply = Callable[..., Array]
@@ -154,6 +155,37 @@ def test_power_has_the_edges_of_c(dtype: Any, lanes: int, apply: Apply) -> None:
     np.testing.assert_allclose(
         actual, expected, rtol=3e-7 if dtype == np.float32 else 1e-15, atol=2 * tiny
     )
+
+
+@pytest.mark.parametrize("lanes", (1, 8))
+@pytest.mark.parametrize("dtype", (np.float32, np.float64))
+@pytest.mark.parametrize("power", [0.5, 1.5, 2.5, 3.0, 4.0, -0.5, -1.5, -2.0, -2.5])
+def test_a_constant_power_is_as_near_as_any(
+    power: float, dtype: Any, lanes: int, apply: Apply
+) -> None:
+    """By products and roots: the edges of C, and two units in the last place at most."""
+
+    def constant(b: FunctionBuilder, x: Val) -> Val:
+        return vmath.power(b, x, const(x.type, power))
+
+    edges = np.array(POWER_EDGES).astype(dtype)
+    with np.errstate(all="ignore"):
+        expected = np.power(edges, np.full_like(edges, power))
+    actual = apply(constant, edges, lanes=lanes)
+    exact = (expected == 0) | ~np.isfinite(expected)
+    same_bits(actual[exact], expected[exact])
+    x = np.exp(np.random.default_rng(4).normal(0, 6, 800)).astype(dtype)
+    x[:2] = [1e25, 1e-25] if dtype == np.float32 else [1e125, 1e-120]
+    with mpmath.workprec(200):
+        true = [mpmath.power(mpmath.mpf(float(v)), power) for v in x]
+        found = apply(constant, x, lanes=lanes)
+        limit = 0.51 if dtype == np.float32 else 2.0
+        normal = np.finfo(dtype)
+        for value, wanted in zip(found.tolist(), true, strict=True):
+            if not normal.tiny <= wanted <= normal.max:
+                continue
+            unit = float(np.spacing(dtype(abs(float(wanted)))))
+            assert abs(mpmath.mpf(value) - wanted) <= limit * mpmath.mpf(unit)
 
 
 def test_float_power_is_nearly_correctly_rounded(apply: Apply) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from lucid.codegen.llvm import FunctionBuilder, Operand, Val, const
+from lucid.codegen.values import number_of
 from lucid.codegen.vmath import coefficients
 from lucid.codegen.vmath.basic import absolute, clamp_high, clamp_low, trunc
 from lucid.codegen.vmath.elementary import expm1_of_small, round_to_integer, scale, to_float
@@ -14,11 +15,53 @@ from lucid.codegen.vmath.polynomial import polynomial
 def power(b: FunctionBuilder, x: Operand, y: Operand) -> Val:
     """x ** y as C's pow: x ** 0 and 1 ** y are 1 even for NaN."""
     x, y = b.coerce(x, y)
+    number = number_of(y)
+    if number in _SHORT:
+        return _short_power(b, x, number)
     # Beyond 2^65 every power but that of 1 is infinite or 0, and the products stay finite.
     bounded = clamp_low(b, clamp_high(b, y, 2.0**65), -(2.0**65))
     general = _float_power if x.element == "float" else _double_power
     magnitude = general(b, absolute(b, x), bounded)
     return _special_cases(b, x, y, magnitude)
+
+
+def _short_power(b: FunctionBuilder, x: Val, y: float) -> Val:
+    """x ** y for a few constants, by products and roots: within two units in the last place.
+
+    Floats are computed in double, and rounded once.
+    """
+    base = b.cast("fpext", x, "double") if x.element == "float" else x
+    whole, has_root = int(abs(y)), y != int(y)
+    if has_root:
+        base = absolute(b, base)
+    if y == -2.5:  # whose inverse must not become infinite before it is taken
+        is_vast = b.gt(base, 2.0**400)
+        base = b.select(is_vast, b.mul(base, 2.0**-400), base)
+    elif y < 0 and whole:
+        base = b.div(1.0, base)
+    root = b.intrinsic("sqrt", base) if has_root else None
+    power = base
+    if whole >= 2:
+        square = b.mul(base, base)
+        power = {2: square, 3: b.mul(square, base), 4: b.mul(square, square)}[whole]
+    if root is not None and whole == 2:  # with what the square has lost by rounding
+        lost = b.fma(base, base, b.neg(power))
+        power = b.fma(power, root, b.select(b.lt(power, math.inf), b.mul(lost, root), 0.0))
+    elif root is not None:
+        power = b.mul(power, root) if whole else root
+    if y in (-0.5, -2.5):
+        power = b.div(1.0, power)
+    if y == -2.5:
+        power = b.select(is_vast, b.mul(power, 2.0**-1000), power)
+    result = b.cast("fptrunc", power, "float") if x.element == "float" else power
+    if not has_root:
+        return result
+    is_negative = b.and_(b.lt(x, 0.0), b.gt(x, -math.inf))
+    return b.select(is_negative, math.nan, result)
+
+
+# Exponents of which products and roots are as near as the general way.
+_SHORT = (0.5, 1.5, 2.5, 3.0, 4.0, -0.5, -1.5, -2.0, -2.5)
 
 
 def _special_cases(b: FunctionBuilder, x: Val, y: Val, magnitude: Val) -> Val:
