@@ -26,6 +26,9 @@ AT_ONCE, IN_TURN = 4096, 1024  # entries that a call looks at; of larger contain
 BYTES_AT_ONCE, BYTES_IN_TURN = 1 << 18, 1 << 16  # the same for the contents of an array
 
 
+GUARD_BYTES, ENTRY_BYTES = 300, 64  # of Python's objects: a guard, an entry of its copy
+
+
 class _Absent:
     def __repr__(self) -> str:
         return "absent"
@@ -207,6 +210,11 @@ class Guard:
                 return Location(code.co_filename, line)
         return None
 
+    @property
+    def nbytes(self) -> int:
+        """What the program keeps to compare it, about."""
+        return GUARD_BYTES
+
     def put_back(self) -> None:
         """Let it be what it was again, where it was changed by the trace."""
 
@@ -259,6 +267,12 @@ class LargeGuard(Guard):
     expected: Any
     is_in_turn: bool = field(default=True, kw_only=True)
     _turn: int = field(default=0, kw_only=True)
+
+    @property
+    def nbytes(self) -> int:
+        expected = self.expected
+        is_array = isinstance(expected, np.ndarray)
+        return GUARD_BYTES + (expected.nbytes if is_array else ENTRY_BYTES * len(expected))
 
     def holds_whole(self) -> bool:
         """Whether all of it is what it was."""
@@ -439,7 +453,6 @@ class TensorGuard(Guard):
     Attributes:
         expected: whether it requires grad; is_leaf: whether without a history.
         storage: its memory; None: that doesn't matter.
-        memory: what shows the memory, of one whose memory matters.
     """
 
     tensor: TensorCore
@@ -447,12 +460,9 @@ class TensorGuard(Guard):
     is_leaf: bool
     storage: object
     hooks: dict[int, Any]
-    memory: TensorCore | None = None
 
     def __post_init__(self) -> None:
         self.gated = True
-        if self.storage is not None:
-            self.memory = self.tensor._same_memory()
         base = self.tensor._base  # a write to it changes a view
         for tensor in (self.tensor, self.tensor if base is None else base):
             epoch.watched[id(tensor)] = tensor

@@ -55,6 +55,8 @@ from lucid.tensor.core import TensorCore
 from lucid.tensor.promises import Batch
 from lucid.tensor.storage import Storage, VersionCounter
 
+PROGRAM_BYTES, NODE_BYTES = 1 << 16, 600  # of Python's objects, without arrays
+
 
 class Program:
     """One recorded step, compiled for one signature.
@@ -63,8 +65,8 @@ class Program:
         description: the call that it was traced for, in the user's words.
         stages: text of each stage of the compiler, by name, in order: first the graph as recorded,
             with custom Functions as regions of their own.
-        recorded: that graph, without regions.
-        graphs: the ones that can be interpreted, by the name of their stage.
+        recorded: that graph. What was made of it on the way to code isn't kept, but made again for
+            who looks at it.
         executable: the native program.
         compile_seconds: tracing and compiling together.
         hosts: the host calls, in order.
@@ -80,10 +82,13 @@ class Program:
         is_simple: whether a short call has nothing to do after the step but to return its result.
         differentiable: how results get their history; None: they have none.
         undo: takes back what the trace made for the step; None once a call has run.
+        key: of the calls that it may serve; used: how many calls its function had run when this
+            program was last known to serve one.
     """
 
-    def __init__(self, trace: Trace, description: Description, objects: list[Any]) -> None:
-        self._objects = objects  # kept alive: the signature holds their identities
+    def __init__(self, trace: Trace, description: Description, call: Call) -> None:
+        self._objects = call.objects  # kept alive: the signature holds their identities
+        self.key, self.used = call.key, 0
         self.description = description
         self.executable = self._compile(trace)
         self.places, self.outline = trace.places, outline_of(trace)
@@ -103,31 +108,60 @@ class Program:
         self._take_inputs(trace)
         self._take_outcomes(trace)
         self._take_claims(trace)
+        self._fixed_bytes = self._count_bytes()
+        if self.differentiable is None:
+            for cell, _ in trace.cells:  # who holds a value holds the graph that it is in
+                del cell.value
 
     def _compile(self, trace: Trace) -> Executable:
         by_value = {cell.value: strides for cell, strides in trace.cells}
         strides = [by_value.get(entry.value) for entry in trace.graph.inputs]
-        self.recorded = graph = trace.graph
+        graph = trace.graph
         if trace.left.differentiable is not None:  # whose backwards repeat some of it
             graph = copy_graph(graph)
-        recorded = copy_graph(as_recorded(graph))
+        self.recorded = recorded = copy_graph(as_recorded(graph))
         inline_calls(graph)
         optimize(graph)
         self.path, self._questions = trace.path, trace.questions
         self.links: dict[tuple[int, ...], weakref.ref[Program]] = {}
         self._take_hosts(graph)
-        executable = compile_graph(graph, strides=strides)
-        self.graphs = {"trace": recorded, "optimize": graph}
+        again = partial(_optimized, recorded)
+        executable = compile_graph(graph, strides=strides, again=again)
         texts = {
             "trace": lambda: str(recorded),
             "inline": lambda: _inlined_text(recorded),
-            "optimize": lambda: str(graph),
+            "optimize": lambda: str(again()),
         }
         if trace.left.differentiable is not None:
             cut = trace.left.differentiable.tape.cut
             texts["residuals"] = lambda: str(cut)
         self.stages = Stages(texts).then(executable.stages)
         return executable
+
+    @property
+    def nbytes(self) -> int:
+        """What it keeps, about: native code, memory of its own, graph, guards, and its backwards.
+
+        Objects are counted by the piece. Memory that is lent to one program after the other, such
+        as large arenas, isn't counted.
+        """
+        behind = () if self.differentiable is None else self.differentiable.programs()
+        own = self._fixed_bytes + self.executable.nbytes + self.gradients.nbytes
+        return own + sum(program.nbytes for program in behind)
+
+    def _count_bytes(self) -> int:
+        """The part of that which doesn't change: objects, constants, and copies to compare."""
+        graphs = [self.recorded, *self.recorded.functions.values()]
+        nodes = [node for graph in graphs for node in graph.nodes]
+        attributes = (value for node in nodes for value in node.attributes.values())
+        constants = sum(value.nbytes for value in attributes if isinstance(value, np.ndarray))
+        guards = sum(guard.nbytes for guard in self.guards.guards)
+        return PROGRAM_BYTES + NODE_BYTES * len(nodes) + constants + guards
+
+    @property
+    def graphs(self) -> dict[str, Graph]:
+        """The ones that can be interpreted, by the name of their stage."""
+        return {"trace": self.recorded, "optimize": _optimized(self.recorded)}
 
     def backward_stages(self) -> Stages:
         """The graph of the backward that ran last of those of its results; of what it keeps."""
@@ -534,3 +568,10 @@ def _inlined_text(recorded: Graph) -> str:
     graph = copy_graph(recorded)
     inline_calls(graph)
     return str(graph)
+
+
+def _optimized(recorded: Graph) -> Graph:
+    graph = copy_graph(recorded)
+    inline_calls(graph)
+    optimize(graph)
+    return graph

@@ -89,7 +89,7 @@ def check(run: Callable[[], object], program: Callable[[], Program]) -> Check:
             "check: two calls in a row run different programs, or none\n"
             "hint: step.stats.retrace_reasons and step.stats.eager_reasons say why"
         )
-    names = _names(found.graphs["trace"])
+    names = _names(found.recorded)
     stages = _stages(found, watched)
     _, expected = next(stages)
     rows = list(_compare(names, (watched.outputs, watched.written), expected))
@@ -112,7 +112,6 @@ def _stages(program: Program, watched: WatchedStep) -> Iterator[tuple[str, Resul
     """The results of each stage before the last, by name; the first one is the reference."""
     for name, graph in program.graphs.items():
         yield name, interpret(graph, watched.inputs)
-    graph = program.graphs["optimize"]
     inputs = [np.array(x) if isinstance(x, np.ndarray) else x for x in watched.inputs]
     unfused = compile_graph(graph, fuse=False)
     outputs = unfused(inputs)
