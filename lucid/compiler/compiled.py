@@ -599,7 +599,7 @@ class Compiled:
             program.take_plain(call, args, self.stats.counted)
         programs = self._programs.setdefault(call.key, [])
         programs.append(program)
-        self._drop_least_used({program, self._latest or program})
+        self._drop_least_used(program)
         return program
 
     def _fitting(self, call: Call, differs: Departure | None) -> tuple[Program | None, str | None]:
@@ -614,21 +614,19 @@ class Compiled:
             reason = reason or failure
         return None, reason
 
-    def _drop_least_used(self, stay: set[Program]) -> None:
+    def _drop_least_used(self, newest: Program) -> None:
         """Keep what programs hold bounded: those used longest ago go, and their code with them.
 
-        Arguments that others had are let go, too.
-
-        stay: the newest, and the one that calls begin with.
+        The newest and the one that calls begin with stay; others let go of their last arguments.
         """
-        others = [x for found in self._programs.values() for x in found if x not in stay]
-        for program in others:
+        programs = [x for found in self._programs.values() for x in found]
+        count, kept = len(programs), sum(program.nbytes for program in programs)
+        for program in sorted(programs, key=attrgetter("used")):
+            if program is newest or program is self._latest:
+                continue
             program.forget_arguments()
-        others.sort(key=attrgetter("used"), reverse=True)
-        count = len(others) + len(stay)
-        kept = sum(program.nbytes for program in (*others, *stay))
-        while others and (count > LIMIT or kept > LIMIT_BYTES):
-            program = others.pop()
+            if count <= LIMIT and kept <= LIMIT_BYTES:
+                continue
             count, kept = count - 1, kept - program.nbytes
             same = self._programs.get(program.key, [])
             same[:] = [other for other in same if other is not program]

@@ -26,9 +26,6 @@ AT_ONCE, IN_TURN = 4096, 1024  # entries that a call looks at; of larger contain
 BYTES_AT_ONCE, BYTES_IN_TURN = 1 << 18, 1 << 16  # the same for the contents of an array
 
 
-GUARD_BYTES, ENTRY_BYTES = 300, 64  # of Python's objects: a guard, an entry of its copy
-
-
 class _Absent:
     def __repr__(self) -> str:
         return "absent"
@@ -210,11 +207,6 @@ class Guard:
                 return Location(code.co_filename, line)
         return None
 
-    @property
-    def nbytes(self) -> int:
-        """What the program keeps to compare it, about."""
-        return GUARD_BYTES
-
     def put_back(self) -> None:
         """Let it be what it was again, where it was changed by the trace."""
 
@@ -267,12 +259,6 @@ class LargeGuard(Guard):
     expected: Any
     is_in_turn: bool = field(default=True, kw_only=True)
     _turn: int = field(default=0, kw_only=True)
-
-    @property
-    def nbytes(self) -> int:
-        expected = self.expected
-        is_array = isinstance(expected, np.ndarray)
-        return GUARD_BYTES + (expected.nbytes if is_array else ENTRY_BYTES * len(expected))
 
     def holds_whole(self) -> bool:
         """Whether all of it is what it was."""
@@ -410,6 +396,17 @@ class ArrayGuard(LargeGuard):
     def put_back(self) -> None:
         if self.key is ABSENT:
             self.owner[...] = self.expected
+
+
+@dataclass(slots=True, eq=False)
+class BufferGuard(ArrayGuard):
+    """The bytes of what only C looks into: a `bytearray`, an `array.array`, a file in memory."""
+
+    def found(self) -> Any:
+        try:
+            return np.frombuffer(self.owner, np.uint8)  # each time: it can't be resized meanwhile
+        except (ValueError, BufferError):
+            return ABSENT  # it is closed, or its bytes aren't in a row
 
 
 @dataclass(slots=True, eq=False)

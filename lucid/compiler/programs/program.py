@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -15,6 +16,7 @@ from lucid.autograd.host_replay import Differs, made_in
 from lucid.codegen.entry_words import MOST_ARGUMENTS
 from lucid.compiler.audits import outline_of
 from lucid.compiler.guards.age import owner_of
+from lucid.compiler.guards.guard import LargeGuard
 from lucid.compiler.guards.places import Appended
 from lucid.compiler.inputs.cells import Cell
 from lucid.compiler.inputs.scalars import Formula, LiveSource, Number
@@ -43,7 +45,7 @@ from lucid.dtypes import get_default_dtype
 from lucid.ir.clone import copy_graph
 from lucid.ir.errors import LeavesPath
 from lucid.ir.graph import Graph
-from lucid.ir.passes.pipeline import optimize
+from lucid.ir.passes.pipeline import optimize, rewritten
 from lucid.ir.passes.regions import inline_calls, outline_regions
 from lucid.runtime.entry import LONG_WAY
 from lucid.runtime.executable import Executable, Results, compile_graph
@@ -55,7 +57,7 @@ from lucid.tensor.core import TensorCore
 from lucid.tensor.promises import Batch
 from lucid.tensor.storage import Storage, VersionCounter
 
-PROGRAM_BYTES, NODE_BYTES = 1 << 16, 600  # of Python's objects, without arrays
+PROGRAM_BYTES = 1 << 16  # of Python's objects, besides nodes and guards
 
 
 class Program:
@@ -65,8 +67,7 @@ class Program:
         description: the call that it was traced for, in the user's words.
         stages: text of each stage of the compiler, by name, in order: first the graph as recorded,
             with custom Functions as regions of their own.
-        recorded: that graph. What was made of it on the way to code isn't kept, but made again for
-            who looks at it.
+        recorded: that graph. What was made of it is made again for who looks at it.
         executable: the native program.
         compile_seconds: tracing and compiling together.
         hosts: the host calls, in order.
@@ -82,8 +83,7 @@ class Program:
         is_simple: whether a short call has nothing to do after the step but to return its result.
         differentiable: how results get their history; None: they have none.
         undo: takes back what the trace made for the step; None once a call has run.
-        key: of the calls that it may serve; used: how many calls its function had run when this
-            program was last known to serve one.
+        key: of the calls that it may serve; used: how many there had been when it last served one.
     """
 
     def __init__(self, trace: Trace, description: Description, call: Call) -> None:
@@ -108,7 +108,9 @@ class Program:
         self._take_inputs(trace)
         self._take_outcomes(trace)
         self._take_claims(trace)
-        self._fixed_bytes = self._count_bytes()
+        copies = [x.expected for x in self.guards.guards if isinstance(x, LargeGuard)]
+        guards = 300 * len(self.guards.guards) + sum(map(sys.getsizeof, copies))
+        self._fixed_bytes = PROGRAM_BYTES + self.recorded.nbytes + guards
         if self.differentiable is None:
             for cell, _ in trace.cells:  # who holds a value holds the graph that it is in
                 del cell.value
@@ -125,11 +127,11 @@ class Program:
         self.path, self._questions = trace.path, trace.questions
         self.links: dict[tuple[int, ...], weakref.ref[Program]] = {}
         self._take_hosts(graph)
-        again = partial(_optimized, recorded)
+        again = partial(rewritten, recorded, optimize)
         executable = compile_graph(graph, strides=strides, again=again)
         texts = {
             "trace": lambda: str(recorded),
-            "inline": lambda: _inlined_text(recorded),
+            "inline": lambda: str(rewritten(recorded, inline_calls)),
             "optimize": lambda: str(again()),
         }
         if trace.left.differentiable is not None:
@@ -145,23 +147,9 @@ class Program:
         Objects are counted by the piece. Memory that is lent to one program after the other, such
         as large arenas, isn't counted.
         """
-        behind = () if self.differentiable is None else self.differentiable.programs()
+        behind = () if self.differentiable is None else self.differentiable.programs
         own = self._fixed_bytes + self.executable.nbytes + self.gradients.nbytes
         return own + sum(program.nbytes for program in behind)
-
-    def _count_bytes(self) -> int:
-        """The part of that which doesn't change: objects, constants, and copies to compare."""
-        graphs = [self.recorded, *self.recorded.functions.values()]
-        nodes = [node for graph in graphs for node in graph.nodes]
-        attributes = (value for node in nodes for value in node.attributes.values())
-        constants = sum(value.nbytes for value in attributes if isinstance(value, np.ndarray))
-        guards = sum(guard.nbytes for guard in self.guards.guards)
-        return PROGRAM_BYTES + NODE_BYTES * len(nodes) + constants + guards
-
-    @property
-    def graphs(self) -> dict[str, Graph]:
-        """The ones that can be interpreted, by the name of their stage."""
-        return {"trace": self.recorded, "optimize": _optimized(self.recorded)}
 
     def backward_stages(self) -> Stages:
         """The graph of the backward that ran last of those of its results; of what it keeps."""
@@ -562,16 +550,3 @@ def as_recorded(graph: Graph) -> Graph:
 def _owner(storage: Storage) -> Any:
     assert storage.array is not None
     return owner_of(storage.array)
-
-
-def _inlined_text(recorded: Graph) -> str:
-    graph = copy_graph(recorded)
-    inline_calls(graph)
-    return str(graph)
-
-
-def _optimized(recorded: Graph) -> Graph:
-    graph = copy_graph(recorded)
-    inline_calls(graph)
-    optimize(graph)
-    return graph

@@ -9,9 +9,8 @@ may have a history of the same kind, so derivatives of any order come without a 
 
 from __future__ import annotations
 
-import itertools
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -92,10 +91,6 @@ class Backward:
     def program(self) -> Program | None:
         """The one that ran last."""
         return self._compiled._latest
-
-    def programs(self) -> Iterator[Program]:
-        """All that there are."""
-        return itertools.chain.from_iterable(self._compiled._programs.values())
 
     def leaving(self, leaves: Sequence[TensorCore]) -> NativeCalls | None:
         """The native form that leaves the gradients on leaves; None: there is none by now.
@@ -245,9 +240,11 @@ class Differentiable:
         found = [backward.program for kind, backward in self._kinds.items() if not kind.is_open]
         return next((program for program in reversed(found) if program is not None), None)
 
-    def programs(self) -> Iterator[Program]:
-        """The programs of all backwards."""
-        return itertools.chain.from_iterable(x.programs() for x in self._kinds.values())
+    @property
+    def programs(self) -> list[Program]:
+        """Those of all backwards."""
+        known = [x for kind in self._kinds.values() for x in kind._compiled._programs.values()]
+        return [program for programs in known for program in programs]
 
     def backward(self, kind: Kind) -> Backward:
         """The function that computes the gradients."""
