@@ -556,9 +556,8 @@ def _tried(sample: Any, items: Any, key: str) -> Any:
 @functools.cache
 def is_supported() -> bool:
     """Whether the operands of instructions are found, and are those that are used."""
-    is_locked = getattr(sys, "_is_gil_enabled", lambda: True)()
     is_known = (3, 11) <= sys.version_info < (3, 14)
-    if sys.implementation.name != "cpython" or not is_locked or not is_known:
+    if sys.implementation.name != "cpython" or not is_known:
         return False
     sample, items, key = _Sample(), {"a key": object()}, "a key"
     listener = _Recorded()
