@@ -4,10 +4,18 @@ BIN    := .venv/bin
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench clean
+.PHONY: help demo test test-python lint format bench clean
+
+# Tests of what differs from one version of Python to the next: instructions and frames that a trace
+# reads, interrupts, threads, and the layout of objects that native code enters.
+OF_PYTHON := tests/border $(addprefix tests/compiler/test_, all_or_nothing.py arguments.py \
+  exits.py failures.py late_arrays.py late_numbers.py lifetime.py live_numbers.py logs.py \
+  native_backwards.py native_calls.py op_by_op.py plain_calls.py plain_places.py processes.py \
+  rebinding.py retracing.py threads.py trace_errors.py traces_beside_threads.py) \
+  tests/runtime/test_hosts.py tests/runtime/test_threads.py tests/autograd/test_host_state.py
 
 help:            ## this list
-	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 10
+	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 13
 
 demo: .venv/examples.stamp  ## train on handwritten digits, eager against compiled (ARGS="--eager")
 	$(BIN)/python examples/digits.py $(ARGS)
@@ -15,6 +23,10 @@ demo: .venv/examples.stamp  ## train on handwritten digits, eager against compil
 test: lint       ## lint, types, tests, doctests, examples
 	$(BIN)/python -m pytest -n auto
 	$(BIN)/python -m pytest --doctest-modules lucid
+
+test-python:  ## the tests that depend on the interpreter, on another one (PYTHON=python3.13)
+	@$(MAKE) --no-print-directory $(OTHER).stamp
+	$(OTHER)/bin/python -m pytest -n auto $(OF_PYTHON)
 
 lint: .venv/test.stamp  ## ruff and mypy
 	$(BIN)/ruff check .
@@ -29,7 +41,7 @@ bench: .venv/examples.stamp  ## time training steps beside NumPy, torch and jax 
 	$(BIN)/python benchmarks/run.py $(ARGS)
 
 clean:           ## remove what the other targets made
-	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-* build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # One stamp per extra: a change of pyproject.toml installs again.
@@ -38,6 +50,13 @@ clean:           ## remove what the other targets made
 	@touch $@
 
 .venv/test.stamp: .venv/examples.stamp
+
+# Another Python has an environment of its own, by its version: .venv-3.13.
+OTHER = .venv-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+.venv-%.stamp: pyproject.toml
+	$(PYTHON) -m venv .venv-$*
+	.venv-$*/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	@touch $@
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "lucid needs Python >= 3.11: make PYTHON=python3.12 ...")'

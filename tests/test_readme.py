@@ -84,6 +84,34 @@ def test_links_lead_somewhere() -> None:
             assert (ROOT / target).exists(), f"{name} links to {target}"
 
 
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+SOURCES = {path: path.read_text(encoding="utf-8") for path in (ROOT / "lucid").rglob("*.py")}
+
+
+def test_the_recipes_code_stands_in_the_files_that_they_name() -> None:
+    blocks = re.findall(r"```python\n *# (\S+)\n(.*?)```", CONTRIBUTING, re.DOTALL)
+    assert len(blocks) == CONTRIBUTING.count("```python") > 4
+    for path, code in blocks:
+        lines = [line.strip() for line in (ROOT / path).read_text(encoding="utf-8").splitlines()]
+        at = 0
+        for line in filter(None, map(str.strip, code.splitlines())):
+            assert line in lines[at:], f"{path} has no {line!r} there"
+            at = lines.index(line, at)
+
+
+def test_the_recipes_files_and_functions_are_there() -> None:
+    text = re.sub(r"```.*?```", "", CONTRIBUTING, flags=re.DOTALL)
+    for path in re.findall(r"`((?:lucid|tests)/[\w/.]*)`", text):
+        assert "NAME" in path or (ROOT / path).exists(), path
+    for name in re.findall(r"`(\w+\.py)`", text):
+        assert any(path.name == name for path in SOURCES), name
+    for kind, method in re.findall(r"`([A-Z]\w+)\.(\w+)`", text):
+        defined = rf"^class {kind}\b.*?\n    def {method}\("
+        assert any(re.search(defined, source, re.DOTALL | re.M) for source in SOURCES.values()), (
+            f"{kind}.{method}"
+        )
+
+
 def test_the_profile_has_the_columns_that_are_printed() -> None:
     text = README.read_text(encoding="utf-8")
     (shown,) = re.findall(r"<!-- profile -->\n```text\n(.*?)```", text, re.DOTALL)

@@ -37,9 +37,11 @@ class Library:
 
     Attributes:
         addresses: exported function name to address.
+        nbytes: of the object file.
     """
 
     addresses: Mapping[str, int]
+    nbytes: int
     _tracker: llvm.ResourceTracker = field(repr=False)
 
 
@@ -117,7 +119,7 @@ def link_object(
         _linked += 1
         try:
             tracker = builder.link(_linker[0], f"lucid{_linked}")
-            return Library({name: tracker[name] for name in exports}, tracker)
+            return Library({name: tracker[name] for name in exports}, len(image), tracker)
         except (RuntimeError, KeyError) as error:
             raise CodegenError(str(error)) from error
 

@@ -92,7 +92,7 @@ def difference(program: Program, text: str, outline: Sequence[str]) -> str | Non
 
     text: of the new graph; outline: of the new trace.
     """
-    was = str(program.graphs["trace"])
+    was = str(program.recorded)
     for before, now in zip_longest(was.splitlines(), text.splitlines(), fillvalue="nothing"):
         if _computed(before) != _computed(now):
             return f"  traced: {before.strip()}\n  now:    {now.strip()}{_line_of(now, text)}"

@@ -13,10 +13,10 @@ import time
 import traceback
 import types
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -61,7 +61,8 @@ FREE_SECONDS = 10.0  # that traces of paths may take, whatever comes of them
 CALLS_PER_TRACE = 8  # that earlier ones must have served, before another one is made
 MOST_PATHS = 32  # through the user's code, by branches on values, that are compiled
 MOST_REASONS = 4096  # that `stats` keeps
-LIMIT = 128  # programs of one function; the oldest is forgotten
+LIMIT = 128  # programs of one function; the one used longest ago is dropped
+LIMIT_BYTES = 1 << 29  # that they keep, as `Program.nbytes` says; two of any size may stay
 DEPARTS = (Differs, LeavesPath)  # what a run raises that has found another thing than its trace
 ATTEMPTS = 16  # of one call to run a program before another thread changes what it depends on
 
@@ -91,6 +92,7 @@ class Stats:
         paths: how many of the traces were for another way through branches on values.
         exits: how often a branch on a value went another way than in the program that was running.
         audits: how many calls were traced again, to be sure that nothing has moved unseen.
+        dropped: how many programs there was no room for any more; see `LIMIT`.
     """
 
     traces: int = 0
@@ -101,6 +103,7 @@ class Stats:
     paths: int = 0
     exits: int = 0
     audits: int = 0
+    dropped: int = 0
     counted: np.ndarray = field(default_factory=lambda: np.zeros(2, np.int64), compare=False)
 
     def __repr__(self) -> str:
@@ -138,7 +141,7 @@ def collector_paused() -> Iterator[None]:
 
 _OWN = frozenset(
     {
-        *("_options", "_programs", "_order", "_places", "_ints", "_latest", "_took_over"),
+        *("_options", "_programs", "_places", "_ints", "_latest", "_took_over"),
         *("_asked", "_untraceable", "_is_paced", "_said", "_audits", "_audited", "_distrust"),
         "stats",
     }
@@ -176,7 +179,6 @@ class Compiled:
         self.__wrapped__ = function
         self._options = options
         self._programs: dict[Any, list[Program]] = {}
-        self._order: deque[tuple[Any, list[Program]]] = deque()
         self._places: dict[Identity, Place] = {}  # that it binds, or that move
         self._ints: set[str] = set()  # among the arguments, which are read at each call
         self._asked: set[str] = set()  # attributes that it looks for in tensors
@@ -240,14 +242,22 @@ class Compiled:
     def _left(self, program: Program, error: Differs | LeavesPath) -> Departure:
         """What a run of a program has found that is another thing than in its trace."""
         self.stats.exits += isinstance(error, LeavesPath)
+        program.used = self.stats.calls
         return program.departure(error)
 
     def _prefer(self, program: Program) -> None:
         """Let the next call begin with the program that took over, if it did so twice in turn."""
-        calls = self.stats.calls
+        calls = program.used = self.stats.calls
         if self._took_over == (program, calls - 1):
-            self._latest = program
+            self._begin_with(program)
         self._took_over = program, calls
+
+    def _begin_with(self, program: Program) -> None:
+        """Let the next calls try this program first; native code doesn't say that it is used."""
+        program.used = self.stats.calls
+        if self._latest is not None:
+            self._latest.used = program.used
+        self._latest = program
 
     def _call(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], differs: Departure | None
@@ -321,7 +331,6 @@ class Compiled:
             self._distrust = report(_name_of(self.__wrapped__), found, calls - self._audited)
             self._latest = None
             self._programs.clear()
-            self._order.clear()
             self._audits.stop()
         else:
             self._audited = calls
@@ -411,7 +420,7 @@ class Compiled:
             if result is not LONG_WAY:  # as it is when another thread changed what guards look at
                 self.stats.add_call()
                 if differs is None or self._latest is None or not differs.path:
-                    self._latest = program
+                    self._begin_with(program)
                 else:
                     self._prefer(program)
                 return result
@@ -590,7 +599,7 @@ class Compiled:
             program.take_plain(call, args, self.stats.counted)
         programs = self._programs.setdefault(call.key, [])
         programs.append(program)
-        self._forget_oldest(call.key, programs)
+        self._drop_least_used(program)
         return program
 
     def _fitting(self, call: Call, differs: Departure | None) -> tuple[Program | None, str | None]:
@@ -605,14 +614,25 @@ class Compiled:
             reason = reason or failure
         return None, reason
 
-    def _forget_oldest(self, key: Any, programs: list[Program]) -> None:
-        """Keep the number of programs bounded."""
-        self._order.append((key, programs))
-        if len(self._order) > LIMIT:
-            oldest, held = self._order.popleft()
-            del held[0]
-            if not held:
-                self._programs.pop(oldest, None)
+    def _drop_least_used(self, newest: Program) -> None:
+        """Keep what programs hold bounded: those used longest ago go, and their code with them.
+
+        The newest and the one that calls begin with stay; others let go of their last arguments.
+        """
+        programs = [x for found in self._programs.values() for x in found]
+        count, kept = len(programs), sum(program.nbytes for program in programs)
+        for program in sorted(programs, key=attrgetter("used")):
+            if program is newest or program is self._latest:
+                continue
+            program.forget_arguments()
+            if count <= LIMIT and kept <= LIMIT_BYTES:
+                continue
+            count, kept = count - 1, kept - program.nbytes
+            same = self._programs.get(program.key, [])
+            same[:] = [other for other in same if other is not program]
+            if not same:
+                self._programs.pop(program.key, None)
+            self.stats.dropped += 1
 
     @collector_paused()
     def _trace(
@@ -640,7 +660,8 @@ class Compiled:
                 sys.stderr.write(f"lucid: retrace of {_name_of(self.__wrapped__)}: {reason}\n")
         recorded = self._record(call, *marked, known)
         claim.give_up(TRACING)
-        program = Program(recorded, description, call.objects)
+        program = Program(recorded, description, call)
+        program.used = self.stats.calls
         if earlier:
             assert reason is not None
             self.stats.retrace_reasons.append(reason)

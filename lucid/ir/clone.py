@@ -17,8 +17,10 @@ def copy_graph(graph: Graph) -> Graph:
     for node in graph.nodes:
         copied.nodes.append(copy_node(node, copied, mapping))
     for node in copied.nodes:
-        if node.gradient_of is not None:  # a value that is gone stays what it was: unprinted
-            node.gradient_of = mapping.get(node.gradient_of, node.gradient_of)
+        mark = node.gradient_of
+        if mark is not None:  # one that is gone is so here as well: it would hold the original
+            gone = Value(mark.type, copied, None, mark.index, mark.name)
+            node.gradient_of = mapping.setdefault(mark, gone)
     copied.outputs = [mapping[value] for value in graph.outputs]
     copied.writes = [(mapping[cell], mapping[new]) for cell, new in graph.writes]
     copied.hosts = dict(graph.hosts)

@@ -37,6 +37,10 @@ class OutOfMemoryError(LucidError, MemoryError):
     """Too little memory to compile."""
 
 
+class UnsupportedPythonError(LucidError, ImportError):
+    """An interpreter whose objects native code can't work with."""
+
+
 class DTypeError(LucidError, TypeError):
     """A dtype that the operation doesn't take."""
 

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from lucid.ir.attributes import check_arguments
 from lucid.ir.hosts import HostFunction
 from lucid.ir.inference import result_type
@@ -164,6 +166,14 @@ class Graph:
         self.functions: dict[str, Graph] = {}
         self.hosts: dict[str, HostFunction] = {}
         self.location: Location | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """The memory that it takes, about: its objects, counted by the node, and its constants."""
+        nodes = [node for graph in (self, *self.functions.values()) for node in graph.nodes]
+        attributes = (value for node in nodes for value in node.attributes.values())
+        constants = (value.nbytes for value in attributes if isinstance(value, np.ndarray))
+        return 600 * len(nodes) + sum(constants)
 
     def add_input(
         self, type: TensorType, kind: str = "arg", name: str = "", source: str = ""

@@ -8,6 +8,7 @@ import os
 import sys
 import warnings
 from dataclasses import dataclass, field
+from functools import lru_cache
 from types import FrameType
 
 from lucid.ir.errors import ErrorType
@@ -40,6 +41,9 @@ class Location:
         return f"{os.path.basename(self.file)}:{self.line}"
 
 
+_at = lru_cache(maxsize=4096)(Location)  # one for all the nodes of a line
+
+
 def at_line(error: ErrorType, location: Location | None) -> ErrorType:
     """The error, with the line of the user's that what it is about stands in, before a hint."""
     if location is None:
@@ -62,7 +66,7 @@ def user_frame() -> FrameType | None:
 def here() -> Location | None:
     """The user's line that is running now: a walk of a few frames, no source is read."""
     frame = user_frame()
-    return None if frame is None else Location(frame.f_code.co_filename, frame.f_lineno)
+    return None if frame is None else _at(frame.f_code.co_filename, frame.f_lineno)
 
 
 def warn(text: str, category: type[Warning] = UserWarning) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import sys
+import sysconfig
 import types
 from collections.abc import Callable
 from dataclasses import asdict
@@ -16,7 +17,15 @@ from lucid.codegen.entry import ENTER, entry_text
 from lucid.codegen.entry_words import IMPORTS, Layout
 from lucid.codegen.jit import Library
 from lucid.codegen.target import host_target
+from lucid.ir.errors import UnsupportedPythonError
 from lucid.runtime.cache import compiled
+
+if sysconfig.get_config_var("Py_GIL_DISABLED"):
+    raise UnsupportedPythonError(
+        f"lucid.compiler: Python {sys.version.partition(' ')[0]} is a free-threaded build, whose "
+        "objects compiled code can't share with other threads\n"
+        "hint: use the ordinary build, such as python3.13 in place of python3.13t"
+    )
 
 LONG_WAY = object()  # the answer to a call that is left to more general code: nothing has happened
 _WORD = 8
@@ -104,10 +113,9 @@ class _Probe:
 def general_layout() -> dict[str, int]:
     """The offsets of fields of CPython's and NumPy's objects; checked, not only assumed.
 
-    Raises `UnknownLayoutError`, as for free-threaded builds, whose objects need locks besides.
+    Raises `UnknownLayoutError`.
     """
-    is_locked = getattr(sys, "_is_gil_enabled", lambda: True)()
-    if sys.implementation.name != "cpython" or not is_locked:
+    if sys.implementation.name != "cpython":
         raise UnknownLayoutError("another interpreter")
     if ctypes.sizeof(ctypes.c_void_p) != _WORD or sys.byteorder != "little":
         raise UnknownLayoutError("another word")

@@ -13,7 +13,7 @@ import numpy as np
 
 from lucid.codegen.emit import STEP, Emitted, emit_program, require_rules
 from lucid.codegen.jit import Library
-from lucid.codegen.kernel import CheckKernel
+from lucid.codegen.kernel import CheckKernel, HostKernel
 from lucid.codegen.schedule import Program, Step, make_program
 from lucid.codegen.target import Target, host_target
 from lucid.ir.errors import IndexOutOfRangeError, LeavesPath, LucidError
@@ -22,7 +22,7 @@ from lucid.ir.location import at_line
 from lucid.ir.ops.checks import out_of_range
 from lucid.ir.strides import Strides, contiguous_strides
 from lucid.runtime.addresses import address_of
-from lucid.runtime.arena import arenas
+from lucid.runtime.arena import HUGE_FROM, arenas
 from lucid.runtime.cache import compiled
 from lucid.runtime.context import Context, Expected, expected_input
 from lucid.runtime.hosts import HostCalls
@@ -64,8 +64,11 @@ class Results(list[np.ndarray]):
 class Executable:
     """One native function for a graph.
 
+    It keeps what calls need. The kernels are made again, from the graph, for who looks at them.
+
     Attributes:
         compile_seconds: time from graph to callable code.
+        lower: makes the kernels and their buffers again.
         kernel_count: calls of kernels in a step.
         function_count: different kernels among them.
         shared_count: calls of kernels whose work threads share.
@@ -81,18 +84,21 @@ class Executable:
         emitted: Emitted,
         library: Library,
         expected: Sequence[Expected],
+        lower: Callable[[], Program],
         target: Target,
         compile_seconds: float,
     ) -> None:
-        self._program = program
+        self.lower = lower
         self._target = target
-        self._emitted = emitted
         self._library = library
         self._expected = expected
         types = [value.type for value in program.graph.outputs]
         self._outputs = [(type.shape, type.dtype.numpy, type.nbytes) for type in types]
         self._nothing = Reusable([None] * len(self._outputs))
-        self._checks = [step for step in program.steps if isinstance(step.kernel, CheckKernel)]
+        self._arena_bytes = program.arena_bytes
+        self._hosts = [x.kernel for x in program.steps if isinstance(x.kernel, HostKernel)]
+        self._functions = program.graph.hosts
+        self._checks = [_Check(x) for x in program.steps if isinstance(x.kernel, CheckKernel)]
         self.is_short = emitted.seconds < SHORT_SECONDS and not program.graph.hosts
         self._kind = ctypes.PYFUNCTYPE if self.is_short else ctypes.CFUNCTYPE
         self.address = library.addresses[STEP]
@@ -108,31 +114,37 @@ class Executable:
         self.shared_count = emitted.shared
 
     @property
+    def nbytes(self) -> int:
+        """Of code, and of small arenas; large ones are lent to one program after the other."""
+        own = self._arena_bytes if self._arena_bytes <= HUGE_FROM else 0
+        return self._library.nbytes + own * len(self.free)
+
+    @property
     def stages(self) -> Stages:
         """The program's text by the name of each stage: "kernels", "buffers", "llvm"."""
-        program, emitted = self._program, self._emitted
+        lower, target = self.lower, self._target
         return Stages(
             {
-                "kernels": program.kernel_text,
-                "buffers": program.buffer_text,
-                "llvm": lambda: emitted.text,
+                "kernels": lambda: lower().kernel_text(),
+                "buffers": lambda: lower().buffer_text(),
+                "llvm": lambda: emit_program(lower(), target).text,
             }
         )
 
     @property
     def llvm(self) -> str:
-        return self._emitted.text
+        return self.stages["llvm"]
 
     @property
     def steps(self) -> Sequence[Step]:
         """The calls of kernels, in order."""
-        return self._program.steps
+        return self.lower().steps
 
     @contextmanager
     def timed(self) -> Iterator[TimedStep]:
         """In the block this thread's calls note how long each kernel takes."""
         with self._replacing:
-            step = TimedStep(self._program, self._target, self._step, self._kind)
+            step = TimedStep(self.lower(), self._target, self._step, self._kind)
             with self._replaced_by(step):
                 yield step
 
@@ -140,7 +152,7 @@ class Executable:
     def watched(self) -> Iterator[WatchedStep]:
         """In the block what this thread's calls get and make is kept."""
         with self._replacing:
-            step = WatchedStep(self._program, self._expected, self._step)
+            step = WatchedStep(self.lower(), self._expected, self._step)
             with self._replaced_by(step):
                 yield step
 
@@ -226,9 +238,8 @@ class Executable:
         return results
 
     def _new_context(self) -> Context:
-        program = self._program
-        hosts = HostCalls(program.steps, program.graph.hosts)
-        context = Context(self._expected, len(self._outputs), program.arena_bytes, hosts)
+        hosts = HostCalls(self._hosts, self._functions)
+        context = Context(self._expected, len(self._outputs), self._arena_bytes, hosts)
         context.use_arena(arenas.provide(context, self.free))
         return context
 
@@ -265,20 +276,36 @@ class Executable:
         """Make the error that the record describes, and clear it."""
         number, index = context.record[0] - 1, context.record[1]
         context.record[0] = 0
-        step = self._checks[number]
+        error = self._checks[number].error(index)
+        if isinstance(error, LeavesPath):
+            error.frame = context.hosts.frame
+        return error
+
+
+class _Check:
+    """What a check says when it fails, without the graph around it."""
+
+    __slots__ = ("_attributes", "_high", "_location", "_op")
+
+    def __init__(self, step: Step) -> None:
         node = step.node
         assert node is not None and isinstance(step.kernel, CheckKernel)
-        if node.op.kind == "check":
-            error = out_of_range(index, node.attributes["message"], node.attributes["error"])
+        self._op, self._attributes, self._location = node.op, node.attributes, node.location
+        self._high = step.kernel.high
+
+    def error(self, index: int) -> LucidError:
+        """The error, of such an index."""
+        given = self._attributes
+        if self._op.kind == "check":
+            error = out_of_range(index, given["message"], given["error"])
             if isinstance(error, LeavesPath):
-                error.frame = context.hosts.frame
                 return error
         else:
             error = IndexOutOfRangeError(
-                f"{node.op.name}: index {index} is out of range for axis {node.attributes['axis']} "
-                f"with size {step.kernel.high}"
+                f"{self._op.name}: index {index} is out of range for axis {given['axis']} "
+                f"with size {self._high}"
             )
-        return at_line(error, node.location)
+        return at_line(error, self._location)
 
 
 def compile_graph(
@@ -287,6 +314,7 @@ def compile_graph(
     *,
     target: Target | None = None,
     fuse: bool = True,
+    again: Callable[[], Graph] | None = None,
 ) -> Executable:
     """Compile a flat graph (no calls) to one native function.
 
@@ -294,6 +322,7 @@ def compile_graph(
         strides: of each input in elements; None for C-contiguous ones.
         target: the processor, and the vector width to write code for; default: this one.
         fuse: False gives each op a kernel of its own, to look for a defect of fusion.
+        again: makes the graph anew for who looks at kernels later; None: it is kept for that.
 
     Raises:
         MissingRuleError: an op has no lowering.
@@ -322,4 +351,13 @@ def compile_graph(
     if emitted.shared:
         pool.load()
     library = compiled(lambda: emitted.text, target, [STEP], key=emitted.key)
-    return Executable(program, emitted, library, expected, target, time.perf_counter() - begin)
+    again = again or (lambda: graph)
+    return Executable(
+        program,
+        emitted,
+        library,
+        expected,
+        lambda: make_program(again(), full, target, fuse),
+        target,
+        time.perf_counter() - begin,
+    )

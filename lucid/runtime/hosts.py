@@ -8,7 +8,6 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 import numpy as np
 
 from lucid.codegen.kernel import HostKernel
-from lucid.codegen.schedule import Step
 from lucid.ir.hosts import Frame, HostFunction, host_function
 from lucid.ir.types import TensorType
 
@@ -23,8 +22,7 @@ class HostCalls:
         error: what Python raised.
     """
 
-    def __init__(self, steps: Sequence[Step], hosts: Mapping[str, HostFunction]) -> None:
-        kernels = [step.kernel for step in steps if isinstance(step.kernel, HostKernel)]
+    def __init__(self, kernels: Sequence[HostKernel], hosts: Mapping[str, HostFunction]) -> None:
         self._calls = [_Call(host_function(hosts, k.name), k) for k in kernels]
         self.frame: Frame = {}
         self.error: BaseException | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import collections
+import mmap
 import types
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from border.harness import NotAsEagerError, X, is_same, observed
 
 import lucid
+from lucid.compiler.guards.guard import LargeGuard
 
 CALLS = 300  # within which a change must have been found
 WORDS = 30_000
@@ -104,7 +106,52 @@ PROGRAMS = {
         lambda d: d.count(1),
         lambda d, v: d.__setitem__(20_000 if v == FIRST else 9, 1),
     ),
+    "bytes of a large buffer": (
+        lambda: bytearray(10 * ELEMENTS),
+        lambda d: d.count(1),
+        lambda d, v: d.__setitem__(7_000_000 if v == FIRST else 9, 1),
+    ),
+    "a byte of a large buffer": (
+        lambda: bytearray(10 * ELEMENTS),
+        lambda d: d[7_000_000],
+        lambda d, v: d.__setitem__(7_000_000, 1 if v == FIRST else 2),
+    ),
+    "a large buffer that grows": (
+        lambda: bytearray(ELEMENTS),
+        len,
+        lambda d, v: d.extend(bytes(ELEMENTS)),
+    ),
+    "a view of a large buffer": (
+        lambda: memoryview(array.array("d", [1.0]) * ELEMENTS),
+        lambda d: bytes(d).find(bytes(8)),
+        lambda d, v: d.__setitem__(700_000 if v == FIRST else 9, 0.0),
+    ),
+    "every other byte of a large buffer": (
+        lambda: memoryview(bytearray(2 * ELEMENTS))[::2],
+        lambda d: bytes(d).count(1),
+        lambda d, v: d.__setitem__(700_000 if v == FIRST else 9, 1),
+    ),
+    "a file in memory": (
+        lambda: mmap.mmap(-1, ELEMENTS),
+        lambda d: d.find(b"\x01"),
+        lambda d, v: d.__setitem__(700_000 if v == FIRST else 9, 1),
+    ),
+    "the values of a large dict": (
+        lambda: table_and(dict.values),
+        lambda d: sum(d[1]),
+        lambda d, v: d[0].update(w15000=v),
+    ),
+    "a large dict behind a proxy": (
+        lambda: table_and(types.MappingProxyType),
+        lambda d: sum(d[1].values()),
+        lambda d, v: d[0].update(w15000=v),
+    ),
 }
+
+
+def table_and(view):
+    data = table()
+    return data, view(data)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -131,7 +178,13 @@ def test_a_change_in_large_data_is_found_in_time(name):
         raise NotAsEagerError(f"{compiled.stats.traces} traces")
 
 
-@pytest.mark.parametrize("name", ["an element of an array", "mean of an array", "sum of a list"])
+SEEN = (
+    *("an element of an array", "mean of an array", "sum of a list"),
+    *("bytes of a large buffer", "a byte of a large buffer", "the values of a large dict"),
+)
+
+
+@pytest.mark.parametrize("name", SEEN)
 def test_what_has_moved_is_seen_at_once_from_then_on(name):
     """All of it is looked at from then on, or it has become a live input."""
     make, read, change = PROGRAMS[name]
@@ -162,3 +215,26 @@ def test_so_is_all_else_in_it():
     data[25_000] = SECOND
     if not is_same(observed(compiled(X)), observed(X * sum(data))):
         raise NotAsEagerError("another entry isn't seen at once")
+
+
+@pytest.mark.parametrize("kind", ["buffer", "values"])
+def test_a_call_looks_at_a_part_of_what_only_c_looks_into(kind):
+    data = bytearray(50 * ELEMENTS) if kind == "buffer" else table()
+    view = data if kind == "buffer" else data.values()
+    step = lucid.compile(lambda x: x * len(view), audit=False)
+    step(X)
+    guards = step._latest_program().guards
+    (large,) = [guard for guard in guards.guards if isinstance(guard, LargeGuard)]
+    large.holds()
+    assert 0 < large._turn < len(large.expected) / 10
+
+
+def test_a_large_buffer_that_a_step_reads_can_be_resized_and_closed():
+    data, file = bytearray(ELEMENTS), mmap.mmap(-1, ELEMENTS)
+    step = lucid.compile(lambda x: x * (len(data) + file.find(b"\0")))
+    assert step(X).tolist() == step(X).tolist()
+    data.extend(b"\0")
+    assert step(X).tolist() == (X * (ELEMENTS + 1)).tolist()
+    file.close()
+    with pytest.raises(ValueError):
+        step(X)

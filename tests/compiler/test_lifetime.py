@@ -12,7 +12,13 @@ from typing import Any
 import pytest
 
 import lucid
+from lucid import nn, optim
 from lucid.autograd import Function
+from lucid.codegen.kernel import Inst, Kernel
+from lucid.codegen.schedule import Step
+from lucid.compiler.recording.recorder import Recorder
+from lucid.compiler.recording.trace import Trace
+from lucid.ir.graph import Node
 
 References = dict[str, "weakref.ref[Any]"]
 
@@ -232,3 +238,69 @@ def test_calls_of_all_kinds_leave_nothing_behind(kind: str) -> None:
         "host": lambda: host(x),
     }
     assert growth(calls[kind], 300) < 2000
+
+
+def perceptron() -> tuple[Any, Callable[[int], Any]]:
+    """A compiled training step, and a call of it with a batch of some size."""
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+    optimizer = optim.Adam(model.parameters())
+
+    def train(x: lucid.Tensor, y: lucid.Tensor) -> lucid.Tensor:
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    step = lucid.compile(train, audit=False)
+    return step, lambda size: step(lucid.ones(size, 8), lucid.zeros(size, dtype=lucid.int64))
+
+
+def alive(*kinds: type) -> int:
+    gc.collect()
+    return sum(isinstance(thing, kinds) for thing in gc.get_objects())
+
+
+def test_of_a_trace_only_the_recorded_graph_outlives_it() -> None:
+    before = alive(Node)
+    work = Kernel, Inst, Step, Trace, Recorder
+    before_work = alive(*work)
+    step, call = perceptron()
+    for size in (3, 4, 5, 3, 4, 5):
+        call(size)
+    programs = [program for known in step._programs.values() for program in known]
+    graphs = [g for p in programs for g in (p.recorded, *p.recorded.functions.values())]
+    assert len(programs) == 3
+    assert alive(Node) - before == sum(len(graph.nodes) for graph in graphs)
+    assert alive(*work) == before_work
+    assert "kernel k0" in step.stages["kernels"], "made again for who looks at them"
+
+
+def test_programs_that_are_dropped_free_their_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lucid.compiler.compiled.LIMIT", 2)
+    step, call = perceptron()
+    code = []
+    for size in (3, 4, 5, 6):
+        for _ in range(3):
+            call(size)
+        code.append(weakref.ref(step._latest_program().executable._library._tracker))
+    assert [tracker() is None for tracker in code] == [True, True, False, False]
+    assert step.stats.dropped == 2
+
+
+def test_a_program_says_about_how_much_memory_it_keeps() -> None:
+    step, call = perceptron()
+    for size in (3, 3, 4, 4):
+        call(size)  # what is made once, for all of them
+    found = []
+    for size in (5, 6):
+        gc.collect()
+        tracemalloc.start()
+        for _ in range(6):
+            call(size)
+        gc.collect()
+        found.append(tracemalloc.get_traced_memory()[0])
+        tracemalloc.stop()
+    program = step._latest_program()
+    said = program.nbytes - program.executable._library.nbytes  # which isn't Python's memory
+    assert said / 1.5 < min(found) < said * 1.5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import multiprocessing
 import os
 import subprocess
@@ -202,3 +203,18 @@ def test_a_model_that_is_trained_in_a_thread_is_seen_by_others() -> None:
     thread.start()
     thread.join()
     assert evaluate(x).item() < before
+
+
+def test_free_threaded_interpreters_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    modules = [name for name in sys.modules if name.startswith(("lucid.compiler", "lucid.runtime"))]
+    for name in modules:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr("sysconfig.get_config_var", {"Py_GIL_DISABLED": 1}.get)
+    with pytest.raises(ImportError) as found:
+        importlib.import_module("lucid.compiler")
+    assert isinstance(found.value, lucid.LucidError)
+    assert str(found.value) == (
+        f"lucid.compiler: Python {sys.version.split()[0]} is a free-threaded build, whose objects "
+        "compiled code can't share with other threads\n"
+        "hint: use the ordinary build, such as python3.13 in place of python3.13t"
+    )

@@ -249,7 +249,7 @@ def test_only_a_timed_step_reads_the_clock() -> None:
     step(lucid.ones(5, 8))
     executable = step._latest.executable
     assert "counter()" not in executable.llvm
-    timed = emit_program(executable._program, host_target(), timed=True)
+    timed = emit_program(executable.lower(), host_target(), timed=True)
     body = timed.text[timed.text.index("@step(") :].partition("\n}\n")[0]
     assert body.count("counter()") == executable.kernel_count + 1
     assert timed.kernels == executable.function_count

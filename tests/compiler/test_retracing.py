@@ -433,12 +433,47 @@ def test_traces_that_calls_have_not_paid_for_are_not_made(caplog):
     assert step.stats.traces == 9, "now they have"
 
 
-def test_programs_are_forgotten_one_day(monkeypatch):
-    monkeypatch.setattr("lucid.compiler.compiled.LIMIT", 2)
-    step = lucid.compile(lambda x: x * 2)
-    for n in (1, 2, 3, 1, 3):
+def traces_of(sizes, step=None):
+    """How often a function is traced that is called with tensors of these sizes."""
+    step = step or lucid.compile(lambda x: x * 2, audit=False)
+    for n in sizes:
         assert step(lucid.ones(n)).tolist() == [2.0] * n
-    assert step.stats.traces == 4
+    return step.stats.traces, step.stats.dropped
+
+
+def test_the_programs_used_longest_ago_are_dropped(monkeypatch):
+    monkeypatch.setattr("lucid.compiler.compiled.LIMIT", 2)
+    assert traces_of((1, 2, 3, 1, 3)) == (4, 2)
+    assert traces_of((1, 2, 1, 3, 1)) == (3, 1), "2 was used longer ago than 1"
+
+
+def test_calls_that_native_code_serves_are_uses_of_their_program(monkeypatch):
+    monkeypatch.setattr("lucid.compiler.compiled.LIMIT", 3)
+    step = lucid.compile(lambda x: x * 2, audit=False)
+    assert traces_of((1, 2, 3, *(1 for _ in range(20)), 3), step) == (3, 0)
+    assert traces_of((4, 1, 3), step) == (4, 1), "2 went"
+    assert traces_of((2,), step) == (5, 2)
+
+
+def test_paths_that_take_over_are_uses_of_their_program(monkeypatch):
+    monkeypatch.setattr("lucid.compiler.compiled.LIMIT", 3)
+    step = lucid.compile(lambda x: x * 2 if x.sum() > 0 else -x, audit=False)
+    up, down = lucid.ones(2), -lucid.ones(2)
+    for x in (up, down, lucid.ones(3), up, down, up, down, lucid.ones(4), up, down):
+        assert step(x).tolist() == (x * 2 if x is not down else -x).tolist()
+    assert (step.stats.traces, step.stats.dropped) == (4, 1)
+
+
+def test_programs_are_dropped_for_the_memory_that_they_keep(monkeypatch):
+    monkeypatch.setattr("lucid.compiler.compiled.LIMIT_BYTES", 1)
+    table = np.zeros(1 << 16)
+    step = lucid.compile(lambda x: x * 2 + float(table[3]) + float(table.sum()), audit=False)
+    assert traces_of((1, 2, 1, 2), step) == (2, 0), "the newest, and what calls began with, stay"
+    assert traces_of((3, 1), step) == (4, 2)
+    large = step._latest_program()
+    assert large.nbytes > table.nbytes, "the copy that guards compare with"
+    monkeypatch.setattr("lucid.compiler.compiled.LIMIT_BYTES", 7 * large.nbytes // 2)
+    assert traces_of((3, 1, 2, 3, 1), step) == (5, 2)
 
 
 def test_arguments_of_ones_own_class_are_not_confused_with_later_ones():

@@ -104,7 +104,7 @@ def large_program(extra: int) -> Executable:
     graph.outputs = [ops.sum(ops.matmul(ops.transpose(t, perm=(1, 0)), totals), axes=(0, 1))]
     executable = compile_graph(graph)
     arguments.setdefault(extra, np.zeros((ROWS, 1024 + extra), np.float32))
-    assert executable._program.arena_bytes > 8 << 20
+    assert executable._arena_bytes > 8 << 20
     return executable
 
 
@@ -120,7 +120,7 @@ def run(executable: Executable, extra: int) -> None:
 @pytest.fixture
 def room_for_two(monkeypatch: pytest.MonkeyPatch) -> Arenas:
     """An own sharing of arenas that holds two of the programs' at a time."""
-    shared = Arenas(idle_bytes=2 * large_program(8)._program.arena_bytes)
+    shared = Arenas(idle_bytes=2 * large_program(8)._arena_bytes)
     for module in (arena_module, executable_module, context_module):
         monkeypatch.setattr(module, "arenas", shared)
     return shared

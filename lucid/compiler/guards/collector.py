@@ -22,11 +22,13 @@ from lucid.autograd.hooks import hooks_of
 from lucid.compiler.guards.age import Age, owner_of
 from lucid.compiler.guards.guard import (
     ABSENT,
+    AT_ONCE,
     CONTENTS,
     SCALARS,
     AnswerGuard,
     ArrayGuard,
     Attributes,
+    BufferGuard,
     ContentsGuard,
     EntryGuard,
     FieldGuard,
@@ -51,11 +53,12 @@ from lucid.ir.location import Location, here
 from lucid.tensor.core import TensorCore
 
 PLAIN = (list, dict, set, deque)  # containers whose entries can change
-# What only C looks into: all that they hold is asked for anew at each call.
+_VIEWS = types.MappingProxyType, *map(type, ({}.keys(), {}.values(), {}.items()))
+# What only C looks into: all that they hold is asked for anew at each call, of large ones a part.
 OPAQUE: dict[type, Callable[[Any], Any]] = {
-    types.MappingProxyType: lambda proxy: tuple(proxy.items()),
     ContextVar: lambda variable: variable.get(ABSENT),
-    **dict.fromkeys((type({}.keys()), type({}.values()), type({}.items())), tuple),
+    **dict.fromkeys(_VIEWS, tuple),
+    types.MappingProxyType: lambda proxy: tuple(proxy.items()),
     **dict.fromkeys((bytearray, memoryview, array.array, mmap.mmap), bytes),
 }
 _OPAQUE_KINDS = tuple(OPAQUE)
@@ -395,7 +398,15 @@ class Collector:
 
     def _opaque(self, value: Any, path: str) -> None:
         ask = next(ask for kind, ask in OPAQUE.items() if isinstance(value, kind))
-        if not self.answer(f"all of {path}", ask, value):
+        for behind in gc.get_referents(value) if isinstance(value, _VIEWS) else ():
+            if type(behind) is dict and len(behind) > AT_ONCE:  # which is looked at in turn
+                self.value(behind, path, value)
+                return self.contents(path, behind)
+        buffer = BufferGuard(f"all of {path}", value, None, CONTENTS)
+        if ask is bytes and buffer.found() is not ABSENT:
+            buffer.expected = buffer.found().copy()
+            self._add((bytes, id(value)), buffer)
+        elif not self.answer(f"all of {path}", ask, value):
             self._op_by_op(f"{path} holds something else each time")
         found = ask(value)
         for item in found if isinstance(found, tuple) else ():
@@ -522,7 +533,7 @@ class Collector:
             guard
             for guard in self.guards.values()
             if guard.was_read
-            and not (isinstance(guard, ArrayGuard) and id(owner_of(guard.owner)) in live)
+            and not (type(guard) is ArrayGuard and id(owner_of(guard.owner)) in live)
         ]
 
     def changes(self) -> list[tuple[Place, Any]]:

@@ -434,6 +434,7 @@ class _Monitor:
         self._tool = -1
         self._codes: set[types.CodeType] = set()
         self._monitoring: Any = getattr(sys, "monitoring", None)
+        self._listeners = _listeners  # it is told of code that runs when globals are gone
 
     def begin(self) -> None:
         """Listen to what starts; code that nobody wanted to follow may be wanted now."""
@@ -468,7 +469,7 @@ class _Monitor:
             monitoring.free_tool_id(tool)
 
     def _started(self, code: types.CodeType, _: int) -> None:
-        listener = _listeners.innermost
+        listener = self._listeners.innermost
         if listener is not None and code not in _listeners.followed:
             names = sys._getframe(1).f_globals
             is_heard = listener.listens_to(code, names)
@@ -482,7 +483,7 @@ class _Monitor:
     def _stepped(self, code: types.CodeType, offset: int) -> Any:
         if offset not in _rows(code):
             return self._monitoring.DISABLE
-        listener = _listeners.innermost
+        listener = self._listeners.innermost
         if listener is not None:
             row, frame = _listeners.followed.get(code, {}).get(offset), sys._getframe(1)
             if row is not None and listener.listens_in(frame):
@@ -556,9 +557,8 @@ def _tried(sample: Any, items: Any, key: str) -> Any:
 @functools.cache
 def is_supported() -> bool:
     """Whether the operands of instructions are found, and are those that are used."""
-    is_locked = getattr(sys, "_is_gil_enabled", lambda: True)()
     is_known = (3, 11) <= sys.version_info < (3, 14)
-    if sys.implementation.name != "cpython" or not is_locked or not is_known:
+    if sys.implementation.name != "cpython" or not is_known:
         return False
     sample, items, key = _Sample(), {"a key": object()}, "a key"
     listener = _Recorded()

@@ -399,6 +399,17 @@ class ArrayGuard(LargeGuard):
 
 
 @dataclass(slots=True, eq=False)
+class BufferGuard(ArrayGuard):
+    """The bytes of what only C looks into: a `bytearray`, an `array.array`, a file in memory."""
+
+    def found(self) -> Any:
+        try:
+            return np.frombuffer(self.owner, np.uint8)  # each time: it can't be resized meanwhile
+        except (ValueError, BufferError):
+            return ABSENT  # it is closed, or its bytes aren't in a row
+
+
+@dataclass(slots=True, eq=False)
 class AnswerGuard(Guard):
     """What Python answers when it is asked again: `ask(*args)`, of what no place shows."""
 
@@ -439,7 +450,6 @@ class TensorGuard(Guard):
     Attributes:
         expected: whether it requires grad; is_leaf: whether without a history.
         storage: its memory; None: that doesn't matter.
-        memory: what shows the memory, of one whose memory matters.
     """
 
     tensor: TensorCore
@@ -447,12 +457,9 @@ class TensorGuard(Guard):
     is_leaf: bool
     storage: object
     hooks: dict[int, Any]
-    memory: TensorCore | None = None
 
     def __post_init__(self) -> None:
         self.gated = True
-        if self.storage is not None:
-            self.memory = self.tensor._same_memory()
         base = self.tensor._base  # a write to it changes a view
         for tensor in (self.tensor, self.tensor if base is None else base):
             epoch.watched[id(tensor)] = tensor

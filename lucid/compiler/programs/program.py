@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -15,6 +16,7 @@ from lucid.autograd.host_replay import Differs, made_in
 from lucid.codegen.entry_words import MOST_ARGUMENTS
 from lucid.compiler.audits import outline_of
 from lucid.compiler.guards.age import owner_of
+from lucid.compiler.guards.guard import LargeGuard
 from lucid.compiler.guards.places import Appended
 from lucid.compiler.inputs.cells import Cell
 from lucid.compiler.inputs.scalars import Formula, LiveSource, Number
@@ -43,7 +45,7 @@ from lucid.dtypes import get_default_dtype
 from lucid.ir.clone import copy_graph
 from lucid.ir.errors import LeavesPath
 from lucid.ir.graph import Graph
-from lucid.ir.passes.pipeline import optimize
+from lucid.ir.passes.pipeline import optimize, rewritten
 from lucid.ir.passes.regions import inline_calls, outline_regions
 from lucid.runtime.entry import LONG_WAY
 from lucid.runtime.executable import Executable, Results, compile_graph
@@ -55,6 +57,8 @@ from lucid.tensor.core import TensorCore
 from lucid.tensor.promises import Batch
 from lucid.tensor.storage import Storage, VersionCounter
 
+PROGRAM_BYTES = 1 << 16  # of Python's objects, besides nodes and guards
+
 
 class Program:
     """One recorded step, compiled for one signature.
@@ -63,8 +67,7 @@ class Program:
         description: the call that it was traced for, in the user's words.
         stages: text of each stage of the compiler, by name, in order: first the graph as recorded,
             with custom Functions as regions of their own.
-        recorded: that graph, without regions.
-        graphs: the ones that can be interpreted, by the name of their stage.
+        recorded: that graph. What was made of it is made again for who looks at it.
         executable: the native program.
         compile_seconds: tracing and compiling together.
         hosts: the host calls, in order.
@@ -80,10 +83,12 @@ class Program:
         is_simple: whether a short call has nothing to do after the step but to return its result.
         differentiable: how results get their history; None: they have none.
         undo: takes back what the trace made for the step; None once a call has run.
+        key: of the calls that it may serve; used: how many there had been when it last served one.
     """
 
-    def __init__(self, trace: Trace, description: Description, objects: list[Any]) -> None:
-        self._objects = objects  # kept alive: the signature holds their identities
+    def __init__(self, trace: Trace, description: Description, call: Call) -> None:
+        self._objects = call.objects  # kept alive: the signature holds their identities
+        self.key, self.used = call.key, 0
         self.description = description
         self.executable = self._compile(trace)
         self.places, self.outline = trace.places, outline_of(trace)
@@ -103,31 +108,48 @@ class Program:
         self._take_inputs(trace)
         self._take_outcomes(trace)
         self._take_claims(trace)
+        copies = [x.expected for x in self.guards.guards if isinstance(x, LargeGuard)]
+        guards = 300 * len(self.guards.guards) + sum(map(sys.getsizeof, copies))
+        self._fixed_bytes = PROGRAM_BYTES + self.recorded.nbytes + guards
+        if self.differentiable is None:
+            for cell, _ in trace.cells:  # who holds a value holds the graph that it is in
+                del cell.value
 
     def _compile(self, trace: Trace) -> Executable:
         by_value = {cell.value: strides for cell, strides in trace.cells}
         strides = [by_value.get(entry.value) for entry in trace.graph.inputs]
-        self.recorded = graph = trace.graph
+        graph = trace.graph
         if trace.left.differentiable is not None:  # whose backwards repeat some of it
             graph = copy_graph(graph)
-        recorded = copy_graph(as_recorded(graph))
+        self.recorded = recorded = copy_graph(as_recorded(graph))
         inline_calls(graph)
         optimize(graph)
         self.path, self._questions = trace.path, trace.questions
         self.links: dict[tuple[int, ...], weakref.ref[Program]] = {}
         self._take_hosts(graph)
-        executable = compile_graph(graph, strides=strides)
-        self.graphs = {"trace": recorded, "optimize": graph}
+        again = partial(rewritten, recorded, optimize)
+        executable = compile_graph(graph, strides=strides, again=again)
         texts = {
             "trace": lambda: str(recorded),
-            "inline": lambda: _inlined_text(recorded),
-            "optimize": lambda: str(graph),
+            "inline": lambda: str(rewritten(recorded, inline_calls)),
+            "optimize": lambda: str(again()),
         }
         if trace.left.differentiable is not None:
             cut = trace.left.differentiable.tape.cut
             texts["residuals"] = lambda: str(cut)
         self.stages = Stages(texts).then(executable.stages)
         return executable
+
+    @property
+    def nbytes(self) -> int:
+        """What it keeps, about: native code, memory of its own, graph, guards, and its backwards.
+
+        Objects are counted by the piece. Memory that is lent to one program after the other, such
+        as large arenas, isn't counted.
+        """
+        behind = () if self.differentiable is None else self.differentiable.programs
+        own = self._fixed_bytes + self.executable.nbytes + self.gradients.nbytes
+        return own + sum(program.nbytes for program in behind)
 
     def backward_stages(self) -> Stages:
         """The graph of the backward that ran last of those of its results; of what it keeps."""
@@ -528,9 +550,3 @@ def as_recorded(graph: Graph) -> Graph:
 def _owner(storage: Storage) -> Any:
     assert storage.array is not None
     return owner_of(storage.array)
-
-
-def _inlined_text(recorded: Graph) -> str:
-    graph = copy_graph(recorded)
-    inline_calls(graph)
-    return str(graph)

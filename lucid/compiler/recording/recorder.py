@@ -168,16 +168,16 @@ class Recorder(LiveNumbers):
             self._lift(tensor, what)
         if tensor._array is not None and context.grad_enabled:  # else a lost history may stay
             self.note_outer(tensor)
+        assert storage.value is not None
+        if not tensor._chain:  # and a parameter doesn't go on holding the graph
+            return storage.value
         cached = tensor._value
         if cached is not None and cached[0] == storage.generation:
             value: Value = cached[1]
             if value.graph is self.graph:
                 return value
-        assert storage.value is not None
-        value = storage.value
-        if tensor._chain:
-            with self.annotated():
-                value = replay(value, tensor._chain)
+        with self.annotated():
+            value = replay(storage.value, tensor._chain)
         tensor._value = (storage.generation, value)
         return value
 

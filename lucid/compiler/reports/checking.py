@@ -11,6 +11,7 @@ from lucid.compiler.programs.program import Program
 from lucid.ir.errors import LucidError
 from lucid.ir.graph import Graph
 from lucid.ir.interpret import interpret
+from lucid.ir.passes.pipeline import optimize, rewritten
 from lucid.ir.text.printer import value_names
 from lucid.runtime.executable import compile_graph
 from lucid.runtime.watched import WatchedStep
@@ -89,7 +90,7 @@ def check(run: Callable[[], object], program: Callable[[], Program]) -> Check:
             "check: two calls in a row run different programs, or none\n"
             "hint: step.stats.retrace_reasons and step.stats.eager_reasons say why"
         )
-    names = _names(found.graphs["trace"])
+    names = _names(found.recorded)
     stages = _stages(found, watched)
     _, expected = next(stages)
     rows = list(_compare(names, (watched.outputs, watched.written), expected))
@@ -110,9 +111,9 @@ def _names(graph: Graph) -> list[str]:
 
 def _stages(program: Program, watched: WatchedStep) -> Iterator[tuple[str, Results]]:
     """The results of each stage before the last, by name; the first one is the reference."""
-    for name, graph in program.graphs.items():
-        yield name, interpret(graph, watched.inputs)
-    graph = program.graphs["optimize"]
+    yield "trace", interpret(program.recorded, watched.inputs)
+    graph = rewritten(program.recorded, optimize)
+    yield "optimize", interpret(graph, watched.inputs)
     inputs = [np.array(x) if isinstance(x, np.ndarray) else x for x in watched.inputs]
     unfused = compile_graph(graph, fuse=False)
     outputs = unfused(inputs)

@@ -240,6 +240,12 @@ class Differentiable:
         found = [backward.program for kind, backward in self._kinds.items() if not kind.is_open]
         return next((program for program in reversed(found) if program is not None), None)
 
+    @property
+    def programs(self) -> list[Program]:
+        """Those of all backwards."""
+        known = [x for kind in self._kinds.values() for x in kind._compiled._programs.values()]
+        return [program for programs in known for program in programs]
+
     def backward(self, kind: Kind) -> Backward:
         """The function that computes the gradients."""
         found = self._kinds.get(kind)

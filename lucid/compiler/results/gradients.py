@@ -68,6 +68,12 @@ class Gradients:
             if batch is not None:
                 batch.promises.clear()
 
+    @property
+    def nbytes(self) -> int:
+        """Of the memory that is kept for later calls."""
+        size = sum(outcome.type.nbytes for _, outcome in self._promised)
+        return size * (len(self.spares) + (self.latest[0] is not None))
+
     def kept_results(self, count: int) -> list[int]:
         """The numbers of the program's `count` outputs that are no promised gradients."""
         return [number for number in range(count) if number not in self._slots]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from lucid.ir.clone import copy_graph
 from lucid.ir.environment import VERIFY
 from lucid.ir.graph import Graph
 from lucid.ir.passes.algebra import simplify_algebra
@@ -53,3 +54,10 @@ def optimize(graph: Graph, observe: Callable[[str, Graph], None] | None = None) 
         if stable:
             break
     return changed
+
+
+def rewritten(graph: Graph, rewrite: Callable[[Graph], object]) -> Graph:
+    """Return a copy that one pass has rewritten, or `optimize`."""
+    copied = copy_graph(graph)
+    rewrite(copied)
+    return copied
