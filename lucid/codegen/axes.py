@@ -135,12 +135,26 @@ def _blocked(
     for axis, width in zip(columns[::-1], widths, strict=False):
         steps[id(axis)] = width * (lanes if axis is chosen else 1)
     outside = [x for x in axes if x.kind == "batch"] + rows[:-1]
-    free, tiled = columns[:-2], [*rows[-1:], *columns[-2:]]
+    among = 1 if _is_better_outside(columns, rows, inner, steps) else 2
+    free, tiled = columns[:-among], [*rows[-1:], *columns[-among:]]
     # The rows of a dot product are long: they stay in the cache while the columns run.
     loops = [*outside, *rows[-1:], *columns] if dots else [*outside, *free, *tiled]
     vector = -1 if dots or chosen is None else loops.index(chosen)
     found = tuple(steps.get(id(axis), 1) for axis in loops)
     return Blocking(tuple(loops), found, tuple(inner), vector, lanes, swapped)
+
+
+def _is_better_outside(
+    columns: Sequence[Axis], rows: Sequence[Axis], inner: Sequence[Axis], steps: dict[int, int]
+) -> bool:
+    """Whether the last column axis but one goes around the rows, as examples of a batch do.
+
+    All rows are then read anew for each of its elements, otherwise the columns for each tile.
+    """
+    if len(columns) < 2 or not rows or steps[id(columns[-2])] > 1:
+        return False
+    size, height = rows[-1].size, steps[id(rows[-1])]
+    return size * prod(axis.size for axis in inner) <= -(-size // height) * abs(columns[-2].b)
 
 
 def best_tile(

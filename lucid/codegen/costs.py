@@ -45,14 +45,16 @@ WORTHWHILE = 0.75
 
 # Least rows, columns and inner elements of a contraction that is made a product of matrices, and
 # columns of one image of a batch of them.
-MATRIX, IMAGE = 16, 256
+MATRIX, IMAGE = 16, 96
 # Multiply-adds in the time of copying an element, and of reading one in another order.
 COPIED = 24
 COPIED_BYTES = 1 << 26
 WORTH_COPIES = 0.9
 # How fast a contraction over axes is: lanes that are enough, then lanes 2 to 4 elements apart,
-# lanes further apart, and dot products, all against loads of adjacent elements.
+# lanes further apart, and dot products, all against loads of adjacent elements; elements that are
+# repeated to all lanes, where fewer than so many come from one line of the cache.
 LANES, NEAR_LANES, FAR_LANES, FOLDED_LANES = 8, 0.65, 0.35, 0.7
+NEAR, FAR_REPEATED = 8, 0.6
 
 
 def cost_of(op: str) -> int:

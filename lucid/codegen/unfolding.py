@@ -142,10 +142,17 @@ class _Contraction:
 
     def _speed(self) -> float:
         """How fast the loops over the axes are, against those of a product of matrices."""
-        rows = [self._loading(axis, 0) for axis in self.rows]
-        columns = [self._loading(axis, 1) for axis in self.columns]
+        rows = [self._loading(axis, 0) * self._repeating(1) for axis in self.rows]
+        columns = [self._loading(axis, 1) * self._repeating(0) for axis in self.columns]
         dots = [self._loading(axis, 0) * self._loading(axis, 1) for axis in self.inner]
         return max(*rows, *columns, *(costs.FOLDED_LANES * speed for speed in dots))
+
+    def _repeating(self, side: int) -> float:
+        """How fast single elements of an operand are found that are repeated to all lanes."""
+        steps, outer = self.steps[side], (self.rows, self.columns)[side]
+        near = prod(self.sizes[axis] for axis in self.inner if abs(steps[axis]) <= costs.NEAR)
+        is_near = near >= costs.NEAR or any(abs(steps[axis]) <= 1 for axis in outer)
+        return 1.0 if is_near else costs.FAR_REPEATED
 
     def _loading(self, axis: str, side: int) -> float:
         """How fast vectors of an operand along an axis are loaded, against adjacent elements."""
