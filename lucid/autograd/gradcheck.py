@@ -173,7 +173,7 @@ class _Check:
     def _op_by_op(self, outputs: Sequence[TensorCore]) -> Sequence[TensorCore]:
         """The outputs with the nodes of custom Functions that compiled functions hide."""
         from lucid.compiler.results.backward import CompiledBackward
-        from lucid.compiler.stance import set_stance
+        from lucid.runtime.stance import set_stance
 
         if not any(isinstance(output.grad_fn, CompiledBackward) for output in outputs):
             return outputs

@@ -22,11 +22,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lucid.autograd.host_replay import Differs, replaying, undo_draws
-from lucid.compiler.audits import Pace, difference, made_again, report
+from lucid.compiler.guards.restarts import MOST_RESTARTS, Known, RestartTrace, undo_all
 from lucid.compiler.inputs.signature import Call, changes, describe, moving_ints, with_live_ints
-from lucid.compiler.restarts import MOST_RESTARTS, Known, RestartTrace, undo_all
-from lucid.compiler.stance import eager_is_forced
-from lucid.compiler.whose_code import is_followed
+from lucid.compiler.programs.audits import Pace, difference, made_again, report
 from lucid.ir.environment import LOG
 from lucid.ir.errors import (
     ArgumentError,
@@ -37,7 +35,9 @@ from lucid.ir.errors import (
     TraceError,
 )
 from lucid.ir.location import Location
+from lucid.ir.whose_code import is_followed
 from lucid.runtime.entry import LONG_WAY
+from lucid.runtime.stance import eager_is_forced
 from lucid.tensor.claims import TRACING, Claim
 from lucid.tensor.context import context
 from lucid.tensor.interrupts import Before

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
-from lucid.compiler import hooks
+from lucid.compiler.recording import hooks
 from lucid.nn.naming import trace_name, variable_name
 from lucid.tensor.context import context, epoch
 

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from lucid.autograd.modes import enable_grad, no_grad
-from lucid.compiler import hooks
 from lucid.compiler.guards.events import unheard
+from lucid.compiler.recording import hooks
 from lucid.compiler.repeated import RepeatedByShape
-from lucid.compiler.whose_code import is_librarys
 from lucid.ir.errors import ArgumentError, MissingRuleError, OptionError
 from lucid.ir.types import f32
+from lucid.ir.whose_code import is_librarys
 from lucid.nn.naming import trace_name, variable_name
 from lucid.optim.groups import Layout, ParamGroup, State, StateEntry
 from lucid.optim.hooked import NATIVE, Hooked, hooked_step

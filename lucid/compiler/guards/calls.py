@@ -38,15 +38,15 @@ from lucid.compiler.guards.reads import (
     is_hashable,
 )
 from lucid.compiler.inputs.scalars import is_live, live_math
-from lucid.compiler.whose_code import (
+from lucid.ir.errors import EagerOnlyError, TraceError
+from lucid.ir.location import LIBRARY, here
+from lucid.ir.whose_code import (
     LIBRARYS_ATTRIBUTES,
     NUMPY,
     is_called_by_followed,
     is_followed,
     is_librarys,
 )
-from lucid.ir.errors import EagerOnlyError, TraceError
-from lucid.ir.location import LIBRARY, here
 from lucid.tensor.core import TensorCore
 
 MEMO = type(functools.lru_cache(lambda: None))

@@ -23,10 +23,10 @@ from lucid.compiler.guards.guard import (
 )
 from lucid.compiler.inputs.scalars import LiveScalar
 from lucid.compiler.inputs.signature import Call
-from lucid.compiler.inputs.tree import map_tree
 from lucid.tensor.context import epoch
 from lucid.tensor.core import TensorCore
 from lucid.tensor.tensor import Tensor
+from lucid.tensor.tree import map_tree
 from lucid.tensor.writing import assign_memory
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ import numpy as np
 
 from lucid.compiler.guards.collector import PLAIN, Collector
 from lucid.compiler.guards.guard import ABSENT, SCALARS, Attributes, ClassAttributes
+from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.inputs.scalars import is_live, key_of
-from lucid.compiler.restarts import RestartTrace
-from lucid.compiler.whose_code import is_librarys, is_unknown
+from lucid.ir.whose_code import is_librarys, is_unknown
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, attributes_of
 

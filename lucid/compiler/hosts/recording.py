@@ -27,12 +27,12 @@ from lucid.autograd.outputs import TwiceDifferentiated, refuse_second_derivative
 from lucid.compiler.hosts.state import PythonChanges, Surroundings
 from lucid.compiler.inputs.present import PresentValues
 from lucid.compiler.inputs.scalars import is_live
-from lucid.compiler.inputs.tree import map_tree
 from lucid.ir.hosts import Frame, HostFunction
 from lucid.ir.location import Location, here
 from lucid.ir.types import TensorType, type_of_array
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, of_value
+from lucid.tensor.tree import map_tree
 from lucid.tensor.writing import refuse_overlaps
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from lucid.compiler.guards.collector import Substitutes, changed_since
 from lucid.compiler.guards.events import listening
 from lucid.compiler.guards.guard import ArrayGuard, ContentsGuard, EntryGuard
 from lucid.compiler.guards.reads import instance_dict
-from lucid.compiler.whose_code import is_librarys, is_users
+from lucid.ir.whose_code import is_librarys, is_users
 from lucid.tensor.context import epoch
 from lucid.tensor.core import TensorCore
 from lucid.tensor.storage import Storage

@@ -14,7 +14,6 @@ from lucid.autograd.host_calls import HostForward
 from lucid.autograd.host_finding import Finding
 from lucid.autograd.host_replay import Differs, made_in
 from lucid.codegen.entry_words import MOST_ARGUMENTS
-from lucid.compiler.audits import outline_of
 from lucid.compiler.guards.age import owner_of
 from lucid.compiler.guards.guard import LargeGuard
 from lucid.compiler.guards.places import Appended
@@ -22,6 +21,7 @@ from lucid.compiler.inputs.cells import Cell
 from lucid.compiler.inputs.scalars import Formula, LiveSource, Number
 from lucid.compiler.inputs.sharing import Sharing
 from lucid.compiler.inputs.signature import Call, Description, PlainType, is_plain
+from lucid.compiler.programs.audits import outline_of
 from lucid.compiler.programs.guards import Guards
 from lucid.compiler.programs.native import NativeCalls, Read, native_calls, numbers_in, plain_reads
 from lucid.compiler.recording.exits import Departure

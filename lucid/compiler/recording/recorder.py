@@ -15,17 +15,17 @@ from lucid.autograd import node as nodes
 from lucid.autograd.node import AccumulateGrad, Edge, Node, edge_of
 from lucid.compiler.guards.events import unheard
 from lucid.compiler.guards.guard import AnswerGuard, Guard
+from lucid.compiler.guards.restarts import RestartTrace, undo_all
 from lucid.compiler.hosts.recording import HostRecording
 from lucid.compiler.inputs.cells import Cell, GradUse, base_of, look_of
+from lucid.compiler.inputs.live_numbers import LiveNumbers
 from lucid.compiler.inputs.present import evaluate
 from lucid.compiler.inputs.scalars import LiveScalar, is_live, seen
 from lucid.compiler.recording import texts
 from lucid.compiler.recording.exits import Exits
 from lucid.compiler.recording.late_arrays import LateArray, LateData
-from lucid.compiler.recording.live_numbers import LiveNumbers
-from lucid.compiler.recording.users_arrays import UsersArrays
-from lucid.compiler.restarts import RestartTrace, undo_all
 from lucid.compiler.results.histories import HistoryOutside
+from lucid.compiler.results.users_arrays import UsersArrays
 from lucid.ir import ops
 from lucid.ir.errors import EagerOnlyError, LucidError, TraceError
 from lucid.ir.graph import Graph, Region, Value

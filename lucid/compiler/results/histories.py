@@ -17,9 +17,9 @@ from lucid.autograd.node import (
 )
 from lucid.autograd.outputs import freed_behind
 from lucid.compiler.results.tape import Tape, nodes_behind, refers_to_trace
-from lucid.compiler.whose_code import is_librarys
 from lucid.ir.errors import LucidError
 from lucid.ir.types import TensorType
+from lucid.ir.whose_code import is_librarys
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore
 from lucid.tensor.storage import VersionCounter

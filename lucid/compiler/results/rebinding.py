@@ -25,12 +25,12 @@ from lucid.compiler.guards.places import (
     bound,
     place_of,
 )
+from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.inputs.objects import data_of
 from lucid.compiler.inputs.signature import Call
-from lucid.compiler.inputs.tree import map_tree
-from lucid.compiler.restarts import RestartTrace
 from lucid.tensor.claims import TRACING, Keys
 from lucid.tensor.core import TensorCore
+from lucid.tensor.tree import map_tree
 
 if TYPE_CHECKING:
     from lucid.compiler.guards.calls import GuardCollector

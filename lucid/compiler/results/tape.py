@@ -18,7 +18,6 @@ from lucid.autograd.node import AccumulateGrad, Edge, Node, edge_of
 from lucid.autograd.saved import SavedTensor, with_history
 from lucid.compiler.inputs.cells import Cell
 from lucid.compiler.inputs.scalars import Formula, is_live
-from lucid.compiler.inputs.tree import map_tree
 from lucid.ir.graph import Node as GraphNode
 from lucid.ir.graph import Value
 from lucid.ir.passes.residuals import (
@@ -34,6 +33,7 @@ from lucid.sparse.saved import SavedSparse
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, _new
 from lucid.tensor.storage import Storage, VersionCounter
+from lucid.tensor.tree import map_tree
 
 if TYPE_CHECKING:
     from lucid.compiler.recording.recorder import Recorder

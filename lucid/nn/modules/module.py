@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Self
 
 from lucid.autograd.modes import no_grad
-from lucid.compiler import hooks as trace_hooks
+from lucid.compiler.recording import hooks as trace_hooks
 from lucid.device import check_device
 from lucid.dtypes import as_dtype
 from lucid.ir.errors import ArgumentError, MissingRuleError, OptionError
