@@ -660,7 +660,8 @@ class Compiled:
                 sys.stderr.write(f"lucid: retrace of {_name_of(self.__wrapped__)}: {reason}\n")
         recorded = self._record(call, *marked, known)
         claim.give_up(TRACING)
-        program = Program(recorded, description, call)
+        compiled = functools.partial(Compiled, is_paced=False)
+        program = Program(recorded, description, call, compiled)
         program.used = self.stats.calls
         if earlier:
             assert reason is not None
