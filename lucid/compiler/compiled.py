@@ -46,8 +46,7 @@ if TYPE_CHECKING:
     import networkx
 
     from lucid.compiler.guards.places import Identity, Place
-    from lucid.compiler.programs.program import Program
-    from lucid.compiler.recording.exits import Departure
+    from lucid.compiler.programs.program import Departure, Program
     from lucid.compiler.recording.trace import Trace
     from lucid.compiler.reports.checking import Check
     from lucid.compiler.reports.profiling import Profile

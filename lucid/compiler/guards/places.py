@@ -30,7 +30,7 @@ from lucid.tensor.tree import map_tree
 from lucid.tensor.writing import assign_memory
 
 if TYPE_CHECKING:
-    from lucid.compiler.recording.recorder import Recorder
+    from lucid.compiler.inputs.live_numbers import LiveNumbers
 
 Identity = tuple[int, object]
 bound: set[Identity] = set()  # by any step; where an owner is gone this says nothing
@@ -174,7 +174,7 @@ class MovingNumber(Place):
         self._before: Any = ABSENT
         self._stand_in: LiveScalar | None = None
 
-    def enter(self, recorder: Recorder) -> None:
+    def enter(self, recorder: LiveNumbers) -> None:
         """Put the live scalar there."""
         before = self.found()
         kind = type(before)

@@ -26,7 +26,7 @@ from lucid.tensor.core import TensorCore
 from lucid.tensor.storage import Storage
 
 if TYPE_CHECKING:
-    from lucid.compiler.recording.recorder import Recorder
+    from lucid.compiler.results.memory import TracedMemory
     from lucid.ir.graph import Value
 
 _CONTAINERS = (list, tuple, set, frozenset, deque)
@@ -50,7 +50,7 @@ class Surroundings:
 
     def __init__(
         self,
-        recorder: Recorder,
+        recorder: TracedMemory,
         name: str,
         methods: Sequence[Callable[..., Any]],
         objects: Sequence[Any],
@@ -94,11 +94,13 @@ class Surroundings:
         yield from reachable(self._roots, TensorCore)
 
     @contextmanager
-    def untouched(self) -> Iterator[None]:
+    def untouched(self, undo: list[PythonChanges]) -> Iterator[None]:
         """Undo what the block changes in Python: it is an evaluation more than eager has.
 
         Objects hold until the trace ends what the block left, which code that follows may read.
         The trace is suspended: another one may run inside, on the same tensors.
+
+        undo: gets what puts that back.
         """
         from lucid.optim.optimizer import Optimizer
 
@@ -124,7 +126,7 @@ class Surroundings:
             raise
         else:
             changes = PythonChanges(self._name, collector)
-            self._recorder.hosts.undo.append(changes)
+            undo.append(changes)
             if self._recorder.collector is not None:
                 self._recorder.collector.note_host(changes.guards())
         finally:

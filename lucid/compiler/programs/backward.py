@@ -27,6 +27,7 @@ from lucid.autograd.node import (
     origin_line,
 )
 from lucid.autograd.saved import FREED, modified, with_history_of
+from lucid.compiler.recording import hooks
 from lucid.compiler.results.histories import (
     EndOf,
     History,
@@ -148,7 +149,7 @@ class Walk:
 
         arguments: gradients of the results, and what a call has kept.
         """
-        recorder, is_open, tape = context.recorder, self.kind.is_open, self._tape
+        recorder, is_open, tape = hooks.running.recorder, self.kind.is_open, self._tape
         assert recorder is not None
         recorder.ctx_change = None
         recorder.hosts.know(running.contexts)
@@ -162,7 +163,7 @@ class Walk:
         def walked() -> list[TensorCore | None]:
             return find_gradients(self._roots, self._wanted, gradients, True, is_open, is_part=True)
 
-        found = tape.walk(kept, numbers, walked, with_hidden=is_open)
+        found = tape.walk(recorder, kept, numbers, walked, with_hidden=is_open)
         self.ctx_change = recorder.ctx_change
         return tuple(x if x is None or is_open else _whole(x) for x in found)
 

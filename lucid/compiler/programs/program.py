@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 
 from lucid.autograd.host_calls import HostForward
 from lucid.autograd.host_finding import Finding
-from lucid.autograd.host_replay import Differs, made_in
+from lucid.autograd.host_replay import Differs, Made, made_in
 from lucid.codegen.entry_words import MOST_ARGUMENTS
 from lucid.compiler.guards.age import owner_of
 from lucid.compiler.guards.guard import LargeGuard
@@ -25,7 +26,6 @@ from lucid.compiler.programs.audits import outline_of
 from lucid.compiler.programs.backward import CompileWalk, Differentiable, Record
 from lucid.compiler.programs.guards import Guards
 from lucid.compiler.programs.native import NativeCalls, Read, native_calls, numbers_in, plain_reads
-from lucid.compiler.recording.exits import Departure
 from lucid.compiler.recording.names import name_values
 from lucid.compiler.recording.trace import Trace
 from lucid.compiler.results.effects import changed_by
@@ -58,6 +58,27 @@ from lucid.tensor.promises import Batch
 from lucid.tensor.storage import Storage, VersionCounter
 
 PROGRAM_BYTES = 1 << 16  # of Python's objects, besides nodes and guards
+
+
+@dataclass(slots=True, eq=False)
+class Departure:
+    """Why a run of a program has ended before anything was stored.
+
+    Attributes:
+        path: the outcomes of the exits that were passed, with the one that came out otherwise.
+        made: what host calls have done so far, in their order.
+        reason: what is another thing: old -> new.
+        program: the one that was left.
+    """
+
+    path: tuple[int, ...]
+    made: Sequence[Made]
+    reason: str
+    program: Program
+
+    def goes_beyond(self, other: Departure) -> bool:
+        """Whether it has come further than an earlier one of the same call."""
+        return (len(self.made), len(self.path)) > (len(other.made), len(other.path))
 
 
 class Program:

@@ -26,7 +26,7 @@ from lucid.tensor.core import TensorCore
 from lucid.tensor.storage import VersionCounter
 
 if TYPE_CHECKING:
-    from lucid.compiler.recording.recorder import Recorder
+    from lucid.compiler.results.memory import TracedMemory
 
 _grad_fn, _view_chain = attrgetter("_grad_fn"), attrgetter("_view_chain")
 _tensor_hooks = attrgetter("_hooks")
@@ -165,7 +165,7 @@ class Counters:
     """
 
     def __init__(
-        self, recorder: Recorder, results: Sequence[TensorCore], handles: Sequence[TensorCore]
+        self, recorder: TracedMemory, results: Sequence[TensorCore], handles: Sequence[TensorCore]
     ) -> None:
         found = [getattr(x, "_counter", None) for x in (*handles, *results)]  # or an array
         numbers = {x: i for i, x in reversed([*enumerate(found)]) if x is not None}
@@ -196,7 +196,7 @@ class Histories:
     """
 
     def __init__(
-        self, recorder: Recorder, results: Sequence[TensorCore], handles: Sequence[TensorCore]
+        self, recorder: TracedMemory, results: Sequence[TensorCore], handles: Sequence[TensorCore]
     ) -> None:
         self._recorder = recorder
         self._outer = recorder.ends

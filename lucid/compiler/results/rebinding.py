@@ -34,7 +34,7 @@ from lucid.tensor.tree import map_tree
 
 if TYPE_CHECKING:
     from lucid.compiler.guards.calls import GuardCollector
-    from lucid.compiler.recording.recorder import Recorder
+    from lucid.compiler.results.memory import TracedMemory
 
 
 def rebinds(places: Sequence[Place]) -> RestartTrace:
@@ -119,7 +119,7 @@ class Rebinding:
 
     # ------------------------------------------------------------------ while tracing
 
-    def enter(self, values: Sequence[Any], recorder: Recorder) -> None:
+    def enter(self, values: Sequence[Any], recorder: TracedMemory) -> None:
         """Put what stands for the arguments into the places."""
         for number in self.numbers:
             number.enter(recorder)
@@ -130,7 +130,7 @@ class Rebinding:
     def leave(
         self,
         collector: GuardCollector,
-        recorder: Recorder,
+        recorder: TracedMemory,
         of_arguments: Sequence[tuple[Place, Any]],
     ) -> list[Any]:
         """Find what was bound and to what; then put everything back.
@@ -214,7 +214,7 @@ def _is_given(place: Place) -> bool:
     return isinstance(place, OfArgument) or (isinstance(place, OfTensor) and place.position >= 0)
 
 
-def _set_properties(recorder: Recorder) -> list[tuple[Place, Any]]:
+def _set_properties(recorder: TracedMemory) -> list[tuple[Place, Any]]:
     """The flags and the memory of tensors that the step set, with what they were."""
     collector = recorder.collector
     assert collector is not None

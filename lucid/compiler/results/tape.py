@@ -30,14 +30,13 @@ from lucid.ir.passes.residuals import (
 )
 from lucid.ir.types import DType, TensorType
 from lucid.sparse.saved import SavedSparse
-from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, _new
 from lucid.tensor.storage import Storage, VersionCounter
 from lucid.tensor.tree import map_tree
 
 if TYPE_CHECKING:
-    from lucid.compiler.recording.recorder import Recorder
     from lucid.compiler.results.histories import Histories
+    from lucid.compiler.results.memory import TracedMemory
 
 _MOST_LOOKED_AT = 10_000
 _NO_HOLDERS = (type, types.ModuleType, Node, DType)
@@ -93,7 +92,7 @@ class Tape:
 
     def __init__(
         self,
-        recorder: Recorder,
+        recorder: TracedMemory,
         roots: Iterable[Edge],
         ends: Collection[Edge],
         histories: Histories,
@@ -141,6 +140,7 @@ class Tape:
 
     def walk(
         self,
+        recorder: TracedMemory,
         given: Sequence[TensorCore],
         numbers: Sequence[Any],
         walk: Callable[[], Any],
@@ -152,8 +152,6 @@ class Tape:
         given: in the order of the sources. numbers: in that of `formulas`. with_hidden: whether
         histories within custom forwards are seen.
         """
-        recorder = context.recorder
-        assert recorder is not None
         known: dict[Value, Value] = {}
         if len(given) >= len(self.sources):  # else all is freed that was saved
             known = self._lay_out(recorder, [*map(recorder.value_of, given)], with_hidden)
@@ -167,7 +165,7 @@ class Tape:
         return found
 
     def _lay_out(
-        self, recorder: Recorder, given: Sequence[Value], with_hidden: bool
+        self, recorder: TracedMemory, given: Sequence[Value], with_hidden: bool
     ) -> dict[Value, Value]:
         """Let stand-ins hold what was kept, or what follows from that.
 
@@ -186,7 +184,7 @@ class Tape:
             recorder.hold(storage, known[value])
         return known
 
-    def _share(self, recorder: Recorder, known: dict[Value, Value]) -> None:
+    def _share(self, recorder: TracedMemory, known: dict[Value, Value]) -> None:
         """Let the walk read what was kept where it has computed that itself."""
         cells = recorder.cells
         state = {s: value for s, value in self._saved_state.items() if s in cells}
@@ -220,7 +218,7 @@ class _Plan:
         saved: the values of state that nodes have saved, by its memory.
     """
 
-    def __init__(self, recorder: Recorder, histories: Histories, holdings: Holdings) -> None:
+    def __init__(self, recorder: TracedMemory, histories: Histories, holdings: Holdings) -> None:
         self._recorder = recorder
         self._histories = histories
         self._originals = holdings.originals
@@ -398,7 +396,7 @@ class Holdings:
 
     def __init__(
         self,
-        recorder: Recorder,
+        recorder: TracedMemory,
         formulas: list[Formula],
     ) -> None:
         self._recorder = recorder

@@ -12,7 +12,7 @@ from lucid.tensor.core import TensorCore
 from lucid.tensor.storage import Storage
 
 if TYPE_CHECKING:
-    from lucid.compiler.recording.recorder import Recorder
+    from lucid.compiler.results.memory import TracedMemory
 
 
 class UsersArrays:
@@ -23,7 +23,7 @@ class UsersArrays:
         copied: memory of those of which eager mode makes copies.
     """
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: TracedMemory) -> None:
         self._recorder = recorder
         self.live: set[int] = set()
         self.copied: dict[Storage, None] = {}
