@@ -39,7 +39,7 @@ from lucid.ir.whose_code import is_followed
 from lucid.runtime.entry import LONG_WAY
 from lucid.runtime.stance import eager_is_forced
 from lucid.tensor.claims import TRACING, Claim
-from lucid.tensor.context import context
+from lucid.tensor.context import context, epoch
 from lucid.tensor.interrupts import Before
 
 if TYPE_CHECKING:
@@ -878,6 +878,5 @@ def compile(
 
 def _compiled_again(function: Callable[..., Any], options: Options) -> Compiled:
     from lucid.compiler.compiled_module import CompiledModule
-    from lucid.nn.modules.module import Module
 
-    return (CompiledModule if isinstance(function, Module) else Compiled)(function, options)
+    return (CompiledModule if isinstance(function, epoch.movers) else Compiled)(function, options)

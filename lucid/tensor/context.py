@@ -82,13 +82,15 @@ class _Epoch:
     A compiled step checks its guards in full only when the count moved since its last call.
 
     Attributes:
+        movers: classes whose objects count each change of theirs, as Modules do.
         watched: tensors whose flags guards look at, by identity.
     """
 
-    __slots__ = ("count", "watched")
+    __slots__ = ("count", "movers", "watched")
 
     def __init__(self) -> None:
         self.count = 0
+        self.movers: tuple[type, ...] = ()
         self.watched: WeakValueDictionary[int, TensorCore] = WeakValueDictionary()
 
 

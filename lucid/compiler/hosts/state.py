@@ -21,6 +21,7 @@ from lucid.compiler.guards.events import listening
 from lucid.compiler.guards.guard import ArrayGuard, ContentsGuard, EntryGuard
 from lucid.compiler.guards.reads import instance_dict
 from lucid.ir.whose_code import is_librarys, is_users
+from lucid.random import default_generator
 from lucid.tensor.context import epoch
 from lucid.tensor.core import TensorCore
 from lucid.tensor.storage import Storage
@@ -88,8 +89,6 @@ class Surroundings:
                 self._take_up(f"{path}.grad", gradient, first)
 
     def _reached(self) -> Iterator[tuple[str, TensorCore]]:
-        from lucid.random import default_generator
-
         yield "the state of lucid's random generator", default_generator.state
         yield from reachable(self._roots, TensorCore)
 
@@ -102,8 +101,6 @@ class Surroundings:
 
         undo: gets what puts that back.
         """
-        from lucid.optim.optimizer import Optimizer
-
         suspended = [(s, s.value, s.generation) for s in self._recorder.cells]
         for storage, _, _ in suspended:
             storage.value = storage.recorder = None
@@ -113,9 +110,9 @@ class Surroundings:
             for path, value in self._roots:
                 if path:
                     collector.value(value, path)
-            for path, optimizer in reachable(self._roots, Optimizer):  # whose steps make its state
-                for state in (optimizer.state, *dict.values(optimizer.state)):
-                    collector.contents(f"{path}.state", state, write=True)
+            for path, entries in reachable(self._roots, dict):
+                if is_librarys(type(entries)):  # as an optimizer's state, which its steps make
+                    collector.contents(path, entries, write=True)
             with listening(collector):
                 yield
             collector.finish()
