@@ -6,7 +6,7 @@ import functools
 import operator
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lucid.compiler.guards.guard import (
     ABSENT,
@@ -21,6 +21,7 @@ from lucid.compiler.guards.guard import (
     item_at,
     put_at,
 )
+from lucid.compiler.inputs.live_numbers import LiveNumbers
 from lucid.compiler.inputs.scalars import LiveScalar
 from lucid.compiler.inputs.signature import Call
 from lucid.tensor.context import epoch
@@ -28,9 +29,6 @@ from lucid.tensor.core import TensorCore
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.tree import map_tree
 from lucid.tensor.writing import assign_memory
-
-if TYPE_CHECKING:
-    from lucid.compiler.inputs.live_numbers import LiveNumbers
 
 Identity = tuple[int, object]
 bound: set[Identity] = set()  # by any step; where an owner is gone this says nothing

@@ -12,7 +12,7 @@ import pickle
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -27,6 +27,8 @@ from lucid.autograd.outputs import TwiceDifferentiated, refuse_second_derivative
 from lucid.compiler.hosts.state import PythonChanges, Surroundings
 from lucid.compiler.inputs.present import PresentValues
 from lucid.compiler.inputs.scalars import is_live
+from lucid.compiler.results.memory import TracedMemory
+from lucid.ir.graph import Node, Value
 from lucid.ir.hosts import Frame, HostFunction
 from lucid.ir.location import Location, here
 from lucid.ir.types import TensorType, type_of_array
@@ -34,10 +36,6 @@ from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, of_value
 from lucid.tensor.tree import map_tree
 from lucid.tensor.writing import refuse_overlaps
-
-if TYPE_CHECKING:
-    from lucid.compiler.results.memory import TracedMemory
-    from lucid.ir.graph import Node, Value
 
 Method = Callable[..., Any]
 

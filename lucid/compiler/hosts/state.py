@@ -9,7 +9,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -20,15 +20,13 @@ from lucid.compiler.guards.collector import Substitutes, changed_since
 from lucid.compiler.guards.events import listening
 from lucid.compiler.guards.guard import ArrayGuard, ContentsGuard, EntryGuard
 from lucid.compiler.guards.reads import instance_dict
+from lucid.compiler.results.memory import TracedMemory
+from lucid.ir.graph import Value
 from lucid.ir.whose_code import is_librarys, is_users
 from lucid.random import default_generator
 from lucid.tensor.context import epoch
 from lucid.tensor.core import TensorCore
 from lucid.tensor.storage import Storage
-
-if TYPE_CHECKING:
-    from lucid.compiler.results.memory import TracedMemory
-    from lucid.ir.graph import Value
 
 _CONTAINERS = (list, tuple, set, frozenset, deque)
 

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Mapping, MutableMapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from lucid.compiler.inputs.cells import Cell
+from lucid.compiler.inputs.scalars import LiveSource
+from lucid.ir.graph import Node, Value
 from lucid.ir.interpret import evaluate_node
-
-if TYPE_CHECKING:
-    from lucid.compiler.inputs.cells import Cell
-    from lucid.compiler.inputs.scalars import LiveSource
-    from lucid.ir.graph import Node, Value
-    from lucid.ir.types import DType
-    from lucid.tensor.storage import Storage
+from lucid.ir.types import DType
+from lucid.tensor.storage import Storage
 
 
 def evaluate(values: Sequence[Value], known: MutableMapping[Value, np.ndarray]) -> bool:

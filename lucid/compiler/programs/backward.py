@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
+from lucid.autograd.engine import BackwardRun
 from lucid.autograd.entry_points import find_gradients
 from lucid.autograd.hooks import HookHandle
 from lucid.autograd.node import (
@@ -27,7 +28,9 @@ from lucid.autograd.node import (
     origin_line,
 )
 from lucid.autograd.saved import FREED, modified, with_history_of
+from lucid.compiler.inputs.scalars import Number
 from lucid.compiler.recording import hooks
+from lucid.compiler.recording.recorder import Recorder
 from lucid.compiler.results.histories import (
     EndOf,
     History,
@@ -48,11 +51,8 @@ from lucid.tensor.core import TensorCore, _new, of_array
 from lucid.tensor.storage import Storage
 
 if TYPE_CHECKING:
-    from lucid.autograd.engine import BackwardRun
-    from lucid.compiler.inputs.scalars import Number
     from lucid.compiler.programs.native import NativeCalls
     from lucid.compiler.programs.program import Program
-    from lucid.compiler.recording.recorder import Recorder
 
 _counter, _storage, _now = attrgetter("_counter"), attrgetter("_storage"), attrgetter("now")
 

@@ -320,11 +320,12 @@ class Recorder(TracedMemory):
         """Let go of those who refer to it: what the trace met must not wait for the collector."""
         self.refusal = self.hosts.left = None  # their tracebacks do
         self.exits.end()
-        del self.hosts, self.arrays, self.exits
+        del self.hosts, self.exits
         self.outside = None
         self.collector = None
         self.arguments = ()
         self.end_numbers()
+        self._on_arrays.clear()
         self.outer.clear()
         self.past.clear()
         self.ends.clear()

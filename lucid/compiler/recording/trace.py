@@ -264,7 +264,7 @@ def _run(
         with recording(recorder):
             of_arguments = stand_ins.changes()
             finals = rebinding.leave(collector, recorder, of_arguments)
-        guards = collector.depended_on(recorder.arrays.live)
+        guards = collector.depended_on(recorder.array_owners)
         stand_ins.put_back()
         collector.look_again()
         with recording(recorder):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from lucid.autograd.hooks import remove_hooks_at
 from lucid.autograd.node import (
@@ -17,6 +17,7 @@ from lucid.autograd.node import (
     edge_of,
 )
 from lucid.autograd.outputs import freed_behind
+from lucid.compiler.results.memory import TracedMemory
 from lucid.compiler.results.tape import Tape, nodes_behind, refers_to_trace
 from lucid.ir.errors import LucidError
 from lucid.ir.types import TensorType
@@ -24,9 +25,6 @@ from lucid.ir.whose_code import is_librarys
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore
 from lucid.tensor.storage import VersionCounter
-
-if TYPE_CHECKING:
-    from lucid.compiler.results.memory import TracedMemory
 
 _grad_fn, _view_chain = attrgetter("_grad_fn"), attrgetter("_view_chain")
 _tensor_hooks = attrgetter("_hooks")

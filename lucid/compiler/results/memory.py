@@ -8,17 +8,18 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from lucid.autograd.node import Edge, Node, edge_of, sequence_numbers
+from lucid.compiler.guards.age import owner_of
 from lucid.compiler.guards.calls import GuardCollector
 from lucid.compiler.guards.events import unheard
 from lucid.compiler.guards.guard import AnswerGuard, Guard
 from lucid.compiler.guards.restarts import RestartTrace, undo_all
 from lucid.compiler.inputs.cells import Cell, GradUse, base_of, look_of
 from lucid.compiler.inputs.live_numbers import LiveNumbers
-from lucid.compiler.results.users_arrays import UsersArrays
 from lucid.ir import ops
 from lucid.ir.errors import EagerOnlyError, LucidError, TraceError
 from lucid.ir.graph import Graph, Value
 from lucid.ir.location import here
+from lucid.runtime.addresses import address_of
 from lucid.tensor.batched import Batched
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore
@@ -37,7 +38,8 @@ class TracedMemory(LiveNumbers):
         versions: what counters were when they were first looked at, and what they have come to.
         containers: numbers of the containers and objects of plain data in arguments, by identity.
         argument_storages: the memory of arguments, which must not be met as state.
-        arrays: NumPy arrays of the user's that the program reads.
+        array_owners: identities of those who own the memory of NumPy arrays that are read; copied:
+            memory of those of which eager mode makes copies.
         aliases: identities of tensors made in the trace on the memory of concrete ones.
         own: identities of other tensors made in the trace that have data.
         memories: what tensors from outside showed before the step assigned their `data`.
@@ -61,7 +63,9 @@ class TracedMemory(LiveNumbers):
         self.containers: dict[int, int] = {}
         self.arguments: Sequence[TensorCore] = ()
         self.argument_storages: set[Storage] = set()
-        self.arrays = UsersArrays(self)
+        self.array_owners: set[int] = set()
+        self.copied: dict[Storage, None] = {}
+        self._on_arrays: dict[tuple[Any, ...], TensorCore] = {}
         self.aliases: set[int] = set()
         self.own: set[int] = set()
         self.made: list[weakref.ref[TensorCore]] = []
@@ -162,7 +166,19 @@ class TracedMemory(LiveNumbers):
 
     def adopt_array(self, tensor: TensorCore, is_copied: bool) -> None:
         """Read the user's NumPy array at each call; one that the trace didn't make is state."""
-        self.arrays.adopt(tensor, is_copied)
+        self.own.add(id(tensor))
+        array = tensor._array
+        assert array is not None
+        place = address_of(array), array.shape, array.strides, array.dtype
+        known = self._on_arrays.setdefault(place, tensor)
+        tensor._storage, tensor._counter = known._storage, known._counter
+        self.array_owners.add(id(owner_of(array)))
+        if known is tensor:
+            outer = self.collector is None or self.collector.was_there(array)
+            cell = self.add_cell(tensor._storage, "state" if outer else "constant")
+            cell.counter = tensor._counter
+        if is_copied and self.cells[tensor._storage].kind == "state":
+            self.copied.setdefault(tensor._storage)
 
     def write(self, target: TensorCore, value: TensorCore) -> None:
         """Write `value` through `target`'s view chain into its storage."""
@@ -297,7 +313,7 @@ class TracedMemory(LiveNumbers):
             if use.position >= 0:
                 use.leaf = None
         self.grad_leaf_of.clear()
-        self.arrays.forget()
+        self._on_arrays.clear()
 
     # ------------------------------------------------------------------ guards, and giving up
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lucid.compiler.guards.argument_places import OfArgument
+from lucid.compiler.guards.calls import GuardCollector
 from lucid.compiler.guards.guard import is_number
 from lucid.compiler.guards.places import (
     Appended,
@@ -28,13 +29,10 @@ from lucid.compiler.guards.places import (
 from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.inputs.objects import data_of
 from lucid.compiler.inputs.signature import Call
+from lucid.compiler.results.memory import TracedMemory
 from lucid.tensor.claims import TRACING, Keys
 from lucid.tensor.core import TensorCore
 from lucid.tensor.tree import map_tree
-
-if TYPE_CHECKING:
-    from lucid.compiler.guards.calls import GuardCollector
-    from lucid.compiler.results.memory import TracedMemory
 
 
 def rebinds(places: Sequence[Place]) -> RestartTrace:

@@ -18,6 +18,7 @@ from lucid.autograd.node import AccumulateGrad, Edge, Node, edge_of
 from lucid.autograd.saved import SavedTensor, with_history
 from lucid.compiler.inputs.cells import Cell
 from lucid.compiler.inputs.scalars import Formula, is_live
+from lucid.compiler.results.memory import TracedMemory
 from lucid.ir.graph import Node as GraphNode
 from lucid.ir.graph import Value
 from lucid.ir.passes.residuals import (
@@ -36,7 +37,6 @@ from lucid.tensor.tree import map_tree
 
 if TYPE_CHECKING:
     from lucid.compiler.results.histories import Histories
-    from lucid.compiler.results.memory import TracedMemory
 
 _MOST_LOOKED_AT = 10_000
 _NO_HOLDERS = (type, types.ModuleType, Node, DType)
@@ -504,7 +504,7 @@ class Holdings:
         cell = self._recorder.cells.get(storage)
         if storage.array is None or cell is None:
             return storage.array is None
-        return cell.kind in ("arg", "grad") or storage in self._recorder.arrays.copied
+        return cell.kind in ("arg", "grad") or storage in self._recorder.copied
 
     def _take(self, storage: Storage, stand_in: Storage, contents: Contents) -> None:
         if storage.recorder is self._recorder and self._is_of_a_call(storage):
