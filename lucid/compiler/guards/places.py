@@ -27,7 +27,7 @@ from lucid.compiler.inputs.signature import Call
 from lucid.tensor.context import epoch
 from lucid.tensor.core import TensorCore
 from lucid.tensor.tensor import Tensor
-from lucid.tensor.tree import map_tree
+from lucid.tensor.tree import flatten, map_tree
 from lucid.tensor.writing import assign_memory
 
 Identity = tuple[int, object]
@@ -239,9 +239,8 @@ def _moved(guard: Guard) -> Place | None:
 
 def _is_data(value: Any) -> bool:
     """Whether a value is a tensor, a number, or made of such."""
-    found: list[bool] = []
-    map_tree(lambda leaf, _: found.append(type(leaf) is Tensor or is_number(leaf)), value)
-    return bool(found) and all(found)
+    leaves, _ = flatten(value)
+    return bool(leaves) and all(type(leaf) is Tensor or is_number(leaf) for leaf in leaves)
 
 
 def _kind(value: Any) -> list[Any]:

@@ -314,8 +314,6 @@ class Recorder(TracedMemory):
         self.refusal = self.refusal or error
         return error
 
-    # ------------------------------------------------------------------ what must be put back
-
     def end(self) -> None:
         """Let go of those who refer to it: what the trace met must not wait for the collector."""
         self.refusal = self.hosts.left = None  # their tracebacks do

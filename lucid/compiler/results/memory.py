@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from lucid.autograd.node import Edge, Node, edge_of, sequence_numbers
@@ -327,20 +326,11 @@ class TracedMemory(LiveNumbers):
         place = here()
         line = "" if place is None else f"\n  at {place}   {place.text}"
         error = TraceError(f"{what} can't be compiled{line}\nhint: {remedy}")
-        if self.refusal is None:
-            self.refusal = error
+        self.refusal = self.refusal or error
         raise error
 
     def run_op_by_op(self, reason: str) -> NoReturn:
         """Give the trace up, since the call makes sense op by op only."""
-        with self._refusing():
-            raise EagerOnlyError(reason)
-
-    @contextmanager
-    def _refusing(self) -> Iterator[None]:
-        """Remember a refusal that is raised in the block."""
-        try:
-            yield
-        except EagerOnlyError as error:
-            self.refusal = self.refusal or error
-            raise
+        error = EagerOnlyError(reason)
+        self.refusal = self.refusal or error
+        raise error

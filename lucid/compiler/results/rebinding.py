@@ -32,7 +32,7 @@ from lucid.compiler.inputs.signature import Call
 from lucid.compiler.results.memory import TracedMemory
 from lucid.tensor.claims import TRACING, Keys
 from lucid.tensor.core import TensorCore
-from lucid.tensor.tree import map_tree
+from lucid.tensor.tree import flatten
 
 
 def rebinds(places: Sequence[Place]) -> RestartTrace:
@@ -45,13 +45,10 @@ def rebinds(places: Sequence[Place]) -> RestartTrace:
 
 def holds_state(value: Any) -> bool:
     """Whether a value is a container, or has tensors, numbers or plain data in it."""
-    found = [isinstance(value, (list, deque, dict))]
-
-    def look(leaf: Any, _: str) -> None:
-        found.append(isinstance(leaf, TensorCore) or is_number(leaf) or data_of(leaf) is not None)
-
-    map_tree(look, value)
-    return any(found)
+    return isinstance(value, (list, deque, dict)) or any(
+        isinstance(leaf, TensorCore) or is_number(leaf) or data_of(leaf) is not None
+        for leaf in flatten(value)[0]
+    )
 
 
 class Rebinding:

@@ -33,7 +33,7 @@ from lucid.ir.types import DType, TensorType
 from lucid.sparse.saved import SavedSparse
 from lucid.tensor.core import TensorCore, _new
 from lucid.tensor.storage import Storage, VersionCounter
-from lucid.tensor.tree import map_tree
+from lucid.tensor.tree import flatten, map_tree
 
 if TYPE_CHECKING:
     from lucid.compiler.results.histories import Histories
@@ -569,9 +569,8 @@ def _hooks_of(node: Node) -> list[Callable[..., Any]]:
 
 def tensors_of_users(node: Node) -> list[TensorCore]:
     """Those in attributes that users gave a node."""
-    found: list[Any] = []
-    map_tree(lambda leaf, _: found.append(leaf), [vars(node)[x] for x in _names_of_users(node)])
-    return [tensor for tensor in found if isinstance(tensor, TensorCore)]
+    leaves, _ = flatten([vars(node)[name] for name in _names_of_users(node)])
+    return [leaf for leaf in leaves if isinstance(leaf, TensorCore)]
 
 
 def refers_to_trace(value: Any) -> bool:
