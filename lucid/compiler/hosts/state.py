@@ -268,7 +268,7 @@ def _state_of(guard: Any) -> list[Any]:
     if isinstance(guard, ArrayGuard):
         return [np.asarray(guard.found()).tobytes()]
     owner = guard.owner
-    return [*owner, *owner.values()] if isinstance(owner, dict) else list(owner)
+    return [*owner, *dict.values(owner)] if isinstance(owner, dict) else list(owner)
 
 
 # ---------------------------------------------------------------------- what is within reach
