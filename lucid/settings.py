@@ -35,7 +35,7 @@ _chosen: dict[str, Any] = {"deterministic": False, "warn_only": False, "precisio
 
 def _asked(key: str) -> Any:
     """What was set; a compiled step that asks is traced again when it is set anew."""
-    from lucid.compiler import hooks
+    from lucid.compiler.recording import hooks
 
     return hooks.live(_chosen, key, f"lucid.settings[{key!r}]")
 

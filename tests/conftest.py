@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import lucid
-from lucid.compiler import audits
+from lucid.compiler.programs import audits
 
 # A slow machine is no failure; in CI the same examples every time.
 hypothesis.settings.register_profile("dev", deadline=None)

@@ -63,7 +63,7 @@ def _is_forward(strategy: str, name: str) -> bool:
 
 
 def _jacobian_forward(func: Callable[..., Any], inputs: Any, create_graph: bool) -> Any:
-    from lucid.func import jacfwd
+    from lucid.autograd.transforms.jacobians import jacfwd
 
     shape: list[Any] = []
 
@@ -122,7 +122,7 @@ def hessian(
     tensor([[ 6.,  0.],
             [ 0., 12.]])
     """
-    from lucid.func import grad as gradient_function
+    from lucid.autograd.transforms.reverse import grad as gradient_function
 
     is_tuple = isinstance(inputs, tuple)
     is_forward = _is_forward(outer_jacobian_strategy, "outer_jacobian_strategy")

@@ -20,6 +20,7 @@ from lucid.tensor.context import Lending, _Context, context
 from lucid.tensor.core import _new
 from lucid.tensor.storage import Storage, VersionCounter
 from lucid.tensor.tensor import Tensor
+from lucid.tensor.tree import map_tree
 
 Made = TypeVar("Made")
 NOWHERE = Node((), ())  # the end of an edge whose gradient leaves the host
@@ -78,7 +79,6 @@ class Captured:
             return operands[tree.number]
         if not self.has_slots:
             return tree
-        from lucid.compiler.inputs.tree import map_tree
 
         def filled(leaf: Any, _: str) -> Any:
             return operands[leaf.number] if isinstance(leaf, Slot) else leaf

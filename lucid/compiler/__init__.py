@@ -2,7 +2,7 @@
 
 from lucid.compiler.compiled import Compiled, Stats, compile
 from lucid.compiler.disable import disable
-from lucid.compiler.hooks import is_tracing as is_compiling
-from lucid.compiler.stance import set_stance
+from lucid.compiler.recording.hooks import is_tracing as is_compiling
+from lucid.runtime.stance import set_stance
 
 __all__ = ["Compiled", "Stats", "compile", "disable", "is_compiling", "set_stance"]

@@ -22,11 +22,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lucid.autograd.host_replay import Differs, replaying, undo_draws
-from lucid.compiler.audits import Pace, difference, made_again, report
+from lucid.compiler.guards.restarts import MOST_RESTARTS, Known, RestartTrace, undo_all
 from lucid.compiler.inputs.signature import Call, changes, describe, moving_ints, with_live_ints
-from lucid.compiler.restarts import MOST_RESTARTS, Known, RestartTrace, undo_all
-from lucid.compiler.stance import eager_is_forced
-from lucid.compiler.whose_code import is_followed
+from lucid.compiler.programs.audits import Pace, difference, made_again, report
 from lucid.ir.environment import LOG
 from lucid.ir.errors import (
     ArgumentError,
@@ -37,17 +35,18 @@ from lucid.ir.errors import (
     TraceError,
 )
 from lucid.ir.location import Location
+from lucid.ir.whose_code import is_followed
 from lucid.runtime.entry import LONG_WAY
+from lucid.runtime.stance import eager_is_forced
 from lucid.tensor.claims import TRACING, Claim
-from lucid.tensor.context import context
+from lucid.tensor.context import context, epoch
 from lucid.tensor.interrupts import Before
 
 if TYPE_CHECKING:
     import networkx
 
     from lucid.compiler.guards.places import Identity, Place
-    from lucid.compiler.programs.program import Program
-    from lucid.compiler.recording.exits import Departure
+    from lucid.compiler.programs.program import Departure, Program
     from lucid.compiler.recording.trace import Trace
     from lucid.compiler.reports.checking import Check
     from lucid.compiler.reports.profiling import Profile
@@ -660,7 +659,8 @@ class Compiled:
                 sys.stderr.write(f"lucid: retrace of {_name_of(self.__wrapped__)}: {reason}\n")
         recorded = self._record(call, *marked, known)
         claim.give_up(TRACING)
-        program = Program(recorded, description, call)
+        compiled = functools.partial(Compiled, is_paced=False)
+        program = Program(recorded, description, call, compiled)
         program.used = self.stats.calls
         if earlier:
             assert reason is not None
@@ -878,6 +878,5 @@ def compile(
 
 def _compiled_again(function: Callable[..., Any], options: Options) -> Compiled:
     from lucid.compiler.compiled_module import CompiledModule
-    from lucid.nn.modules.module import Module
 
-    return (CompiledModule if isinstance(function, Module) else Compiled)(function, options)
+    return (CompiledModule if isinstance(function, epoch.movers) else Compiled)(function, options)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from lucid.compiler.compiled import Compiled
 from lucid.ir.errors import LucidError
 from lucid.ir.types import Shape
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore
 from lucid.tensor.tensor import Tensor
-
-if TYPE_CHECKING:
-    from lucid.compiler.compiled import Compiled
 
 WARM_UP = 2  # calls that run op by op: a program costs as much as some hundred of them
 MANY = 4  # traces, after which what differs from call to call isn't followed any more
@@ -56,8 +54,6 @@ class Repeated:
         return result
 
     def _compiled(self) -> Compiled:
-        from lucid.compiler.compiled import Compiled
-
         function = self._function
 
         def step(*tensors: TensorCore) -> Any:

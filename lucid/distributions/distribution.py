@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import lucid
 from lucid.autograd.modes import no_grad
-from lucid.compiler import hooks
+from lucid.compiler.recording import hooks
 from lucid.distributions.constraints import Constraint, dependent
 from lucid.dtypes import get_default_dtype
 from lucid.functions.arguments import typed

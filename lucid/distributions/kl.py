@@ -8,7 +8,7 @@ from typing import Any
 
 import lucid
 from lucid import linalg
-from lucid.compiler import hooks
+from lucid.compiler.recording import hooks
 from lucid.distributions.composed import Independent, MultivariateNormal
 from lucid.distributions.discrete import Bernoulli, Categorical, OneHotCategorical, Poisson
 from lucid.distributions.distribution import Distribution, sum_rightmost

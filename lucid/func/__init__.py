@@ -2,14 +2,14 @@
 
 import sys
 
-from lucid.func.forward import jvp, linearize
-from lucid.func.jacobians import hessian, jacfwd, jacrev
+from lucid.autograd.transforms.forward import jvp, linearize
+from lucid.autograd.transforms.jacobians import hessian, jacfwd, jacrev
+from lucid.autograd.transforms.reverse import grad, grad_and_value, value_and_grad, vjp
+from lucid.autograd.transforms.vmapping import vmap
 from lucid.func.modules import functional_call, stack_module_state
-from lucid.func.reverse import grad, grad_and_value, value_and_grad, vjp
-from lucid.func.vmapping import vmap
 from lucid.functions.border import explain_calls
 
-explain_calls(sys.modules[__name__], dict(vars()), "lucid.func.")
+explain_calls(sys.modules[__name__], dict(vars()), ("lucid.autograd.transforms.", __name__))
 
 __all__ = [
     "functional_call",

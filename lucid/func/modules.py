@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from lucid.compiler import hooks
+from lucid.compiler.recording import hooks
 from lucid.functions.joining import stack
 from lucid.ir.errors import LucidError, OptionError
 from lucid.nn.modules.module import Module

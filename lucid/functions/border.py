@@ -91,11 +91,11 @@ def _constructing(construct: FunctionType) -> Callable[..., None]:
     return constructed
 
 
-def explain_calls(namespace: Any, names: dict[str, Any], module: str) -> None:
-    """Let functions of a module name wrong arguments; their own messages stay as they are."""
+def explain_calls(namespace: Any, names: dict[str, Any], modules: str | tuple[str, ...]) -> None:
+    """Let functions of modules name wrong arguments; their own messages stay as they are."""
     for name, value in list(names.items()):
         public = type(value) is FunctionType and not name.startswith("_")
-        if public and value.__module__.startswith(module):
+        if public and value.__module__.startswith(modules):
             setattr(namespace, name, _explained(value))
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from lucid import return_types
 from lucid.dtypes import as_dtype
+from lucid.functions import softmax as softmaxes
 from lucid.functions.arguments import Dims, axes_of, axis_of, describe, tensor_of
 from lucid.functions.elementwise import (
     abs as absolute,
@@ -380,16 +381,12 @@ def cumsum(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
 @numpy_names
 def softmax(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
     """Return `exp(input) / sum(exp(input))` along `dim`, without overflow."""
-    from lucid.nn import functional
-
     x = input if dtype is None else _summable(input, dtype, "softmax")
-    return functional.softmax(x, dim)
+    return softmaxes.softmax(x, dim)
 
 
 @numpy_names
 def log_softmax(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
     """Return `log(softmax(input))` along `dim`, accurate where the softmax is near 0."""
-    from lucid.nn import functional
-
     x = input if dtype is None else _summable(input, dtype, "log_softmax")
-    return functional.log_softmax(x, dim)
+    return softmaxes.log_softmax(x, dim)

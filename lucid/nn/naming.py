@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from weakref import WeakKeyDictionary
 
-from lucid.compiler.recording.recorder import Recorder
+from lucid.compiler.recording import hooks
 from lucid.ir.location import user_frame
-from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore
 
-_names: WeakKeyDictionary[Recorder, dict[str, object]] = WeakKeyDictionary()
+_names: WeakKeyDictionary[object, dict[str, object]] = WeakKeyDictionary()
 
 
 def variable_name(target: object) -> str:
@@ -18,7 +17,7 @@ def variable_name(target: object) -> str:
 
     It serves dumps and messages only; empty where nothing holds the object by name.
     """
-    recorder = context.recorder
+    recorder = hooks.running.recorder
     if recorder is not None and recorder.collector is not None:
         known = recorder.collector.name_of(target)
         if known:
@@ -46,7 +45,7 @@ def trace_name(target: object, proposal: Callable[[], str]) -> str:
 
     Live scalars and guards are told apart by such names.
     """
-    recorder = context.recorder
+    recorder = hooks.running.recorder
     assert recorder is not None, "names are given in traces"
     names = _names.setdefault(recorder, {})
     for name, named in names.items():

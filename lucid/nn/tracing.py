@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
-from lucid.compiler import hooks
+from lucid.compiler.recording import hooks
 from lucid.nn.naming import trace_name, variable_name
-from lucid.tensor.context import context, epoch
+from lucid.tensor.context import epoch
 
 if TYPE_CHECKING:
     from lucid.nn.modules.module import Module
@@ -59,8 +59,9 @@ def running(module: Module) -> Iterator[None]:
 
 def _full_path(module: Module) -> str:
     """The path from the outermost running module's variable."""
-    assert context.recorder is not None
-    return ".".join(filter(None, (context.recorder.scope, path_of(module))))
+    recorder = hooks.running.recorder
+    assert recorder is not None
+    return ".".join(filter(None, (recorder.scope, path_of(module))))
 
 
 def live_attribute(module: Module, name: str) -> Any:

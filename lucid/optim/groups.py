@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from lucid.compiler import hooks
+from lucid.compiler.recording import hooks
 from lucid.tensor.context import epoch
 from lucid.tensor.core import TensorCore
 

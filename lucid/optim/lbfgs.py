@@ -6,7 +6,7 @@ from typing import Any
 
 import lucid
 from lucid.autograd.modes import enable_grad, no_grad
-from lucid.compiler import hooks
+from lucid.compiler.recording import hooks
 from lucid.ir.errors import ArgumentError, EagerOnlyError, OptionError
 from lucid.optim.line_search import Point, strong_wolfe
 from lucid.optim.optimizer import Closure, Optimizer, Params, check_nonnegative

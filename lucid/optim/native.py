@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from lucid.compiler.recording import hooks
 from lucid.compiler.repeated import Repeated
-from lucid.tensor.context import context, epoch
+from lucid.tensor.context import epoch
 from lucid.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class NativeStep:
         self._repeated(*(gradient for gradient in gradients if gradient is not None))
 
     def _update(self, *gradients: Tensor) -> None:
-        recorder, expected = context.recorder, self._has_gradient
+        recorder, expected = hooks.running.recorder, self._has_gradient
         if recorder is not None:
             which = f"which parameters of {self._optimizer.trace_name()} have a gradient"
             recorder.guard_value(which, lambda: self._has_gradient, expected, gated=True)

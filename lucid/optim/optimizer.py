@@ -8,18 +8,18 @@ from typing import Any
 import numpy as np
 
 from lucid.autograd.modes import enable_grad, no_grad
-from lucid.compiler import hooks
 from lucid.compiler.guards.events import unheard
+from lucid.compiler.recording import hooks
 from lucid.compiler.repeated import RepeatedByShape
-from lucid.compiler.whose_code import is_librarys
 from lucid.ir.errors import ArgumentError, MissingRuleError, OptionError
 from lucid.ir.types import f32
+from lucid.ir.whose_code import is_librarys
 from lucid.nn.naming import trace_name, variable_name
 from lucid.optim.groups import Layout, ParamGroup, State, StateEntry
 from lucid.optim.hooked import NATIVE, Hooked, hooked_step
 from lucid.optim.native import NativeStep
 from lucid.tensor.arrays import copied_array, plain_array
-from lucid.tensor.context import context, epoch
+from lucid.tensor.context import epoch
 from lucid.tensor.core import constant, of_array
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.writing import write_
@@ -178,7 +178,7 @@ class Optimizer(Hooked):
 
     def guard(self) -> None:
         """Make the running trace depend on all of the groups but their floats."""
-        recorder = context.recorder
+        recorder = hooks.running.recorder
         assert recorder is not None
         source = f"{self.trace_name()}.param_groups"
         hooks.watch_entries(vars(self), "param_groups", source, self)
@@ -198,7 +198,7 @@ class Optimizer(Hooked):
 
     def _guard_tensors(self) -> None:
         """Make the running trace depend on which parameters and state tensors there are."""
-        recorder, name = context.recorder, self.trace_name()
+        recorder, name = hooks.running.recorder, self.trace_name()
         assert recorder is not None
         recorder.guard_value(
             f"parameters and state of {name}",

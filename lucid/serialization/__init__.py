@@ -12,7 +12,7 @@ import os
 import pickle
 from typing import IO, Any
 
-from lucid.compiler import hooks
+from lucid.compiler.recording import hooks
 from lucid.device import check_device
 from lucid.ir.errors import ArgumentError
 from lucid.serialization.container import (

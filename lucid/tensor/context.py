@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from lucid.autograd.host_replay import Made
     from lucid.autograd.private import CustomForward
     from lucid.autograd.saved import MutationGuard
-    from lucid.compiler.recording.recorder import Recorder
     from lucid.tensor.core import TensorCore
     from lucid.tensor.levels import Level
+    from lucid.tensor.recording import Recording
     from lucid.tensor.storage import Storage, VersionCounter
 
 
@@ -56,7 +56,7 @@ class _Context(threading.local):
 
     def __init__(self) -> None:
         self.grad_enabled = True
-        self.recorder: Recorder | None = None
+        self.recorder: Recording | None = None
         self.forward: CustomForward | None = None
         self.saved_hooks: list[SavedTensorHooks] = []
         self.saved_hooks_refused: str | None = None
@@ -82,13 +82,15 @@ class _Epoch:
     A compiled step checks its guards in full only when the count moved since its last call.
 
     Attributes:
+        movers: classes whose objects count each change of theirs, as Modules do.
         watched: tensors whose flags guards look at, by identity.
     """
 
-    __slots__ = ("count", "watched")
+    __slots__ = ("count", "movers", "watched")
 
     def __init__(self) -> None:
         self.count = 0
+        self.movers: tuple[type, ...] = ()
         self.watched: WeakValueDictionary[int, TensorCore] = WeakValueDictionary()
 
 

@@ -448,7 +448,7 @@ def of_users_array(
     """A tensor on the memory of the user's array, of which eager mode may compute with a copy."""
     tensor = of_array(array, what)
     if context.recorder is not None:
-        context.recorder.arrays.adopt(tensor, is_copied)
+        context.recorder.adopt_array(tensor, is_copied)
     tensor._line = user_line()
     return tensor
 

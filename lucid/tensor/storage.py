@@ -11,7 +11,6 @@ from lucid.ir.types import TensorType, type_of_array
 from lucid.tensor.context import context
 
 if TYPE_CHECKING:
-    from lucid.compiler.recording.recorder import Recorder
     from lucid.ir.graph import Value
 
 
@@ -74,7 +73,7 @@ class Storage:
         self.array: np.ndarray | None = None
         self.root_type = root_type
         self.value: Value | None = None
-        self.recorder: Recorder | None = None
+        self.recorder: object = None
         self.generation = 0
 
     @staticmethod
@@ -84,7 +83,7 @@ class Storage:
         return storage
 
     @staticmethod
-    def of_value(value: Value, recorder: Recorder) -> Storage:
+    def of_value(value: Value, recorder: object) -> Storage:
         storage = Storage(value.type)
         storage.value = value
         storage.recorder = recorder

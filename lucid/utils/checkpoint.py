@@ -19,6 +19,7 @@ from lucid.autograd.host_world import EagerThread
 from lucid.autograd.node import Edge, Node, sequence_numbers
 from lucid.autograd.outputs import calling_line
 from lucid.autograd.saved import Place, SavedTensor, copy_of, with_history
+from lucid.compiler.recording.hooks import running
 from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, LucidError, OptionError
 from lucid.nn.modules.module import Module
@@ -143,7 +144,7 @@ def _chain(functions: Iterable[Callable[[Any], Any]], input: Any) -> Any:
 
 def _recorded(call: Callable[[], Any], name: str) -> Any:
     """Record the block, and let backwards read what it saves behind barriers of its region."""
-    recorder = context.recorder
+    recorder = running.recorder
     assert recorder is not None
     with recorder.region(name, "checkpoint") as block:
         hooks = SavedTensorHooks(None, lambda tensor: _barrier(tensor, block))
@@ -157,7 +158,7 @@ def _barrier(tensor: TensorCore, block: Region) -> TensorCore:
     That is the tensor itself in a host call, in a transformed backward, and where the backward is
     part of what a block does: that is computed again with the block.
     """
-    recorder = context.recorder
+    recorder = running.recorder
     is_inside = any(hooks.pack is None for hooks in context.saved_hooks)
     if recorder is None or context.levels or is_inside:
         return tensor

@@ -149,6 +149,24 @@ def test_an_optimizer_that_steps_inside_starts_from_what_the_call_found(make, cl
     assert all(x.startswith("Fn.forward, a host call, writes ") for x in stats.eager_reasons)
 
 
+@pytest.mark.parametrize("mode", ["eager", "native"])
+def test_a_scheduler_that_steps_inside_steps_once_a_call(mode):
+    optimizer = lucid.optim.SGD([leaf([1.0])], lr=1.0)
+    scheduler = lucid.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+
+    def forward(ctx, x):
+        optimizer.step()
+        scheduler.step()
+        return lucid.from_numpy(x.numpy() * 2)
+
+    step, rates = lucid.compile(define(forward).apply, mode=mode), []
+    for _ in range(4):
+        step(lucid.ones(2))
+        rates.append(optimizer.param_groups[0]["lr"])
+    assert rates == [0.5, 0.25, 0.125, 0.0625]
+    assert not step.stats.eager_reasons
+
+
 def test_a_gradient_that_is_left_on_a_leaf_from_outside_is_left_once(prepared):
     w = leaf([1.0, 2.0])
 

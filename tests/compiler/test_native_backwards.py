@@ -15,7 +15,7 @@ import pytest
 import lucid
 from lucid import nn
 from lucid.compiler.programs import native
-from lucid.compiler.results.backward import Backward
+from lucid.compiler.programs.backward import Backward
 from lucid.ir.errors import LucidError
 
 pytestmark = [
@@ -77,7 +77,7 @@ def by_python(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         noted.append(2)
         return general(self, node, backward, gradients)
 
-    from lucid.compiler.results.backward import Record
+    from lucid.compiler.programs.backward import Record
 
     general = Record.gradients
     monkeypatch.setattr(Backward, "leaving", watched)

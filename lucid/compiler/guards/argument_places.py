@@ -15,7 +15,7 @@ from lucid.compiler.guards.places import Place
 from lucid.compiler.inputs.objects import entries_of
 from lucid.compiler.inputs.scalars import key_of
 from lucid.compiler.inputs.signature import Call
-from lucid.compiler.inputs.tree import path_of
+from lucid.tensor.tree import path_of
 
 
 class OfArgument(Place):

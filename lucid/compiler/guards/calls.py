@@ -38,15 +38,15 @@ from lucid.compiler.guards.reads import (
     is_hashable,
 )
 from lucid.compiler.inputs.scalars import is_live, live_math
-from lucid.compiler.whose_code import (
+from lucid.ir.errors import EagerOnlyError, TraceError
+from lucid.ir.location import LIBRARY, here
+from lucid.ir.whose_code import (
     LIBRARYS_ATTRIBUTES,
     NUMPY,
     is_called_by_followed,
     is_followed,
     is_librarys,
 )
-from lucid.ir.errors import EagerOnlyError, TraceError
-from lucid.ir.location import LIBRARY, here
 from lucid.tensor.core import TensorCore
 
 MEMO = type(functools.lru_cache(lambda: None))
@@ -577,11 +577,10 @@ class GuardCollector(Reads):
                     self.contents(place, value)
 
     def _meet_module(self, path: str, module: Any) -> None:
-        from lucid.nn.modules.hooked import REGISTERS, global_hooks
-
         self.field(f"type({path})", module, "__class__", gated=True)
         attributes = module.__dict__
-        registers = ("_parameters", "_buffers", "_modules", *REGISTERS)
+        global_hooks = module._global_hooks()
+        registers = ("_parameters", "_buffers", "_modules", *global_hooks)
         of_library = _read_by_library(module.__class__) & attributes.keys()
         for name in ("forward", "training", *sorted(of_library - {*registers})):
             value = attributes.get(name, ABSENT)
@@ -594,7 +593,7 @@ class GuardCollector(Reads):
             entries = attributes.get(group)
             if entries is not None:
                 self._meet_register(f"{path}.{group}", path, entries, module)
-        for group, entries in global_hooks().items():
+        for group, entries in global_hooks.items():
             self._meet_register(f"nn.modules.module.{group}", "", entries, None)
         self._load_from_class(type(module), "forward")
 

@@ -45,11 +45,11 @@ from lucid.compiler.guards.places import (
     identity_of,
     place_of,
 )
+from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.inputs.scalars import is_live, key_of
-from lucid.compiler.restarts import RestartTrace
-from lucid.compiler.whose_code import LIBRARYS_ATTRIBUTES, is_followed, is_librarys
 from lucid.ir.errors import TraceError
 from lucid.ir.location import Location, here
+from lucid.ir.whose_code import LIBRARYS_ATTRIBUTES, is_followed, is_librarys
 from lucid.tensor.core import TensorCore
 
 PLAIN = (list, dict, set, deque)  # containers whose entries can change

@@ -15,11 +15,11 @@ import numpy as np
 
 from lucid.autograd.hooks import hooks_of, remove_hooks
 from lucid.compiler.inputs.scalars import is_live
-from lucid.compiler.inputs.tree import items_of
-from lucid.compiler.whose_code import is_librarys
 from lucid.ir.location import Location
+from lucid.ir.whose_code import is_librarys
 from lucid.tensor.context import epoch
 from lucid.tensor.core import TensorCore
+from lucid.tensor.tree import items_of
 
 SCALARS = (int, float, bool, str, bytes, complex, type(None))
 AT_ONCE, IN_TURN = 4096, 1024  # entries that a call looks at; of larger containers a part in turn

@@ -6,7 +6,7 @@ import functools
 import operator
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lucid.compiler.guards.guard import (
     ABSENT,
@@ -21,16 +21,14 @@ from lucid.compiler.guards.guard import (
     item_at,
     put_at,
 )
+from lucid.compiler.inputs.live_numbers import LiveNumbers
 from lucid.compiler.inputs.scalars import LiveScalar
 from lucid.compiler.inputs.signature import Call
-from lucid.compiler.inputs.tree import map_tree
 from lucid.tensor.context import epoch
 from lucid.tensor.core import TensorCore
 from lucid.tensor.tensor import Tensor
+from lucid.tensor.tree import flatten, map_tree
 from lucid.tensor.writing import assign_memory
-
-if TYPE_CHECKING:
-    from lucid.compiler.recording.recorder import Recorder
 
 Identity = tuple[int, object]
 bound: set[Identity] = set()  # by any step; where an owner is gone this says nothing
@@ -174,7 +172,7 @@ class MovingNumber(Place):
         self._before: Any = ABSENT
         self._stand_in: LiveScalar | None = None
 
-    def enter(self, recorder: Recorder) -> None:
+    def enter(self, recorder: LiveNumbers) -> None:
         """Put the live scalar there."""
         before = self.found()
         kind = type(before)
@@ -241,9 +239,8 @@ def _moved(guard: Guard) -> Place | None:
 
 def _is_data(value: Any) -> bool:
     """Whether a value is a tensor, a number, or made of such."""
-    found: list[bool] = []
-    map_tree(lambda leaf, _: found.append(type(leaf) is Tensor or is_number(leaf)), value)
-    return bool(found) and all(found)
+    leaves, _ = flatten(value)
+    return bool(leaves) and all(type(leaf) is Tensor or is_number(leaf) for leaf in leaves)
 
 
 def _kind(value: Any) -> list[Any]:

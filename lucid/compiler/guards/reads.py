@@ -17,10 +17,10 @@ import numpy as np
 
 from lucid.compiler.guards.collector import PLAIN, Collector
 from lucid.compiler.guards.guard import ABSENT, SCALARS, Attributes, ClassAttributes
+from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.inputs.scalars import is_live, key_of
-from lucid.compiler.restarts import RestartTrace
-from lucid.compiler.whose_code import is_librarys, is_unknown
-from lucid.tensor.context import context
+from lucid.ir.whose_code import is_librarys, is_unknown
+from lucid.tensor.context import context, epoch
 from lucid.tensor.core import TensorCore, attributes_of
 
 _IS_IMMUTABLE = 1 << 8  # the flag of a class in C, whose attributes can't be set
@@ -412,13 +412,7 @@ class Reads(Collector):
 
     def is_module(self, owner: Any) -> bool:
         """Whether it is a Module, each of whose changes moves the epoch."""
-        return isinstance(owner, _module_class())
-
-
-def _module_class() -> type:
-    from lucid.nn.modules.module import Module
-
-    return Module
+        return isinstance(owner, epoch.movers)
 
 
 def instance_dict(owner: Any) -> dict[str, Any] | None:
@@ -436,11 +430,9 @@ def _attributes_of_class(kind: type) -> Any:
 
 def _wrapped(owner: Any) -> Any:
     """What was compiled: its attributes are those of the function, or of the Module."""
-    from lucid.compiler.compiled import Compiled
-
-    if not isinstance(owner, Compiled):
+    if isinstance(owner, TensorCore) or not is_librarys(type(owner)):
         return owner
-    return object.__getattribute__(owner, "__dict__").get("__wrapped__", owner)
+    return (instance_dict(owner) or {}).get("__wrapped__", owner)
 
 
 def class_has(kind: type, name: str) -> Any:

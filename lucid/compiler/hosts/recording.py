@@ -12,7 +12,7 @@ import pickle
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -27,17 +27,15 @@ from lucid.autograd.outputs import TwiceDifferentiated, refuse_second_derivative
 from lucid.compiler.hosts.state import PythonChanges, Surroundings
 from lucid.compiler.inputs.present import PresentValues
 from lucid.compiler.inputs.scalars import is_live
-from lucid.compiler.inputs.tree import map_tree
+from lucid.compiler.results.memory import TracedMemory
+from lucid.ir.graph import Node, Value
 from lucid.ir.hosts import Frame, HostFunction
 from lucid.ir.location import Location, here
 from lucid.ir.types import TensorType, type_of_array
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, of_value
+from lucid.tensor.tree import map_tree
 from lucid.tensor.writing import refuse_overlaps
-
-if TYPE_CHECKING:
-    from lucid.compiler.recording.recorder import Recorder
-    from lucid.ir.graph import Node, Value
 
 Method = Callable[..., Any]
 
@@ -66,11 +64,11 @@ class HostRecording:
         undo: what the evaluations left in Python objects, in their order.
     """
 
-    def __init__(self, recorder: Recorder, known: frozenset[object]) -> None:
+    def __init__(self, recorder: TracedMemory, known: frozenset[object]) -> None:
         self._recorder = recorder
         self._known = known
         self._attempts: list[tuple[str, tuple[Method, ...]]] = []
-        self.present = PresentValues(recorder)
+        self.present = PresentValues(recorder.cells, recorder.live_inputs)
         self._frame: Frame = {}
         self._findings: dict[Any, Node] = {}
         self._generators: dict[int, tuple[Any, Any, bytes]] = {}  # with states before and after
@@ -198,7 +196,7 @@ class HostRecording:
         made = replayed(host.code)
         if made is not None:
             return made.found, lent
-        with around.untouched():
+        with around.untouched(self.undo):
             return host.evaluate(self._frame, lent, around.outside(lent)), lent
 
     # ---------------------------------------------------------------- backward
@@ -312,9 +310,9 @@ class HostRecording:
             unique = f"{name}_{count}"
         graph.hosts[unique] = function
         types: list[TensorType] = [type_of_array(array) for array in results]
-        node = graph.append_host(unique, values, types)
         line = getattr(function, "line", None)
-        self._recorder._annotate(node, None if line is None else Location(*line))
+        with self._recorder.annotated(None if line is None else Location(*line)):
+            node = graph.append_host(unique, values, types)
         for value in node.results if name.endswith(".backward") else ():
             value.name = "grad"
         self.present.note(node, results)
@@ -328,7 +326,7 @@ class Operands:
         inputs: the arguments of the user's method; `captured`: with slots for the operands.
     """
 
-    def __init__(self, recorder: Recorder, inputs: Sequence[Any] = ()) -> None:
+    def __init__(self, recorder: TracedMemory, inputs: Sequence[Any] = ()) -> None:
         self._recorder = recorder
         self.inputs = inputs
         self._numbers: dict[int, Slot] = {}
@@ -374,7 +372,7 @@ class Operands:
         return slot
 
 
-def tensors_of(recorder: Recorder, values: Sequence[Value]) -> list[TensorCore]:
+def tensors_of(recorder: TracedMemory, values: Sequence[Value]) -> list[TensorCore]:
     """Tensors of the trace for the results of a node."""
     tensors: list[TensorCore] = []
     for value in values:
@@ -395,7 +393,7 @@ class Traced:
 
     def __init__(
         self,
-        recorder: Recorder,
+        recorder: TracedMemory,
         node: Node,
         found: Evaluated,
         operands: Operands,

@@ -9,7 +9,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -20,14 +20,13 @@ from lucid.compiler.guards.collector import Substitutes, changed_since
 from lucid.compiler.guards.events import listening
 from lucid.compiler.guards.guard import ArrayGuard, ContentsGuard, EntryGuard
 from lucid.compiler.guards.reads import instance_dict
-from lucid.compiler.whose_code import is_librarys, is_users
+from lucid.compiler.results.memory import TracedMemory
+from lucid.ir.graph import Value
+from lucid.ir.whose_code import is_librarys, is_users
+from lucid.random import default_generator
 from lucid.tensor.context import epoch
 from lucid.tensor.core import TensorCore
 from lucid.tensor.storage import Storage
-
-if TYPE_CHECKING:
-    from lucid.compiler.recording.recorder import Recorder
-    from lucid.ir.graph import Value
 
 _CONTAINERS = (list, tuple, set, frozenset, deque)
 
@@ -50,7 +49,7 @@ class Surroundings:
 
     def __init__(
         self,
-        recorder: Recorder,
+        recorder: TracedMemory,
         name: str,
         methods: Sequence[Callable[..., Any]],
         objects: Sequence[Any],
@@ -88,20 +87,18 @@ class Surroundings:
                 self._take_up(f"{path}.grad", gradient, first)
 
     def _reached(self) -> Iterator[tuple[str, TensorCore]]:
-        from lucid.random import default_generator
-
         yield "the state of lucid's random generator", default_generator.state
         yield from reachable(self._roots, TensorCore)
 
     @contextmanager
-    def untouched(self) -> Iterator[None]:
+    def untouched(self, undo: list[PythonChanges]) -> Iterator[None]:
         """Undo what the block changes in Python: it is an evaluation more than eager has.
 
         Objects hold until the trace ends what the block left, which code that follows may read.
         The trace is suspended: another one may run inside, on the same tensors.
-        """
-        from lucid.optim.optimizer import Optimizer
 
+        undo: gets what puts that back.
+        """
         suspended = [(s, s.value, s.generation) for s in self._recorder.cells]
         for storage, _, _ in suspended:
             storage.value = storage.recorder = None
@@ -111,9 +108,9 @@ class Surroundings:
             for path, value in self._roots:
                 if path:
                     collector.value(value, path)
-            for path, optimizer in reachable(self._roots, Optimizer):  # whose steps make its state
-                for state in (optimizer.state, *dict.values(optimizer.state)):
-                    collector.contents(f"{path}.state", state, write=True)
+            for path, entries in reachable(self._roots, dict):
+                if is_librarys(type(entries)):  # as an optimizer's state, which its steps make
+                    collector.contents(path, entries, write=True)
             with listening(collector):
                 yield
             collector.finish()
@@ -124,7 +121,7 @@ class Surroundings:
             raise
         else:
             changes = PythonChanges(self._name, collector)
-            self._recorder.hosts.undo.append(changes)
+            undo.append(changes)
             if self._recorder.collector is not None:
                 self._recorder.collector.note_host(changes.guards())
         finally:
@@ -271,7 +268,7 @@ def _state_of(guard: Any) -> list[Any]:
     if isinstance(guard, ArrayGuard):
         return [np.asarray(guard.found()).tobytes()]
     owner = guard.owner
-    return [*owner, *owner.values()] if isinstance(owner, dict) else list(owner)
+    return [*owner, *dict.values(owner)] if isinstance(owner, dict) else list(owner)
 
 
 # ---------------------------------------------------------------------- what is within reach

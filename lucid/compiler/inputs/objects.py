@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from lucid.compiler.inputs.tree import children_of, path_of
 from lucid.ir.types import DType
 from lucid.tensor.core import TensorCore
+from lucid.tensor.tree import children_of, path_of
 
 BY_VALUE = (bool, int, str, bytes, type(None), complex, range, np.integer, np.bool_)
 _PLAIN = (TensorCore, float, np.floating, slice, DType, *BY_VALUE)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import MutableMapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, MutableMapping, Sequence
 
 import numpy as np
 
+from lucid.compiler.inputs.cells import Cell
+from lucid.compiler.inputs.scalars import LiveSource
+from lucid.ir.graph import Node, Value
 from lucid.ir.interpret import evaluate_node
-
-if TYPE_CHECKING:
-    from lucid.compiler.recording.recorder import Recorder
-    from lucid.ir.graph import Node, Value
+from lucid.ir.types import DType
+from lucid.tensor.storage import Storage
 
 
 def evaluate(values: Sequence[Value], known: MutableMapping[Value, np.ndarray]) -> bool:
@@ -40,8 +40,12 @@ def evaluate(values: Sequence[Value], known: MutableMapping[Value, np.ndarray]) 
 class PresentValues:
     """Evaluates nodes of the graph so far with NumPy, each once; host calls are not repeated."""
 
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
+    def __init__(
+        self,
+        cells: Mapping[Storage, Cell],
+        live_inputs: Mapping[tuple[str, DType], tuple[Value, LiveSource]],
+    ) -> None:
+        self._cells, self._live_inputs = cells, live_inputs
         self._known: dict[Value, np.ndarray] = {}
 
     def note(self, node: Node, results: Sequence[np.ndarray]) -> None:
@@ -56,12 +60,11 @@ class PresentValues:
 
     def _inputs(self) -> dict[Value, np.ndarray]:
         """What cells and live scalars hold; it is read anew, as arrays are never copied."""
-        recorder = self._recorder
         found = {
             cell.value: cell.storage.array
-            for cell in recorder.cells.values()
+            for cell in self._cells.values()
             if cell.value.producer is None and cell.storage.array is not None
         }
-        for value, source in recorder.live_inputs.values():
+        for value, source in self._live_inputs.values():
             found[value] = np.asarray(source.now, value.dtype.numpy)
         return found

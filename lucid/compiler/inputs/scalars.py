@@ -16,7 +16,7 @@ from lucid.ir.op import Op
 from lucid.ir.types import DType, f64, i64
 
 if TYPE_CHECKING:
-    from lucid.compiler.recording.live_numbers import LiveNumbers
+    from lucid.compiler.inputs.live_numbers import LiveNumbers
 
 Number = int | float
 _Binary = Callable[[Any, Any], Any]

@@ -12,7 +12,6 @@ import numpy as np
 
 from lucid.autograd.hooks import hooks_of
 from lucid.compiler.inputs.objects import BY_VALUE, data_of, owners_of, visit_leaves
-from lucid.compiler.inputs.tree import fields_of, is_record, items_of, map_tree
 from lucid.dtypes import get_default_dtype
 from lucid.ir.errors import EagerOnlyError, LucidError
 from lucid.ir.strides import is_contiguous
@@ -21,6 +20,7 @@ from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, attributes_of, of_array
 from lucid.tensor.storage import Storage
 from lucid.tensor.tensor import Tensor
+from lucid.tensor.tree import fields_of, is_record, items_of, map_tree
 from lucid.tensor.writing import made_without_grad, refusal_of_writes
 
 Description = dict[str, str]

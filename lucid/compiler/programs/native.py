@@ -29,17 +29,17 @@ from lucid.codegen.entry_words import (
     OTHER,
     Word,
 )
-from lucid.compiler import stance
 from lucid.compiler.guards.guard import ABSENT, CONTENTS
 from lucid.compiler.guards.places import Appended, Flag, Memory, Place
-from lucid.compiler.hooks import item_of
 from lucid.compiler.inputs.cells import FormulaGuard
 from lucid.compiler.inputs.scalars import Formula, Number
 from lucid.compiler.inputs.signature import PlainType
+from lucid.compiler.recording.hooks import item_of
 from lucid.compiler.results.outcomes import FromProgram, Same
 from lucid.compiler.results.rebinding import Rebinding
 from lucid.dtypes import default_dtype_place
 from lucid.ir.environment import NATIVE_CALLS
+from lucid.runtime import stance
 from lucid.runtime.addresses import address_of
 from lucid.runtime.context import Context
 from lucid.runtime.entry import (

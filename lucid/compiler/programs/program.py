@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -12,9 +13,8 @@ import numpy as np
 
 from lucid.autograd.host_calls import HostForward
 from lucid.autograd.host_finding import Finding
-from lucid.autograd.host_replay import Differs, made_in
+from lucid.autograd.host_replay import Differs, Made, made_in
 from lucid.codegen.entry_words import MOST_ARGUMENTS
-from lucid.compiler.audits import outline_of
 from lucid.compiler.guards.age import owner_of
 from lucid.compiler.guards.guard import LargeGuard
 from lucid.compiler.guards.places import Appended
@@ -22,12 +22,12 @@ from lucid.compiler.inputs.cells import Cell
 from lucid.compiler.inputs.scalars import Formula, LiveSource, Number
 from lucid.compiler.inputs.sharing import Sharing
 from lucid.compiler.inputs.signature import Call, Description, PlainType, is_plain
+from lucid.compiler.programs.audits import outline_of
+from lucid.compiler.programs.backward import CompileWalk, Differentiable, Record
 from lucid.compiler.programs.guards import Guards
 from lucid.compiler.programs.native import NativeCalls, Read, native_calls, numbers_in, plain_reads
-from lucid.compiler.recording.exits import Departure
 from lucid.compiler.recording.names import name_values
 from lucid.compiler.recording.trace import Trace
-from lucid.compiler.results.backward import Record
 from lucid.compiler.results.effects import changed_by
 from lucid.compiler.results.gradients import Gradients
 from lucid.compiler.results.outcomes import (
@@ -60,8 +60,32 @@ from lucid.tensor.storage import Storage, VersionCounter
 PROGRAM_BYTES = 1 << 16  # of Python's objects, besides nodes and guards
 
 
+@dataclass(slots=True, eq=False)
+class Departure:
+    """Why a run of a program has ended before anything was stored.
+
+    Attributes:
+        path: the outcomes of the exits that were passed, with the one that came out otherwise.
+        made: what host calls have done so far, in their order.
+        reason: what is another thing: old -> new.
+        program: the one that was left.
+    """
+
+    path: tuple[int, ...]
+    made: Sequence[Made]
+    reason: str
+    program: Program
+
+    def goes_beyond(self, other: Departure) -> bool:
+        """Whether it has come further than an earlier one of the same call."""
+        return (len(self.made), len(self.path)) > (len(other.made), len(other.path))
+
+
 class Program:
     """One recorded step, compiled for one signature.
+
+    Args:
+        compiled: makes a walk behind the results a compiled function.
 
     Attributes:
         description: the call that it was traced for, in the user's words.
@@ -86,7 +110,9 @@ class Program:
         key: of the calls that it may serve; used: how many there had been when it last served one.
     """
 
-    def __init__(self, trace: Trace, description: Description, call: Call) -> None:
+    def __init__(
+        self, trace: Trace, description: Description, call: Call, compiled: CompileWalk
+    ) -> None:
         self._objects = call.objects  # kept alive: the signature holds their identities
         self.key, self.used = call.key, 0
         self.description = description
@@ -106,7 +132,7 @@ class Program:
         self.guards = Guards(trace)
         self._rebinding = trace.rebinding
         self._take_inputs(trace)
-        self._take_outcomes(trace)
+        self._take_outcomes(trace, compiled)
         self._take_claims(trace)
         copies = [x.expected for x in self.guards.guards if isinstance(x, LargeGuard)]
         guards = 300 * len(self.guards.guards) + sum(map(sys.getsizeof, copies))
@@ -119,7 +145,7 @@ class Program:
         by_value = {cell.value: strides for cell, strides in trace.cells}
         strides = [by_value.get(entry.value) for entry in trace.graph.inputs]
         graph = trace.graph
-        if trace.left.differentiable is not None:  # whose backwards repeat some of it
+        if trace.left.history is not None:  # whose backwards repeat some of it
             graph = copy_graph(graph)
         self.recorded = recorded = copy_graph(as_recorded(graph))
         inline_calls(graph)
@@ -134,8 +160,8 @@ class Program:
             "inline": lambda: str(rewritten(recorded, inline_calls)),
             "optimize": lambda: str(again()),
         }
-        if trace.left.differentiable is not None:
-            cut = trace.left.differentiable.tape.cut
+        if trace.left.history is not None:
+            cut = trace.left.history.tape.cut
             texts["residuals"] = lambda: str(cut)
         self.stages = Stages(texts).then(executable.stages)
         return executable
@@ -245,13 +271,14 @@ class Program:
         leaves = [tensors[position] for position in self._claimed_leaves]
         return self.claims.union(map(id, (*owners, *leaves)))
 
-    def _take_outcomes(self, trace: Trace) -> None:
+    def _take_outcomes(self, trace: Trace, compiled: CompileWalk) -> None:
         left = trace.left
         self.counters = left.counters
         self._grads = left.grads
         self._effects = trace.effects
         self._training = trace.training
-        self.differentiable = left.differentiable
+        history = left.history
+        self.differentiable = None if history is None else Differentiable(history, compiled)
         self._said = left.said
         self._has_effects = bool(trace.effects or trace.training)
         self.result, self._finals, self.tensors = left.result, left.finals, left.tensors

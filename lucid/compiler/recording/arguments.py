@@ -12,17 +12,17 @@ from lucid.autograd.hooks import take_hooks
 from lucid.compiler.guards.argument_places import changed_entries
 from lucid.compiler.guards.guard import CONTENTS
 from lucid.compiler.guards.places import Place
+from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.inputs.objects import data_of, entries_of, know_by_identity, owners_of
 from lucid.compiler.inputs.signature import Call, LiveInt, argument_names
-from lucid.compiler.inputs.tree import map_tree
 from lucid.compiler.recording.late_arrays import LateArray
 from lucid.compiler.recording.names import identifier
 from lucid.compiler.recording.recorder import Recorder
-from lucid.compiler.restarts import RestartTrace
 from lucid.compiler.results.histories import HistoryOutside
 from lucid.ir.errors import TraceError
 from lucid.tensor.core import TensorCore, _new, attributes_of
 from lucid.tensor.storage import Storage, ViewGuard
+from lucid.tensor.tree import map_tree
 from lucid.tensor.writing import refusal_of_writes
 
 

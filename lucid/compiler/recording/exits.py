@@ -10,12 +10,10 @@ them, since NumPy may round otherwise than native code does.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lucid.autograd.host_replay import Made
 from lucid.compiler.recording.late_arrays import LateObject
 from lucid.compiler.recording.late_numbers import LateScalar
 from lucid.compiler.recording.texts import LateText, formatted
@@ -25,7 +23,6 @@ from lucid.ir.types import DType, f64, i64
 from lucid.tensor.context import context
 
 if TYPE_CHECKING:
-    from lucid.compiler.programs.program import Program
     from lucid.compiler.recording.recorder import Recorder
     from lucid.ir.graph import Value
     from lucid.tensor.core import TensorCore
@@ -36,27 +33,6 @@ HINT = (
 )
 LISTED = 1024  # elements of a tensor that `tolist` gives at most
 TRUTHS_LISTED = 64  # the same for bools, each of which is an exit
-
-
-@dataclass(slots=True, eq=False)
-class Departure:
-    """Why a run of a program has ended before anything was stored.
-
-    Attributes:
-        path: the outcomes of the exits that were passed, with the one that came out otherwise.
-        made: what host calls have done so far, in their order.
-        reason: what is another thing: old -> new.
-        program: the one that was left.
-    """
-
-    path: tuple[int, ...]
-    made: Sequence[Made]
-    reason: str
-    program: Program
-
-    def goes_beyond(self, other: Departure) -> bool:
-        """Whether it has come further than an earlier one of the same call."""
-        return (len(self.made), len(self.path)) > (len(other.made), len(other.path))
 
 
 class Exits:

@@ -21,8 +21,7 @@ from lucid.compiler.recording.late_arrays import LateArray
 from lucid.compiler.recording.outside import Said
 from lucid.compiler.recording.recorder import Recorder
 from lucid.compiler.recording.texts import is_late
-from lucid.compiler.results.backward import Differentiable
-from lucid.compiler.results.histories import Histories, lost_backward
+from lucid.compiler.results.histories import Histories, History, lost_backward
 from lucid.compiler.results.outcomes import (
     Alias,
     Copied,
@@ -66,7 +65,7 @@ class Left:
             are tensors or arrays, and numbered as flattened results.
         grads: the gradients that were set; None: to nothing.
         counters: (argument number, use of a gradient or version counter, how far it moves).
-        differentiable: what results need that can be differentiated outside.
+        history: what results need that can be differentiated outside.
         said: what is called after each call, with outcomes for its arguments.
     """
 
@@ -76,7 +75,7 @@ class Left:
     tensors: list[Outcome]
     grads: list[tuple[GradUse, Outcome | None]]
     counters: list[tuple[int | GradUse | VersionCounter, int]]
-    differentiable: Differentiable | None
+    history: History | None
     said: list[Said]
 
 
@@ -121,7 +120,7 @@ class Finisher:
         tensors: list[tuple[Any, Outcome]] = [
             (x, made) for x, made in self._leaves if isinstance(x, kinds) and not is_late(x)
         ]
-        differentiable = self._differentiable(tensors, rebinding.function)
+        history = self._history(tensors, rebinding.function)
         for storage, cell in recorder.cells.items():
             if cell.is_written:
                 assert storage.value is not None
@@ -130,7 +129,7 @@ class Finisher:
         leaves = [outcome for _, outcome in self._leaves]
         numbered = [outcome for _, outcome in tensors]
         counters = self._moved_counters()
-        return Left(*made, leaves, numbered, grads, counters, differentiable, said)
+        return Left(*made, leaves, numbered, grads, counters, history, said)
 
     def _said(self) -> list[Said]:
         """What the step tells the world."""
@@ -325,9 +324,9 @@ class Finisher:
             if handle is not argument and _hooks_on(handle) - _hooks_on(argument):
                 self._recorder.run_op_by_op("it registers a hook on a tensor that it is given")
 
-    def _differentiable(
+    def _history(
         self, tensors: Sequence[tuple[Any, Outcome]], function: Callable[..., Any]
-    ) -> Differentiable | None:
+    ) -> History | None:
         """Which results can be differentiated outside, and with respect to what; None: none."""
         outputs = [
             (i, tensor) for i, (tensor, outcome) in enumerate(tensors) if _is_open(tensor, outcome)
@@ -336,14 +335,7 @@ class Finisher:
             return None
         recorder = self._recorder
         histories = Histories(recorder, [tensor for tensor, _ in tensors], self._handles)
-        layers = histories.layers(outputs)
-        return Differentiable(
-            function,
-            layers,
-            histories.tape(layers, self._slots),
-            histories.counters.state,
-            histories.calls_users,
-        )
+        return histories.behind(outputs, self._slots, function)
 
     def _note_shared_gradients(self) -> None:
         """Note which gradients the step meets elsewhere, too."""

@@ -15,8 +15,8 @@ from lucid.ir.op import Op
 from lucid.ir.types import DType, f64, i64
 
 if TYPE_CHECKING:
+    from lucid.compiler.inputs.live_numbers import LiveNumbers
     from lucid.compiler.recording.exits import Exits
-    from lucid.compiler.recording.live_numbers import LiveNumbers
     from lucid.ir.graph import Value
 
 _COMPARISONS: dict[Any, Op] = {

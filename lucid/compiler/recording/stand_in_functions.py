@@ -38,9 +38,9 @@ from lucid.compiler.recording.texts import (
     joined,
     written,
 )
-from lucid.compiler.whose_code import is_followed
 from lucid.functions.from_data import as_tensor, from_numpy, tensor
 from lucid.ir.location import LIBRARY
+from lucid.ir.whose_code import is_followed
 from lucid.tensor.core import TensorCore
 from lucid.tensor.tree import flatten
 

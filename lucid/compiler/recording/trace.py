@@ -21,6 +21,7 @@ from lucid.compiler.guards.collector import Substitutes
 from lucid.compiler.guards.events import UnsupportedError, is_supported, listening
 from lucid.compiler.guards.guard import Guard
 from lucid.compiler.guards.places import Identity, Place
+from lucid.compiler.guards.restarts import Known, RestartTrace, undo_all
 from lucid.compiler.guards.table import GuardTable
 from lucid.compiler.hosts.recording import LeavesTrace
 from lucid.compiler.inputs.cells import (
@@ -38,7 +39,6 @@ from lucid.compiler.recording.names import name_inputs
 from lucid.compiler.recording.outside import Outside
 from lucid.compiler.recording.recorder import Recorder, recording
 from lucid.compiler.recording.stand_in_functions import StandInFunctions
-from lucid.compiler.restarts import Known, RestartTrace, undo_all
 from lucid.compiler.results.effects import Effect
 from lucid.compiler.results.gradients import shared_gradients
 from lucid.compiler.results.rebinding import Rebinding
@@ -264,7 +264,7 @@ def _run(
         with recording(recorder):
             of_arguments = stand_ins.changes()
             finals = rebinding.leave(collector, recorder, of_arguments)
-        guards = collector.depended_on(recorder.arrays.live)
+        guards = collector.depended_on(recorder.array_owners)
         stand_ins.put_back()
         collector.look_again()
         with recording(recorder):

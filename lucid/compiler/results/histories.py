@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from lucid.autograd.hooks import remove_hooks_at
 from lucid.autograd.node import (
     AccumulateGrad,
     Edge,
@@ -16,16 +17,14 @@ from lucid.autograd.node import (
     edge_of,
 )
 from lucid.autograd.outputs import freed_behind
+from lucid.compiler.results.memory import TracedMemory
 from lucid.compiler.results.tape import Tape, nodes_behind, refers_to_trace
-from lucid.compiler.whose_code import is_librarys
 from lucid.ir.errors import LucidError
 from lucid.ir.types import TensorType
+from lucid.ir.whose_code import is_librarys
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore
 from lucid.tensor.storage import VersionCounter
-
-if TYPE_CHECKING:
-    from lucid.compiler.recording.recorder import Recorder
 
 _grad_fn, _view_chain = attrgetter("_grad_fn"), attrgetter("_view_chain")
 _tensor_hooks = attrgetter("_hooks")
@@ -137,6 +136,22 @@ class Layer:
     types: tuple[TensorType, ...] = ()
 
 
+class History(NamedTuple):
+    """What a program needs to give its results a history.
+
+    Attributes:
+        layers: the results that require grad; each layer depends on earlier ones only.
+        tape: the nodes behind them.
+        counters: the version counters of state that a call notes.
+        users: the traced function, where a walk runs code of the user's; else None.
+    """
+
+    layers: list[Layer]
+    tape: Tape
+    counters: list[VersionCounter]
+    users: Callable[..., Any] | None
+
+
 class Counters:
     """The version counters of what a step finds and makes, numbered as each call finds them again.
 
@@ -148,7 +163,7 @@ class Counters:
     """
 
     def __init__(
-        self, recorder: Recorder, results: Sequence[TensorCore], handles: Sequence[TensorCore]
+        self, recorder: TracedMemory, results: Sequence[TensorCore], handles: Sequence[TensorCore]
     ) -> None:
         found = [getattr(x, "_counter", None) for x in (*handles, *results)]  # or an array
         numbers = {x: i for i, x in reversed([*enumerate(found)]) if x is not None}
@@ -176,33 +191,46 @@ class Histories:
 
     Attributes:
         counters: the version counters of what was found and made.
-        calls_users: whether a walk runs code of the user's; known once layers are.
     """
 
     def __init__(
-        self, recorder: Recorder, results: Sequence[TensorCore], handles: Sequence[TensorCore]
+        self, recorder: TracedMemory, results: Sequence[TensorCore], handles: Sequence[TensorCore]
     ) -> None:
         self._recorder = recorder
         self._outer = recorder.ends
         self._arguments = {id(handle): i for i, handle in reversed([*enumerate(handles)])}
         self._ends = {id(tensor): i for i, tensor in enumerate(recorder.ends.values())}
         self.counters = Counters(recorder, results, handles)
-        self.calls_users = False
+        self._calls_users = False
 
-    def tape(self, layers: Sequence[Layer], slots: Mapping[Any, int]) -> Tape:
-        """The nodes behind the layers; slots: numbers of outputs, by the memory that they are."""
+    def behind(
+        self,
+        outputs: Sequence[tuple[int, TensorCore]],
+        slots: Mapping[Any, int],
+        function: Callable[..., Any],
+    ) -> History:
+        """What is behind results that require grad, with their positions.
+
+        slots: numbers of outputs, by the memory that they are; function: that was traced.
+        """
+        layers = self._layers(outputs)
         self.slots = slots
-        roots = [output.root for layer in layers for output in layer.outputs]
-        return Tape(self._recorder, roots, self._outer, self)
+        made = [output for layer in layers for output in layer.outputs]
+        tape = Tape(self._recorder, [output.root for output in made], self._outer, self)
+        for output in made:
+            if output.hooks:  # each call registers them on its result
+                remove_hooks_at(output.root)
+        users = function if self._calls_users else None
+        return History(layers, tape, self.counters.state, users)
 
-    def layers(self, outputs: Sequence[tuple[int, TensorCore]]) -> list[Layer]:
+    def _layers(self, outputs: Sequence[tuple[int, TensorCore]]) -> list[Layer]:
         """Sort results that require grad, with their positions, by what they are computed from."""
         twins: dict[Edge, list[int]] = {}
         for i, (_, tensor) in enumerate(outputs):
             twins.setdefault(_edge(tensor), []).append(i)
         first = {edge: same[0] for edge, same in twins.items()}
         behind = {i: nodes_behind([edge], self._outer) for edge, i in first.items()}
-        self.calls_users = any(_calls_users(node) for nodes in behind.values() for node in nodes)
+        self._calls_users = any(_calls_users(node) for nodes in behind.values() for node in nodes)
         depths: dict[int, int] = {}
         uses: dict[int, list[int]] = {}
         for edge in sorted(first, key=lambda edge: edge[0]._sequence):

@@ -14,12 +14,12 @@ from functools import partial
 from typing import Any
 
 from lucid.compiler.inputs.scalars import is_live
-from lucid.compiler.inputs.tree import fields_of, is_record
 from lucid.compiler.results.outcomes import Outcome, Run
-from lucid.compiler.whose_code import is_librarys, is_users
 from lucid.ir.errors import EagerOnlyError
+from lucid.ir.whose_code import is_librarys, is_users
 from lucid.tensor.core import TensorCore
 from lucid.tensor.size import Size
+from lucid.tensor.tree import fields_of, is_record
 
 _CONTAINERS = (list, tuple, set, frozenset, deque, bytearray, dict)
 _DICTS = (dict, OrderedDict, defaultdict)

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lucid.compiler.guards.argument_places import OfArgument
+from lucid.compiler.guards.calls import GuardCollector
 from lucid.compiler.guards.guard import is_number
 from lucid.compiler.guards.places import (
     Appended,
@@ -25,16 +26,13 @@ from lucid.compiler.guards.places import (
     bound,
     place_of,
 )
+from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.inputs.objects import data_of
 from lucid.compiler.inputs.signature import Call
-from lucid.compiler.inputs.tree import map_tree
-from lucid.compiler.restarts import RestartTrace
+from lucid.compiler.results.memory import TracedMemory
 from lucid.tensor.claims import TRACING, Keys
 from lucid.tensor.core import TensorCore
-
-if TYPE_CHECKING:
-    from lucid.compiler.guards.calls import GuardCollector
-    from lucid.compiler.recording.recorder import Recorder
+from lucid.tensor.tree import flatten
 
 
 def rebinds(places: Sequence[Place]) -> RestartTrace:
@@ -47,13 +45,10 @@ def rebinds(places: Sequence[Place]) -> RestartTrace:
 
 def holds_state(value: Any) -> bool:
     """Whether a value is a container, or has tensors, numbers or plain data in it."""
-    found = [isinstance(value, (list, deque, dict))]
-
-    def look(leaf: Any, _: str) -> None:
-        found.append(isinstance(leaf, TensorCore) or is_number(leaf) or data_of(leaf) is not None)
-
-    map_tree(look, value)
-    return any(found)
+    return isinstance(value, (list, deque, dict)) or any(
+        isinstance(leaf, TensorCore) or is_number(leaf) or data_of(leaf) is not None
+        for leaf in flatten(value)[0]
+    )
 
 
 class Rebinding:
@@ -119,7 +114,7 @@ class Rebinding:
 
     # ------------------------------------------------------------------ while tracing
 
-    def enter(self, values: Sequence[Any], recorder: Recorder) -> None:
+    def enter(self, values: Sequence[Any], recorder: TracedMemory) -> None:
         """Put what stands for the arguments into the places."""
         for number in self.numbers:
             number.enter(recorder)
@@ -130,7 +125,7 @@ class Rebinding:
     def leave(
         self,
         collector: GuardCollector,
-        recorder: Recorder,
+        recorder: TracedMemory,
         of_arguments: Sequence[tuple[Place, Any]],
     ) -> list[Any]:
         """Find what was bound and to what; then put everything back.
@@ -214,7 +209,7 @@ def _is_given(place: Place) -> bool:
     return isinstance(place, OfArgument) or (isinstance(place, OfTensor) and place.position >= 0)
 
 
-def _set_properties(recorder: Recorder) -> list[tuple[Place, Any]]:
+def _set_properties(recorder: TracedMemory) -> list[tuple[Place, Any]]:
     """The flags and the memory of tensors that the step set, with what they were."""
     collector = recorder.collector
     assert collector is not None

@@ -18,7 +18,7 @@ from lucid.autograd.node import AccumulateGrad, Edge, Node, edge_of
 from lucid.autograd.saved import SavedTensor, with_history
 from lucid.compiler.inputs.cells import Cell
 from lucid.compiler.inputs.scalars import Formula, is_live
-from lucid.compiler.inputs.tree import map_tree
+from lucid.compiler.results.memory import TracedMemory
 from lucid.ir.graph import Node as GraphNode
 from lucid.ir.graph import Value
 from lucid.ir.passes.residuals import (
@@ -31,12 +31,11 @@ from lucid.ir.passes.residuals import (
 )
 from lucid.ir.types import DType, TensorType
 from lucid.sparse.saved import SavedSparse
-from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, _new
 from lucid.tensor.storage import Storage, VersionCounter
+from lucid.tensor.tree import flatten, map_tree
 
 if TYPE_CHECKING:
-    from lucid.compiler.recording.recorder import Recorder
     from lucid.compiler.results.histories import Histories
 
 _MOST_LOOKED_AT = 10_000
@@ -93,7 +92,7 @@ class Tape:
 
     def __init__(
         self,
-        recorder: Recorder,
+        recorder: TracedMemory,
         roots: Iterable[Edge],
         ends: Collection[Edge],
         histories: Histories,
@@ -141,6 +140,7 @@ class Tape:
 
     def walk(
         self,
+        recorder: TracedMemory,
         given: Sequence[TensorCore],
         numbers: Sequence[Any],
         walk: Callable[[], Any],
@@ -152,8 +152,6 @@ class Tape:
         given: in the order of the sources. numbers: in that of `formulas`. with_hidden: whether
         histories within custom forwards are seen.
         """
-        recorder = context.recorder
-        assert recorder is not None
         known: dict[Value, Value] = {}
         if len(given) >= len(self.sources):  # else all is freed that was saved
             known = self._lay_out(recorder, [*map(recorder.value_of, given)], with_hidden)
@@ -167,7 +165,7 @@ class Tape:
         return found
 
     def _lay_out(
-        self, recorder: Recorder, given: Sequence[Value], with_hidden: bool
+        self, recorder: TracedMemory, given: Sequence[Value], with_hidden: bool
     ) -> dict[Value, Value]:
         """Let stand-ins hold what was kept, or what follows from that.
 
@@ -186,7 +184,7 @@ class Tape:
             recorder.hold(storage, known[value])
         return known
 
-    def _share(self, recorder: Recorder, known: dict[Value, Value]) -> None:
+    def _share(self, recorder: TracedMemory, known: dict[Value, Value]) -> None:
         """Let the walk read what was kept where it has computed that itself."""
         cells = recorder.cells
         state = {s: value for s, value in self._saved_state.items() if s in cells}
@@ -220,7 +218,7 @@ class _Plan:
         saved: the values of state that nodes have saved, by its memory.
     """
 
-    def __init__(self, recorder: Recorder, histories: Histories, holdings: Holdings) -> None:
+    def __init__(self, recorder: TracedMemory, histories: Histories, holdings: Holdings) -> None:
         self._recorder = recorder
         self._histories = histories
         self._originals = holdings.originals
@@ -398,7 +396,7 @@ class Holdings:
 
     def __init__(
         self,
-        recorder: Recorder,
+        recorder: TracedMemory,
         formulas: list[Formula],
     ) -> None:
         self._recorder = recorder
@@ -506,7 +504,7 @@ class Holdings:
         cell = self._recorder.cells.get(storage)
         if storage.array is None or cell is None:
             return storage.array is None
-        return cell.kind in ("arg", "grad") or storage in self._recorder.arrays.copied
+        return cell.kind in ("arg", "grad") or storage in self._recorder.copied
 
     def _take(self, storage: Storage, stand_in: Storage, contents: Contents) -> None:
         if storage.recorder is self._recorder and self._is_of_a_call(storage):
@@ -571,9 +569,8 @@ def _hooks_of(node: Node) -> list[Callable[..., Any]]:
 
 def tensors_of_users(node: Node) -> list[TensorCore]:
     """Those in attributes that users gave a node."""
-    found: list[Any] = []
-    map_tree(lambda leaf, _: found.append(leaf), [vars(node)[x] for x in _names_of_users(node)])
-    return [tensor for tensor in found if isinstance(tensor, TensorCore)]
+    leaves, _ = flatten([vars(node)[name] for name in _names_of_users(node)])
+    return [leaf for leaf in leaves if isinstance(leaf, TensorCore)]
 
 
 def refers_to_trace(value: Any) -> bool:

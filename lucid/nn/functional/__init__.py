@@ -5,6 +5,7 @@ import sys
 from lucid.functions.border import enter_border
 from lucid.functions.inplace import in_place
 from lucid.functions.samples import pdist
+from lucid.functions.softmax import log_softmax, softmax, softmin
 from lucid.nn.functional.activation import (
     elu,
     gelu,
@@ -80,7 +81,6 @@ from lucid.nn.functional.similarity import (
     triplet_margin_loss,
     triplet_margin_with_distance_loss,
 )
-from lucid.nn.functional.softmax import log_softmax, softmax, softmin
 from lucid.nn.functional.threshold import (
     alpha_dropout,
     celu,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 
 import lucid
+from lucid.functions.softmax import MaskedSoftmax, softmax
 from lucid.ir.errors import OptionError, ShapeError
 from lucid.ir.types import bool_
 from lucid.nn.functional.calls import apply, where
 from lucid.nn.functional.dropout import dropout
-from lucid.nn.functional.softmax import MaskedSoftmax, softmax
 from lucid.tensor.tensor import Tensor
 
 

@@ -9,13 +9,13 @@ import lucid
 from lucid.autograd import Function
 from lucid.functions.arguments import typed
 from lucid.functions.checks import in_range
+from lucid.functions.softmax import log_softmax
 from lucid.ir import ops
 from lucid.ir.errors import DTypeError, OptionError, ShapeError
 from lucid.ir.types import u8
 from lucid.nn.functional.calls import apply, where
 from lucid.nn.functional.embedding import check_index
 from lucid.nn.functional.reduction import check_reduction
-from lucid.nn.functional.softmax import log_softmax
 from lucid.tensor.tensor import Tensor
 
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import lucid
 from lucid.functions.arguments import axis_of
+from lucid.functions.softmax import softmax
 from lucid.ir.errors import OptionError, ShapeError
 from lucid.nn.functional.activation import elu, result_of, source_of
 from lucid.nn.functional.calls import where
-from lucid.nn.functional.softmax import softmax
 from lucid.tensor.tensor import Tensor
 
 _SELU_ALPHA = 1.6732632423543772848170429916717

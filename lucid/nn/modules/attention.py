@@ -7,13 +7,13 @@ from typing import Any
 
 import lucid
 from lucid.device import check_device
+from lucid.functions.softmax import softmax
 from lucid.ir.errors import OptionError, ShapeError
 from lucid.ir.types import DType, bool_
 from lucid.nn import init
 from lucid.nn.functional.attention import scaled_dot_product_attention
 from lucid.nn.functional.dropout import dropout as drop
 from lucid.nn.functional.linear import linear
-from lucid.nn.functional.softmax import softmax
 from lucid.nn.modules.linear import Linear
 from lucid.nn.modules.module import Module
 from lucid.nn.parameter import Parameter

@@ -6,7 +6,7 @@ import operator
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self, SupportsIndex, overload
 
-from lucid.compiler import hooks as trace_hooks
+from lucid.compiler.recording import hooks as trace_hooks
 from lucid.ir.errors import ArgumentError, IndexOutOfRangeError
 from lucid.nn import tracing
 from lucid.nn.modules.module import Module

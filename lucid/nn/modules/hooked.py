@@ -111,13 +111,13 @@ class Hooked:
             or self._backward_pre_hooks
         )
 
+    @staticmethod
+    def _global_hooks() -> dict[str, Hooks]:
+        """The hooks of all modules, by register."""
+        return {register: getattr(GLOBAL, register) for register in REGISTERS}
+
 
 GLOBAL = Hooked()
-
-
-def global_hooks() -> dict[str, Hooks]:
-    """The hooks of all modules, by register."""
-    return {register: getattr(GLOBAL, register) for register in REGISTERS}
 
 
 def register_module_forward_hook(

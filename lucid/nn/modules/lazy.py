@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from lucid.compiler import hooks as trace_hooks
+from lucid.compiler.recording import hooks as trace_hooks
 from lucid.ir.errors import LucidError, OptionError, TraceError
 from lucid.ir.types import DType
 from lucid.nn.functional.sliding import Size

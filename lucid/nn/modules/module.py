@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Self
 
 from lucid.autograd.modes import no_grad
-from lucid.compiler import hooks as trace_hooks
+from lucid.compiler.recording import hooks as trace_hooks
 from lucid.device import check_device
 from lucid.dtypes import as_dtype
 from lucid.ir.errors import ArgumentError, MissingRuleError, OptionError
@@ -36,6 +36,7 @@ from lucid.nn.modules.state_hooks import StateHooked
 from lucid.nn.parameter import Buffer, Parameter, TransientBuffer
 from lucid.nn.state import IncompatibleKeys, load_state, save_state
 from lucid.nn.uninitialized import Uninitialized
+from lucid.tensor.context import epoch
 from lucid.tensor.core import constant
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.writing import write_
@@ -476,6 +477,7 @@ class Module(Hooked, StateHooked):
         return f"{type(self).__name__}(\n  " + "\n  ".join([*lines, *children]) + "\n)"
 
 
+epoch.movers += (Module,)
 _OWN: tuple[tuple[type, str, str], ...] = (
     (Parameter, "_parameters", "parameters"),
     (Module, "_modules", "module"),

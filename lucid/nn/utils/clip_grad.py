@@ -11,7 +11,7 @@ import numpy as np
 
 import lucid
 from lucid.autograd.modes import no_grad
-from lucid.compiler import hooks
+from lucid.compiler.recording import hooks
 from lucid.compiler.repeated import RepeatedByShape
 from lucid.functions.checks import require
 from lucid.ir.errors import OptionError

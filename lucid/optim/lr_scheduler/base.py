@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from lucid.autograd.modes import no_grad
-from lucid.compiler import hooks
+from lucid.compiler.recording import hooks
 from lucid.compiler.results.effects import Effect
 from lucid.ir.errors import ArgumentError, MissingRuleError
 from lucid.ir.location import warn

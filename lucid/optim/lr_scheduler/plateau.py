@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, SupportsFloat
 
-from lucid.compiler import hooks
+from lucid.compiler.recording import hooks
 from lucid.ir.errors import OptionError
 from lucid.optim.lr_scheduler.base import LRScheduler, check_optimizer, rate_of, set_rate
 from lucid.optim.optimizer import Optimizer

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from lucid.autograd import Function
+from lucid.autograd.function import Function
+from lucid.functions.elementwise import where
+from lucid.functions.tensors import Tensor
 from lucid.ir.errors import DTypeError, IndexOutOfRangeError
 from lucid.ir.location import warn
 from lucid.ir.types import DType
-from lucid.nn.functional.calls import apply, where
-from lucid.tensor.tensor import Tensor
 
 
 class Softmax(Function):
@@ -39,7 +39,7 @@ class MaskedSoftmax(Function):
         largest = x.amax(dim, keepdim=True)
         e = (x - where(largest == -math.inf, 0.0, largest)).exp()
         total = e.sum(dim, keepdim=True)
-        y = e / where(total == 0, 1.0, total)
+        y: Tensor = e / where(total == 0, 1.0, total)
         ctx.save_for_backward(y)
         return y
 
@@ -95,7 +95,7 @@ def _along(
         )
     if x.ndim == 0:
         return _along(function, name, x.reshape(1), 0, None).reshape(())
-    result: Tensor = x.clone() if 0 in x.shape else apply(function, x, dim % rank)
+    result: Tensor = x.clone() if 0 in x.shape else function.apply(x, dim % rank)
     return result
 
 

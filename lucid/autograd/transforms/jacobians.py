@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from lucid.func.arguments import Argnums, chosen, normalized, replaced
-from lucid.func.forward import jvp
-from lucid.func.reverse import vjp
-from lucid.func.vmapping import _as, vmap
+from lucid.autograd.transforms.arguments import Argnums, chosen, normalized, replaced
+from lucid.autograd.transforms.forward import jvp
+from lucid.autograd.transforms.reverse import vjp
+from lucid.autograd.transforms.vmapping import _as, vmap
 from lucid.ir import ops
 from lucid.ir.errors import OptionError
 from lucid.ir.types import i64

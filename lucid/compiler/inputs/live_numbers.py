@@ -9,6 +9,7 @@ from typing import Any
 from lucid.compiler.inputs.cells import FormulaGuard
 from lucid.compiler.inputs.scalars import Formula, LiveScalar, LiveSource, Number
 from lucid.ir.graph import Graph, Value
+from lucid.ir.location import Location
 from lucid.ir.types import DType, TensorType
 
 
@@ -30,8 +31,14 @@ class LiveNumbers:
         self.formulas: dict[str, FormulaGuard] = {}
         self.changed_later: dict[tuple[int, str], str] = {}
 
-    def annotated(self) -> AbstractContextManager[None]:
+    def annotated(self, location: Location | None = None) -> AbstractContextManager[None]:
         """Give nodes that are appended to the graph directly their location and scope."""
+        raise NotImplementedError
+
+    def guard_value(
+        self, text: str, read: Callable[[], Any], expected: Any, gated: bool = False
+    ) -> None:
+        """Specialize the step on a Python value that it looked at."""
         raise NotImplementedError
 
     def written(self, number: LiveScalar, write: Callable[..., str], *how: str) -> str:

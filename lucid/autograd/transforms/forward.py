@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lucid.autograd.dual import DualLevel, linked_alias
-from lucid.func.reverse import split_aux
+from lucid.autograd.transforms.reverse import split_aux
 from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, LucidError, OptionError
 from lucid.tensor.core import TensorCore

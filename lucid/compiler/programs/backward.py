@@ -12,12 +12,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
+from lucid.autograd.engine import BackwardRun
 from lucid.autograd.entry_points import find_gradients
-from lucid.autograd.hooks import HookHandle, remove_hooks_at
+from lucid.autograd.hooks import HookHandle
 from lucid.autograd.node import (
     CustomNode,
     Edge,
@@ -27,8 +28,12 @@ from lucid.autograd.node import (
     origin_line,
 )
 from lucid.autograd.saved import FREED, modified, with_history_of
+from lucid.compiler.inputs.scalars import Number
+from lucid.compiler.recording import hooks
+from lucid.compiler.recording.recorder import Recorder
 from lucid.compiler.results.histories import (
     EndOf,
+    History,
     Layer,
     Leaf,
     OwnLeaves,
@@ -43,14 +48,11 @@ from lucid.runtime.entry import LONG_WAY
 from lucid.tensor.batched import Batched, BatchLevel
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, _new, of_array
-from lucid.tensor.storage import Storage, VersionCounter
+from lucid.tensor.storage import Storage
 
 if TYPE_CHECKING:
-    from lucid.autograd.engine import BackwardRun
-    from lucid.compiler.inputs.scalars import Number
     from lucid.compiler.programs.native import NativeCalls
     from lucid.compiler.programs.program import Program
-    from lucid.compiler.recording.recorder import Recorder
 
 _counter, _storage, _now = attrgetter("_counter"), attrgetter("_storage"), attrgetter("now")
 
@@ -71,6 +73,23 @@ class Kind(NamedTuple):
     is_open: bool
 
 
+class CompiledWalk(Protocol):
+    """A walk as a compiled function.
+
+    Attributes:
+        _programs: all that there are, by the calls that they serve; _latest: the one that ran last.
+    """
+
+    _programs: dict[Any, list[Program]]
+    _latest: Program | None
+
+    def call_natively(self, args: tuple[Any, ...]) -> Sequence[TensorCore | None]:
+        """Call it; raises `EagerOnlyError` where it can't run natively."""
+
+
+CompileWalk = Callable[["Walk"], CompiledWalk]
+
+
 class Backward:
     """One kind of backward of a program's results, as a compiled function.
 
@@ -79,13 +98,11 @@ class Backward:
         walked: the nodes with something saved that it comes to, in its order.
     """
 
-    def __init__(self, walk: Walk) -> None:
-        from lucid.compiler.compiled import Compiled
-
+    def __init__(self, walk: Walk, compiled: CompileWalk) -> None:
         self.walk = walk
         self.walked = walk.nodes()
-        self._compiled = Compiled(walk, is_paced=False)
-        self.run: Callable[..., Sequence[TensorCore | None]] = self._compiled.call_natively
+        self._compiled = compiled(walk)
+        self.run = self._compiled.call_natively
 
     @property
     def program(self) -> Program | None:
@@ -132,7 +149,7 @@ class Walk:
 
         arguments: gradients of the results, and what a call has kept.
         """
-        recorder, is_open, tape = context.recorder, self.kind.is_open, self._tape
+        recorder, is_open, tape = hooks.running.recorder, self.kind.is_open, self._tape
         assert recorder is not None
         recorder.ctx_change = None
         recorder.hosts.know(running.contexts)
@@ -146,7 +163,7 @@ class Walk:
         def walked() -> list[TensorCore | None]:
             return find_gradients(self._roots, self._wanted, gradients, True, is_open, is_part=True)
 
-        found = tape.walk(kept, numbers, walked, with_hidden=is_open)
+        found = tape.walk(recorder, kept, numbers, walked, with_hidden=is_open)
         self.ctx_change = recorder.ctx_change
         return tuple(x if x is None or is_open else _whole(x) for x in found)
 
@@ -191,35 +208,20 @@ def _live_number(recorder: Recorder, number: int) -> Any:
 
 
 class Differentiable:
-    """What a program needs to give its results a history.
+    """The history behind a program's results, and the backwards that calls have needed so far.
 
     Attributes:
-        layers: the results that require grad; each layer depends on earlier ones only.
-        tape: the nodes behind them.
+        layers, tape, counters: of the history.
         whole: by layer the backward of all its results, with respect to all that is behind.
         own_leaves: per layer what it leads to, if these are leaves of the state's alone.
-        counters: the version counters of state that a call notes.
     """
 
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        layers: list[Layer],
-        tape: Tape,
-        counters: list[VersionCounter],
-        calls_users: bool,
-    ) -> None:
-        self.layers = layers
-        self.tape = tape
-        self.counters = counters
-        self._users = function if calls_users else None
+    def __init__(self, history: History, compiled: CompileWalk) -> None:
+        self.layers, self.tape, self.counters, self._users = history
+        self._compiled = compiled
         self._kinds: dict[Kind, Backward] = {}
         self.whole: dict[int, Backward] = {}
-        self.own_leaves = [OwnLeaves(layer.leaves) for layer in layers]
-        for layer in layers:
-            for output in layer.outputs:
-                if output.hooks:  # each call registers them on its result
-                    remove_hooks_at(output.root)
+        self.own_leaves = [OwnLeaves(layer.leaves) for layer in self.layers]
 
     def is_plain(self, arguments: Collection[int]) -> bool:
         """Whether calls record nothing but arrays: outputs, and inputs that are arguments."""
@@ -251,7 +253,7 @@ class Differentiable:
         found = self._kinds.get(kind)
         if found is None:
             walk = Walk(kind, self.layers[kind.layer], self.tape, self._users)
-            found = self._kinds[kind] = Backward(walk)
+            found = self._kinds[kind] = Backward(walk, self._compiled)
             is_all = all(kind.sent) and len(kind.wanted) == len(self.layers[kind.layer].ends)
             if is_all and not kind.is_open:
                 self.whole[kind.layer] = found

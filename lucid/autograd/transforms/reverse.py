@@ -16,8 +16,8 @@ from lucid.autograd.entry_points import checked_roots
 from lucid.autograd.function import BackwardCFunction
 from lucid.autograd.node import AccumulateGrad, Edge, Gradients, Node, edge_of, iterate_graph
 from lucid.autograd.saved import with_history
-from lucid.func.arguments import Argnums, chosen, normalized, replaced
-from lucid.func.vmapping import _as
+from lucid.autograd.transforms.arguments import Argnums, chosen, normalized, replaced
+from lucid.autograd.transforms.vmapping import _as
 from lucid.ir import ops
 from lucid.ir.errors import LucidError, OptionError
 from lucid.tensor.batched import Batched

@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from lucid.compiler.guards.events import unheard
 from lucid.tensor.context import context
@@ -16,19 +16,28 @@ if TYPE_CHECKING:
     from lucid.compiler.results.effects import Effect
 
 
+class Running(Protocol):
+    """What this thread is doing, of which the compiler knows that its traces are `Recorder`s."""
+
+    recorder: Recorder | None
+
+
+running = cast(Running, context)
+
+
 def is_tracing() -> bool:
     """Whether this thread records a trace."""
-    return context.recorder is not None
+    return running.recorder is not None
 
 
 def running_trace() -> weakref.ref[Recorder] | None:
     """The trace that runs, to be compared with the one that made something."""
-    return None if context.recorder is None else weakref.ref(context.recorder)
+    return None if running.recorder is None else weakref.ref(running.recorder)
 
 
 def run_op_by_op(reason: str) -> None:
     """Give the running trace up: what the call does makes sense op by op only."""
-    recorder = context.recorder
+    recorder = running.recorder
     if recorder is not None:
         recorder.run_op_by_op(reason)
 
@@ -36,7 +45,7 @@ def run_op_by_op(reason: str) -> None:
 @unheard
 def watch(owner: Any, key: Any, path: Callable[[], str]) -> None:
     """Let the running trace depend on `owner[key]`; `path` names it."""
-    recorder = context.recorder
+    recorder = running.recorder
     if recorder is not None and recorder.collector is not None:
         recorder.collector.note(path(), owner, key)
 
@@ -47,7 +56,7 @@ def watch_entries(owner: Any, key: Any, path: str, holder: Any = None) -> None:
 
     holder: the object whose attributes `owner` has.
     """
-    recorder = context.recorder
+    recorder = running.recorder
     if recorder is not None and recorder.collector is not None:
         recorder.collector.entry(path, owner, key, holder=holder)
         recorder.collector.contents(path, dict.__getitem__(owner, key), takes=False)
@@ -59,7 +68,7 @@ def binds(owner: Any, key: Any, path: Callable[[], str], *, depends: bool = True
 
     depends: whether it depends on what was there before.
     """
-    recorder = context.recorder
+    recorder = running.recorder
     if recorder is not None:
         if recorder.collector is not None:
             recorder.collector.note(path(), owner, key, write=not depends)
@@ -68,7 +77,7 @@ def binds(owner: Any, key: Any, path: Callable[[], str], *, depends: bool = True
 
 def has_bound(owner: Any, key: Any) -> bool:
     """Whether the running trace has bound `owner[key]` itself."""
-    recorder = context.recorder
+    recorder = running.recorder
     if recorder is None:
         return False
     collector = recorder.collector
@@ -79,7 +88,7 @@ def has_bound(owner: Any, key: Any) -> bool:
 @unheard
 def makes(owner: Any, key: Any, value: Any) -> None:
     """Make `owner[key]`; in a trace it stays unless that fails, or is interrupted."""
-    recorder = context.recorder
+    recorder = running.recorder
     if recorder is not None:
         recorder.undo.append(lambda: dict.pop(owner, key, None))
     dict.__setitem__(owner, key, value)
@@ -94,7 +103,7 @@ def item_of(read: Callable[[], Any], index: int) -> Any:
 
 def reads(owner: dict[str, Any], key: str) -> None:
     """Give up where a hyper-parameter is read that an effect after the call will have changed."""
-    recorder = context.recorder
+    recorder = running.recorder
     if recorder is None:
         return
     later = recorder.changed_later.get((id(owner), key))
@@ -113,7 +122,7 @@ def live(owner: dict[str, Any], key: str, source: str) -> Any:
     traced again. Lists and tuples are taken by element, as tuples.
     """
     value = dict.__getitem__(owner, key)
-    recorder = context.recorder
+    recorder = running.recorder
     if recorder is None or has_bound(owner, key):
         return value
     reads(owner, key)
@@ -138,7 +147,7 @@ def _live(recorder: Recorder, value: Any, read: Callable[[], Any], source: str) 
 @unheard
 def meet(module: object, path: str) -> None:
     """Let the running trace depend on a Module, or a function, and all that is within its reach."""
-    recorder = context.recorder
+    recorder = running.recorder
     if recorder is not None and recorder.collector is not None:
         recorder.collector.meet(path, module)
 
@@ -149,7 +158,7 @@ def after_call(effect: Effect, changes: Iterable[tuple[dict[str, Any], str]]) ->
     changes: entries that it sets, from those of now. The step can't read them after this, nor
     bind them before it.
     """
-    recorder = context.recorder
+    recorder = running.recorder
     assert recorder is not None, "after_call is for traces"
     _note_later(recorder, effect.what, changes)
     recorder.effects.append(effect)
@@ -165,7 +174,7 @@ def tell(
 
     what: its name, for messages; changes: as of `after_call`.
     """
-    recorder = context.recorder
+    recorder = running.recorder
     assert recorder is not None and recorder.outside is not None, "tell is for traces"
     _note_later(recorder, what, changes)
     recorder.outside.say(function, *args)
@@ -187,7 +196,7 @@ def _note_later(
 @contextmanager
 def scope(name: str) -> Iterator[None]:
     """Nodes recorded inside of the block belong to this module or library function."""
-    recorder = context.recorder
+    recorder = running.recorder
     if recorder is None:
         yield
         return

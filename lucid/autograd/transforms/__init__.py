@@ -1,0 +1,1 @@
+"""Derivatives and mapping over examples, as functions of functions: what `lucid.func` offers."""

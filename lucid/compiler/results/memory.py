@@ -1,0 +1,336 @@
+"""The memory that a running trace has met, and what must be put back after it."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from lucid.autograd.node import Edge, Node, edge_of, sequence_numbers
+from lucid.compiler.guards.age import owner_of
+from lucid.compiler.guards.calls import GuardCollector
+from lucid.compiler.guards.events import unheard
+from lucid.compiler.guards.guard import AnswerGuard, Guard
+from lucid.compiler.guards.restarts import RestartTrace, undo_all
+from lucid.compiler.inputs.cells import Cell, GradUse, base_of, look_of
+from lucid.compiler.inputs.live_numbers import LiveNumbers
+from lucid.ir import ops
+from lucid.ir.errors import EagerOnlyError, LucidError, TraceError
+from lucid.ir.graph import Graph, Value
+from lucid.ir.location import here
+from lucid.runtime.addresses import address_of
+from lucid.tensor.batched import Batched
+from lucid.tensor.context import context
+from lucid.tensor.core import TensorCore
+from lucid.tensor.storage import Storage, VersionCounter
+from lucid.tensor.writing import READ_ONLY, made_without_grad, replay, scatter, take_memory
+
+
+class TracedMemory(LiveNumbers):
+    """Tensors as a trace sees them: their values by now, and whose they are.
+
+    Attributes:
+        cells: buffers met, by storage.
+        guards: Python values that the trace looked at; collector: what watches the others.
+        positions: arguments' numbers, by the identity of what stands for them.
+        counters: those of tensors from outside that were written, with what they were before.
+        versions: what counters were when they were first looked at, and what they have come to.
+        containers: numbers of the containers and objects of plain data in arguments, by identity.
+        argument_storages: the memory of arguments, which must not be met as state.
+        array_owners: identities of those who own the memory of NumPy arrays that are read; copied:
+            memory of those of which eager mode makes copies.
+        aliases: identities of tensors made in the trace on the memory of concrete ones.
+        own: identities of other tensors made in the trace that have data.
+        memories: what tensors from outside showed before the step assigned their `data`.
+        refusal: the error that the user's code was given, and may have caught.
+        past: in the backward of a call, the nodes of the trace that the call is one of; numbers:
+            live ones that they hold; ends: where gradients leave them, and what stands for that.
+        outer: what it computes with that is no argument, and has a history from outside.
+        undo: takes back Python state that was created for the step.
+    """
+
+    def __init__(self, name: str, undo: list[Callable[[], object]] | None = None) -> None:
+        super().__init__(Graph(name))
+        self.cells: dict[Storage, Cell] = {}
+        self.grads: dict[int, GradUse] = {}
+        self.grad_leaf_of: dict[Storage, TensorCore] = {}
+        self.counters: dict[VersionCounter, int] = {}
+        self.versions: dict[VersionCounter, int] = {}
+        self.flags: dict[int, tuple[TensorCore, bool]] = {}
+        self.memories: dict[int, tuple[TensorCore, TensorCore]] = {}
+        self.positions: dict[int, int] = {}
+        self.containers: dict[int, int] = {}
+        self.arguments: Sequence[TensorCore] = ()
+        self.argument_storages: set[Storage] = set()
+        self.array_owners: set[int] = set()
+        self.copied: dict[Storage, None] = {}
+        self._on_arrays: dict[tuple[Any, ...], TensorCore] = {}
+        self.aliases: set[int] = set()
+        self.own: set[int] = set()
+        self.made: list[weakref.ref[TensorCore]] = []
+        self.outer: list[TensorCore] = []
+        self.past: set[Node] = set()
+        self.ends: dict[Edge, TensorCore] = {}
+        self.numbers: Sequence[Any] = ()
+        self.guards: dict[str, Guard] = {}
+        self.collector: GuardCollector | None = None
+        self.refusal: TraceError | EagerOnlyError | None = None
+        self.undo = [] if undo is None else undo
+        self._first_sequence = next(sequence_numbers)
+
+    def value_of(self, tensor: TensorCore, what: str = "an operation") -> Value:
+        """The value that the tensor has by now in this trace; `what` needs it, for messages."""
+        storage = tensor._storage
+        if storage.recorder is not self:
+            self._lift(tensor, what)
+        if tensor._array is not None and context.grad_enabled:  # else a lost history may stay
+            self.note_outer(tensor)
+        assert storage.value is not None
+        if not tensor._chain:  # and a parameter doesn't go on holding the graph
+            return storage.value
+        cached = tensor._value
+        if cached is not None and cached[0] == storage.generation:
+            value: Value = cached[1]
+            if value.graph is self.graph:
+                return value
+        with self.annotated():
+            value = replay(storage.value, tensor._chain)
+        tensor._value = (storage.generation, value)
+        return value
+
+    def meet(self, tensor: TensorCore) -> None:
+        """Start the trace again where a tensor from outside is on the memory of an argument."""
+        if tensor._storage in self.argument_storages:
+            raise RestartTrace("finds an argument elsewhere as well", "state", [tensor._storage])
+
+    def _lift(self, tensor: TensorCore, what: str) -> None:
+        """Make a concrete buffer an input of the step."""
+        storage = tensor._storage
+        self.meet(tensor)
+        if storage.array is None:
+            if isinstance(tensor, Batched):
+                tensor._concrete(what)
+            raise TraceError(
+                "this tensor belongs to another trace and holds no data\n"
+                f"  {tensor._describe()}\n"
+                "hint: return it from the function that made it"
+            )
+        leaf = self.grad_leaf_of.get(storage)
+        if leaf is None:
+            self.add_cell(storage, "state").counter = tensor._counter
+        else:
+            position = self.positions.get(id(leaf), -1)
+            self.add_cell(storage, "grad", position, leaf if position < 0 else None)
+
+    def add_cell(
+        self, storage: Storage, kind: str, position: int = -1, leaf: TensorCore | None = None
+    ) -> Cell:
+        """Enter a buffer as an input of the graph."""
+        ir_kind = "arg" if kind == "arg" else "state"
+        value = self.graph.add_input(storage.root_type, ir_kind)
+        cell = Cell(storage, value, kind, position, leaf)
+        storage.value = value
+        storage.recorder = self
+        storage.generation += 1
+        self.cells[storage] = cell
+        return cell
+
+    def hold(self, storage: Storage, value: Value) -> None:
+        """Let memory without data hold a value; what is written to it stays inside."""
+        storage.value, storage.recorder = value, self
+        storage.generation += 1
+        self.cells[storage] = Cell(storage, value, "replaced")
+
+    def adopt_constant(self, tensor: TensorCore) -> None:
+        """Take data that was made inside of the trace as a constant of the program."""
+        self.own.add(id(tensor))
+        array = tensor._array
+        assert array is not None
+        if self.collector is not None and self.collector.was_there(array):
+            self.adopt_array(tensor, is_copied=False)
+            return
+        storage = tensor._storage
+        if array.size and (array == array.reshape(-1)[0]).all():
+            with self.annotated():
+                value = self.graph.constant(array.reshape(-1)[0], tensor.dtype)
+                if array.ndim:
+                    value = ops.broadcast(value, shape=tensor._type.shape)
+            storage.value, storage.recorder = value, self
+            storage.generation += 1
+            self.cells[storage] = Cell(storage, value, "constant")
+            return
+        storage.array = array.copy()
+        tensor._array = storage.array
+        self.add_cell(storage, "constant")
+
+    def adopt_array(self, tensor: TensorCore, is_copied: bool) -> None:
+        """Read the user's NumPy array at each call; one that the trace didn't make is state."""
+        self.own.add(id(tensor))
+        array = tensor._array
+        assert array is not None
+        place = address_of(array), array.shape, array.strides, array.dtype
+        known = self._on_arrays.setdefault(place, tensor)
+        tensor._storage, tensor._counter = known._storage, known._counter
+        self.array_owners.add(id(owner_of(array)))
+        if known is tensor:
+            outer = self.collector is None or self.collector.was_there(array)
+            cell = self.add_cell(tensor._storage, "state" if outer else "constant")
+            cell.counter = tensor._counter
+        if is_copied and self.cells[tensor._storage].kind == "state":
+            self.copied.setdefault(tensor._storage)
+
+    def write(self, target: TensorCore, value: TensorCore) -> None:
+        """Write `value` through `target`'s view chain into its storage."""
+        position = self.positions.get(id(base_of(target)), -1)
+        if position >= 0 and made_without_grad(self.arguments[position]):
+            self.run_op_by_op("it writes a view, made in no_grad mode, of a tensor with a history")
+        new = self.value_of(value)
+        self.value_of(target)
+        storage = target._storage
+        assert storage.value is not None
+        if storage.array is not None:
+            if not (storage.array.flags.writeable or self.cells[storage].is_inside):
+                raise LucidError(READ_ONLY)
+            self.note_counter(target._counter)
+        elif self.is_outside(base_of(target)) or id(base_of(target)) in self.positions:
+            self.note_counter(target._counter)  # of one whose memory the step has assigned
+        if target._chain:
+            with self.annotated():
+                new = scatter(storage.value, target._chain, new)
+        storage.value = new
+        storage.generation += 1
+
+    # ------------------------------------------------------------------ whose it is
+
+    def is_own(self, tensor: TensorCore) -> bool:
+        """Whether the trace made the tensor, though it has data."""
+        return id(tensor) in self.own or id(tensor) in self.aliases
+
+    def is_own_memory(self, tensor: TensorCore) -> bool:
+        """Whether the step itself has made the memory of a tensor."""
+        cell = self.cells.get(tensor._storage)
+        return tensor._storage.recorder is self and (cell is None or cell.is_inside)
+
+    def is_outside(self, tensor: TensorCore) -> bool:
+        """Whether a tensor was there before the trace, and no argument."""
+        cell = self.cells.get(tensor._storage)
+        is_inside = cell is not None and cell.kind in ("constant", "arg")
+        return tensor._array is not None and not self.is_own(tensor) and not is_inside
+
+    def is_outer(self, node: Node) -> bool:
+        """Whether a node was recorded before the trace, and belongs to others."""
+        return 0 <= node._sequence < self._first_sequence and node not in self.past
+
+    def note_outer(self, *tensors: TensorCore) -> None:
+        """Remember tensors that have a history outside, and don't stand for arguments."""
+        for tensor in tensors:
+            is_concrete = tensor._array is not None and not self.is_own(tensor)
+            edge = edge_of(tensor) if is_concrete else None
+            if edge is not None and self.is_outer(edge[0]):
+                self.outer.append(tensor)
+
+    def refuse_outer(self) -> None:
+        """Give up when the step computes with such."""
+        for tensor in self.outer[:1]:
+            self.run_op_by_op(
+                "it computes with a tensor from outside that has a history, and is no argument: "
+                f"{tensor._describe()}"
+            )
+
+    # ------------------------------------------------------------------ what must be put back
+
+    def note_counter(self, counter: VersionCounter) -> None:
+        self.counters.setdefault(counter, counter.value)
+
+    def note_flag(self, tensor: TensorCore) -> None:
+        if tensor._array is not None and not self.is_own(tensor):
+            self.flags.setdefault(id(tensor), (tensor, tensor._requires_grad))
+
+    def note_memory(self, tensor: TensorCore) -> None:
+        """Remember the memory of a tensor that is about to be given another."""
+        if tensor._array is None:
+            self.own.add(id(tensor))
+        elif not self.is_own(tensor):
+            self.memories.setdefault(id(tensor), (tensor, tensor.data))
+
+    def note_history(self, tensor: TensorCore) -> None:
+        """Give up when a tensor from outside is about to get another history."""
+        if tensor._array is not None and not self.is_own(tensor):
+            self.run_op_by_op(
+                "it gives an argument, or a tensor from outside, another history, by writing it"
+            )
+
+    def _grad_use(self, leaf: TensorCore) -> GradUse | None:
+        if leaf._array is None or id(leaf) in self.aliases:
+            return None
+        use = self.grads.get(id(leaf))
+        if use is None:
+            position = self.positions.get(id(leaf), -1)
+            grad = leaf._grad
+            use = GradUse(leaf, position, grad, look_of(grad), grad)
+            self.grads[id(leaf)] = use
+        return use
+
+    def note_grad_read(self, leaf: TensorCore) -> None:
+        use = self._grad_use(leaf)
+        if use is not None and not use.was_set and not use.was_read:
+            use.was_read = True
+            if use.original is not None:
+                self.grad_leaf_of.setdefault(use.original._storage, leaf)
+
+    def note_grad_write(self, leaf: TensorCore) -> None:
+        use = self._grad_use(leaf)
+        if use is not None:
+            use.was_set = True
+
+    def restore_properties(self) -> None:
+        """Give tensors from outside the flags and the memory that they had."""
+        for tensor, flag in self.flags.values():
+            tensor._requires_grad = flag
+        for tensor, memory in self.memories.values():
+            take_memory(tensor, memory)
+        self.flags.clear()
+        self.memories.clear()
+
+    def restore(self, failed: bool) -> None:
+        """Put every concrete tensor back to what it was before the trace."""
+        for storage in self.cells:
+            storage.value = None
+            storage.recorder = None
+            storage.generation += 1
+        for use in self.grads.values():
+            use.now = None
+        self.versions.clear()
+        self.restore_properties()
+        if failed:
+            undo_all(self.undo)
+
+    def forget_arguments(self) -> None:
+        """Let go of what stood for the arguments, and of the gradients that the trace found."""
+        for use in self.grads.values():
+            use.original = None
+            if use.position >= 0:
+                use.leaf = None
+        self.grad_leaf_of.clear()
+        self._on_arrays.clear()
+
+    # ------------------------------------------------------------------ guards, and giving up
+
+    @unheard
+    def guard_value(
+        self, text: str, read: Callable[[], Any], expected: Any, gated: bool = False
+    ) -> None:
+        self.guards.setdefault(text, AnswerGuard(text, read, (), expected, gated=gated))
+
+    def refuse(self, what: str, remedy: str) -> NoReturn:
+        place = here()
+        line = "" if place is None else f"\n  at {place}   {place.text}"
+        error = TraceError(f"{what} can't be compiled{line}\nhint: {remedy}")
+        self.refusal = self.refusal or error
+        raise error
+
+    def run_op_by_op(self, reason: str) -> NoReturn:
+        """Give the trace up, since the call makes sense op by op only."""
+        error = EagerOnlyError(reason)
+        self.refusal = self.refusal or error
+        raise error
