@@ -112,6 +112,23 @@ def test_the_recipes_files_and_functions_are_there() -> None:
         )
 
 
+def test_the_compilers_concepts_stand_where_the_table_says() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    (table,) = re.findall(r"### Its concepts.*?(?=\n### )", text, re.DOTALL)
+    homes = re.findall(r"`(\w+)` in `([\w/]+\.py)`", table)
+    assert len(homes) > 20
+    for kind, path in homes:
+        assert re.search(rf"^class {kind}\b", SOURCES[ROOT / "lucid/compiler" / path], re.M), kind
+    (lines,) = re.findall(r"Lines, to a hundred: (.*)\.", table)
+    said = {name: int(count) for name, count in re.findall(r"(\w+) (\d+)", lines)}
+    counted = dict.fromkeys(said, 0)
+    for path, source in SOURCES.items():
+        parts = path.relative_to(ROOT / "lucid").parts
+        if parts[0] == "compiler":
+            counted[parts[1] if len(parts) > 2 else "rest"] += source.count("\n")
+    assert all(abs(counted[name] - said[name]) <= 100 for name in said), counted
+
+
 def test_the_profile_has_the_columns_that_are_printed() -> None:
     text = README.read_text(encoding="utf-8")
     (shown,) = re.findall(r"<!-- profile -->\n```text\n(.*?)```", text, re.DOTALL)
