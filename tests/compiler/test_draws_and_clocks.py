@@ -227,6 +227,21 @@ def test_who_looks_into_such_an_object_runs_op_by_op():
     assert "it looks at UUID that each call finds anew" in str(step.stats.eager_reasons[0])
 
 
+def test_a_time_that_cannot_be_written_down_runs_op_by_op():
+    class Zone(datetime.tzinfo):
+        def utcoffset(self, _):
+            return datetime.timedelta(hours=1)
+
+        dst = utcoffset
+
+    zone = Zone()
+    step = lucid.compile(lambda x: (x * 2, datetime.datetime.now(zone)))
+    _, now = step(lucid.ones(1))
+    assert now.tzinfo is zone and "it calls datetime.now()" in step.stats.eager_reasons[0]
+    near = lucid.compile(lambda x: (x * 2, datetime.datetime.now(datetime.UTC)))
+    assert near(lucid.ones(1))[1].tzinfo is datetime.UTC and not near.stats.eager_reasons
+
+
 def test_what_is_in_a_file_is_asked_at_each_call(tmp_path):
     path = tmp_path / "settings.json"
 
