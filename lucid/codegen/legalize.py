@@ -11,6 +11,7 @@ from lucid.codegen.rewrites import elementwise_of_repeated, sum_of_pads, sum_of_
 from lucid.codegen.unfolding import as_product
 from lucid.ir import ops
 from lucid.ir.graph import Graph, Node, Value
+from lucid.ir.passes.rewrite import inherit_notes
 
 
 def legalize(graph: Graph) -> list[Node]:
@@ -27,6 +28,7 @@ def legalize(graph: Graph) -> list[Node]:
     old, graph.nodes = graph.nodes, []
     for node in old:
         node.operands = tuple(replacement.get(v, v) for v in node.operands)
+        start = len(graph.nodes)
         result = _pointwise_scatter(node) or _reduction_of_gather(node, reduced)
         if result is not None:
             gone.append(node)
@@ -36,6 +38,8 @@ def legalize(graph: Graph) -> list[Node]:
             result = _simpler(node, uses, sums)
         if result is None:
             result = _disjoint_windows(node)
+        for made in graph.nodes[start:]:
+            inherit_notes(made, node)
         if result is None or node.op.kind == "check":
             graph.nodes.append(node)
         if result is not None:

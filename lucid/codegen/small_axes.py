@@ -13,6 +13,7 @@ from typing import cast
 from lucid.codegen import costs
 from lucid.ir import ops
 from lucid.ir.graph import Graph, Node, Value
+from lucid.ir.passes.rewrite import inherit_notes
 
 
 def split_small_axes(graph: Graph) -> None:
@@ -73,8 +74,7 @@ class _Split:
                 graph.nodes.append(node)
             for made in graph.nodes[start:]:
                 if made is not node:
-                    made.location, made.scope = node.location, node.scope
-                    made.gradient_of = node.gradient_of
+                    inherit_notes(made, node)
         graph.outputs = [*map(self._as_whole, graph.outputs)]
         graph.writes = [(cell, self._as_whole(value)) for cell, value in graph.writes]
         graph.drop_dead_nodes()

@@ -29,7 +29,7 @@ def as_product(node: Node) -> Value | None:
     found = _Contraction.of(node)
     if found is None or found.is_matrix() or min(found.extents) < costs.MATRIX:
         return None
-    return found.by_images() or found.by_copies()
+    return found.product()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,32 +92,32 @@ class _Contraction:
 
     # Products -----------------------------------------------------------------------------
 
-    def by_images(self) -> Value | None:
-        """One product for each index of an outer column axis: nothing is copied."""
-        images, columns = self.columns[:1], self.columns[1:]
-        if not self._are_lines(0) or self._extent(columns) < costs.IMAGE:
+    def product(self) -> Value | None:
+        """One product, or one for each image if these are large; None where copies don't pay."""
+        images = self.columns[:1] if self._extent(self.columns[1:]) >= costs.IMAGE else ""
+        columns = self.columns.removeprefix(images)
+        is_read_in_place = self._is_line(columns, 1) and self._is_line(self.inner, 1)
+        rows, inner, every = self.extents
+        copied = 0 if self._are_lines(0) else rows * inner
+        copied += 0 if is_read_in_place else inner * every
+        if (copied or not images) and not self._is_worth(copied, 0 if images else rows * every):
             return None
-        if not self._is_line(columns, 1) or not self._is_line(self.inner, 1):
-            return None
-        a, b = self._matrix(0, self.rows, self.inner), self.node.operands[1]
-        moved = self._ordered(b, 1, images + self.inner + columns)
-        shape = tuple(map(self._extent, (images, self.inner, columns)))
-        matrices = ops.reshape(moved, shape=shape)
-        return self._result(ops.matmul(a, matrices), images + self.rows + columns)
+        a = self._matrix(0, self.rows, self.inner)
+        if not images:
+            b = self._matrix(1, self.inner, self.columns)
+        else:
+            b = self._ordered(self.node.operands[1], 1, images + self.inner + columns)
+            shape = tuple(map(self._extent, (images, self.inner, columns)))
+            b = cast(Value, ops.reshape(b, shape=shape))
+        return self._result(ops.matmul(a, b), images + self.rows + columns)
 
-    def by_copies(self) -> Value | None:
-        """One product of copies, where they take less than what it gains."""
-        rows, inner, columns = self.extents
-        copied = 0
-        for side, outer in enumerate((rows, columns)):
-            copied += 0 if self._are_lines(side) else outer * inner
-        work = rows * inner * columns
-        product = work + costs.COPIED * (copied + rows * columns)
-        is_small = copied * self.node.result.dtype.itemsize <= costs.COPIED_BYTES
-        if not is_small or product >= work / self._speed() * costs.WORTH_COPIES:
-            return None
-        a, b = self._matrix(0, self.rows, self.inner), self._matrix(1, self.inner, self.columns)
-        return self._result(ops.matmul(a, b), self.rows + self.columns)
+    def _is_worth(self, copied: int, reordered: int) -> bool:
+        """Whether copies, and a result in another order, take less than a product gains."""
+        work = prod(self.extents)
+        if copied * self.node.result.dtype.itemsize > costs.COPIED_BYTES:
+            return False
+        product = work + costs.COPIED * (copied + reordered)
+        return product < work / self._speed() * costs.WORTH_COPIES
 
     def _matrix(self, side: int, first: str, second: str) -> Value:
         """An operand as a matrix; a copy has its axes so that adjacent elements stay adjacent."""
