@@ -14,6 +14,8 @@ import pytest
 import lucid
 from lucid.compiler.programs import audits
 
+os.environ.setdefault("LUCID_VERIFY", "1")  # each pass of each step leaves a graph that is one
+
 # A slow machine is no failure; in CI the same examples every time.
 hypothesis.settings.register_profile("dev", deadline=None)
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=True)

@@ -25,8 +25,10 @@ from lucid.codegen.regions import Buffer, Region
 from lucid.codegen.small_axes import split_small_axes
 from lucid.codegen.target import Target
 from lucid.ir.clone import copy_graph
+from lucid.ir.environment import VERIFY
 from lucid.ir.graph import Graph, Node, Value
 from lucid.ir.strides import Strides, contiguous_strides
+from lucid.ir.verify import verify
 
 
 @dataclass(slots=True)
@@ -115,6 +117,8 @@ def make_program(
     graph.drop_dead_nodes()
     split_small_axes(graph)
     checked = legalize(graph)
+    if VERIFY.read():
+        verify(graph)
     late = _behind_exits(graph)
     items = ItemList(graph, strides, checked)
     items.let_wait(late)
