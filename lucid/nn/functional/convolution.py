@@ -168,16 +168,16 @@ def _phases(geometry: Geometry, axis: int) -> list[_Phase]:
     size, step, dilation = windows.sizes[axis], windows.steps[axis], windows.dilations[axis]
     before, windows_along = windows.low[axis], windows.counts(geometry.lengths)[axis]
     common = gcd(step, dilation)
+    weights: dict[int, list[int]] = {}  # by the first element that they meet
+    for i in range(size):
+        weights.setdefault((i * dilation - before) % step, []).append(i)
     found = []
-    for first in range(min(step, length)):
-        position, count = first + before, len(range(first, length, step))
-        own = [i for i in range(size) if (position - i * dilation) % step == 0]
-        if not own:
-            continue
+    for first, own in sorted(weights.items()):
+        position, count = first + before, -(-(length - first) // step)
         apart, reach = dilation // common, (len(own) - 1) * (dilation // common)
         last = (position - own[0] * dilation) // step  # the window that the first weight is of
         low, high = reach - last, last + count - windows_along
-        if last - reach < windows_along and last + count > 0:
+        if first < length and last - reach < windows_along and last + count > 0:
             every = step // common
             found.append(_Phase(first, count, own[0], every, len(own), apart, low, high))
     return found
