@@ -13,6 +13,7 @@ import sqlite3
 import time
 import types
 import warnings
+import weakref
 import xml.etree.ElementTree as ElementTree
 import zlib
 
@@ -70,10 +71,12 @@ def a_database():
     base = sqlite3.connect(":memory:")
     base.execute("create table options (lr real)")
     base.execute("insert into options values (0.0)")
-    return (
-        lambda: base.execute("select lr from options").fetchone()[0],
-        lambda i: base.execute("update options set lr = ?", (float(i),)),
-    )
+
+    def read():
+        return base.execute("select lr from options").fetchone()[0]
+
+    weakref.finalize(read, base.close)  # one that dies open is a warning
+    return read, lambda i: base.execute("update options set lr = ?", (float(i),))
 
 
 def an_xml_element():
