@@ -7,6 +7,7 @@ import json
 import os
 import random
 import secrets
+import sys
 import time
 import uuid
 
@@ -294,3 +295,44 @@ def test_a_file_that_the_step_writes_and_reads(tmp_path):
     assert not written.stats.eager_reasons and written.stats.traces == 1
     for step, by in ((read, "pathlib.read_text()"), (asked, "is_dir()")):
         assert f"it asks {by} when it has written files" in str(step.stats.eager_reasons[0])
+
+
+ANOTHER_EACH_TIME = "/proc/sys/kernel/random/uuid"
+
+
+@pytest.mark.skipif(not os.path.exists(ANOTHER_EACH_TIME), reason="there is no /proc")
+def test_a_file_that_changes_while_it_is_read_is_no_constant():
+    @lucid.compile
+    def step(x):
+        with open(ANOTHER_EACH_TIME) as file:
+            return x * 1.0, file.read()
+
+    assert len({step(lucid.ones(1))[1] for _ in range(4)}) == 4
+    assert "changes meanwhile" in step.stats.eager_reasons[0]
+
+
+def test_a_pipe_is_read_by_the_step_alone(tmp_path):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    kept = os.open(path, os.O_RDWR)  # so that neither side waits for the other
+
+    @lucid.compile
+    def step(x):
+        with open(path) as lines:
+            return x * 1.0, lines.readline()
+
+    os.write(kept, b"a\n")
+    assert step(lucid.ones(1))[1] == "a\n"
+    assert "no ordinary one" in step.stats.eager_reasons[0]
+    os.close(kept)
+
+
+def test_what_is_printed_is_no_file_that_is_written(capsys):
+    @lucid.compile
+    def step(x):
+        sys.stdout.write("a")
+        print("b", file=sys.stderr)
+        return x * (2 if os.path.exists("/nowhere") else 3)
+
+    assert [step(lucid.ones(1)).item() for _ in range(3)] == [3, 3, 3]
+    assert not step.stats.eager_reasons and capsys.readouterr().out == "aaa"

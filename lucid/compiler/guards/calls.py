@@ -239,12 +239,16 @@ class GuardCollector(Reads):
         mode = named.get("mode", mode)
         if by.endswith("open()") and (type(mode) is not str or not {*"wax+"}.isdisjoint(mode)):
             self._op_by_op(f"it opens a file to write, by {by}; one that is open may be written")
-        if not isinstance(file, (str, os.PathLike)):
-            self._op_by_op(f"it reads an open file, by {by}")
+        if not isinstance(file, (str, os.PathLike)) or (
+            os.path.exists(file) and not os.path.isfile(file)
+        ):
+            self._op_by_op(f"it reads an open file, or no ordinary one, by {by}")
         if _content_of(file) is _TOO_LARGE:
             self._op_by_op(f"it reads a file of more than {_LARGEST_FILE} bytes, by {by}")
         self.substitutes.refuse_after_writing(by)
-        self.answer(f"the content of {os.fspath(file)!r}", _content_of, os.fspath(file))
+        path = os.fspath(file)
+        if not self.answer(f"the content of {path!r}", _content_of, path):
+            self._op_by_op(f"it reads a file that changes meanwhile, by {by}")
 
     def _call_method(self, method: Any, args: Sequence[Any], kwargs: Any) -> None:
         owner, function = method.__self__, method.__func__
@@ -657,7 +661,9 @@ _TOO_LARGE = object()
 
 
 def _content_of(path: Any) -> Any:
-    """What is in a file; None: there is none that can be read."""
+    """What is in an ordinary file; None: there is none that can be read."""
+    if not os.path.isfile(path):  # to read a pipe would take from it
+        return None
     try:
         with open(path, "rb") as file:
             content = file.read(_LARGEST_FILE + 1)

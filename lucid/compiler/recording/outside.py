@@ -103,12 +103,12 @@ class Outside:
     @property
     def writes_files(self) -> bool:
         """Whether any call that has been taken down may write a file, or a folder."""
-        return any(
-            said.function in _WRITE
-            or isinstance(getattr(said.function, "__self__", None), (io.IOBase, pathlib.PurePath))
-            or said.kwargs.get("file") is not None
-            for said in self.said
-        )
+        for said in self.said:
+            owner = said.kwargs.get("file") or getattr(said.function, "__self__", None)
+            is_file = isinstance(owner, (io.IOBase, pathlib.PurePath))
+            if said.function in _WRITE or (is_file and owner not in (sys.stdout, sys.stderr)):
+                return True
+        return False
 
     def say(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
         """Let each call of the step call a function at its end."""
