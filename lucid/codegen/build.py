@@ -79,13 +79,16 @@ class Body:
             if inst.op in EFFECTS or inst.op == "product" or number in live:
                 live.add(number)
                 live.update(inst.operands)
-        kept = {old: new for new, old in enumerate(sorted(live))}
-        self.insts = [
-            replace(self.insts[old], operands=tuple(kept[n] for n in self.insts[old].operands))
-            for old in kept
-        ]
+        if len(live) < len(self.insts):
+            kept = {old: new for new, old in enumerate(sorted(live))}
+            self.insts = [
+                replace(self.insts[old], operands=tuple(kept[n] for n in self.insts[old].operands))
+                for old in kept
+            ]
         used = sorted({inst.arg for inst in self.insts if inst.arg >= self.fixed})
         used = [*range(self.fixed), *used]
+        if len(used) == len(self.args):
+            return
         places = {old: new for new, old in enumerate(used)}
         self.args = [self.args[old] for old in used]
         self.insts = [

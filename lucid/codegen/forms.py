@@ -71,6 +71,8 @@ class SplitNeeded(Exception):  # noqa: N818 - a request, not an error
 
 def form(offset: int, terms: Sequence[tuple[int, int]]) -> Form:
     """Collect terms of the same dim, and order them."""
+    if len(terms) < 2:
+        return Form(offset, tuple(terms) if terms and terms[0][1] else ())
     collected: dict[int, int] = {}
     for dim, value in terms:
         collected[dim] = collected.get(dim, 0) + value
@@ -114,6 +116,8 @@ def pull(view: Node, forms: Forms, sizes: Mapping[int, int]) -> Forms | None:
 def unbroadcast(shape: Shape, forms: Forms) -> Forms:
     """Forms of an operand that NumPy broadcasts to the shape that `forms` index."""
     kept = forms[len(forms) - len(shape) :]
+    if 1 not in shape:
+        return kept
     return tuple(ZERO if size == 1 else f for size, f in zip(shape, kept, strict=True))
 
 

@@ -26,9 +26,10 @@ from lucid.codegen.forms import (
     radix,
     unbroadcast,
 )
-from lucid.codegen.groups import Group, bits_of, kind_of, match_radix, reduced_axes, values_for_sums
+from lucid.codegen.groups import Group, kind_of, match_radix, reduced_axes, values_for_sums
 from lucid.codegen.item import Item, is_reduction
 from lucid.codegen.items import ItemList
+from lucid.codegen.precedence import Precedence
 from lucid.codegen.siblings import merge_siblings
 from lucid.ir.graph import Node, Value
 from lucid.ir.strides import contiguous_strides
@@ -42,11 +43,17 @@ _WHOLE_OPERANDS = (
 _PRODUCTS = ("matmul", "contract")
 
 
+def _in_kernel(item: Item) -> tuple[bool, int]:
+    """Where an item comes in a kernel: a product is first."""
+    return item.op not in _PRODUCTS, item.index
+
+
 class Fusion:
     """The groups of an item list.
 
     Attributes:
-        before: for each group number the set, as bits, of groups that must run before it.
+        precedence: which groups must run before which.
+        computed: the item that computes a value.
     """
 
     def __init__(self, items: ItemList, fuse: bool = True) -> None:
@@ -55,8 +62,9 @@ class Fusion:
         self._for_sums = values_for_sums(items.graph)
         self.groups: dict[int, Group] = {}
         self.group_of: dict[Item, Group] = {}
-        self.before: dict[int, int] = {}
-        self.nearest: dict[int, int] = {}  # the part of it that a group waits for by itself
+        self.precedence = Precedence()
+        self._readers: dict[Item, list[Item]] = {}
+        self._computed_operands: dict[Item, list[tuple[Value, Item]]] = {}
         self.computed: dict[Value, Item] = {
             item.value: item for item in items.items if item.value is not None
         }
@@ -119,26 +127,37 @@ class Fusion:
         if seen is None or producer is None or self.group_of[producer].closed:
             return False
         given = item.operands
-        item.operands = (*given[:position], seen, *given[position + 1 :])
+        self._read_instead(item, (*given[:position], seen, *given[position + 1 :]))
         if self._try(item, self.group_of[producer]):
             return True
-        item.operands = given
+        self._read_instead(item, given)
         return False
+
+    def _read_instead(self, item: Item, operands: tuple[Value, ...]) -> None:
+        self.source.read_instead(item, operands)
+        self._computed_operands.pop(item, None)
+
+    def computed_operands(self, item: Item) -> list[tuple[Value, Item]]:
+        """The operands that an item reads and that items compute, with these."""
+        found = self._computed_operands.get(item)
+        if found is None:
+            pairs = ((x, self.computed.get(self.source.base(x))) for x in self.source.reads(item))
+            found = [(operand, producer) for operand, producer in pairs if producer is not None]
+            self._computed_operands[item] = found
+        return found
 
     def _candidates(self, item: Item) -> list[Group]:
         """The open groups that compute an operand, the latest first; products before loops."""
         found: dict[int, Group] = {}
-        for operand in self.source.reads(item):
-            producer = self.computed.get(self.source.base(operand))
-            if producer is not None:
-                group = self.group_of[producer]
-                if not group.closed and producer.value is not None:
-                    found[group.number] = group
+        for _, producer in self.computed_operands(item):
+            group = self.group_of[producer]
+            if not group.closed and producer.value is not None:
+                found[group.number] = group
         return sorted(found.values(), key=lambda g: (g.kind != "contract", -g.number))
 
     def _start(self, item: Item, kind: str) -> None:
         """Begin a group with one item."""
-        number = len(self.before)
+        number = self.precedence.add()
         group = Group({"contract": "contract", "opaque": "opaque"}.get(kind, "loop"), number)
         group.closed = kind in ("opaque", "closed")
         shape = item.operands[0].shape if kind == "reduce" else item.shape
@@ -151,7 +170,6 @@ class Fusion:
                 group.sizes[dim] = size
                 forms.append(Form(0, ((dim, 1),)))
         self.groups[number] = group
-        self.before[number] = self.nearest[number] = 0
         if kind == "reduce":
             self._enter_reduction(item, group, tuple(forms))
         else:
@@ -165,7 +183,9 @@ class Fusion:
         group.cost += costs.cost_of(item.op)
         group.stages[item] = self._stage(item, group)
         self.group_of[item] = group
-        self._wait(group, self._dependences(item, group))
+        for needed in self.source.dependences(item):
+            self._readers.setdefault(needed, []).append(item)
+        self.precedence.wait(group.number, self._dependences(item, group))
 
     def _enter_reduction(self, item: Item, group: Group, forms: Forms) -> None:
         axes = reduced_axes(item)
@@ -176,12 +196,11 @@ class Fusion:
         self._enter(item, group, kept)
 
     def _stage(self, item: Item, group: Group) -> int:
-        stages = [0]
-        for operand in self.source.reads(item):
-            producer = self.computed.get(self.source.base(operand))
-            if producer is not None and producer in group.forms:
-                stages.append(group.stages[producer] + (producer in group.operand_forms))
-        return max(stages)
+        stage = 0
+        for _, producer in self.computed_operands(item):
+            if producer in group.forms:
+                stage = max(stage, group.stages[producer] + (producer in group.operand_forms))
+        return stage
 
     def _dependences(self, item: Item, group: Group) -> int:
         bits = 0
@@ -191,33 +210,15 @@ class Fusion:
                 bits |= 1 << other.number
         return bits
 
-    def _wait(self, group: Group, needed: int) -> None:
-        """Add dependences of a group, and of all that wait for it."""
-        bits = needed | self._closure(needed)
-        own = 1 << group.number
-        self.nearest[group.number] |= needed
-        if bits & ~self.before[group.number]:
-            self.before[group.number] |= bits
-            for number in self.groups:
-                if self.before[number] & own:
-                    self.before[number] |= bits
-
-    def _closure(self, bits: int) -> int:
-        result = 0
-        for number in bits_of(bits):
-            result |= self.before[number]
-        return result
-
     def wait_for(self, group: Group, others: Iterable[Group]) -> bool:
         """Make a group run after others; False, and nothing done, where that is a cycle."""
-        own = 1 << group.number
         needed = 0
         for other in others:
             if other is not group:
-                if self.before[other.number] & own:
+                if self.precedence.waits(other.number, group.number):
                     return False
                 needed |= 1 << other.number
-        self._wait(group, needed)
+        self.precedence.wait(group.number, needed)
         return True
 
     # Joining ----------------------------------------------------------------------------
@@ -239,12 +240,10 @@ class Fusion:
 
     def _needs_memory_of(self, item: Item, others: Container[Item]) -> bool:
         """Whether an item waits for stores of others: they are complete only after the kernel."""
-        needed = self.source.dependences(item)
-        return any(other.value is None and other in others for other in needed)
+        return any(store in others for store in self.source.awaited_stores(item))
 
     def _makes_cycle(self, item: Item, group: Group) -> bool:
-        needed = self._dependences(item, group)
-        return bool(self._closure(needed) >> group.number & 1)
+        return self.precedence.waits_any(self._dependences(item, group), group.number)
 
     def _join(self, item: Item, group: Group) -> bool:
         forms = self._propose(item, item.shape, group)
@@ -252,7 +251,7 @@ class Fusion:
             return False
         if group.kind == "contract" and not self._follows(item, forms, group):
             return False
-        if self._repeats_long_row(item, forms, group):
+        if self._repeats_long_row(forms, group, self._stage(item, group)):
             return False
         self._enter(item, group, forms)
         return True
@@ -277,20 +276,19 @@ class Fusion:
             return False
         if not self._reads_in_place(item, forms, group):
             return False
-        if self._repeats_long_row(item, forms, group):
+        if self._repeats_long_row(forms, group, self._stage(item, group)):
             return False
         self._enter_reduction(item, group, forms)
         return True
 
-    def _repeats_long_row(self, item: Item, forms: Forms, group: Group) -> bool:
+    def _repeats_long_row(self, forms: Forms, group: Group, stage: int) -> bool:
         """Whether a pass over a row that is too long for the cache would wait for another one."""
-        return group.row_size > costs.ROW and group.is_inner(forms) and self._stage(item, group) > 0
+        return stage > 0 and group.row_size > costs.ROW and group.is_inner(forms)
 
     def _propose(self, item: Item, shape: Shape, group: Group) -> Forms | None:
         """Indices over the group's dims at which an item of this shape would be computed."""
-        for operand in self.source.reads(item):
-            producer = self.computed.get(self.source.base(operand))
-            if producer is None or producer not in group.forms:
+        for operand, producer in self.computed_operands(item):
+            if producer not in group.forms:
                 continue
             partial = self._push(operand, group.forms[producer], group)
             if partial is None:
@@ -351,11 +349,15 @@ class Fusion:
             return None
         return tuple(result)
 
-    def _reads_in_place(self, item: Item, forms: Forms, group: Group) -> bool:
-        """Whether each operand in the group is computed at the very indices that are read."""
-        for operand in self.source.reads(item):
-            producer = self.computed.get(self.source.base(operand))
-            if producer is None or producer not in group.forms:
+    def _reads_in_place(
+        self, item: Item, forms: Forms, group: Group, known: Container[Item] = ()
+    ) -> bool:
+        """Whether each operand in the group is computed at the very indices that are read.
+
+        known: items for which that is known.
+        """
+        for operand, producer in self.computed_operands(item):
+            if producer not in group.forms or producer in known:
                 continue
             if item.op in _WHOLE_OPERANDS:
                 return False
@@ -392,7 +394,7 @@ class Fusion:
         limit = costs.EPILOGUE if group.kind == "contract" else costs.LOOP
         if other.kind == "contract" or group.cost + other.cost > limit:
             return False
-        if self._path_between(group, other):
+        if self.precedence.has_path_between(group.number, other.number):
             return False
         while True:
             try:
@@ -402,17 +404,6 @@ class Fusion:
                 if not owner.can_split:
                     return False
                 owner.split(needed.dim, needed.inner)
-
-    def _path_between(self, a: Group, b: Group) -> bool:
-        """Whether one of the groups waits for the other through a third."""
-        for first, second in ((a, b), (b, a)):
-            between = self.nearest[second.number] & ~(1 << first.number)
-            if not self.before[second.number] >> first.number & 1:
-                continue
-            for number in bits_of(between):
-                if number in self.groups and self.before[number] >> first.number & 1:
-                    return True
-        return False
 
     def _merge(self, item: Item, group: Group, other: Group) -> bool:
         shape = item.operands[0].shape if item in group.operand_forms else item.shape
@@ -452,15 +443,14 @@ class Fusion:
         reduced, sizes = group.reduced, group.sizes
         group.sizes = {**group.sizes, **other.sizes}
         group.reduced = group.reduced | other.reduced
-        items = sorted(
-            [*group.items, *other.items], key=lambda entry: (entry.op not in _PRODUCTS, entry.index)
-        )
+        items = sorted([*group.items, *other.items], key=_in_kernel)
         forms = {**other.forms, **group.forms}
         operand_forms = {**other.operand_forms, **group.operand_forms}
         trial = Group(group.kind, group.number)
         trial.sizes, trial.reduced = group.sizes, group.reduced
         trial.forms, trial.operand_forms, trial.cuts = forms, operand_forms, group.cuts
-        if not all(self._fits(entry, trial) for entry in items):
+        trial.stages = {**other.stages, **group.stages}
+        if not all(self._fits(entry, trial, group, other) for entry in self._met(group, other)):
             group.reduced, group.sizes = reduced, sizes
             return False
         group.items, group.forms, group.operand_forms = items, forms, operand_forms
@@ -469,25 +459,33 @@ class Fusion:
         self._replace(other, group)
         return True
 
-    def _fits(self, item: Item, group: Group) -> bool:
-        """Whether an item of a merged group still finds its operands; notes its stage."""
-        forms = group.operand_forms.get(item, group.forms[item])
-        if not self._reads_in_place(item, forms, group) or self._needs_memory_of(item, group.forms):
+    def _met(self, group: Group, other: Group) -> Iterable[Item]:
+        """The items of two groups that may not fit into one: without reductions, those that meet.
+
+        With reductions all, in order, for one that waits for another is a pass of its own.
+        """
+        if group.operand_forms or other.operand_forms:
+            return sorted([*group.items, *other.items], key=_in_kernel)
+        few, many = sorted((group, other), key=lambda each: len(each.items))
+        readers = (reader for item in few.items for reader in self._readers.get(item, ()))
+        return [*few.items, *(reader for reader in readers if reader in many.forms)]
+
+    def _fits(self, item: Item, merged: Group, group: Group, other: Group) -> bool:
+        """Whether an item finds its operands in what two groups become; notes its stage.
+
+        In its own group it does.
+        """
+        own, others = (group, other) if item in group.forms else (other, group)
+        forms = merged.operand_forms.get(item, merged.forms[item])
+        if not self._reads_in_place(item, forms, merged, own.forms):
             return False
-        group.stages[item] = self._stage(item, group)
-        return not self._repeats_long_row(item, forms, group)
+        if self._needs_memory_of(item, others.forms):
+            return False
+        stage = merged.stages[item] = self._stage(item, merged)
+        return not self._repeats_long_row(forms, merged, stage)
 
     def _replace(self, old: Group, new: Group) -> None:
         del self.groups[old.number]
         for item in old.items:
             self.group_of[item] = new
-        mine, gone = 1 << new.number, 1 << old.number
-        bits = (self.before[new.number] | self.before[old.number]) & ~mine & ~gone
-        self.before[new.number] = bits
-        near = self.nearest[new.number] | self.nearest[old.number]
-        self.nearest[new.number] = near & ~mine & ~gone
-        for number in self.groups:
-            if number != new.number and self.before[number] & (mine | gone):
-                self.before[number] = self.before[number] & ~gone | mine | bits
-                if self.nearest[number] & gone:
-                    self.nearest[number] = self.nearest[number] & ~gone | mine
+        self.precedence.merge(new.number, old.number)

@@ -114,14 +114,6 @@ def match_radix(
     return len(a) == len(b)
 
 
-def bits_of(bits: int) -> Iterable[int]:
-    """The numbers of the bits that are set."""
-    while bits:
-        low = bits & -bits
-        yield low.bit_length() - 1
-        bits ^= low
-
-
 def reduced_axes(item: Item) -> tuple[int, ...]:
     """The axes of the operand that a reduction folds."""
     assert item.node is not None

@@ -64,6 +64,9 @@ class ItemList:
         self._checks: dict[tuple[Layout, Shape, int], Item] = {}
         self._layouts: dict[Value, Layout] = {}
         self._viewers: dict[Value, list[Node]] = {}
+        self._reads: dict[Item, list[Value]] = {}
+        self._dependences: dict[Item, list[Item]] = {}
+        self._awaited_stores: dict[Item, list[Item]] = {}
         self._effects: list[Item] = []
         self._has_barriers = any(node.op.name == "barrier" for node in graph.nodes)
         for number, (entry, given) in enumerate(zip(graph.inputs, strides, strict=True)):
@@ -339,6 +342,20 @@ class ItemList:
 
     def dependences(self, item: Item) -> list[Item]:
         """The items that must run before this one."""
+        found = self._dependences.get(item)
+        if found is None:
+            found = self._dependences[item] = self._find_dependences(item)
+        return found
+
+    def awaited_stores(self, item: Item) -> Sequence[Item]:
+        """Those of them that compute no value."""
+        found = self._awaited_stores.get(item)
+        if found is None:
+            found = [other for other in self.dependences(item) if other.value is None]
+            self._awaited_stores[item] = found
+        return found
+
+    def _find_dependences(self, item: Item) -> list[Item]:
         found = [*item.after]
         for operand in self.reads(item):
             found += self.producers.get(self.base(operand), [])
@@ -357,7 +374,19 @@ class ItemList:
 
     def reads(self, item: Item) -> list[Value]:
         """The operands that are read, not computed anew on the spot."""
-        return [v for n, v in enumerate(item.operands) if self.recomputed(item, n) is None]
+        found = self._reads.get(item)
+        if found is None:
+            values = enumerate(item.operands)
+            found = [value for n, value in values if self.recomputed(item, n) is None]
+            self._reads[item] = found
+        return found
+
+    def read_instead(self, item: Item, operands: tuple[Value, ...]) -> None:
+        """Let an item read other operands."""
+        item.operands = operands
+        self._reads.pop(item, None)
+        self._dependences.pop(item, None)
+        self._awaited_stores.pop(item, None)
 
     def inputs_read(self, item: Item) -> list[Value]:
         """The graph's inputs that are read, also by what is computed anew."""

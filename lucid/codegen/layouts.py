@@ -7,6 +7,7 @@ all accesses of their kernels cost gets smaller by that.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from math import prod
 
@@ -22,6 +23,7 @@ from lucid.ir.strides import Strides, contiguous_strides, is_contiguous
 
 Place = tuple[Group, int]
 """A dim of a group."""
+_INDEXED = ("take", "gather", "write_at")
 
 
 def choose_layouts(fusion: Fusion, stored: dict[Value, Region], target: Target) -> None:
@@ -36,7 +38,6 @@ class _Layouts:
     """The search for better orders of axes.
 
     Attributes:
-        accesses: for each group its instructions, and the buffers of their arguments.
         movable: temps that nothing but loops reads and writes, and the values that fill them.
     """
 
@@ -46,17 +47,24 @@ class _Layouts:
         self.stored = stored
         self.target = target
         self.loops = [g for g in fusion.groups.values() if g.kind == "loop"]
-        self.accesses: dict[Group, tuple[list[Inst], list[Buffer]]] = {}
-        self.users: dict[Buffer, list[Group]] = {}
-        for group in self.loops:
-            for buffer in self._build(group)[1]:
-                self.users.setdefault(buffer, []).append(group)
+        self._accesses: dict[Group, tuple[list[Inst], list[Buffer]]] = {}
         self.movable = self._find_movable()
 
-    def _build(self, group: Group) -> tuple[list[Inst], list[Buffer]]:
-        body = Builder(self.fusion, group, self.stored, self.target).instructions()
-        self.accesses[group] = body.insts, body.args
-        return self.accesses[group]
+    def accesses(self, group: Group) -> tuple[list[Inst], list[Buffer]]:
+        """A group's instructions, and the buffers of their arguments."""
+        if group not in self._accesses:
+            body = Builder(self.fusion, group, self.stored, self.target).instructions()
+            self._accesses[group] = body.insts, body.args
+        return self._accesses[group]
+
+    @functools.cached_property
+    def users(self) -> dict[Buffer, list[Group]]:
+        """The loops that each buffer is an argument of."""
+        found: dict[Buffer, list[Group]] = {}
+        for group in self.loops:
+            for buffer in self.accesses(group)[1]:
+                found.setdefault(buffer, []).append(group)
+        return found
 
     def _find_movable(self) -> dict[Buffer, list[Value]]:
         found: dict[Buffer, list[Value]] = {}
@@ -82,7 +90,9 @@ class _Layouts:
 
     def improve(self) -> None:
         for group in self.loops:
-            for number, inst in enumerate(self.accesses[group][0]):
+            if not any(item.op in _INDEXED for item in group.items):
+                continue
+            for number, inst in enumerate(self.accesses(group)[0]):
                 dims = self._chosen_one_by_one(group, number, inst)
                 for dim in group.sizes if dims else ():
                     if (
@@ -94,7 +104,7 @@ class _Layouts:
 
     def _chosen_one_by_one(self, group: Group, number: int, inst: Inst) -> frozenset[int]:
         """The dims of the index of an access to adjacent elements of a movable value."""
-        insts, args = self.accesses[group]
+        insts, args = self.accesses(group)
         if inst.op not in ("gather", "write") or abs(inst.attributes[0]) != 1:
             return frozenset()
         return dims_of(insts)[inst.operands[0]] if args[inst.arg] in self.movable else frozenset()
@@ -107,14 +117,10 @@ class _Layouts:
         old = {buffer: self.source.homes[self.movable[buffer][0]] for buffer in last}
         for buffer, axis in last.items():
             self._move(buffer, _with_last(self.movable[buffer][0].shape, axis))
-        for group in touched:
-            self._build(group)
         if sum(self._cost(group) for group in touched) <= before * costs.WORTHWHILE:
             return True
         for buffer, region in old.items():
             self._move(buffer, region.strides)
-        for group in touched:
-            self._build(group)
         return False
 
     def _connected(self, start: Place) -> dict[Buffer, int]:
@@ -138,7 +144,7 @@ class _Layouts:
 
     def _axes_along(self, group: Group, dim: int) -> Iterator[tuple[Buffer, int]]:
         """The movable values that a group goes through by a dim, and which axis that is."""
-        insts, args = self.accesses[group]
+        insts, args = self.accesses(group)
         for inst in insts:
             if not inst.has_address or inst.form is None or args[inst.arg] not in self.movable:
                 continue
@@ -149,7 +155,7 @@ class _Layouts:
                     yield args[inst.arg], axis
 
     def _dims_with(self, group: Group, buffer: Buffer, stride: int) -> Iterator[Place]:
-        insts, args = self.accesses[group]
+        insts, args = self.accesses(group)
         for inst in insts:
             if inst.has_address and inst.form is not None and args[inst.arg] is buffer:
                 yield from ((group, dim) for dim, step in inst.form.terms if step == stride)
@@ -171,6 +177,8 @@ class _Layouts:
         for item in self.source.items:
             if item.region is not None and item.region.buffer is buffer:
                 item.region = region
+        for user in self.users[buffer]:
+            self._accesses.pop(user, None)
 
     def read_arguments(self) -> None:
         """Read arguments where they are, if their copies got the same order of axes."""
@@ -186,7 +194,7 @@ class _Layouts:
 
     def _cost(self, group: Group) -> float:
         """Time of a group's accesses along its best dim."""
-        insts, _ = self.accesses[group]
+        insts, _ = self.accesses(group)
         varies = dims_of(insts)
         serial: frozenset[int] = frozenset()
         for inst in insts:

@@ -12,7 +12,7 @@ from lucid.codegen import costs
 from lucid.codegen.build import Builder
 from lucid.codegen.forms import dot
 from lucid.codegen.fuse import Fusion
-from lucid.codegen.groups import Group, bits_of
+from lucid.codegen.groups import Group
 from lucid.codegen.item import Item, reads_elements
 from lucid.codegen.items import ItemList
 from lucid.codegen.kernel import CheckKernel, HostKernel, Kernel
@@ -190,14 +190,16 @@ def _update_in_place(fusion: Fusion) -> None:
         assert item.cell is not None
         group = fusion.group_of[item]
         old = readers.get(item.cell, [])
-        if not _same_elements(fusion, group, item) or not fusion.wait_for(group, [*old, *checks]):
+        first = [*_groups_of(fusion, old), *checks]
+        if not _same_elements(fusion, group, item, old) or not fusion.wait_for(group, first):
             late.append(item)
     for item in late:
         assert item.cell is not None
-        _store_at_the_end(fusion, item, [*readers.get(item.cell, []), *checks])
+        _store_at_the_end(fusion, item, [*_groups_of(fusion, readers.get(item.cell, [])), *checks])
     for cell, items in fusion.source.in_place.items():
-        first = [*readers.get(cell, []), *checks]
-        if not all(_overwrites(fusion, cell, item, first) for item in items):
+        old = readers.get(cell, [])
+        first = [*_groups_of(fusion, old), *checks]
+        if not all(_overwrites(fusion, old, item, first) for item in items):
             _overwrite_a_copy(fusion, cell, items, first)
 
 
@@ -207,32 +209,30 @@ def _by_size(items: list[Item]) -> list[Item]:
     return sorted(stores, key=lambda item: -prod(item.shape))
 
 
-def _readers(fusion: Fusion) -> dict[Value, list[Group]]:
-    """The kernels that read each input."""
-    found: dict[Value, dict[Group, None]] = {}
-    for item, group in fusion.group_of.items():
+def _readers(fusion: Fusion) -> dict[Value, list[Item]]:
+    """The items that read each input."""
+    found: dict[Value, dict[Item, None]] = {}
+    for item in fusion.group_of:
         for value in fusion.source.inputs_read(item):
-            found.setdefault(value, {})[group] = None
-    return {value: list(groups) for value, groups in found.items()}
+            found.setdefault(value, {})[item] = None
+    return {value: list(items) for value, items in found.items()}
 
 
-def _same_elements(fusion: Fusion, group: Group, store: Item) -> bool:
+def _same_elements(fusion: Fusion, group: Group, store: Item, readers: list[Item]) -> bool:
     """Whether its own group reads the old state only where, and not after, it is replaced."""
     assert store.region is not None
     source = fusion.source
     target = dot(group.forms[store], store.region.strides, store.region.offset)
-    for item in group.items:
+    for item in readers:
+        if fusion.group_of[item] is not group:
+            continue
         forms = group.operand_forms.get(item, group.forms[item])
-        read = source.reads(item)
-        if store.cell in source.inputs_read(item) and not any(
-            source.base(operand) is store.cell for operand in read
-        ):
+        read = [operand for operand in source.reads(item) if source.base(operand) is store.cell]
+        if not read or not reads_elements(item):
+            return False
+        if max(group.stages.values()) > group.stages[store]:
             return False
         for operand in read:
-            if source.base(operand) is not store.cell:
-                continue
-            if not reads_elements(item) or max(group.stages.values()) > group.stages[store]:
-                return False
             layout = source.layout(operand)
             lead = len(forms) - len(operand.shape)
             strides = [
@@ -244,10 +244,14 @@ def _same_elements(fusion: Fusion, group: Group, store: Item) -> bool:
     return True
 
 
-def _overwrites(fusion: Fusion, cell: Value, item: Item, first: list[Group]) -> bool:
+def _groups_of(fusion: Fusion, items: list[Item]) -> dict[Group, None]:
+    return dict.fromkeys(fusion.group_of[item] for item in items)
+
+
+def _overwrites(fusion: Fusion, readers: list[Item], item: Item, first: list[Group]) -> bool:
     """Whether parts of a state can be written in place, when all that must be first has run."""
     group = fusion.group_of[item]
-    if any(cell in fusion.source.inputs_read(other) for other in group.items):
+    if any(fusion.group_of[reader] is group for reader in readers):
         return False
     return fusion.wait_for(group, first)
 
@@ -406,7 +410,7 @@ def _others(fusion: Fusion, number: int) -> set[int]:
     found: set[int] = set()
     pending, seen = [number], {number}
     for each in pending:  # which grows meanwhile
-        for other in bits_of(fusion.nearest[each]):
+        for other in fusion.precedence.direct(each):
             if other in fusion.groups:
                 found.add(other)
             elif other not in seen:  # a copy that is not made after all

@@ -19,10 +19,10 @@ Read = tuple[Item, Value]
 
 def merge_siblings(fusion: Fusion) -> None:
     """Let groups that read an array at all their indices be one, if neither waits for the other."""
-    for reads in _reads_of_all(fusion).values():
-        for position, (item, operand) in enumerate(reads):
-            for other in reads[position + 1 :]:
-                _try(fusion, (item, operand), other)
+    for rest in _reads_of_all(fusion).values():
+        while rest:
+            first, *others = rest
+            rest = [other for other in others if not _try(fusion, first, other)]
 
 
 def _reads_of_all(fusion: Fusion) -> dict[Value, list[Read]]:
@@ -53,26 +53,22 @@ def _reads_everywhere(item: Item, operand: Value, group: Group) -> bool:
 
 
 def _try(fusion: Fusion, read: Read, other_read: Read) -> bool:
+    """Merge the groups of two reads; whether they are one now."""
     group, other = fusion.group_of[read[0]], fusion.group_of[other_read[0]]
-    if group is other or group.cost + other.cost > costs.LOOP:
+    if group is other:
+        return True
+    if group.cost + other.cost > costs.LOOP:
         return False
     if prod(group.sizes.values()) != prod(other.sizes.values()):
         return False
-    if _are_in_order(fusion, group, other):
+    waits = fusion.precedence.waits
+    if waits(group.number, other.number) or waits(other.number, group.number):
         return False
     while True:
         try:
             return _merge(fusion, read, other_read)
         except SplitNeeded as needed:
             (group if needed.dim in group.sizes else other).split(needed.dim, needed.inner)
-
-
-def _are_in_order(fusion: Fusion, group: Group, other: Group) -> bool:
-    """Whether one of the groups waits for the other, directly or through others."""
-    waits = (
-        fusion.before[group.number] >> other.number | fusion.before[other.number] >> group.number
-    )
-    return bool(waits & 1)
 
 
 def _merge(fusion: Fusion, read: Read, other_read: Read) -> bool:
