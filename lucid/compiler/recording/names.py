@@ -84,7 +84,7 @@ def _named_tensors(
             yield name, item
         elif isinstance(item, dict):
             stack += [
-                (f"{name}[{parameters.get(id(key), repr(key))}]", entry, depth + 1)
+                (f"{name}[{parameters.get(id(key)) or repr(key)}]", entry, depth + 1)
                 for key, entry in item.items()
                 if isinstance(key, (str, int)) or id(key) in parameters
             ]
