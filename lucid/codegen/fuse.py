@@ -239,8 +239,8 @@ class Fusion:
                 group.split(needed.dim, needed.inner)
 
     def _needs_memory_of(self, item: Item, others: Container[Item]) -> bool:
-        """Whether an item waits for stores of others: they are complete only after the kernel."""
-        return any(store in others for store in self.source.awaited_stores(item))
+        """Whether an item reads memory that others fill: it is complete only after the kernel."""
+        return any(other in others for other in self.source.awaited(item))
 
     def _makes_cycle(self, item: Item, group: Group) -> bool:
         return self.precedence.waits_any(self._dependences(item, group), group.number)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from math import prod
+from typing import NamedTuple
 
 from lucid.codegen import costs
 from lucid.codegen.assembled import ASSEMBLED, Assembler
@@ -27,6 +28,19 @@ from lucid.ir.types import DType, Shape
 
 INLINE = ("constant", "iota")
 _INDEXED_READS = ("take", "gather")
+
+
+class _Short(NamedTuple):
+    """A computation that a reader may repeat.
+
+    Attributes:
+        leaves: what it reads in memory, and through which views.
+        grows: whether the result is much larger than that.
+    """
+
+    cost: int
+    leaves: dict[Value, set[Value]]
+    grows: bool
 
 
 class ItemList:
@@ -52,7 +66,7 @@ class ItemList:
         self.outputs: list[Buffer] = []
         self.temps = 0
         self.made_by: dict[Value, Item] = {}
-        self._short: dict[int, int] = {}
+        self._short: dict[Item, _Short] = {}
         self._held: dict[Value, Value] = {}
         self._assembler = Assembler(self, graph)
         self.in_place = self._assembler.in_place
@@ -66,7 +80,7 @@ class ItemList:
         self._viewers: dict[Value, list[Node]] = {}
         self._reads: dict[Item, list[Value]] = {}
         self._dependences: dict[Item, list[Item]] = {}
-        self._awaited_stores: dict[Item, list[Item]] = {}
+        self._awaited: dict[Item, list[Item]] = {}
         self._effects: list[Item] = []
         self._has_barriers = any(node.op.name == "barrier" for node in graph.nodes)
         for number, (entry, given) in enumerate(zip(graph.inputs, strides, strict=True)):
@@ -347,12 +361,14 @@ class ItemList:
             found = self._dependences[item] = self._find_dependences(item)
         return found
 
-    def awaited_stores(self, item: Item) -> Sequence[Item]:
-        """Those of them that compute no value."""
-        found = self._awaited_stores.get(item)
+    def awaited(self, item: Item) -> Sequence[Item]:
+        """Those of them that must be over, their results in memory, before its kernel begins."""
+        found = self._awaited.get(item)
         if found is None:
             found = [other for other in self.dependences(item) if other.value is None]
-            self._awaited_stores[item] = found
+            for value in self.read_anew(item):
+                found += self.producers.get(value, [])
+            self._awaited[item] = found
         return found
 
     def _find_dependences(self, item: Item) -> list[Item]:
@@ -361,6 +377,8 @@ class ItemList:
             found += self.producers.get(self.base(operand), [])
             if self._has_barriers:
                 found += self._behind_barriers(operand)
+        for value in self.read_anew(item):
+            found += self.producers.get(value, [])
         return found
 
     def _behind_barriers(self, value: Value) -> list[Item]:
@@ -386,36 +404,37 @@ class ItemList:
         item.operands = operands
         self._reads.pop(item, None)
         self._dependences.pop(item, None)
-        self._awaited_stores.pop(item, None)
+        self._awaited.pop(item, None)
+
+    def read_anew(self, item: Item) -> list[Value]:
+        """What is read in memory by what the item computes anew."""
+        again = (self.recomputed(item, number) for number in range(len(item.operands)))
+        return [value for made in again if made is not None for value in self._short[made].leaves]
 
     def inputs_read(self, item: Item) -> list[Value]:
         """The graph's inputs that are read, also by what is computed anew."""
-        found: list[Value] = []
-        for number, operand in enumerate(item.operands):
-            again = self.recomputed(item, number)
-            if again is not None:
-                found += self.inputs_read(again)
-            elif self.base(operand).producer is None:
-                found.append(self.base(operand))
-        return found
+        values = [*map(self.base, self.reads(item)), *self.read_anew(item)]
+        return [value for value in values if value.producer is None]
 
     # Computing anew ---------------------------------------------------------------------
 
     def recomputed(self, item: Item, position: int) -> Item | None:
         """The item that makes an operand, if the reader should rather compute it for itself.
 
-        That is so for a short computation on inputs whose result is repeated along axes of the
-        reader: the loops over these axes come inside of it, so that it costs nothing.
+        That is so for a short computation whose result is repeated along axes of the reader: the
+        loops over these axes come inside of it, so that it costs nothing. And for one that makes
+        much of little, as the differences of all pairs: reading it would take longer.
         """
         operand = item.operands[position]
         if not reads_elements(item):
             return None
         base = self.base(operand)
         made = self.made_by.get(base)
-        if made is None or made.index not in self._short or not operand.type.size:
+        short = None if made is None else self._short.get(made)
+        if short is None or not operand.type.size:
             return None
         size = operand.type.size if is_reduction(item) else prod(item.shape)
-        if base.type.size >= size and item.index not in self._short:
+        if base.type.size >= size and item not in self._short and not short.grows:
             return None
         return made if self._has_plain_views(operand) else None
 
@@ -430,19 +449,34 @@ class ItemList:
         return True
 
     def _note_short(self, item: Item) -> None:
-        """Remember elementwise items on inputs that take only a few instructions."""
+        """Remember elementwise items that take only a few instructions on what lies in memory.
+
+        That are inputs, and what is small and looked at in two ways, as by all pairs: no kernel
+        could have it in registers.
+        """
         if item.op not in RULES:
             return
-        total = costs.cost_of(item.op)
+        assert item.value is not None
+        cost, size = costs.cost_of(item.op), item.value.type.size
+        leaves: dict[Value, set[Value]] = {}
         for operand in item.operands:
             base = self.base(operand)
             node, made = base.producer, self.made_by.get(base)
-            if node is None or (node.op.name in INLINE and base not in self.homes):
+            if node is not None and node.op.name in INLINE and base not in self.homes:
                 continue
-            if made is None or made.index not in self._short:
+            short = None if made is None else self._short.get(made)
+            if node is not None and not self._has_plain_views(operand):
                 return
-            if not self._has_plain_views(operand):
+            if short is not None:
+                cost += short.cost
+                for leaf, views in short.leaves.items():
+                    leaves.setdefault(leaf, set()).update(views)
+            elif node is None or made is not None:
+                leaves.setdefault(base, set()).add(operand)
+            else:
                 return
-            total += self._short[made.index]
-        if total <= costs.SHORT:
-            self._short[item.index] = total
+        grows = costs.GROWN * sum(leaf.type.size for leaf in leaves) <= size
+        computed = [views for leaf, views in leaves.items() if leaf.producer is not None]
+        lie_apart = grows and all(len(views) > 1 for views in computed)
+        if cost <= costs.SHORT and (lie_apart or not computed):
+            self._short[item] = _Short(cost, leaves, grows)

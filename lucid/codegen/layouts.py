@@ -80,6 +80,7 @@ class _Layouts:
                 fixed.add(target.buffer)
             if group.kind != "loop":
                 bases = [self.source.base(v) for v in (*item.operands, *filter(None, [item.value]))]
+                bases += self.source.read_anew(item)
                 fixed |= {self.source.homes[v].buffer for v in bases if v in self.source.homes}
         return {buffer: values for buffer, values in found.items() if buffer not in fixed}
 

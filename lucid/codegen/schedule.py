@@ -306,10 +306,10 @@ def _assign_homes(fusion: Fusion) -> dict[Value, Region]:
     source = fusion.source
     wanted: dict[Value, None] = {}
     for item, group in fusion.group_of.items():
-        for operand in source.reads(item):
-            producer = fusion.computed.get(source.base(operand))
+        for value in (*map(source.base, source.reads(item)), *source.read_anew(item)):
+            producer = fusion.computed.get(value)
             if producer is not None and fusion.group_of[producer] is not group:
-                wanted[source.base(operand)] = None
+                wanted[value] = None
     stored: dict[Value, Region] = {}
     for value in wanted:
         region = _home_of_store(fusion, value)
@@ -428,7 +428,8 @@ class _Memory:
         self._users: dict[Buffer, set[int]] = {}
         self._in_use: set[Buffer] = set()
         for item, group in fusion.group_of.items():
-            values = [*map(base, item.operands), *([] if item.value is None else [item.value])]
+            values = [*map(base, item.operands), *fusion.source.read_anew(item)]
+            values += [] if item.value is None else [item.value]
             regions = [*(homes[value] for value in values if value in homes)]
             for region in regions if item.region is None else [*regions, item.region]:
                 if region.buffer.kind == "temp" and group.number in self._touched:

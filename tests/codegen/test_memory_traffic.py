@@ -382,3 +382,60 @@ def test_indices_behind_a_barrier_are_checked_once(rng: np.random.Generator) -> 
     graph.outputs = [ops.exp(first), ops.sin(again)]
     executable = run(graph, rng)
     assert executable.stages["kernels"].count("call k") - 2 <= 1
+
+
+# All pairs ------------------------------------------------------------------------------------
+
+
+def differences(x: Value) -> Value:
+    count = x.shape[0]
+    rows = ops.reshape(x, shape=(count, 1))
+    columns = ops.reshape(x, shape=(1, count))
+    result: Value = ops.sub(columns, rows)
+    return result
+
+
+def temps_of(executable: Executable) -> int:
+    return executable.stages["buffers"].count("temp")
+
+
+def test_differences_of_all_pairs_are_computed_where_they_are_read(
+    rng: np.random.Generator,
+) -> None:
+    """Two sums, along rows and along columns, are two kernels: neither reads n**2 elements."""
+    graph = Graph()
+    (x,) = inputs(graph, (LINES,))
+    d = differences(x)
+    graph.outputs = [ops.sum(ops.sin(d), axes=(0,)), ops.sum(ops.exp(d), axes=(1,))]
+    assert temps_of(run(graph, rng)) == 0
+
+
+def test_so_are_those_of_what_the_step_computes(rng: np.random.Generator) -> None:
+    """The positions themselves are stored, once, before what reads them."""
+    graph = Graph()
+    (x,) = inputs(graph, (LINES,))
+    d = differences(ops.sin(x))
+    graph.outputs = [ops.sum(ops.sin(d), axes=(0,)), ops.sum(ops.exp(d), axes=(1,))]
+    assert temps_of(run(graph, rng)) == 1
+
+
+def test_what_a_row_gives_and_what_it_takes_from_it_stay_one_kernel(
+    rng: np.random.Generator,
+) -> None:
+    """A short product of a row's sum is no reason to store the sum and to begin anew."""
+    graph = Graph()
+    x, w = inputs(graph, (LINES, COLUMNS), (COLUMNS,))
+    total = ops.sum(ops.exp(x), axes=(1,))
+    scaled = ops.reshape(total, shape=(LINES, 1)) * ops.reshape(w, shape=(1, COLUMNS))
+    graph.outputs = [ops.exp(x) * scaled]
+    executable = run(graph, rng)
+    assert executable.kernel_count == 1
+
+
+def test_pairs_of_state_are_those_before_it_changes(rng: np.random.Generator) -> None:
+    graph = Graph()
+    (x,) = inputs(graph, (LINES,), kind="state")
+    d = differences(x)
+    graph.writes = [(x, x + ops.sum(d * d, axes=(1,)) * 1e-3)]
+    graph.outputs = [ops.sum(ops.exp(d), axes=(0,))]
+    run(graph, rng)
