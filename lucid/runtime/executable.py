@@ -13,11 +13,12 @@ import numpy as np
 
 from lucid.codegen.emit import STEP, Emitted, emit_program, require_rules
 from lucid.codegen.jit import Library
-from lucid.codegen.kernel import CheckKernel, HostKernel
-from lucid.codegen.schedule import Program, Step, make_program
+from lucid.codegen.kernels.check import CheckKernel
+from lucid.codegen.program import KernelCall, Program
+from lucid.codegen.schedule import make_program
 from lucid.codegen.target import Target, host_target
 from lucid.ir.errors import IndexOutOfRangeError, LeavesPath, LucidError
-from lucid.ir.graph import Graph
+from lucid.ir.graph import Graph, Node
 from lucid.ir.location import at_line
 from lucid.ir.ops.checks import out_of_range
 from lucid.ir.strides import Strides, contiguous_strides
@@ -96,9 +97,9 @@ class Executable:
         self._outputs = [(type.shape, type.dtype.numpy, type.nbytes) for type in types]
         self._nothing = Reusable([None] * len(self._outputs))
         self._arena_bytes = program.arena_bytes
-        self._hosts = [x.kernel for x in program.steps if isinstance(x.kernel, HostKernel)]
+        self._hosts = program.hosts
         self._functions = program.graph.hosts
-        self._checks = [_Check(x) for x in program.steps if isinstance(x.kernel, CheckKernel)]
+        self._checks = [_Check(node, kernel) for node, kernel in program.checks]
         self.is_short = emitted.seconds < SHORT_SECONDS and not program.graph.hosts
         self._kind = ctypes.PYFUNCTYPE if self.is_short else ctypes.CFUNCTYPE
         self.address = library.addresses[STEP]
@@ -136,9 +137,9 @@ class Executable:
         return self.stages["llvm"]
 
     @property
-    def steps(self) -> Sequence[Step]:
+    def calls(self) -> Sequence[KernelCall]:
         """The calls of kernels, in order."""
-        return self.lower().steps
+        return self.lower().calls
 
     @contextmanager
     def timed(self) -> Iterator[TimedStep]:
@@ -287,11 +288,9 @@ class _Check:
 
     __slots__ = ("_attributes", "_high", "_location", "_op")
 
-    def __init__(self, step: Step) -> None:
-        node = step.node
-        assert node is not None and isinstance(step.kernel, CheckKernel)
+    def __init__(self, node: Node, kernel: CheckKernel) -> None:
         self._op, self._attributes, self._location = node.op, node.attributes, node.location
-        self._high = step.kernel.high
+        self._high = kernel.high
 
     def error(self, index: int) -> LucidError:
         """The error, of such an index."""
