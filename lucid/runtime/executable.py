@@ -133,6 +133,10 @@ class Executable:
         )
 
     @property
+    def target(self) -> Target:
+        return self._target
+
+    @property
     def llvm(self) -> str:
         return self.stages["llvm"]
 
@@ -336,27 +340,36 @@ def compile_graph(
         for entry, known in zip(graph.inputs, given, strict=True)
     ]
     program = make_program(graph, full, target, fuse)
+    again = again or (lambda: graph)
+    return compile_program(
+        program, target, lambda: make_program(again(), full, target, fuse), begin
+    )
+
+
+def compile_program(
+    program: Program, target: Target, lower: Callable[[], Program], begin: float
+) -> Executable:
+    """Compile kernels.
+
+    Args:
+        lower: makes the program again; `begin`: when its making began.
+
+    Raises:
+        ArgumentError: a written input has several elements at one address.
+    """
     expected = [
         expected_input(
             f"{number} ({entry.source or entry.value.name or entry.kind})",
             entry.value.type,
-            full[number],
+            program.strides[number],
             written=number in program.written,
             live=number in program.live,
         )
-        for number, entry in enumerate(graph.inputs)
+        for number, entry in enumerate(program.graph.inputs)
     ]
     emitted = emit_program(program, target)
     if emitted.shared:
         pool.load()
     library = compiled(lambda: emitted.text, target, [STEP], key=emitted.key)
-    again = again or (lambda: graph)
-    return Executable(
-        program,
-        emitted,
-        library,
-        expected,
-        lambda: make_program(again(), full, target, fuse),
-        target,
-        time.perf_counter() - begin,
-    )
+    seconds = time.perf_counter() - begin
+    return Executable(program, emitted, library, expected, lower, target, seconds)

@@ -156,18 +156,11 @@ class AxesKernel(Kernel):
     def _operands(self) -> list[tuple[Form, Shape]]:
         """Where the elements of both operands lie, over all axes."""
         axes = (*self.loops, *self.inner)
-        return [
-            (
-                form(offset, [(n, getattr(axis, name)) for n, axis in enumerate(axes)]),
-                tuple(axis.size if axis.kind in kinds else 1 for axis in axes),
-            )
-            for name, offset, kinds in zip(
-                "ab",
-                self.offsets,
-                (("batch", "row", "inner"), ("batch", "column", "inner")),
-                strict=True,
-            )
-        ]
+        found = []
+        for name, absent, offset in zip("ab", ("column", "row"), self.offsets, strict=True):
+            place = form(offset, [(n, getattr(axis, name)) for n, axis in enumerate(axes)])
+            found.append((place, tuple(1 if x.kind == absent else x.size for x in axes)))
+        return found
 
     def evaluate(self, memory: Sequence[Memory], world: World) -> None:
         if 0 in self.body.sizes:

@@ -94,6 +94,12 @@ class LoopKernel(Kernel):
         if self.parts is not None:
             is_vector = self.parts.dim == self.body.vector
             yield from self.parts.problems(self.body.sizes, self.body.lanes if is_vector else 1)
+            own = {arg for arg, _ in self.parts.partials}
+            for inst in self.body.effects:
+                assert inst.form is not None
+                if inst.arg not in own and self.parts.dim not in inst.form.dims:
+                    dim, arg = self.parts.dim, inst.arg
+                    yield f"is cut along i{dim}: parts of it store the same elements of a{arg}"
 
     def evaluate(self, memory: Sequence[Memory], world: World) -> None:
         if self.parts is None:
