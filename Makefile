@@ -4,7 +4,7 @@ BIN    := .venv/bin
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-python lint format bench clean
+.PHONY: help demo test fuzz test-python lint format bench clean
 
 # Tests of what differs from one version of Python to the next: instructions and frames that a trace
 # reads, interrupts, threads, and the layout of objects that native code enters.
@@ -23,6 +23,9 @@ demo: .venv/examples.stamp  ## train on handwritten digits, eager against compil
 test: lint       ## lint, types, tests, doctests, examples
 	$(BIN)/python -m pytest -n auto
 	$(BIN)/python -m pytest --doctest-modules lucid
+
+fuzz: .venv/test.stamp  ## 20,000 random graphs by graph, kernel interpreter and native code
+	FUZZED=20000 $(BIN)/python -m pytest -n auto tests/codegen/test_kernels.py -k random_graphs
 
 test-python:  ## the tests that depend on the interpreter, on another one (PYTHON=python3.13)
 	@$(MAKE) --no-print-directory $(OTHER).stamp

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 
-from lucid.codegen.kernel import Axis, Inst
+from lucid.codegen.instruction import Inst
 from lucid.codegen.nest import forms_of, without_dim
 from lucid.codegen.target import Target
 
@@ -27,6 +27,28 @@ _CACHE_BYTES = 640 * 1024
 _LEAST_ROUNDS = 40
 # What loads of a vector cost against those of neighbours: repeated, or some elements apart.
 _NEAR, _FAR = 1.5, 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One loop of a contraction.
+
+    Attributes:
+        kind: "batch", "row" (of a and the result), "column" (of b and the result) or "inner".
+        a, b: strides in the operands, in elements.
+        dim: which dim of the result it is; -1 for an inner axis.
+    """
+
+    kind: str
+    size: int
+    a: int
+    b: int
+    dim: int = -1
+
+    def swapped(self) -> Axis:
+        """The same loop after the operands changed places."""
+        kind = {"row": "column", "column": "row"}.get(self.kind, self.kind)
+        return Axis(kind, self.size, self.b, self.a, self.dim)
 
 
 @dataclass(frozen=True, slots=True)

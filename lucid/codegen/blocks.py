@@ -7,30 +7,30 @@ load the finished values. Sums of f32 are f64 between the blocks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import prod
 
 from lucid.codegen.forms import Form, form
-from lucid.codegen.kernel import Inst, LoopKernel, Parts
-from lucid.codegen.nest import analyze
+from lucid.codegen.instruction import Inst, Keywords
+from lucid.codegen.kernel import NewTemp, Partition
+from lucid.codegen.nest import LoopNest, analyze
 from lucid.codegen.regions import Buffer
 from lucid.ir.types import DType, f32, f64
 
 _FOLDED = ("sum", "prod", "amax", "amin", "any", "all")
 
-NewTemp = Callable[[DType, int], Buffer]
-Call = tuple[LoopKernel, list[Buffer]]
+Call = tuple[LoopNest, Partition | None, list[Buffer]]
 
 
 def blocked(
-    kernel: LoopKernel, args: Sequence[Buffer], parts: Parts, new_temp: NewTemp
+    kernel: LoopNest, args: Sequence[Buffer], parts: Partition, new_temp: NewTemp
 ) -> list[Call]:
-    """The kernels that together do what one does, cut along a reduced dim; [] if there are none."""
+    """The loops that together do what one does, cut along a reduced dim; [] if there are none."""
     for inst in kernel.insts:
         if inst.op in ("scan", "write", "accumulate"):
             return []
-        if inst.op == "reduce" and inst.attributes[0] not in _FOLDED:
+        if inst.op == "reduce" and inst.fold not in _FOLDED:
             return []
     return _Blocks(kernel, args, parts, new_temp).calls()
 
@@ -43,7 +43,7 @@ class _Blocks:
     """
 
     def __init__(
-        self, kernel: LoopKernel, args: Sequence[Buffer], parts: Parts, new_temp: NewTemp
+        self, kernel: LoopNest, args: Sequence[Buffer], parts: Partition, new_temp: NewTemp
     ) -> None:
         self.kernel = kernel
         self.args = args
@@ -75,7 +75,7 @@ class _Blocks:
 
     def _partial(self, number: int) -> Buffer:
         dtype = self.kernel.insts[number].dtype
-        op = self.kernel.insts[number].attributes[0]
+        op = self.kernel.insts[number].fold
         wide = f64 if dtype is f32 and op in ("sum", "prod") else dtype
         return self.new_temp(wide, self.parts.count * self.block)
 
@@ -89,9 +89,7 @@ class _Blocks:
             arg = part.arg(buffer)
             part.insts.append(Inst("store", buffer.dtype, (part.new[number],), self.kept, arg))
             blocks.append((arg, self.block))
-        kernel, args = part.finish()
-        kernel.parts = replace(self.parts, partials=tuple(blocks))
-        return kernel, args
+        return part.finish(replace(self.parts, partials=tuple(blocks)))
 
     def _fold(self, partials: dict[int, Buffer]) -> Call:
         """What the blocks left, in their order."""
@@ -102,7 +100,7 @@ class _Blocks:
             load = part.add(Inst("load", buffer.dtype, (), place, part.arg(buffer)))
             total = part.add(Inst("reduce", buffer.dtype, (load,), attributes=inst.attributes))
             if inst.dtype is not buffer.dtype:
-                cast = (("dtype", inst.dtype.name),)
+                cast = Keywords((("dtype", inst.dtype.name),))
                 total = part.add(Inst("cast", inst.dtype, (total,), attributes=cast))
             final = self.finished[number] = self.new_temp(inst.dtype, self.block)
             part.add(Inst("store", inst.dtype, (total,), self.kept, part.arg(final)))
@@ -157,16 +155,16 @@ class _Copy:
                     inst = replace(inst, arg=self.arg(self.blocks.args[inst.arg]))
             self.new[number] = self.add(inst)
 
-    def finish(self) -> Call:
+    def finish(self, parts: Partition | None = None) -> Call:
         source = self.blocks.kernel
         kept, along_row = source.kept, source.vector >= len(source.kept)
         vector, lanes = source.vector, source.lanes
         if self.reduced != source.reduced and along_row:
             vector, lanes = -1, 1
         dtypes = [buffer.dtype for buffer in self.args]
-        kernel = LoopKernel(dtypes, kept, self.reduced, vector, lanes, self.insts)
+        kernel = LoopNest(dtypes, kept, self.reduced, vector, lanes, self.insts)
         analyze(kernel)
-        return kernel, self.args
+        return kernel, parts, self.args
 
 
 def _row_major(sizes: Sequence[int]) -> Form:

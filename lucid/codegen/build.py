@@ -5,26 +5,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import Any
 
 from lucid.codegen.axes import merge_axes
 from lucid.codegen.forms import ZERO, Form, Forms, dot, form, unbroadcast
 from lucid.codegen.fuse import Fusion
 from lucid.codegen.gemm import scratch_bytes
 from lucid.codegen.groups import Group
-from lucid.codegen.item import Item, is_reduction
-from lucid.codegen.kernel import (
+from lucid.codegen.instruction import (
     EFFECTS,
-    AxesKernel,
-    CheckKernel,
-    ContractKernel,
-    HostKernel,
+    Bits,
+    Fold,
+    Indexed,
     Inst,
-    Kernel,
-    LoopKernel,
-    SortKernel,
+    Keywords,
+    Scattered,
 )
+from lucid.codegen.item import Item, is_reduction
+from lucid.codegen.kernel import Kernel
+from lucid.codegen.kernels.axes import AxesKernel
+from lucid.codegen.kernels.check import CheckKernel
+from lucid.codegen.kernels.host import HostKernel
+from lucid.codegen.kernels.loop import LoopKernel
+from lucid.codegen.kernels.product import ContractKernel
+from lucid.codegen.kernels.sort import SortKernel, scratch_elements
 from lucid.codegen.nest import (
+    LoopNest,
     analyze,
     choose_scratch,
     choose_vector,
@@ -43,7 +48,6 @@ from lucid.codegen.products import (
     join_parts,
 )
 from lucid.codegen.regions import Buffer, Region
-from lucid.codegen.sorting import scratch_elements
 from lucid.codegen.target import Target
 from lucid.ir import ops
 from lucid.ir.graph import Value, freeze_attributes
@@ -153,8 +157,8 @@ class Builder:
         address = dot(forms, layout.strides, layout.offset)
         if base not in self.source.homes and node is not None:
             if node.op.name == "constant":
-                bits = node.attributes["value"].tobytes()
-                return self.body.add(Inst("const", base.dtype, attributes=(bits,)))
+                bits = Bits(node.attributes["value"].tobytes())
+                return self.body.add(Inst("const", base.dtype, attributes=bits))
             assert node.op.name == "iota", f"{node.op.name} has no home"
             return self.body.add(Inst("index", base.dtype, form=address))
         arg = self.body.arg(self.source.homes[base].buffer)
@@ -208,9 +212,9 @@ class Builder:
         )
         if is_reduction(item):
             place = self._position(item) if op in ("argmax", "argmin") else None
-            return self.body.add(Inst("reduce", dtype, operands, place, attributes=(op,)))
+            return self.body.add(Inst("reduce", dtype, operands, place, attributes=Fold(op)))
         if op == "cumsum":
-            return self.body.add(Inst("scan", dtype, operands, attributes=("sum",)))
+            return self.body.add(Inst("scan", dtype, operands, attributes=Fold("sum")))
         if OPS[op].kind == "random":
             state = tuple(self._read_element(item.operands[0], i) for i in (0, 1))
             strides = [prod(item.shape[axis + 1 :]) for axis in range(len(item.shape))]
@@ -240,7 +244,7 @@ class Builder:
         position = self._read(index, at_index)
         base, layout = self.source.base(x), self.source.layout(x)
         address = dot(at_x, layout.strides, layout.offset)
-        attributes = (layout.strides[axis], x.shape[axis])
+        attributes = Indexed(layout.strides[axis], x.shape[axis])
         node = base.producer
         if base not in self.source.homes and node is not None:
             if node.op.name == "constant":
@@ -257,9 +261,9 @@ class Builder:
         operands = self._read(index, at_index), self._read(source, forms)
         region = item.region
         address = dot(at_base, region.strides, region.offset)
-        mode = "add" if item.node.op.name.endswith("add") else "set"
+        adds = item.node.op.name.endswith("add")
         base = item.node.operands[0]
-        attributes = (region.strides[axis], base.shape[axis], mode)
+        attributes = Scattered(region.strides[axis], base.shape[axis], adds)
         arg = self.body.arg(region.buffer)
         inst = Inst("write", base.dtype, operands, address, arg, attributes)
         self.body.add(inst)
@@ -283,7 +287,7 @@ class Builder:
         vector = next((dim for dim in last if dim == vector), -1)
         if vector >= 0:
             lanes = min(lanes, 1 << (sizes[vector] - 1).bit_length())
-        kernel = LoopKernel(
+        nest = LoopNest(
             [buffer.dtype for buffer in self.body.args],
             tuple(sizes[dim] for dim in kept),
             tuple(sizes[dim] for dim in inner),
@@ -291,9 +295,9 @@ class Builder:
             1 if vector < 0 else lanes,
             [renamed(inst, names) for inst in insts],
         )
-        analyze(kernel)
-        choose_scratch(kernel)
-        return kernel
+        analyze(nest)
+        choose_scratch(nest)
+        return LoopKernel(nest)
 
     def _serial_dims(self) -> list[int]:
         """Dims that must be gone through in order, one by one: of a scan, of duplicate indices."""
@@ -340,7 +344,8 @@ class Builder:
         scratch = scratch_bytes(contraction(first.value.dtype, *product.spec), self.target)
         if scratch:
             self.body.args.append(self.source.new_temp(i64, -(-scratch // 8)))
-        return product.kernel(insts, sizes, [buffer.dtype for buffer in self.body.args], scratch)
+        args = [buffer.dtype for buffer in self.body.args]
+        return ContractKernel(product.chosen(insts, sizes, args, scratch))
 
     def _product_of_matrices(self, item: Item) -> tuple[Product, list[Inst], dict[int, int]]:
         forms = self.group.forms[item]
@@ -451,10 +456,11 @@ class Builder:
         return wanted
 
 
-def attributes_of(item: Item) -> tuple[tuple[str, Any], ...]:
+def attributes_of(item: Item) -> Keywords | None:
     """The attributes in a hashable form."""
     assert item.node is not None
-    return freeze_attributes(item.node.attributes)
+    entries = freeze_attributes(item.node.attributes)
+    return Keywords(entries) if entries else None
 
 
 def without(axes: Sequence[int], axis: int) -> tuple[int, ...]:

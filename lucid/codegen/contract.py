@@ -7,23 +7,22 @@ from collections.abc import Sequence
 from lucid.codegen import costs, lowering, memory
 from lucid.codegen.gemm import Emitter, Position, _Panel
 from lucid.codegen.insts import InstEmitter
-from lucid.codegen.kernel import ContractKernel
 from lucid.codegen.llvm import FunctionBuilder, Val, i64
-from lucid.codegen.products import contraction
+from lucid.codegen.products import MatrixProduct
 from lucid.codegen.target import ELEMENT_BYTES
 
 
 class EpilogueEmitter(InstEmitter):
     """The instructions of a product's kernel for a vector of the result."""
 
-    def __init__(self, b: FunctionBuilder, kernel: ContractKernel, args: Sequence[Val]) -> None:
-        super().__init__(b, kernel.body, args)
-        self.lanes = b.target.lanes(lowering.MEMORY[kernel.body.args[0]])
-        batch, last = len(kernel.batch), len(kernel.body.sizes) - 1
-        self.row_dim = batch if kernel.rows != 1 else -1
-        self.column_dim = last if kernel.columns != 1 else -1
-        self.contract = kernel
-        self.batch = kernel.batch
+    def __init__(self, b: FunctionBuilder, product: MatrixProduct, args: Sequence[Val]) -> None:
+        super().__init__(b, product.body, args)
+        self.lanes = b.target.lanes(lowering.MEMORY[product.body.args[0]])
+        batch, last = len(product.batch), len(product.body.sizes) - 1
+        self.row_dim = batch if product.rows != 1 else -1
+        self.column_dim = last if product.columns != 1 else -1
+        self.product = product
+        self.batch = product.batch
         self.slots: dict[int, Val] = {}
         self.sums: Val | None = None
 
@@ -88,44 +87,43 @@ class EpilogueEmitter(InstEmitter):
         self.mask = None
 
 
-def emit_contract(b: FunctionBuilder, kernel: ContractKernel, args: Sequence[Val]) -> None:
+def emit_contract(b: FunctionBuilder, product: MatrixProduct, args: Sequence[Val]) -> None:
     """Append a product, and what follows it, to a function."""
-    if 0 in (*kernel.batch, kernel.rows, kernel.columns):
+    if 0 in (*product.batch, product.rows, product.columns):
         return
-    epilogue = EpilogueEmitter(b, kernel, args)
+    epilogue = EpilogueEmitter(b, product, args)
     epilogue.prepare()
-    _over_batch(b, kernel, args, epilogue, 0)
+    _over_batch(b, product, args, epilogue, 0)
 
 
 def _over_batch(
     b: FunctionBuilder,
-    kernel: ContractKernel,
+    product: MatrixProduct,
     args: Sequence[Val],
     epilogue: EpilogueEmitter,
     dim: int,
 ) -> None:
-    if dim == len(kernel.batch):
-        emit_product(b, kernel, args, epilogue)
+    if dim == len(product.batch):
+        emit_product(b, product, args, epilogue)
         return
-    with b.loop(0, kernel.batch[dim]) as loop:
+    with b.loop(0, product.batch[dim]) as loop:
         saved = dict(epilogue.places), dict(epilogue.index)
         epilogue.enter(dim, loop.index)
-        _over_batch(b, kernel, args, epilogue, dim + 1)
+        _over_batch(b, product, args, epilogue, dim + 1)
         epilogue.places, epilogue.index = saved
 
 
 def emit_product(
-    b: FunctionBuilder, kernel: ContractKernel, args: Sequence[Val], epilogue: EpilogueEmitter
+    b: FunctionBuilder, product: MatrixProduct, args: Sequence[Val], epilogue: EpilogueEmitter
 ) -> None:
     """Append the product for the batch indices that are bound."""
-    dtype = kernel.body.args[0]
-    element = lowering.MEMORY[dtype]
+    element = lowering.MEMORY[product.body.args[0]]
     pointers = [
         epilogue.address(b.at(element, args[n], form.offset), element, form)
-        for n, form in zip(kernel.operands, (kernel.a, kernel.b), strict=True)
+        for n, form in zip(product.operands, (product.a, product.b), strict=True)
     ]
-    spec = contraction(dtype, (kernel.rows, kernel.inner, kernel.columns), kernel.strides)
-    scratch = args[-1] if kernel.has_scratch else None
+    spec = product.spec
+    scratch = args[-1] if product.has_scratch else None
     emitter = (Emitter if epilogue.sums is None else TileEmitter)(
         b, spec, (pointers[0], pointers[1]), scratch, epilogue.element
     )
@@ -169,7 +167,7 @@ class TileEmitter(Emitter):
         """What follows the product, for a tile whose sums are in memory."""
         caller, lanes = self.finishing, self.plan.lanes
         count = len(caller.args)
-        epilogue = EpilogueEmitter(b, caller.contract, b.args[:count])
+        epilogue = EpilogueEmitter(b, caller.product, b.args[:count])
         slots, rest = b.args[count:][: len(caller.slots)], b.args[count + len(caller.slots) :]
         kept, row, column, *batch = rest
         epilogue.take_over(caller, slots)

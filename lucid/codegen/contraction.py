@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from math import ceil
 
 from lucid.codegen.target import ELEMENT_BYTES, Target
 
@@ -175,3 +176,14 @@ def aligned_bytes(elements: int, element: str) -> int:
 def row_tile(spec: Contraction, target: Target) -> int:
     """Rows of a tile: bounds of a `row_range` are multiples of it, or m."""
     return plan(spec, target).height
+
+
+def whole_a_bytes(p: Plan) -> int:
+    """Memory of all of A, packed."""
+    rows = ceil(p.spec.m / p.height) * p.height
+    return aligned_bytes(rows * p.spec.k if p.pack_a else 0, p.spec.element)
+
+
+def product_scratch(p: Plan) -> int:
+    """Memory of the packed operands of one product."""
+    return whole_a_bytes(p) + aligned_bytes(p.b_elements, p.spec.element)

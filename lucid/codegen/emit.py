@@ -18,14 +18,12 @@ from pathlib import Path
 
 from lucid.codegen import lowering
 from lucid.codegen.clock import Clock, define_now
-from lucid.codegen.hosts import HostCalls
-from lucid.codegen.kernel import CheckKernel, HostKernel
+from lucid.codegen.kernels.host import HostCalls
 from lucid.codegen.llvm import FunctionBuilder, Module, Val, const
+from lucid.codegen.program import KernelCall, Program, kernel_names
 from lucid.codegen.regions import Buffer
-from lucid.codegen.schedule import Program
 from lucid.codegen.target import Target
-from lucid.codegen.tasks import Caller, define_kernel, parts_of
-from lucid.codegen.timing import seconds
+from lucid.codegen.tasks import Caller, define_kernel
 from lucid.codegen.trial import LONGEST_SECONDS, Trial
 from lucid.ir.errors import MissingRuleError
 from lucid.ir.graph import Graph
@@ -79,12 +77,12 @@ _KINDS = (
 
 def emit_program(program: Program, target: Target, *, timed: bool = False) -> Emitted:
     """All kernels and the step that calls them; equal kernels are one function."""
-    costs = [seconds(step.kernel, target) for step in program.steps]
-    shared = [parts_of(step.kernel) is not None for step in program.steps]
+    costs = [call.kernel.seconds(target) for call in program.calls]
+    shared = [call.kernel.parts is not None for call in program.calls]
     return Emitted(
         key=program_key(program, target, timed=timed),
-        kernels=len({s.text for s in program.steps if not isinstance(s.kernel, HostKernel)}),
-        calls=len(program.steps),
+        kernels=len({call.text for call in program.calls if call.kernel.has_function}),
+        calls=len(program.calls),
         seconds=sum(costs),
         shared=sum(shared),
         _write=lambda: _written(_StepEmitter(Module(target), program, costs, shared), timed),
@@ -128,13 +126,13 @@ def program_key(program: Program, target: Target, *, timed: bool) -> str:
     """
     lines = [generator_version(), repr(target), f"timed {timed}", f"live {sorted(program.live)}"]
     lines.append(f"{len(program.inputs)} inputs, {len(program.outputs)} outputs")
-    for step in program.steps:
+    for call in program.calls:
         places = []
-        for number, buffer in enumerate(step.args):
+        for number, buffer in enumerate(call.args):
             start = program.offsets[buffer] if buffer.kind == "temp" else buffer.index
-            skipped = step.origins.get(number, 0) * buffer.dtype.itemsize
+            skipped = call.origins.get(number, 0) * buffer.dtype.itemsize
             places.append(f"{buffer.kind} {start} {skipped}")
-        lines += (type(step.kernel).__name__, step.text, ", ".join(places))
+        lines += (type(call.kernel).__name__, call.text, ", ".join(places))
     return "\n".join(lines)
 
 
@@ -162,56 +160,84 @@ class _StepEmitter:
     ) -> None:
         self.module = module
         self.program = program
-        self._names: dict[str, str] = {}
+        self._names = kernel_names(program.calls)
+        self._defined: set[str] = set()
         self.costs = costs
         self._shared = shared
         pairs = zip(costs, shared, strict=True)
         self._ahead = sum(cost for cost, several in pairs if several)
-        self._checks = self._hosts = 0
+        self.checks = self.hosts = 0
         self.tries = any(shared) and sum(costs) < LONGEST_SECONDS
 
     def emit_part(self, b: FunctionBuilder, numbers: Sequence[int]) -> None:
         """Emit some of the calls; they return from the function when one fails."""
         slots = Slots(b, self.program)
         clock = Clock(b, b.args[1] if len(b.args) > 1 else None)
-        steps = [self.program.steps[number] for number in numbers]
-        sizes = [len(self.program.steps[n].args) for n in numbers if self._shared[n]]
+        calls = [self.program.calls[number] for number in numbers]
+        sizes = [len(self.program.calls[n].args) for n in numbers if self._shared[n]]
         pool = Trial(b, slots.record, slots.pool).pool() if self.tries else slots.pool
         caller = Caller(b, slots.entry, pool, max(sizes, default=0))
-        hosts = HostCalls(b, steps)
-        for number, step in zip(numbers, steps, strict=True):
-            if isinstance(step.kernel, HostKernel):
-                args = [slots.address(buffer) for buffer in step.args]
-                hosts.emit(self._hosts, slots.python, args)
-                self._hosts += 1
-            else:
-                self._call_kernel(b, slots, caller, number)
-            clock.note(number + 1)
-            if isinstance(step.kernel, CheckKernel):
-                with b.if_(b.ne(b.load("i64", slots.record), 0)):
-                    b.ret(const("i32", 1))
+        python = HostCalls(b, [len(x.args) for x in calls if not x.kernel.has_function])
+        for number, call in zip(numbers, calls, strict=True):
+            call.kernel.emit_call(_Site(self, slots, caller, python, clock, number))
 
-    def _call_kernel(self, b: FunctionBuilder, slots: Slots, caller: Caller, number: int) -> None:
-        step, cost = self.program.steps[number], self.costs[number]
-        text = step.text
-        name = self._names.get(text)
-        if name is None:
-            name = self._names[text] = f"k{len(self._names)}"
-            define_kernel(self.module, name, step.kernel, len(step.args))
-        args = [slots.address(x, step.origins.get(n, 0)) for n, x in enumerate(step.args)]
-        if isinstance(step.kernel, CheckKernel):
-            self._checks += 1
-            args = [slots.record, const("i64", self._checks), *args]
-        caller.call(name, step.kernel, args, cost, self._ahead >= WAKE_SECONDS)
+    def call_kernel(self, caller: Caller, number: int, args: Sequence[Val]) -> None:
+        """Call a kernel's function, which is defined when it is first called."""
+        call, name, cost = self.program.calls[number], self._names[number], self.costs[number]
+        if name not in self._defined:
+            self._defined.add(name)
+            define_kernel(self.module, name, call.kernel, len(call.args))
+        caller.call(name, call.kernel, args, cost, self._ahead >= WAKE_SECONDS)
         if self._shared[number]:
             self._ahead -= cost
+
+
+class _Site:
+    """Where a kernel is called, as `CallSite` says."""
+
+    def __init__(
+        self,
+        step: _StepEmitter,
+        slots: Slots,
+        caller: Caller,
+        python: HostCalls,
+        clock: Clock,
+        number: int,
+    ) -> None:
+        self._step, self._slots, self._caller = step, slots, caller
+        self._python, self._clock, self._number = python, clock, number
+        self._call: KernelCall = step.program.calls[number]
+        self.record = slots.record
+
+    @functools.cached_property
+    def args(self) -> Sequence[Val]:
+        origins = self._call.origins
+        return [self._slots.address(x, origins.get(n, 0)) for n, x in enumerate(self._call.args)]
+
+    def call(self, args: Sequence[Val]) -> None:
+        self._step.call_kernel(self._caller, self._number, args)
+        self._clock.note(self._number + 1)
+
+    def call_python(self) -> None:
+        self._python.emit(self._step.hosts, self._slots.python, self.args)
+        self._step.hosts += 1
+        self._clock.note(self._number + 1)
+
+    def next_check(self) -> Val:
+        self._step.checks += 1
+        return const("i64", self._step.checks)
+
+    def leave_if_recorded(self) -> None:
+        b = self._slots.b
+        with b.if_(b.ne(b.load("i64", self.record), 0)):
+            b.ret(const("i32", 1))
 
 
 class Slots:
     """Addresses of buffers, from the table that a step gets."""
 
     def __init__(self, b: FunctionBuilder, program: Program) -> None:
-        self._b = b
+        self.b = b
         self._program = program
         self._table = b.args[0]
         slots = len(program.inputs) + len(program.outputs)
@@ -223,7 +249,7 @@ class Slots:
 
     def address(self, buffer: Buffer, origin: int = 0) -> Val:
         """Where a buffer's element number `origin` lies."""
-        b = self._b
+        b = self.b
         skipped = origin * buffer.dtype.itemsize
         if buffer.kind == "temp":
             return b.at("i8", self._arena, self._program.offsets[buffer] + skipped)

@@ -7,49 +7,56 @@ product read. Every element is still summed in the order of k.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import ceil
+from math import ceil, prod
 
 from lucid.codegen import lowering
 from lucid.codegen.contract import EpilogueEmitter, TileEmitter, emit_product, follow
-from lucid.codegen.contraction import Contraction, plan, scratch_bytes
+from lucid.codegen.contraction import (
+    Contraction,
+    plan,
+    product_scratch,
+    scratch_bytes,
+    whole_a_bytes,
+)
 from lucid.codegen.gemm import Emitter, Epilogue
-from lucid.codegen.kernel import ContractKernel, Grid
+from lucid.codegen.kernel import TileGrid
+from lucid.codegen.lines import smaller
 from lucid.codegen.llvm import FunctionBuilder, Val, i64
 from lucid.codegen.packing import pack_columns, pack_rows
-from lucid.codegen.parallel import product_scratch, whole_a_bytes
-from lucid.codegen.products import contraction
+from lucid.codegen.products import MatrixProduct
 
 Range = tuple[Val, Val]
 
 
-def emit_grid(b: FunctionBuilder, kernel: ContractKernel, args: Sequence[Val], part: Val) -> None:
+def emit_grid(
+    b: FunctionBuilder, product: MatrixProduct, grid: TileGrid, args: Sequence[Val], part: Val
+) -> None:
     """Append one part of a product, and of what follows it, to a function."""
-    grid = _grid(kernel)
-    epilogue = EpilogueEmitter(b, kernel, args)
+    epilogue = EpilogueEmitter(b, product, args)
     epilogue.prepare()
     _, rows, columns = grid.counts
     if rows * columns == 1:
-        _emit_batches(b, kernel, args, epilogue, part)
+        _emit_batches(b, product, grid, args, epilogue, part)
         return
     batch, rest = _split(b, part, rows * columns)
     row, column = _split(b, rest, columns)
-    _enter_batch(b, kernel, epilogue, batch)
-    emitter = _grid_emitter(b, kernel, args, epilogue, batch)
-    own = _range(b, column, grid.size[2], kernel.columns)
+    _enter_batch(b, product, epilogue, batch)
+    emitter = _grid_emitter(b, product, args, epilogue, batch)
+    own = _range(b, column, grid.size[2], product.columns)
     if emitter.plan.pack_b and not grid.packs[1]:
         emitter.pack_columns(*own)
-    emitter.run_part(_range(b, row, grid.size[1], kernel.rows), own)
+    emitter.run_part(_range(b, row, grid.size[1], product.rows), own)
 
 
 def emit_packing(
-    b: FunctionBuilder, kernel: ContractKernel, args: Sequence[Val], part: Val
+    b: FunctionBuilder, product: MatrixProduct, grid: TileGrid, args: Sequence[Val], part: Val
 ) -> None:
     """Append one part of the copying of operands to a function."""
-    of_a, of_b = _grid(kernel).packs
-    epilogue = EpilogueEmitter(b, kernel, args)
+    of_a, of_b = grid.packs
+    epilogue = EpilogueEmitter(b, product, args)
     batch, piece = _split(b, part, of_a + of_b)
-    _enter_batch(b, kernel, epilogue, batch)
-    emitter = _grid_emitter(b, kernel, args, epilogue, batch)
+    _enter_batch(b, product, epilogue, batch)
+    emitter = _grid_emitter(b, product, args, epilogue, batch)
     if not of_a:
         emitter.pack_b_part(piece, of_b)
     elif not of_b:
@@ -60,11 +67,6 @@ def emit_packing(
                 emitter.pack_a_part(piece, of_a)
             with branch.otherwise():
                 emitter.pack_b_part(b.sub(piece, of_a), of_b)
-
-
-def _grid(kernel: ContractKernel) -> Grid:
-    assert kernel.parts is not None
-    return kernel.parts
 
 
 def _split(b: FunctionBuilder, number: Val, count: int) -> tuple[Val, Val]:
@@ -79,21 +81,16 @@ def _range(b: FunctionBuilder, number: Val, size: int, total: int) -> Range:
     return low, smaller(b, b.add(low, size), total)
 
 
-def smaller(b: FunctionBuilder, x: Val, limit: int) -> Val:
-    """min(x, limit)."""
-    return b.select(b.lt(x, limit), x, limit)
-
-
 # Batches --------------------------------------------------------------------------------------
 
 
 def _enter_batch(
-    b: FunctionBuilder, kernel: ContractKernel, epilogue: EpilogueEmitter, number: Val
+    b: FunctionBuilder, product: MatrixProduct, epilogue: EpilogueEmitter, number: Val
 ) -> None:
     """Bind the indices of the batch dims, of which `number` counts all combinations."""
-    for dim in range(len(kernel.batch) - 1, -1, -1):
+    for dim in range(len(product.batch) - 1, -1, -1):
         if dim:
-            number, index = _split(b, number, kernel.batch[dim])
+            number, index = _split(b, number, product.batch[dim])
         else:
             index = number
         epilogue.enter(dim, index)
@@ -101,50 +98,44 @@ def _enter_batch(
 
 def _emit_batches(
     b: FunctionBuilder,
-    kernel: ContractKernel,
+    product: MatrixProduct,
+    grid: TileGrid,
     args: Sequence[Val],
     epilogue: EpilogueEmitter,
     part: Val,
 ) -> None:
     """Several whole products, one after the other, with scratch memory of their own."""
     args = list(args)
-    grid, total = _grid(kernel), 1
-    for size in kernel.batch:
-        total *= size
-    if kernel.has_scratch:
-        own = scratch_bytes(_spec(kernel), b.target)
+    total = prod(product.batch)
+    if product.has_scratch:
+        own = scratch_bytes(product.spec, b.target)
         args[-1] = b.at("i8", args[-1], b.mul(part, own))
     low, high = _range(b, part, grid.size[0], total)
     with b.loop(low, high) as loop:
         saved = dict(epilogue.places), dict(epilogue.index)
-        _enter_batch(b, kernel, epilogue, loop.index)
-        emit_product(b, kernel, args, epilogue)
+        _enter_batch(b, product, epilogue, loop.index)
+        emit_product(b, product, args, epilogue)
         epilogue.places, epilogue.index = saved
 
 
 # Blocks of one product ------------------------------------------------------------------------
 
 
-def _spec(kernel: ContractKernel) -> Contraction:
-    sizes = kernel.rows, kernel.inner, kernel.columns
-    return contraction(kernel.body.args[0], sizes, kernel.strides)
-
-
 def _grid_emitter(
     b: FunctionBuilder,
-    kernel: ContractKernel,
+    product: MatrixProduct,
     args: Sequence[Val],
     epilogue: EpilogueEmitter,
     batch: Val,
 ) -> GridEmitter:
-    element = lowering.MEMORY[kernel.body.args[0]]
+    element = lowering.MEMORY[product.body.args[0]]
     pointers = [
         epilogue.address(b.at(element, args[n], form.offset), element, form)
-        for n, form in zip(kernel.operands, (kernel.a, kernel.b), strict=True)
+        for n, form in zip(product.operands, (product.a, product.b), strict=True)
     ]
-    spec = _spec(kernel)
+    spec = product.spec
     scratch = None
-    if kernel.has_scratch:
+    if product.has_scratch:
         own = product_scratch(plan(spec, b.target))
         scratch = b.at("i8", args[-1], b.mul(batch, own))
     emitter = (GridEmitter if epilogue.sums is None else GridTileEmitter)(

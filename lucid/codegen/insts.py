@@ -8,8 +8,9 @@ import numpy as np
 
 from lucid.codegen import lowering, memory, philox
 from lucid.codegen.forms import Form
-from lucid.codegen.kernel import EFFECTS, Inst, LoopKernel
+from lucid.codegen.instruction import EFFECTS, Inst
 from lucid.codegen.llvm import FunctionBuilder, Val, const, const_lanes, i64
+from lucid.codegen.nest import LoopNest
 from lucid.ir.op import OPS
 from lucid.ir.types import i64 as int64
 
@@ -25,7 +26,7 @@ class InstEmitter:
         mask: the lanes that exist, None for all.
     """
 
-    def __init__(self, b: FunctionBuilder, kernel: LoopKernel, args: Sequence[Val]) -> None:
+    def __init__(self, b: FunctionBuilder, kernel: LoopNest, args: Sequence[Val]) -> None:
         self.b = b
         self.kernel = kernel
         self.args = args
@@ -147,7 +148,7 @@ class InstEmitter:
     def _compute(self, inst: Inst, lanes: int) -> Val:
         b, dtype = self.b, inst.dtype
         if inst.op == "const":
-            (value,) = np.frombuffer(inst.attributes[0], dtype.numpy)
+            (value,) = np.frombuffer(inst.bits, dtype.numpy)
             return const(lowering.ELEMENTS[dtype], value.item())
         if inst.op in ("load", "gather"):
             return self._load(inst, lanes)
@@ -155,9 +156,9 @@ class InstEmitter:
             assert inst.form is not None
             index = self.index_lanes(inst.form, lanes)
             if inst.op == "index_at":
-                stride, size = inst.attributes
+                axis = inst.axis
                 position = self.value(inst.operands[0], lanes)
-                index = b.add(index, memory.element_offset(b, position, size, stride))
+                index = b.add(index, memory.element_offset(b, position, axis.size, axis.stride))
             return self._from_index(inst, index)
         if inst.op == "scan":  # over one element
             return self.value(inst.operands[0], lanes)
@@ -165,7 +166,7 @@ class InstEmitter:
             return self._random(inst, lanes)
         operands = [self.value(n, lanes) for n in inst.operands]
         working = self.kernel.insts[inst.operands[-1]].dtype
-        return lowering.apply(b, inst.op, working, operands, dict(inst.attributes))
+        return lowering.apply(b, inst.op, working, operands, inst.keywords)
 
     def _from_index(self, inst: Inst, index: Val) -> Val:
         return lowering.convert(self.b, int64, index, inst.dtype)
@@ -194,8 +195,8 @@ class InstEmitter:
         return memory.load(b, dtype, pointer, lanes, step, self.mask if lanes > 1 else None)
 
     def _offset_of(self, inst: Inst) -> Val:
-        stride, size = inst.attributes[:2]
-        return memory.element_offset(self.b, self.env[inst.operands[0]], size, stride)
+        axis = inst.axis
+        return memory.element_offset(self.b, self.env[inst.operands[0]], axis.size, axis.stride)
 
     def _lane_offsets(self, offset: Val, step: int) -> Val:
         if not step:
@@ -225,16 +226,15 @@ class InstEmitter:
             memory.store(b, dtype, value, pointer, step, mask)
             return
         offset = self._offset_of(inst)
-        add = inst.attributes[2] == "add"
         if offset.lanes == 1:
             pointer = b.at(element, pointer, offset)
-            if add:
+            if inst.adds:
                 value = b.add(memory.load(b, dtype, pointer, lanes, step, mask), value)
             memory.store(b, dtype, value, pointer, step, mask)
             return
         offsets = self._lane_offsets(offset, step)
         pointers = memory.pointers_at(b, element, pointer, offsets)
         raw = b.cast("zext", value, "i8") if dtype.kind == "bool" else value
-        if add:
+        if inst.adds:
             raw = b.add(memory.gather(b, f"<{lanes} x {element}>", pointers, mask), value)
         memory.scatter(b, raw, pointers, mask)

@@ -15,7 +15,7 @@ from lucid.codegen import costs
 from lucid.codegen.build import Builder
 from lucid.codegen.fuse import Fusion
 from lucid.codegen.groups import Group
-from lucid.codegen.kernel import Inst
+from lucid.codegen.instruction import Inst
 from lucid.codegen.regions import Buffer, Region
 from lucid.codegen.target import Target
 from lucid.ir.graph import Value
@@ -106,7 +106,7 @@ class _Layouts:
     def _chosen_one_by_one(self, group: Group, number: int, inst: Inst) -> frozenset[int]:
         """The dims of the index of an access to adjacent elements of a movable value."""
         insts, args = self.accesses(group)
-        if inst.op not in ("gather", "write") or abs(inst.attributes[0]) != 1:
+        if inst.op not in ("gather", "write") or abs(inst.axis.stride) != 1:
             return frozenset()
         return dims_of(insts)[inst.operands[0]] if args[inst.arg] in self.movable else frozenset()
 

@@ -8,9 +8,10 @@ from math import prod
 
 from lucid.codegen import costs, lowering, memory, reductions
 from lucid.codegen.forms import Form
+from lucid.codegen.instruction import Inst
 from lucid.codegen.insts import InstEmitter
-from lucid.codegen.kernel import Inst, LoopKernel
 from lucid.codegen.llvm import FunctionBuilder, Val, const_lanes, i64
+from lucid.codegen.nest import LoopNest
 from lucid.ir.types import DType
 
 State = list[list[Val]]  # for each repetition of the body, all accumulators one after the other
@@ -19,7 +20,7 @@ State = list[list[Val]]  # for each repetition of the body, all accumulators one
 class LoopEmitter(InstEmitter):
     """Emits the body of one loop kernel into a function."""
 
-    def __init__(self, b: FunctionBuilder, kernel: LoopKernel, args: Sequence[Val]) -> None:
+    def __init__(self, b: FunctionBuilder, kernel: LoopNest, args: Sequence[Val]) -> None:
         super().__init__(b, kernel, args)
         self.outer = len(kernel.kept)
         self.depth = len(kernel.sizes)
@@ -107,7 +108,7 @@ class LoopEmitter(InstEmitter):
 
     def is_position(self, number: int) -> bool:
         """Whether a reduction keeps the position of its value too."""
-        return self.kernel.insts[number].attributes[0] in ("argmax", "argmin")
+        return self.kernel.insts[number].fold in ("argmax", "argmin")
 
     def _begin_pass(self, stage: int) -> None:
         """Find what a pass computes."""
@@ -172,8 +173,7 @@ class LoopEmitter(InstEmitter):
         for number in self.folded:
             inst = self.kernel.insts[number]
             source = self.kernel.insts[inst.operands[0]].dtype
-            op = str(inst.attributes[0])
-            wide = reductions.accumulated(op, source, rounds)
+            wide = reductions.accumulated(inst.fold, source, rounds)
             self.dtypes.append(source if inst.op == "scan" else wide)
 
     def _starts(self) -> list[Val]:
@@ -182,7 +182,7 @@ class LoopEmitter(InstEmitter):
         for number, dtype in zip(self.folded, self.dtypes, strict=True):
             inst = self.kernel.insts[number]
             wide = self.kernel.vector >= self.outer or self.is_vector(inst.operands[0])
-            starts += reductions.start(str(inst.attributes[0]), dtype, self.lanes if wide else 1)
+            starts += reductions.start(inst.fold, dtype, self.lanes if wide else 1)
         return starts
 
     def _inner(self, dim: int, state: State) -> State:
@@ -249,7 +249,7 @@ class LoopEmitter(InstEmitter):
         return value
 
     def _accumulate(self, inst: Inst, old: list[Val], dtype: DType) -> list[Val]:
-        op, operand = str(inst.attributes[0]), inst.operands[0]
+        op, operand = inst.fold, inst.operands[0]
         source = self.kernel.insts[operand].dtype
         lanes = old[0].lanes
         value = lowering.convert(self.b, source, self.value(operand, lanes), dtype)
@@ -269,7 +269,7 @@ class LoopEmitter(InstEmitter):
         position = 0
         for number, dtype in zip(self.folded, self.dtypes, strict=True):
             inst = self.kernel.insts[number]
-            op = str(inst.attributes[0])
+            op = inst.fold
             count = 2 if self.is_position(number) else 1
             parts = [part[position : position + count] for part in state]
             position += count

@@ -1,18 +1,132 @@
-"""The shape of a loop nest: which dim fills the lanes, in what order dims run, what passes keep."""
+"""A loop nest: its instructions, which dim fills the lanes, the order of dims, what passes keep.
+
+A `LoopNest` has kept dims (outside) and reduced dims (inside). Its instructions are in SSA form;
+the ones that vary along a reduced dim run once per element, in passes: a pass ends with
+reductions, whose results the next one may use. The lanes of a vector run along one of the dims.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from math import prod
 
 from lucid.codegen import costs
 from lucid.codegen.forms import ZERO, Form, form, fresh_dim
-from lucid.codegen.kernel import EFFECTS, Inst, LoopKernel
+from lucid.codegen.instruction import EFFECTS, Inst, print_inst
 from lucid.codegen.target import Target
+from lucid.ir.types import DType, Shape
 
 # Elements of a line that a transposition reads from one line after the other.
 _TILE = 64
+
+
+@dataclass(slots=True)
+class LoopNest:
+    """Loops, and the instructions in them.
+
+    Attributes:
+        args: element types of the buffers that it gets.
+        kept: sizes of the outer dims; dims are numbered, kept ones first.
+        reduced: sizes of the inner dims.
+        vector: the dim whose values fill the lanes, the last kept or the last reduced one; -1 none.
+        dims: for each instruction the dims that its value depends on.
+        stages: for each instruction how many passes must be over before it.
+        scratch: instructions of an early pass whose values a later one reads from memory.
+    """
+
+    args: list[DType]
+    kept: tuple[int, ...]
+    reduced: tuple[int, ...]
+    vector: int
+    lanes: int
+    insts: list[Inst]
+    dims: list[frozenset[int]] = field(default_factory=list)
+    stages: list[int] = field(default_factory=list)
+    scratch: list[int] = field(default_factory=list)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return self.kept + self.reduced
+
+    def is_inner(self, number: int) -> bool:
+        """Whether an instruction runs inside the loops over reduced dims."""
+        return bool(self.dims[number] and max(self.dims[number]) >= len(self.kept))
+
+    @property
+    def passes(self) -> int:
+        roots = [n for n, inst in enumerate(self.insts) if self.in_pass(n) and inst.is_root]
+        return max((self.stages[n] + 1 for n in roots), default=0)
+
+    def in_pass(self, number: int) -> bool:
+        return self.insts[number].op == "reduce" or self.is_inner(number)
+
+    @property
+    def effects(self) -> list[Inst]:
+        """The instructions that write memory."""
+        return [inst for inst in self.insts if inst.op in EFFECTS]
+
+    def free_dims(self) -> list[int]:
+        """The kept dims of which each index writes elements of its own."""
+        free = set(range(len(self.kept)))
+        for inst in self.effects:
+            assert inst.form is not None
+            free &= inst.form.dims
+        return sorted(free)
+
+    def in_order(self) -> list[int]:
+        """The instructions' numbers as they run: each pass, and what comes before and after it."""
+        found: list[int] = []
+        for stage in range(self.passes + 1):
+            for in_pass in (False, True):
+                found += [
+                    number
+                    for number in range(len(self.insts))
+                    if self.stages[number] == stage and self.in_pass(number) is in_pass
+                ]
+        return found
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def text(self, parts: str = "") -> str:
+        """The loops; `parts` says how threads share them."""
+        return "\n".join(_print_nest(self, parts))
+
+
+def _print_nest(nest: LoopNest, parts: str) -> list[str]:
+    args = ", ".join(f"a{i}: {dtype.name}*" for i, dtype in enumerate(nest.args))
+    lines = [f"loop({args}){parts} {{"]
+    indent = 1
+
+    def open_loops(start: int, sizes: Shape) -> None:
+        nonlocal indent
+        for dim, size in enumerate(sizes, start):
+            step = f" step {nest.lanes} lanes" if dim == nest.vector else ""
+            lines.append("  " * indent + f"for i{dim} in {size}{step} {{")
+            indent += 1
+
+    def close_loops(count: int) -> None:
+        nonlocal indent
+        for _ in range(count):
+            indent -= 1
+            lines.append("  " * indent + "}")
+
+    open_loops(0, nest.kept)
+    for stage in range(nest.passes + 1):
+        for number, inst in enumerate(nest.insts):
+            if not nest.in_pass(number) and nest.stages[number] == stage:
+                lines.append("  " * indent + print_inst(number, inst))
+        if stage < nest.passes:
+            lines.append("  " * indent + f"pass {stage}:")
+            open_loops(len(nest.kept), nest.reduced)
+            for number, inst in enumerate(nest.insts):
+                if nest.in_pass(number) and nest.stages[number] == stage:
+                    kept = "  // kept for a later pass" if number in nest.scratch else ""
+                    lines.append("  " * indent + print_inst(number, inst) + kept)
+            close_loops(len(nest.reduced))
+    close_loops(len(nest.kept))
+    return [*lines, "}"]
 
 
 def forms_of(insts: Sequence[Inst]) -> list[Form]:
@@ -157,7 +271,7 @@ def without_dim(inst: Inst, dim: int) -> Inst:
 # Passes ---------------------------------------------------------------------------------------
 
 
-def analyze(kernel: LoopKernel) -> None:
+def analyze(kernel: LoopNest) -> None:
     """Find what each instruction varies with, and in which pass it can run."""
     inner = frozenset(range(len(kernel.kept), len(kernel.sizes)))
     for inst in kernel.insts:
@@ -175,7 +289,7 @@ def analyze(kernel: LoopKernel) -> None:
         kernel.stages.append(stage)
 
 
-def choose_scratch(kernel: LoopKernel) -> None:
+def choose_scratch(kernel: LoopNest) -> None:
     """Decide which values of an early pass are kept in memory for a later one."""
     if kernel.passes < 2 or not prod(kernel.reduced) or not kernel.reduced:
         return
@@ -194,7 +308,7 @@ def choose_scratch(kernel: LoopKernel) -> None:
 
 
 def early_values(
-    kernel: LoopKernel, stage: int, computed: set[int], work: list[int]
+    kernel: LoopNest, stage: int, computed: set[int], work: list[int]
 ) -> tuple[set[int], set[int]]:
     """Expensive values of earlier passes that a pass reads, and all that it computes."""
     kept: set[int] = set()
@@ -217,7 +331,7 @@ def early_values(
     return kept, fresh
 
 
-def work_of(kernel: LoopKernel) -> list[int]:
+def work_of(kernel: LoopNest) -> list[int]:
     """What it takes to compute each value anew within a pass; a shared part counts twice."""
     result: list[int] = []
     for number, inst in enumerate(kernel.insts):

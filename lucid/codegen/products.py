@@ -5,17 +5,61 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lucid.codegen.axes import choose_blocking, inner_block
+from lucid.codegen.axes import Axis, choose_blocking, inner_block
 from lucid.codegen.forms import Form, Forms, form
 from lucid.codegen.gemm import Contraction
+from lucid.codegen.instruction import Inst, print_form
 from lucid.codegen.item import Item
-from lucid.codegen.kernel import AxesKernel, Axis, ContractKernel, Inst, LoopKernel
+from lucid.codegen.kernels.axes import AxesKernel
 from lucid.codegen.lowering import ELEMENTS
-from lucid.codegen.nest import analyze, dropped, forms_of, renamed, without_dim
+from lucid.codegen.nest import LoopNest, analyze, dropped, forms_of, renamed, without_dim
 from lucid.codegen.regions import Layout
 from lucid.codegen.target import Target
 from lucid.ir.ops.contraction import split_indices
 from lucid.ir.types import DType
+
+
+@dataclass(slots=True)
+class MatrixProduct:
+    """A product of matrices for each index of a batch, and instructions for each element of it.
+
+    The dims of `body` are the batch dims, then the rows, then the columns; instruction 0 is the
+    product. Operands are read at `a` (batch, rows, inner) and `b` (batch, inner, columns).
+
+    Attributes:
+        strides: elements from one row, inner index, column to the next: of a, of b.
+        operands: numbers of the arguments that a and b are.
+        has_scratch: the last argument is memory for packed operands.
+    """
+
+    body: LoopNest
+    rows: int
+    inner: int
+    columns: int
+    batch: tuple[int, ...]
+    a: Form
+    b: Form
+    strides: tuple[int, int, int, int]
+    operands: tuple[int, int]
+    has_scratch: bool
+
+    @property
+    def spec(self) -> Contraction:
+        """One of the products."""
+        sizes = self.rows, self.inner, self.columns
+        return contraction(self.body.args[0], sizes, self.strides)
+
+    def text(self, parts: str) -> str:
+        """The operands and the loops; `parts` says how threads share it."""
+        am, ak, bk, bn = self.strides
+        scratch = ", packed" if self.has_scratch else ""
+        head = (
+            f"contract {self.rows}x{self.inner}x{self.columns} batch {list(self.batch)}: "
+            f"a{self.operands[0]}[{print_form(self.a)} + m*{am} + k*{ak}] . "
+            f"a{self.operands[1]}[{print_form(self.b)} + k*{bk} + n*{bn}]"
+            f"{scratch}{parts}"
+        )
+        return f"{head}\n{self.body}"
 
 
 @dataclass(slots=True)
@@ -80,14 +124,14 @@ class Product:
         self.strides = self.strides[::-1]
         self.operands = self.operands[::-1]
 
-    def kernel(
+    def chosen(
         self, insts: list[Inst], sizes: dict[int, int], args: list[DType], scratch: int
-    ) -> ContractKernel:
+    ) -> MatrixProduct:
         rows, inner, columns = self.sizes
         kept = [dim for dim in (*self.lead, *self.dims) if dim >= 0]
         names = {dim: number for number, dim in enumerate(kept)}
         batch = tuple(sizes[dim] for dim in self.lead)
-        body = LoopKernel(
+        body = LoopNest(
             args,
             (*batch, *(size for size in (rows, columns) if size != 1)),
             (),
@@ -98,7 +142,7 @@ class Product:
         analyze(body)
         a, b = (place.renamed(names) for place in self.places)
         strides = self.spec[1]
-        return ContractKernel(
+        return MatrixProduct(
             body, rows, inner, columns, batch, a, b, strides, self.operands, bool(scratch)
         )
 
@@ -188,7 +232,7 @@ def axes_kernel(
     blocking = choose_blocking(axes, insts, ELEMENTS[args[0]], target)
     names = {axis.dim: number for number, axis in enumerate(blocking.loops)}
     sizes = tuple(axis.size for axis in blocking.loops)
-    body = LoopKernel(args, sizes, (), blocking.vector, 1, [renamed(i, names) for i in insts])
+    body = LoopNest(args, sizes, (), blocking.vector, 1, [renamed(i, names) for i in insts])
     analyze(body)
     return AxesKernel(
         body,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from math import prod
 
@@ -15,94 +14,19 @@ from lucid.codegen.fuse import Fusion
 from lucid.codegen.groups import Group
 from lucid.codegen.item import Item, reads_elements
 from lucid.codegen.items import ItemList
-from lucid.codegen.kernel import CheckKernel, HostKernel, Kernel
 from lucid.codegen.layouts import choose_layouts
 from lucid.codegen.legalize import legalize
-from lucid.codegen.origins import Origins, without_origins
-from lucid.codegen.parallel import shared
 from lucid.codegen.placement import place, size_of
+from lucid.codegen.program import KernelCall, Program, lifetimes
 from lucid.codegen.regions import Buffer, Region
 from lucid.codegen.small_axes import split_small_axes
 from lucid.codegen.target import Target
+from lucid.codegen.verify import verify_program
 from lucid.ir.clone import copy_graph
 from lucid.ir.environment import VERIFY
 from lucid.ir.graph import Graph, Node, Value
 from lucid.ir.strides import Strides, contiguous_strides
 from lucid.ir.verify import verify
-
-
-@dataclass(slots=True)
-class Step:
-    """One call of a kernel.
-
-    Attributes:
-        origins: where in it the kernel's work with an argument begins, in elements, if not at 0.
-        node: of a check the node whose index operand it looks at; of a call of Python its node.
-        nodes: what is computed; none of a copy.
-    """
-
-    kernel: Kernel
-    args: list[Buffer]
-    origins: Origins = field(default_factory=dict)
-    node: Node | None = None
-    nodes: tuple[Node, ...] = ()
-    _text: str = field(default="", repr=False)
-
-    @property
-    def text(self) -> str:
-        """The kernel's text; steps of equal texts share their code."""
-        if not self._text:
-            self._text = str(self.kernel)
-        return self._text
-
-    def call_text(self, name: str) -> str:
-        """The call: `k3(input0, temp1 + 64)`."""
-        origins = [self.origins.get(number, 0) for number in range(len(self.args))]
-        pairs = zip(self.args, origins, strict=True)
-        return f"call {name}({', '.join(f'{x} + {at}' if at else str(x) for x, at in pairs)})"
-
-
-@dataclass(slots=True)
-class Program:
-    """What a compiled step does.
-
-    Attributes:
-        offsets: byte offset of each temp in the arena.
-        written: numbers of the inputs that the step writes.
-        live: numbers of the inputs that are scalars in the table itself.
-    """
-
-    graph: Graph
-    steps: list[Step]
-    inputs: list[Buffer]
-    outputs: list[Buffer]
-    offsets: dict[Buffer, int]
-    arena_bytes: int
-    written: list[int]
-    live: list[int]
-
-    def kernel_text(self) -> str:
-        """The kernels in order, equal ones once."""
-        seen: dict[str, int] = {}
-        lines: list[str] = []
-        for step in self.steps:
-            text = step.text
-            number = seen.get(text)
-            if number is None:
-                number = seen[text] = len(seen)
-                lines.append(f"kernel k{number} = {text}")
-            lines.append(step.call_text(f"k{number}") + "\n")
-        return "\n".join(lines)
-
-    def buffer_text(self) -> str:
-        """The temps with offset, size and the calls between which they live."""
-        lines = [f"arena of {self.arena_bytes} bytes"]
-        spans = lifetimes(self.steps)
-        for buffer, offset in self.offsets.items():
-            first, last = spans[buffer]
-            size = buffer.size * buffer.dtype.itemsize
-            lines.append(f"  {buffer}: {offset} .. {offset + size}  calls {first} .. {last}")
-        return "\n".join(lines)
 
 
 def make_program(
@@ -127,22 +51,36 @@ def make_program(
     stored = _assign_homes(fusion)
     _drop_copies_to_outputs(fusion)
     choose_layouts(fusion, stored, target)
-    steps = []
+    calls: list[KernelCall] = []
     for group in _ordered(fusion):
         if not _has_effect(group, stored):
             continue
         kernel, args = Builder(fusion, group, stored, target).build()
-        node = group.items[0].node if isinstance(kernel, (CheckKernel, HostKernel)) else None
+        node = group.items[0].node if kernel.effect else None
         nodes = tuple(dict.fromkeys(item.node for item in group.items if item.node is not None))
-        for part, given in shared(kernel, args, items.new_temp, target):
-            moved, origins = without_origins(part)
-            steps.append(Step(moved, given, origins, node, nodes))
-    offsets, size = place(lifetimes(steps))
+        for part, given in kernel.partition(args, items.new_temp, target):
+            moved, origins = part.relocate()
+            calls.append(KernelCall(moved, given, origins, node, nodes))
+        calls[-1].leaves = _leaves(group, stored)
+    offsets, size = place(lifetimes(calls))
     cells = [cell for cell, _ in graph.writes]
     numbers = {entry.value: number for number, entry in enumerate(graph.inputs)}
     written = [numbers[cell] for cell in cells]
     live = [n for n, entry in enumerate(graph.inputs) if entry.kind == "live"]
-    return Program(graph, steps, items.inputs, items.outputs, offsets, size, written, live)
+    inputs, outputs = items.inputs, items.outputs
+    program = Program(graph, calls, inputs, outputs, offsets, size, written, live, tuple(strides))
+    if VERIFY.read():
+        verify_program(program)
+    return program
+
+
+def _leaves(group: Group, stored: dict[Value, Region]) -> tuple[tuple[Value, Region], ...]:
+    """The values that a group leaves in memory as a whole."""
+    found = [(x.value, stored[x.value]) for x in group.items if x.value in stored]
+    for item in group.items:
+        if item.op == "store" and item.region is not None and item.operands[0].shape == item.shape:
+            found.append((item.operands[0], item.region))
+    return tuple(found)
 
 
 def _behind_exits(graph: Graph) -> set[Node]:
@@ -457,13 +395,3 @@ class _Memory:
             if len(users) == 1:
                 freeing += users
         return freeing
-
-
-def lifetimes(steps: list[Step]) -> dict[Buffer, tuple[int, int]]:
-    """The first and the last call that uses each temp."""
-    spans: dict[Buffer, tuple[int, int]] = {}
-    for number, step in enumerate(steps):
-        for buffer in step.args:
-            if buffer.kind == "temp":
-                spans[buffer] = (spans.get(buffer, (number, 0))[0], number)
-    return spans

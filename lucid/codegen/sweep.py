@@ -11,16 +11,16 @@ from collections.abc import Sequence
 from math import prod
 
 from lucid.codegen import costs, lowering, reductions
-from lucid.codegen.kernel import LoopKernel
 from lucid.codegen.llvm import FunctionBuilder, Val, vector
 from lucid.codegen.loops import LoopEmitter
+from lucid.codegen.nest import LoopNest
 from lucid.ir.types import DType
 
 ROWS = 8
 _LEAST_BYTES = 1 << 17
 
 
-def is_swept(kernel: LoopKernel) -> bool:
+def is_swept(kernel: LoopNest) -> bool:
     """Whether a kernel reduces over outer axes, and enough to pay for accumulators in memory."""
     column = len(kernel.kept) - 1
     if not kernel.reduced or kernel.vector != column or column < 0 or kernel.passes != 1:
@@ -45,7 +45,7 @@ def is_swept(kernel: LoopKernel) -> bool:
 class SweepEmitter(LoopEmitter):
     """Emits a loop kernel with the loop over columns inside of those over rows."""
 
-    def __init__(self, b: FunctionBuilder, kernel: LoopKernel, args: Sequence[Val]) -> None:
+    def __init__(self, b: FunctionBuilder, kernel: LoopNest, args: Sequence[Val]) -> None:
         super().__init__(b, kernel, args)
         self._sums: list[tuple[Val, DType]] = []
         self._column = self.outer - 1
@@ -167,7 +167,7 @@ class SweepEmitter(LoopEmitter):
     def _combined(self, parts: Sequence[list[Val]]) -> list[Val]:
         result: list[Val] = []
         for number, dtype in zip(self.folded, self.dtypes, strict=True):
-            op = str(self.kernel.insts[number].attributes[0])
+            op = self.kernel.insts[number].fold
             place, count = len(result), 2 if self.is_position(number) else 1
             x, y = (part[place : place + count] for part in parts)
             result += reductions.combine(self.b, op, dtype, x, y)

@@ -787,7 +787,7 @@ class Compiled:
         """
         from lucid.compiler.reports.kernel_graph import kernel_graph
 
-        return kernel_graph(self._latest_program().executable.steps)
+        return kernel_graph(self._latest_program().executable.calls)
 
     def dump_llvm(self) -> str:
         """The LLVM IR of the program used last."""

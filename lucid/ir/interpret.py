@@ -39,6 +39,19 @@ def interpret(
     return fresh[: len(graph.outputs)], fresh[len(graph.outputs) :]
 
 
+def every_value(graph: Graph, inputs: Sequence[np.ndarray | float]) -> dict[Value, np.ndarray]:
+    """Evaluate a graph and keep all values, to find where others begin to differ from them."""
+    known: dict[Value, np.ndarray] = {}
+    tables = _Tables(graph.functions, graph.hosts)
+    for entry, array in zip(graph.inputs, _checked(graph, inputs), strict=True):
+        known[entry.value] = array
+    with np.errstate(all="ignore"):
+        for node in graph.nodes:
+            operands = [known[operand] for operand in node.operands]
+            known.update(zip(node.results, _results(node, operands, tables), strict=True))
+    return known
+
+
 def _checked(graph: Graph, inputs: Sequence[np.ndarray | float]) -> list[np.ndarray]:
     if len(inputs) != len(graph.inputs):
         raise ArgumentError(

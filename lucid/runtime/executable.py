@@ -13,11 +13,12 @@ import numpy as np
 
 from lucid.codegen.emit import STEP, Emitted, emit_program, require_rules
 from lucid.codegen.jit import Library
-from lucid.codegen.kernel import CheckKernel, HostKernel
-from lucid.codegen.schedule import Program, Step, make_program
+from lucid.codegen.kernels.check import CheckKernel
+from lucid.codegen.program import KernelCall, Program
+from lucid.codegen.schedule import make_program
 from lucid.codegen.target import Target, host_target
 from lucid.ir.errors import IndexOutOfRangeError, LeavesPath, LucidError
-from lucid.ir.graph import Graph
+from lucid.ir.graph import Graph, Node
 from lucid.ir.location import at_line
 from lucid.ir.ops.checks import out_of_range
 from lucid.ir.strides import Strides, contiguous_strides
@@ -96,9 +97,9 @@ class Executable:
         self._outputs = [(type.shape, type.dtype.numpy, type.nbytes) for type in types]
         self._nothing = Reusable([None] * len(self._outputs))
         self._arena_bytes = program.arena_bytes
-        self._hosts = [x.kernel for x in program.steps if isinstance(x.kernel, HostKernel)]
+        self._hosts = program.hosts
         self._functions = program.graph.hosts
-        self._checks = [_Check(x) for x in program.steps if isinstance(x.kernel, CheckKernel)]
+        self._checks = [_Check(node, kernel) for node, kernel in program.checks]
         self.is_short = emitted.seconds < SHORT_SECONDS and not program.graph.hosts
         self._kind = ctypes.PYFUNCTYPE if self.is_short else ctypes.CFUNCTYPE
         self.address = library.addresses[STEP]
@@ -132,13 +133,17 @@ class Executable:
         )
 
     @property
+    def target(self) -> Target:
+        return self._target
+
+    @property
     def llvm(self) -> str:
         return self.stages["llvm"]
 
     @property
-    def steps(self) -> Sequence[Step]:
+    def calls(self) -> Sequence[KernelCall]:
         """The calls of kernels, in order."""
-        return self.lower().steps
+        return self.lower().calls
 
     @contextmanager
     def timed(self) -> Iterator[TimedStep]:
@@ -287,11 +292,9 @@ class _Check:
 
     __slots__ = ("_attributes", "_high", "_location", "_op")
 
-    def __init__(self, step: Step) -> None:
-        node = step.node
-        assert node is not None and isinstance(step.kernel, CheckKernel)
+    def __init__(self, node: Node, kernel: CheckKernel) -> None:
         self._op, self._attributes, self._location = node.op, node.attributes, node.location
-        self._high = step.kernel.high
+        self._high = kernel.high
 
     def error(self, index: int) -> LucidError:
         """The error, of such an index."""
@@ -337,27 +340,36 @@ def compile_graph(
         for entry, known in zip(graph.inputs, given, strict=True)
     ]
     program = make_program(graph, full, target, fuse)
+    again = again or (lambda: graph)
+    return compile_program(
+        program, target, lambda: make_program(again(), full, target, fuse), begin
+    )
+
+
+def compile_program(
+    program: Program, target: Target, lower: Callable[[], Program], begin: float
+) -> Executable:
+    """Compile kernels.
+
+    Args:
+        lower: makes the program again; `begin`: when its making began.
+
+    Raises:
+        ArgumentError: a written input has several elements at one address.
+    """
     expected = [
         expected_input(
             f"{number} ({entry.source or entry.value.name or entry.kind})",
             entry.value.type,
-            full[number],
+            program.strides[number],
             written=number in program.written,
             live=number in program.live,
         )
-        for number, entry in enumerate(graph.inputs)
+        for number, entry in enumerate(program.graph.inputs)
     ]
     emitted = emit_program(program, target)
     if emitted.shared:
         pool.load()
     library = compiled(lambda: emitted.text, target, [STEP], key=emitted.key)
-    again = again or (lambda: graph)
-    return Executable(
-        program,
-        emitted,
-        library,
-        expected,
-        lambda: make_program(again(), full, target, fuse),
-        target,
-        time.perf_counter() - begin,
-    )
+    seconds = time.perf_counter() - begin
+    return Executable(program, emitted, library, expected, lower, target, seconds)

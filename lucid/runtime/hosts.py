@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 
 import numpy as np
 
-from lucid.codegen.kernel import HostKernel
+from lucid.codegen.kernels.host import HostKernel
 from lucid.ir.hosts import Frame, HostFunction, host_function
 from lucid.ir.types import TensorType
 

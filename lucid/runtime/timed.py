@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from lucid.codegen.clock import NOW
 from lucid.codegen.emit import STEP, emit_program
-from lucid.codegen.schedule import Program
+from lucid.codegen.program import Program
 from lucid.codegen.target import Target
 from lucid.runtime.cache import compiled
 
@@ -39,7 +39,7 @@ class TimedStep:
         self._step = kind(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)(addresses[STEP])
         self._now = ctypes.PYFUNCTYPE(ctypes.c_int64)(addresses[NOW])
         self._plain = plain
-        self._ticks = (ctypes.c_int64 * (len(program.steps) + 1))()
+        self._ticks = (ctypes.c_int64 * (len(program.calls) + 1))()
         self._place = ctypes.addressof(self._ticks)
         self._thread = threading.get_ident()
         self._is_running = False

@@ -10,8 +10,8 @@ import pytest
 from random_graphs import Case, cases
 
 from lucid.codegen import emit, parallel
-from lucid.codegen.kernel import HostKernel
-from lucid.codegen.schedule import Program, make_program
+from lucid.codegen.program import Program
+from lucid.codegen.schedule import make_program
 from lucid.codegen.target import host_target
 from lucid.ir import ops
 from lucid.ir.graph import Graph
@@ -33,7 +33,7 @@ def emitted(graph: Graph, vector_bytes: int, *, fuse: bool = True) -> tuple[Prog
 def kernels(graph: Graph, vector_bytes: int) -> Iterator[tuple[str, str]]:
     """Each kernel's text with its IR, without its name."""
     program, result = emitted(graph, vector_bytes)
-    plain = [step.text for step in program.steps if not isinstance(step.kernel, HostKernel)]
+    plain = [call.text for call in program.calls if call.kernel.has_function]
     texts = list(dict.fromkeys(plain))
     bodies: dict[str, str] = {}
     for found in FUNCTION.finditer(result.text):

@@ -9,8 +9,7 @@ import pytest
 
 from lucid.codegen import parallel
 from lucid.codegen.forms import ZERO
-from lucid.codegen.kernel import SortKernel
-from lucid.codegen.sorting import method
+from lucid.codegen.kernels.sort import SortKernel, method
 from lucid.codegen.target import host_target
 from lucid.ir import ops
 from lucid.ir.graph import Graph

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -10,6 +13,9 @@ import lucid.nn.functional as F
 from lucid import nn
 from lucid.autograd import Function
 from lucid.codegen import lowering
+from lucid.codegen.build import Builder
+from lucid.codegen.forms import Forms
+from lucid.codegen.item import Item
 
 
 def training_step():
@@ -48,9 +54,9 @@ def test_a_wrong_kernel_is_found_and_named(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("LUCID_CACHE", "0")
     monkeypatch.setitem(lowering.RULES, "tanh", lowering.RULES["sin"])
     found = lucid.compile(lambda x: x.tanh()).check(lucid.tensor([0.5, 2.0]))
-    assert not found.agrees and found.culprit == "kernels without fusion"
+    assert not found.agrees and found.culprit == "native code: k0"
     assert str(found).splitlines()[0] == (
-        "1 of 1 results differ from NumPy, since kernels without fusion; "
+        "1 of 1 results differ from NumPy, since native code: k0; "
         "the largest differences, relative:"
     )
     assert str(found).endswith("  differs")
@@ -96,3 +102,61 @@ def test_what_does_not_run_natively_cannot_be_checked() -> None:
     with pytest.raises(lucid.LucidError) as error:
         step.check(lucid.ones(3))
     assert str(error.value) == "check: step runs op by op here, so nothing is native"
+
+
+def two_kernels() -> tuple[Any, lucid.Tensor]:
+    return lucid.compile(lambda x: (x @ x).tanh().cumsum(0)), lucid.randn(6, 6) * 0.3
+
+
+def kernel_with(op: str, text: str) -> str:
+    """The name of the only kernel that computes an op."""
+    (name,) = [k.split()[0] for k in text.split("kernel ")[1:] if f"= {op} " in k]
+    return name
+
+
+def test_a_kernel_that_is_not_what_the_graph_says_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The kernels are made wrong: the native code does what they say."""
+
+    compute = Builder._compute
+
+    def computed(self: Builder, item: Item, forms: Forms) -> int:
+        number = compute(self, item, forms)
+        inst = self.body.insts[number]
+        if inst.op == "tanh":
+            self.body.insts[number] = replace(inst, op="sin")
+        return number
+
+    monkeypatch.setenv("LUCID_CACHE", "0")
+    monkeypatch.setattr(Builder, "_compute", computed)
+    step, x = two_kernels()
+    found = step.check(x)
+    assert found.culprit == f"kernels: {kernel_with('sin', step.stages['kernels'])}"
+
+
+def test_native_code_that_is_not_what_its_kernel_says_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("LUCID_CACHE", "0")
+    monkeypatch.setitem(lowering.RULES, "tanh", lowering.RULES["sin"])
+    step, x = two_kernels()
+    found = step.check(x)
+    assert found.culprit == f"native code: {kernel_with('tanh', step.stages['kernels'])}"
+
+
+def test_a_kernel_with_a_call_of_python_before_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Host(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return lucid.from_numpy(np.sort(x.numpy()))
+
+        @staticmethod
+        def backward(ctx, g):
+            return g
+
+    monkeypatch.setenv("LUCID_CACHE", "0")
+    monkeypatch.setitem(lowering.RULES, "tanh", lowering.RULES["sin"])
+    step = lucid.compile(lambda x: Host.apply(x.exp()).tanh())
+    found = step.check(lucid.randn(7))
+    assert found.culprit == "native code: k1"

@@ -14,8 +14,9 @@ import pytest
 import lucid
 from lucid import nn, optim
 from lucid.autograd import Function
-from lucid.codegen.kernel import Inst, Kernel
-from lucid.codegen.schedule import Step
+from lucid.codegen.instruction import Inst
+from lucid.codegen.kernel import Kernel
+from lucid.codegen.program import KernelCall
 from lucid.compiler.recording.recorder import Recorder
 from lucid.compiler.recording.trace import Trace
 from lucid.ir.graph import Node
@@ -263,7 +264,7 @@ def alive(*kinds: type) -> int:
 
 def test_of_a_trace_only_the_recorded_graph_outlives_it() -> None:
     before = alive(Node)
-    work = Kernel, Inst, Step, Trace, Recorder
+    work = Kernel, Inst, KernelCall, Trace, Recorder
     before_work = alive(*work)
     step, call = perceptron()
     for size in (3, 4, 5, 3, 4, 5):

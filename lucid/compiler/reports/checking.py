@@ -7,13 +7,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lucid.codegen.interpret import Run, interpret_program
+from lucid.codegen.kernel import Memory
+from lucid.codegen.program import Program as Lowered
+from lucid.codegen.target import Target
 from lucid.compiler.programs.program import Program
 from lucid.ir.errors import LucidError
 from lucid.ir.graph import Graph
-from lucid.ir.interpret import interpret
+from lucid.ir.interpret import every_value, interpret
 from lucid.ir.passes.pipeline import optimize, rewritten
 from lucid.ir.text.printer import value_names
-from lucid.runtime.executable import compile_graph
+from lucid.runtime.single import SingleKernel
 from lucid.runtime.watched import WatchedStep
 
 Results = tuple[Sequence[np.ndarray], Sequence[np.ndarray]]  # outputs, and what was written
@@ -51,8 +55,9 @@ class Check:
 
     Attributes:
         rows: the step's results and the state that it writes.
-        culprit: where the results first differ from those of the stage before: a stage's name,
-            "kernels without fusion", or "kernels"; empty if all agree.
+        culprit: where the results first differ from those of the stage before: "optimize";
+            "kernels: k3", whose kernel IR isn't what the graph says; or "native code: k3", which
+            isn't what the kernel IR says; empty if all agree.
     """
 
     rows: list[Compared]
@@ -91,15 +96,11 @@ def check(run: Callable[[], object], program: Callable[[], Program]) -> Check:
             "hint: step.stats.retrace_reasons and step.stats.eager_reasons say why"
         )
     names = _names(found.recorded)
-    stages = _stages(found, watched)
-    _, expected = next(stages)
+    expected = interpret(found.recorded, watched.inputs)
     rows = list(_compare(names, (watched.outputs, watched.written), expected))
-    culprit = "" if all(row.agrees for row in rows) else "kernels"
-    if culprit:
-        for stage, results in stages:
-            if not all(row.agrees for row in _compare(names, results, expected)):
-                culprit = stage
-                break
+    culprit = ""
+    if not all(row.agrees for row in rows):
+        culprit = _culprit(found, watched, lambda x: _same(_compare(names, x, expected)))
     return Check(rows, culprit)
 
 
@@ -109,17 +110,100 @@ def _names(graph: Graph) -> list[str]:
     return outputs + [f"%{names[cell]} after the step" for cell, _ in graph.writes]
 
 
-def _stages(program: Program, watched: WatchedStep) -> Iterator[tuple[str, Results]]:
-    """The results of each stage before the last, by name; the first one is the reference."""
-    yield "trace", interpret(program.recorded, watched.inputs)
+def _culprit(program: Program, watched: WatchedStep, agree: Callable[[Results], bool]) -> str:
+    """The stage before which results `agree` with the reference, and behind which they don't."""
     graph = rewritten(program.recorded, optimize)
-    yield "optimize", interpret(graph, watched.inputs)
-    inputs = [np.array(x) if isinstance(x, np.ndarray) else x for x in watched.inputs]
-    unfused = compile_graph(graph, fuse=False)
-    outputs = unfused(inputs)
-    numbers = {entry.value: number for number, entry in enumerate(graph.inputs)}
-    written = [np.asarray(inputs[numbers[cell]]) for cell, _ in graph.writes]
-    yield "kernels without fusion", (outputs, written)
+    if not agree(interpret(graph, watched.inputs)):
+        return "optimize"
+    lowered = program.executable.lower()
+    if not agree(interpret_program(lowered, watched.inputs)):
+        return _named("kernels", _wrong_kernel(lowered, watched.inputs))
+    name = _wrong_code(lowered, watched.inputs, program.executable.target)
+    return _named("native code", name)
+
+
+def _named(stage: str, kernel: str) -> str:
+    return f"{stage}: {kernel}" if kernel else stage
+
+
+def _wrong_kernel(lowered: Lowered, inputs: Sequence[np.ndarray | float]) -> str:
+    """The kernel that leaves something else than the graph has, of what the graph has before it."""
+    values = every_value(lowered.graph, inputs)
+    worst = _Worst()
+
+    def watch(number: int, run: Run) -> None:
+        scale = _scale(run.given(number))
+        for value, region in lowered.calls[number].leaves:
+            if value in values:
+                found = run.elements(region, value.shape)
+                worst.enter(run.names[number], found, values[value], scale)
+                found[...] = values[value]
+
+    interpret_program(lowered, inputs, watch)
+    return worst.name
+
+
+def _wrong_code(lowered: Lowered, inputs: Sequence[np.ndarray | float], target: Target) -> str:
+    """The kernel whose native code alone does something else than the kernel means."""
+    run = Run(lowered, inputs)
+    compiled: dict[tuple[str, ...], SingleKernel] = {}
+    worst = _Worst()
+    for number, call in enumerate(lowered.calls):
+        if call.kernel.effect:
+            run.call(number)
+            continue
+        before = [Memory(place.data.copy(), place.start) for place in run.given(number)]
+        run.call(number)
+        sizes = [f"{place.data.size} {place.start}" for place in before]
+        key = (call.text, *sizes, *(str(call.args.index(buffer)) for buffer in call.args))
+        if key not in compiled:
+            compiled[key] = SingleKernel(call, before, target)
+        native, after = compiled[key](before), run.given(number)
+        for arg, array in enumerate(native):
+            if arg not in call.kernel.scratch:
+                worst.enter(run.names[number], array, after[arg].data, _scale(before))
+    return worst.name
+
+
+class _Worst:
+    """The first kernel that is wrong by more than rounding can be.
+
+    What is left where large numbers cancel may be nothing but rounding: so differences count as
+    parts of the largest number that the kernel handles, unless there is no such difference.
+    """
+
+    def __init__(self) -> None:
+        self._clearly = ""
+        self._first = ""
+
+    @property
+    def name(self) -> str:
+        return self._clearly or self._first
+
+    def enter(self, name: str, found: np.ndarray, expected: np.ndarray, scale: float) -> None:
+        if self._clearly:
+            return
+        off, allowed = _difference(found, expected), TOLERANCE.get(expected.dtype, 0.0)
+        if off <= allowed:
+            return
+        self._first = self._first or name
+        part = min(_largest(expected) / scale, 1.0) if scale else 1.0
+        if np.isinf(off) or off * part > allowed:
+            self._clearly = name
+
+
+def _scale(memory: Sequence[Memory]) -> float:
+    """The largest number in memory of floats."""
+    return max((_largest(x.data) for x in memory if x.data.dtype.kind == "f"), default=0.0)
+
+
+def _largest(array: np.ndarray) -> float:
+    finite = array[np.isfinite(array)]
+    return float(np.max(np.abs(finite))) if finite.size else 0.0
+
+
+def _same(rows: Iterator[Compared]) -> bool:
+    return all(row.agrees for row in rows)
 
 
 def _compare(names: Sequence[str], found: Results, expected: Results) -> Iterator[Compared]:

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from lucid.codegen.program import KernelCall
 from lucid.codegen.regions import Buffer
-from lucid.codegen.schedule import Step
-from lucid.codegen.work import work_of
 from lucid.compiler.reports.kernels import describe
 
 if TYPE_CHECKING:
     import networkx
 
 
-def kernel_graph(steps: Sequence[Step]) -> networkx.DiGraph[int]:
+def kernel_graph(calls: Sequence[KernelCall]) -> networkx.DiGraph[int]:
     """A node for each call of a kernel, by its number in the step, and its dependences as edges.
 
     An edge says why: "flow", the later one reads what the earlier one wrote; "anti", it
@@ -29,8 +28,8 @@ def kernel_graph(steps: Sequence[Step]) -> networkx.DiGraph[int]:
     graph: networkx.DiGraph[int] = networkx.DiGraph()
     writers: dict[Buffer, list[int]] = {}
     readers: dict[Buffer, list[int]] = {}
-    for number, (step, described) in enumerate(zip(steps, describe(steps), strict=True)):
-        work = work_of(step.kernel, step.args)
+    for number, (call, described) in enumerate(zip(calls, describe(calls), strict=True)):
+        work = call.kernel.work(call.args)
         graph.add_node(
             number,
             label=f"{described.name} {described.kind}: {', '.join(described.ops)}",
@@ -38,12 +37,12 @@ def kernel_graph(steps: Sequence[Step]) -> networkx.DiGraph[int]:
             kind=described.kind,
             ops=", ".join(described.ops),
             lines=described.place,
-            text=step.text,
+            text=call.text,
             bytes=work.bytes,
             flops=work.flops,
         )
-        reads = dict.fromkeys(step.args[arg] for arg in work.reads)
-        writes = dict.fromkeys(step.args[arg] for arg in work.writes)
+        reads = dict.fromkeys(call.args[arg] for arg in work.reads)
+        writes = dict.fromkeys(call.args[arg] for arg in work.writes)
         for buffer in reads:
             _connect(graph, writers.get(buffer, ()), number, "flow", buffer)
         for buffer in writes:

@@ -6,16 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from lucid.codegen.kernel import (
-    AxesKernel,
-    CheckKernel,
-    ContractKernel,
-    HostKernel,
-    Kernel,
-    LoopKernel,
-    SortKernel,
-)
-from lucid.codegen.schedule import Step
+from lucid.codegen.program import KernelCall, kernel_names
 from lucid.ir.graph import Node
 from lucid.ir.location import Location
 
@@ -45,46 +36,18 @@ class Described:
         return ", ".join(filter(None, listed))
 
 
-def describe(steps: Sequence[Step]) -> Iterator[Described]:
+def describe(calls: Sequence[KernelCall]) -> Iterator[Described]:
     """Say what each call of a native step is."""
-    names: dict[str, str] = {}
-    for step in steps:
-        if isinstance(step.kernel, HostKernel):
-            name = step.kernel.name
-        else:
-            name = names.setdefault(step.text, f"k{len(names)}")
-        ops = dict.fromkeys(n.op.name for n in step.nodes if n.op.kind not in ("view", "host"))
-        is_gradient = [node.gradient_of is not None for node in step.nodes]
+    for name, call in zip(kernel_names(calls), calls, strict=True):
+        ops = dict.fromkeys(n.op.name for n in call.nodes if n.op.kind not in ("view", "host"))
+        is_gradient = [node.gradient_of is not None for node in call.nodes]
         yield Described(
-            name,
-            kind_of(step.kernel),
+            call.kernel.label or name,
+            call.kernel.kind,
             tuple(ops),
-            _lines(n for n, grad in zip(step.nodes, is_gradient, strict=True) if not grad),
-            _lines(n for n, grad in zip(step.nodes, is_gradient, strict=True) if grad),
+            _lines(n for n, grad in zip(call.nodes, is_gradient, strict=True) if not grad),
+            _lines(n for n, grad in zip(call.nodes, is_gradient, strict=True) if grad),
         )
-
-
-def kind_of(kernel: Kernel) -> str:
-    """What sort of loop a kernel is, in one word."""
-    if isinstance(kernel, LoopKernel):
-        ops = {inst.op for inst in kernel.insts}
-        if "write" in ops or "accumulate" in ops:
-            return "scatter"
-        if "scan" in ops:
-            return "scan"
-        if kernel.reduced:
-            return "reduce"
-        return "map" if ops - {"load", "store", "const", "index"} else "copy"
-    return _KINDS[type(kernel)]
-
-
-_KINDS: dict[type, str] = {
-    ContractKernel: "contract",
-    AxesKernel: "contract",
-    SortKernel: "sort",
-    CheckKernel: "check",
-    HostKernel: "host",
-}
 
 
 def _lines(nodes: Iterable[Node]) -> tuple[Location, ...]:

@@ -8,9 +8,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from lucid.codegen.schedule import Step
-from lucid.codegen.tasks import parts_of
-from lucid.codegen.work import work_of
+from lucid.codegen.program import KernelCall
 from lucid.compiler.reports.kernels import Described, describe
 from lucid.ir.errors import ArgumentError, LucidError
 from lucid.runtime.executable import Executable
@@ -132,13 +130,15 @@ def _measure(name: str, run: Callable[[], Any], native: Executable, calls: int) 
     around = [total - native for total, native in zip(totals, inside, strict=True)]
     seconds = [median(column) * unit for column in zip(*ticks, strict=True)]
     whole = median(totals)
-    rows = list(_rows(native.steps, seconds, whole))
+    rows = list(_rows(native.calls, seconds, whole))
     return Profile(name, calls, whole, median(inside), median(around), rows)
 
 
-def _rows(steps: Sequence[Step], seconds: Sequence[float], whole: float) -> Iterator[KernelTime]:
-    for step, described, time_ in zip(steps, describe(steps), seconds, strict=True):
-        work, parts = work_of(step.kernel, step.args), parts_of(step.kernel)
+def _rows(
+    calls: Sequence[KernelCall], seconds: Sequence[float], whole: float
+) -> Iterator[KernelTime]:
+    for call, described, time_ in zip(calls, describe(calls), seconds, strict=True):
+        work, parts = call.kernel.work(call.args), call.kernel.parts
         yield KernelTime(
             described.name,
             described.kind,

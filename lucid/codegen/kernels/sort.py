@@ -1,4 +1,4 @@
-"""Emission of sorting kernels: stable orders of lines, by numbers that stand for the elements.
+"""Sorting kernels: stable orders of lines, by numbers that stand for the elements.
 
 Each element becomes an *entry*: above, an unsigned number that has the wanted order (NaN greatest,
 the two zeros equal); below, in 32 bits, its position. So entries are unique, and any order of them
@@ -10,13 +10,26 @@ Reference: D. Knuth, "The Art of Computer Programming", volume 3, 5.2 and 5.2.5.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import ceil, prod
 
-from lucid.codegen.forms import Form
-from lucid.codegen.kernel import SortKernel
-from lucid.codegen.lines import Cut, over_lines
+import numpy as np
+
+from lucid.codegen.evaluation import form_values, range_of
+from lucid.codegen.forms import Form, form
+from lucid.codegen.instruction import print_form
+from lucid.codegen.kernel import Access, Call, Kernel, Memory, NewTemp, Origins, Partition, World
+from lucid.codegen.lines import Cut, over_lines, part_of
 from lucid.codegen.llvm import FunctionBuilder, Val, const, iota, vector
 from lucid.codegen.lowering import MEMORY
+from lucid.codegen.origins import moved
+from lucid.codegen.parallel import wanted_parts
+from lucid.codegen.regions import Buffer
+from lucid.codegen.target import Target
+from lucid.codegen.work import Traffic, Work
+from lucid.ir.op import OPS
+from lucid.ir.types import DType, Shape, i64
 
 # Up to so many elements are counted, of 32 and of 64 bits; so many of a longer line are looked for.
 _COUNTED, _COUNTED_WIDE = 128, 16
@@ -24,6 +37,130 @@ _SOUGHT = 32
 _DIGITS = 256
 _POSITION_BITS = 32
 _PADDING = 16
+_STEP_SECONDS = 1.5e-9  # for each element and pass
+
+
+@dataclass(slots=True)
+class SortKernel(Kernel):
+    """Sort lines: a0 at `source` is read with `stride`, a1 at `target` is written; a2 is scratch.
+
+    Attributes:
+        keeps: "values" or, for argsort, "positions".
+        kept: how many of each line, from its beginning, are wanted.
+        parts: how the lines are cut, along one of their dims.
+    """
+
+    dtype: DType
+    shape: Shape
+    length: int
+    source: Form
+    source_stride: int
+    target: Form
+    target_stride: int
+    descending: bool
+    keeps: str
+    kept: int
+    parts: Partition | None = None
+
+    @property
+    def kind(self) -> str:
+        return "sort"
+
+    def __str__(self) -> str:
+        dims = ", ".join(f"i{dim} in {size}" for dim, size in enumerate(self.shape))
+        order = "descending" if self.descending else "ascending"
+        first = f" first {self.kept}" if self.kept < self.length else ""
+        return (
+            f"sort({dims}) {order} {self.length} {self.dtype.name} {self.keeps}{first}: "
+            f"a0[{print_form(self.source)} + k*{self.source_stride}] -> "
+            f"a1[{print_form(self.target)} + k*{self.target_stride}]{self.parts or ''}"
+        )
+
+    @property
+    def scratch(self) -> Sequence[int]:
+        return (2,)
+
+    def work(self, args: Sequence[Buffer]) -> Work:
+        traffic = Traffic(args)
+        traffic.read(0, prod(self.shape) * self.length)
+        traffic.write(1, prod(self.shape) * self.length)
+        return traffic.work(0)
+
+    def seconds(self, target: Target) -> float:
+        """Passes over entries; to seek a few, or to count, takes vectors for each."""
+        way, length = method(self), self.length
+        rounds = 2.0 + passes(self)
+        if way != "digits":
+            rounds = 2.0 + (length if way == "count" else self.kept) / 12
+        return prod(self.shape) * length * rounds * _STEP_SECONDS
+
+    def partition(self, args: list[Buffer], new_temp: NewTemp, target: Target) -> list[Call]:
+        """Cut the lines, each part with memory of its own."""
+        wanted = wanted_parts(self.seconds(target))
+        if wanted > 1 and self.shape:
+            dim = max(range(len(self.shape)), key=lambda dim: min(self.shape[dim], wanted))
+            size = ceil(self.shape[dim] / min(wanted, self.shape[dim]))
+            count, own = ceil(self.shape[dim] / size), args[-1].size
+            args[-1].size *= count
+            self.parts = Partition(dim, size, count, ((2, own),))
+        return [(self, args)]
+
+    def relocate(self) -> tuple[Kernel, Origins]:
+        origins = {0: self.source.offset, 1: self.target.offset}
+        source, target = (moved(x, x.offset) for x in (self.source, self.target))
+        return replace(self, source=source, target=target), origins
+
+    def accesses(self) -> Iterator[Access]:
+        if 0 in self.shape or not self.length:
+            return
+        result = self.dtype if self.keeps == "values" else i64
+        source, target = self._lines(self.length), self._lines(self.kept)
+        yield Access(0, *range_of(source[0], source[2]), self.dtype)
+        if self.kept:
+            yield Access(1, *range_of(target[1], target[2]), result, writes=True)
+        blocks = 1 if self.parts is None else self.parts.count
+        yield Access(2, 0, blocks * scratch_elements(self) - 1, i64, writes=True)
+
+    def problems(self) -> Iterator[str]:
+        if not 0 <= self.kept <= self.length:
+            yield f"keeps {self.kept} of {self.length} elements"
+        if self.parts is not None:
+            yield from self.parts.problems(self.shape)
+
+    def evaluate(self, memory: Sequence[Memory], world: World) -> None:
+        source, _, shape = self._lines(self.length)
+        lines = memory[0].read(form_values(source, shape))
+        op = OPS["argsort" if self.keeps == "positions" else "sort"]
+        order = op.evaluate(lines, axis=len(self.shape), descending=self.descending)
+        _, target, shape = self._lines(self.kept)
+        places = form_values(target, shape)
+        if self.parts is None:
+            memory[1].write(places, order[..., : self.kept])
+            return
+        for low, high in self.parts.ranges(self.shape[self.parts.dim]):
+            taken = [slice(None)] * self.parts.dim + [slice(low, high)]
+            memory[1].write(places[tuple(taken)], np.asarray(order[tuple(taken)])[..., : self.kept])
+
+    def _lines(self, length: int) -> tuple[Form, Form, Shape]:
+        """Where elements are read and written over the dims and the places in a line."""
+        dim = len(self.shape)
+        source, target = (
+            form(place.offset, [*place.terms, (dim, stride)])
+            for place, stride in (
+                (self.source, self.source_stride),
+                (self.target, self.target_stride),
+            )
+        )
+        return source, target, (*self.shape, length)
+
+    def emit(self, b: FunctionBuilder, args: Sequence[Val]) -> None:
+        emit_sort(b, self, args)
+
+    def emit_part(self, b: FunctionBuilder, region: str, args: list[Val], part: Val) -> None:
+        assert self.parts is not None
+        for arg, size in self.parts.partials:
+            args[arg] = b.at("i64", args[arg], b.mul(part, size))
+        emit_sort(b, self, args, part_of(b, self.parts, self.shape, part))
 
 
 def scratch_elements(kernel: SortKernel) -> int:

@@ -1,4 +1,4 @@
-"""Emission of contractions over axes: a tile of accumulators around loops over the inner axes.
+"""Contractions over any axes, with what follows them: tiles of accumulators around inner loops.
 
 Every element is summed in the order of the inner axes (of dot products, lane by lane and block by
 block): the result depends on neither tiles nor threads.
@@ -13,15 +13,176 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import product
+from math import prod
 
 from lucid.codegen import costs, lowering, memory
-from lucid.codegen.axes import unrolled
+from lucid.codegen.axes import Axis, unrolled
+from lucid.codegen.evaluation import (
+    contracted,
+    evaluate_nest,
+    form_values,
+    nest_accesses,
+    nest_problems,
+    range_of,
+)
+from lucid.codegen.forms import Form, form
 from lucid.codegen.insts import InstEmitter
-from lucid.codegen.kernel import AxesKernel
+from lucid.codegen.kernel import (
+    Access,
+    Call,
+    Kernel,
+    Memory,
+    NewTemp,
+    Origins,
+    Partition,
+    World,
+)
+from lucid.codegen.lines import part_of
 from lucid.codegen.llvm import FunctionBuilder, Val, const, const_lanes, i64, vector
+from lucid.codegen.nest import LoopNest
+from lucid.codegen.origins import relocated
+from lucid.codegen.parallel import best_cut, wanted_parts
+from lucid.codegen.regions import Buffer
+from lucid.codegen.target import Target
+from lucid.codegen.timing import SMALL_TILE_FLOPS, nest_seconds, peak
+from lucid.codegen.work import Traffic, Work
 from lucid.ir.strides import contiguous_strides
+from lucid.ir.types import Shape
 
 Pair = tuple[Val, Val]
+
+
+@dataclass(slots=True)
+class AxesKernel(Kernel):
+    """A contraction over any axes, and instructions for each element of the result.
+
+    The dims of `body` are `loops`, whose sizes it has; instruction 0 is the product.
+
+    Attributes:
+        loops: axes of the result, outermost first. `steps`: elements of each in a tile.
+        inner: axes that are summed over, outermost first.
+        vector: position in `loops` of the axis of the lanes; -1 when it is the last inner one.
+        operands: numbers of the arguments that a and b are. `offsets`: where they begin.
+        block: elements of the first inner axis that all tiles go through before the next ones,
+            while sums wait in the last argument; 0 for all of them at once.
+        parts: what threads share; None if the product is too small.
+    """
+
+    body: LoopNest
+    loops: tuple[Axis, ...]
+    steps: tuple[int, ...]
+    inner: tuple[Axis, ...]
+    vector: int
+    lanes: int
+    operands: tuple[int, int]
+    offsets: tuple[int, int]
+    block: int = 0
+    parts: Partition | None = None
+
+    @property
+    def kind(self) -> str:
+        return "contract"
+
+    def __str__(self) -> str:
+        lines = [f"contract over axes, {self.lanes} lanes{self.parts or ''}:"]
+        for number, (axis, step) in enumerate(zip(self.loops, self.steps, strict=True)):
+            lanes = ", lanes" if number == self.vector else ""
+            tile = f" step {step}" if step > 1 else ""
+            lines.append(f"  {axis.kind} i{number} in {axis.size}{tile}{lanes}")
+        for number, axis in enumerate(self.inner):
+            block = f" in blocks of {self.block}" if self.block and not number else ""
+            lines.append(f"  inner k{number} in {axis.size}{block}")
+        for operand, offset, name in zip(self.operands, self.offsets, "ab", strict=True):
+            terms = [f"i{n}*{getattr(axis, name)}" for n, axis in enumerate(self.loops)]
+            terms += [f"k{n}*{getattr(axis, name)}" for n, axis in enumerate(self.inner)]
+            kept = [term for term in terms if not term.endswith("*0")]
+            lines.append(f"  {name}: a{operand}[{' + '.join([*kept, str(offset)])}]")
+        return "\n".join([*lines, str(self.body)])
+
+    @property
+    def scratch(self) -> Sequence[int]:
+        return (len(self.body.args) - 1,) if self.block else ()
+
+    def work(self, args: Sequence[Buffer]) -> Work:
+        traffic, axes = Traffic(args), (*self.loops, *self.inner)
+        flops = 2 * prod(axis.size for axis in axes)
+        for side, name in enumerate("ab"):
+            sizes = (axis.size for axis in axes if getattr(axis, name))
+            traffic.read(self.operands[side], prod(sizes))
+        return traffic.work(flops + traffic.nest(self.body))
+
+    def seconds(self, target: Target) -> float:
+        dtype = self.body.args[0]
+        rounds = float(prod(axis.size for axis in (*self.loops, *self.inner)))
+        filled = self.lanes / target.lanes(lowering.ELEMENTS[dtype])
+        product = 2.0 * rounds / (peak(dtype, target) * max(filled * SMALL_TILE_FLOPS, 0.1))
+        return product + nest_seconds(self.body, self.lanes)
+
+    def partition(self, args: list[Buffer], new_temp: NewTemp, target: Target) -> list[Call]:
+        """Cut a loop over the result, by whole tiles."""
+        wanted, sizes = wanted_parts(self.seconds(target)), self.body.sizes
+        if wanted > 1 and 0 not in sizes:
+            dims = self.body.free_dims()
+            self.parts = best_cut(sizes, dims, self.steps.__getitem__, wanted)
+        return [(self, args)]
+
+    def relocate(self) -> tuple[Kernel, Origins]:
+        origins: Origins = {}
+        pairs = list(zip(self.operands, self.offsets, strict=True))
+        x, y = (offset - origins.setdefault(arg, offset) for arg, offset in pairs)
+        return replace(self, offsets=(x, y), body=relocated(self.body, origins)), origins
+
+    def accesses(self) -> Iterator[Access]:
+        if 0 in self.body.sizes:
+            return
+        for arg, (place, sizes) in zip(self.operands, self._operands(), strict=True):
+            if 0 not in sizes:
+                yield Access(arg, *range_of(place, sizes), self.body.args[arg])
+        yield from nest_accesses(self.body, None)
+        for arg in self.scratch:
+            yield Access(arg, 0, prod(self.body.sizes) - 1, self.body.args[arg], writes=True)
+
+    def problems(self) -> Iterator[str]:
+        sizes = tuple(axis.size for axis in self.loops)
+        if self.body.sizes != sizes or self.body.reduced:
+            yield f"has loops over {self.body.sizes} for a product of {sizes}"
+        yield from nest_problems(self.body, has_product=True)
+        if self.parts is not None:
+            unit = self.steps[self.parts.dim] if self.parts.dim < len(sizes) else 1
+            yield from self.parts.problems(sizes, unit)
+            if self.parts.dim not in self.body.free_dims():
+                yield f"is cut along i{self.parts.dim}: parts of it store the same elements"
+
+    def _operands(self) -> list[tuple[Form, Shape]]:
+        """Where the elements of both operands lie, over all axes."""
+        axes = (*self.loops, *self.inner)
+        found = []
+        for name, absent, offset in zip("ab", ("column", "row"), self.offsets, strict=True):
+            place = form(offset, [(n, getattr(axis, name)) for n, axis in enumerate(axes)])
+            found.append((place, tuple(1 if x.kind == absent else x.size for x in axes)))
+        return found
+
+    def evaluate(self, memory: Sequence[Memory], world: World) -> None:
+        if 0 in self.body.sizes:
+            return
+        axes = list(range(len(self.loops) + len(self.inner)))
+        a, b = (
+            memory[arg].read(form_values(place, sizes))
+            for arg, (place, sizes) in zip(self.operands, self._operands(), strict=True)
+        )
+        found = contracted(a, b, axes, len(self.loops))
+        if self.parts is None:
+            evaluate_nest(self.body, memory, product=found)
+            return
+        for low, high in self.parts.ranges(self.body.sizes[self.parts.dim]):
+            evaluate_nest(self.body, memory, product=found, cut=(self.parts.dim, low, high))
+
+    def emit(self, b: FunctionBuilder, args: Sequence[Val]) -> None:
+        emit_axes(b, self, args)
+
+    def emit_part(self, b: FunctionBuilder, region: str, args: list[Val], part: Val) -> None:
+        assert self.parts is not None
+        emit_axes(b, self, args, part_of(b, self.parts, self.body.sizes, part))
 
 
 @dataclass(frozen=True, slots=True)

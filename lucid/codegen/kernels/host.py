@@ -1,0 +1,101 @@
+"""Calls of Python from a step, through a function of the runtime's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from lucid.codegen.kernel import Access, CallSite, Kernel, Memory, World
+from lucid.codegen.llvm import FunctionBuilder, Val, const
+from lucid.codegen.regions import Buffer
+from lucid.codegen.target import Target
+from lucid.codegen.work import Traffic, Work
+from lucid.ir.hosts import host_function
+from lucid.ir.types import TensorType
+
+FAILED = 2  # what the step returns when Python raised
+_SECONDS = 1e-3  # it may take long
+
+
+@dataclass(slots=True)
+class HostKernel(Kernel):
+    """A call of Python: the first arguments are read, the rest is filled."""
+
+    name: str
+    operands: tuple[TensorType, ...]
+    results: tuple[TensorType, ...]
+    effect: ClassVar[Literal["", "check", "host"]] = "host"
+    has_function: ClassVar[bool] = False
+
+    @property
+    def label(self) -> str:
+        return self.name
+
+    @property
+    def kind(self) -> str:
+        return "host"
+
+    def __str__(self) -> str:
+        def listed(types: tuple[TensorType, ...], first: int) -> str:
+            return ", ".join(f"a{i}: {type}" for i, type in enumerate(types, first))
+
+        results = listed(self.results, len(self.operands))
+        return f"host {self.name}({listed(self.operands, 0)}) -> ({results})"
+
+    def work(self, args: Sequence[Buffer]) -> Work:
+        traffic = Traffic(args)
+        for number, type in enumerate((*self.operands, *self.results)):
+            (traffic.read if number < len(self.operands) else traffic.write)(number, type.size)
+        return traffic.work(0)
+
+    def seconds(self, target: Target) -> float:
+        return _SECONDS
+
+    def accesses(self) -> Iterator[Access]:
+        for number, type in enumerate((*self.operands, *self.results)):
+            if type.size:
+                yield Access(number, 0, type.size - 1, type.dtype, number >= len(self.operands))
+
+    def evaluate(self, memory: Sequence[Memory], world: World) -> None:
+        count = len(self.operands)
+        given = [
+            place.read(np.arange(type.size)).reshape(type.shape)
+            for place, type in zip(memory, self.operands, strict=False)
+        ]
+        found = host_function(world.hosts, self.name)(world.frame, given)
+        for place, array in zip(memory[count:], found, strict=True):
+            place.write(np.arange(array.size), np.asarray(array).ravel())
+
+    def emit_call(self, site: CallSite) -> None:
+        site.call_python()
+
+
+class HostCalls:
+    """Emits calls of so many arguments each, in their order."""
+
+    def __init__(self, b: FunctionBuilder, sizes: Sequence[int]) -> None:
+        self._b = b
+        if sizes:
+            self._places = b.alloca("ptr", 1 + max(sizes))
+
+    def emit(self, count: int, slot: Val, args: Sequence[Val]) -> None:
+        """Call `i32 function(ptr table)`; leave the step if it fails.
+
+        The table has the number of the call, then addresses.
+
+        Args:
+            count: of the calls before.
+            slot: where the address of the function is.
+            args: what the call reads, then what it fills.
+        """
+        b = self._b
+        b.store(const("i64", count), self._places)
+        for place, arg in enumerate(args, 1):
+            b.store(arg, b.at("ptr", self._places, place))
+        function = b.load("ptr", slot)
+        answer = b.emit("i32", f"call i32 {function.name}({self._places})")
+        with b.if_(b.ne(answer, 1)):
+            b.ret(const("i32", FAILED))
