@@ -12,18 +12,21 @@ from __future__ import annotations
 import functools
 import hashlib
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
 
 from lucid.codegen import lowering
-from lucid.codegen.clock import Clock, define_now
+from lucid.codegen.clock import NOW, Clock, define_now
+from lucid.codegen.jit import Library
 from lucid.codegen.kernels.host import HostCalls
 from lucid.codegen.llvm import FunctionBuilder, Module, Val, const
 from lucid.codegen.program import KernelCall, Program, kernel_names
 from lucid.codegen.regions import Buffer
 from lucid.codegen.target import Target
-from lucid.codegen.tasks import Caller, define_kernel
+from lucid.codegen.tasks import Caller, declare_kernel, define_kernel, symbols_of
 from lucid.codegen.trial import LONGEST_SECONDS, Trial
 from lucid.ir.errors import MissingRuleError
 from lucid.ir.graph import Graph
@@ -35,12 +38,23 @@ WAKE_SECONDS = 40e-6
 PART_CALLS = 64
 
 
+class Loaded(NamedTuple):
+    """A kernel whose functions are loaded, under this name in a library."""
+
+    library: Library
+    name: str
+
+
 @dataclass(frozen=True)
 class Emitted:
     """What a program becomes.
 
     Attributes:
         key: names the LLVM IR, without the work of writing it.
+        defined: the kernels that it has the functions of, by their keys, and their names in it.
+        exports: the functions that others may call.
+        imports: the functions of others that it calls, and where they are.
+        libraries: those that these are in.
         kernels: number of different kernel functions.
         calls: number of kernel calls in a step.
         seconds: estimated time of a step in one thread.
@@ -48,6 +62,10 @@ class Emitted:
     """
 
     key: str
+    defined: Mapping[str, str]
+    exports: Sequence[str]
+    imports: Mapping[str, int]
+    libraries: Sequence[Library]
     kernels: int
     calls: int
     seconds: float
@@ -75,17 +93,50 @@ _KINDS = (
 )  # fmt: skip
 
 
-def emit_program(program: Program, target: Target, *, timed: bool = False) -> Emitted:
-    """All kernels and the step that calls them; equal kernels are one function."""
+def emit_program(
+    program: Program,
+    target: Target,
+    *,
+    timed: bool = False,
+    loaded: Mapping[str, Loaded] = MappingProxyType({}),
+) -> Emitted:
+    """All kernels and the step that calls them; equal kernels are one function.
+
+    Args:
+        loaded: kernels, by their keys, whose functions are there already.
+    """
+    names: dict[str, str] = {}
+    defined: dict[str, str] = {}
+    exports = [STEP, NOW] if timed else [STEP]
+    imports: dict[str, int] = {}
+    for name, call in zip(kernel_names(program.calls), program.calls, strict=True):
+        if name in names or not call.kernel.has_function:
+            continue
+        key = names[name] = call.key(target)
+        symbols = symbols_of(name, call.kernel)
+        if key in loaded:
+            library, there = loaded[key]
+            places = symbols_of(there, call.kernel)
+            pairs = zip(symbols, places, strict=True)
+            imports |= {symbol: library.addresses[place] for symbol, place in pairs}
+        else:
+            defined[key] = name
+            exports += symbols
     costs = [call.kernel.seconds(target) for call in program.calls]
     shared = [call.kernel.parts is not None for call in program.calls]
     return Emitted(
-        key=program_key(program, target, timed=timed),
-        kernels=len({call.text for call in program.calls if call.kernel.has_function}),
+        key=program_key(program, target, imports, timed=timed),
+        defined=defined,
+        exports=exports,
+        imports=imports,
+        libraries=list({id(x.library): x.library for x in loaded.values()}.values()),
+        kernels=len(names),
         calls=len(program.calls),
         seconds=sum(costs),
         shared=sum(shared),
-        _write=lambda: _written(_StepEmitter(Module(target), program, costs, shared), timed),
+        _write=lambda: _written(
+            _StepEmitter(Module(target), program, costs, shared, imports.keys()), timed
+        ),
     )
 
 
@@ -119,13 +170,16 @@ def _written(emitter: _StepEmitter, timed: bool) -> str:
     return module.text()
 
 
-def program_key(program: Program, target: Target, *, timed: bool) -> str:
+def program_key(
+    program: Program, target: Target, imports: Iterable[str] = (), *, timed: bool
+) -> str:
     """A text that is equal for programs whose LLVM IR is: the kernels and where their memory is.
 
     It takes a tenth of the time of writing the IR. It begins with what writes it: our sources.
     """
     lines = [generator_version(), repr(target), f"timed {timed}", f"live {sorted(program.live)}"]
     lines.append(f"{len(program.inputs)} inputs, {len(program.outputs)} outputs")
+    lines.append(f"imports {' '.join(imports)}")
     for call in program.calls:
         places = []
         for number, buffer in enumerate(call.args):
@@ -156,9 +210,15 @@ class _StepEmitter:
     """
 
     def __init__(
-        self, module: Module, program: Program, costs: list[float], shared: list[bool]
+        self,
+        module: Module,
+        program: Program,
+        costs: list[float],
+        shared: list[bool],
+        imports: Collection[str],
     ) -> None:
         self.module = module
+        self._imports = imports
         self.program = program
         self._names = kernel_names(program.calls)
         self._defined: set[str] = set()
@@ -186,7 +246,10 @@ class _StepEmitter:
         call, name, cost = self.program.calls[number], self._names[number], self.costs[number]
         if name not in self._defined:
             self._defined.add(name)
-            define_kernel(self.module, name, call.kernel, len(call.args))
+            if symbols_of(name, call.kernel)[0] in self._imports:
+                declare_kernel(self.module, name, call.kernel)
+            else:
+                define_kernel(self.module, name, call.kernel, len(call.args))
         caller.call(name, call.kernel, args, cost, self._ahead >= WAKE_SECONDS)
         if self._shared[number]:
             self._ahead -= cost

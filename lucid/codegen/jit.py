@@ -31,7 +31,7 @@ class CodegenError(Exception):
     """LLVM refused generated IR: a defect of the generator, never of the user's program."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class Library:
     """Linked code. It stays loaded for as long as this object lives.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -9,6 +10,7 @@ from lucid.codegen.kernel import Kernel, Origins
 from lucid.codegen.kernels.check import CheckKernel
 from lucid.codegen.kernels.host import HostKernel
 from lucid.codegen.regions import Buffer, Region
+from lucid.codegen.target import Target
 from lucid.ir.graph import Graph, Node, Value
 from lucid.ir.strides import Strides
 
@@ -38,6 +40,11 @@ class KernelCall:
         if not self._text:
             self._text = str(self.kernel)
         return self._text
+
+    def key(self, target: Target) -> str:
+        """What names the function of its kernel; equal for equal ones."""
+        parts = repr(target), type(self.kernel).__name__, str(len(self.args)), self.text
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
     def call_text(self, name: str) -> str:
         """The call: `k3(input0, temp1 + 64)`."""

@@ -16,11 +16,23 @@ _PATIENCE, _LEAST_PATIENCE = 4.0, 1e-3
 _PAUSE_SECONDS = 25e-9
 
 
+def symbols_of(name: str, kernel: Kernel) -> list[str]:
+    """The functions of a kernel: one, or one for each region that threads share."""
+    return [name + region for region in kernel.regions() or ("",)]
+
+
+def declare_kernel(module: Module, name: str, kernel: Kernel) -> None:
+    """Let the module call the functions of a kernel, which are loaded already."""
+    if kernel.regions():
+        for symbol in symbols_of(name, kernel):
+            module.declare(symbol, "void", [type for type, _ in _PART])
+
+
 def define_kernel(module: Module, name: str, kernel: Kernel, args: int) -> None:
-    """Add the functions of a kernel: one, or one for each region that threads share."""
+    """Add the functions of a kernel."""
     regions = kernel.regions()
     for region in reversed(regions):
-        with FunctionBuilder(module, name + region, _PART, internal=True) as b:
+        with FunctionBuilder(module, name + region, _PART) as b:
             frame, part = b.args
             pointers = [b.load("ptr", b.at("ptr", frame, i)) for i in range(args)]
             kernel.emit_part(b, region, pointers, part)
@@ -28,7 +40,7 @@ def define_kernel(module: Module, name: str, kernel: Kernel, args: int) -> None:
     if regions:
         return
     parameters = [*kernel.parameters(), *(("ptr", f"a{i}") for i in range(args))]
-    with FunctionBuilder(module, name, parameters, internal=True) as b:
+    with FunctionBuilder(module, name, parameters) as b:
         kernel.emit(b, b.args)
         b.ret()
 

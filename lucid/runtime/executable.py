@@ -27,6 +27,7 @@ from lucid.runtime.arena import HUGE_FROM, arenas
 from lucid.runtime.cache import compiled
 from lucid.runtime.context import Context, Expected, expected_input
 from lucid.runtime.hosts import HostCalls
+from lucid.runtime.kernel_code import kernel_code
 from lucid.runtime.recycling import LARGE_BYTES, recycling
 from lucid.runtime.reuse import Reusable
 from lucid.runtime.stages import Stages
@@ -92,6 +93,7 @@ class Executable:
         self.lower = lower
         self._target = target
         self._library = library
+        self._libraries = emitted.libraries
         self._expected = expected
         types = [value.type for value in program.graph.outputs]
         self._outputs = [(type.shape, type.dtype.numpy, type.nbytes) for type in types]
@@ -367,9 +369,14 @@ def compile_program(
         )
         for number, entry in enumerate(program.graph.inputs)
     ]
-    emitted = emit_program(program, target)
+    emitted = emit_program(
+        program, target, loaded=kernel_code.known(call.key(target) for call in program.calls)
+    )
     if emitted.shared:
         pool.load()
-    library = compiled(lambda: emitted.text, target, [STEP], key=emitted.key)
+    library = compiled(
+        lambda: emitted.text, target, emitted.exports, emitted.imports, key=emitted.key
+    )
+    kernel_code.enter(emitted, library)
     seconds = time.perf_counter() - begin
     return Executable(program, emitted, library, expected, lower, target, seconds)

@@ -12,6 +12,7 @@ from lucid.codegen.emit import STEP, emit_program
 from lucid.codegen.program import Program
 from lucid.codegen.target import Target
 from lucid.runtime.cache import compiled
+from lucid.runtime.kernel_code import kernel_code
 
 _CALIBRATION_SECONDS = 0.02
 
@@ -33,8 +34,10 @@ class TimedStep:
         plain: Callable[[int], int],
         kind: Callable[..., type],
     ) -> None:
-        text = emit_program(program, target, timed=True).text
-        self._library = compiled(text, target, [STEP, NOW])
+        loaded = kernel_code.known(call.key(target) for call in program.calls)
+        emitted = emit_program(program, target, timed=True, loaded=loaded)
+        self._libraries = emitted.libraries
+        self._library = compiled(emitted.text, target, emitted.exports, emitted.imports)
         addresses = self._library.addresses
         self._step = kind(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)(addresses[STEP])
         self._now = ctypes.PYFUNCTYPE(ctypes.c_int64)(addresses[NOW])

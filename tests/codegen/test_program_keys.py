@@ -18,7 +18,7 @@ from lucid.ir.graph import Graph
 from lucid.ir.strides import Strides, contiguous_strides
 from lucid.ir.types import TensorType, f32, f64
 
-FUNCTION = re.compile(r"^define internal [^\n]*@k(\d+)(\w*)\(.*?^}$", re.M | re.S)
+FUNCTION = re.compile(r"^define (?:internal )?void @k(\d+)(\w*)\(.*?^}$", re.M | re.S)
 
 seen: dict[tuple[str, int], str] = {}  # the IR of all kernels so far, by text and vector width
 
