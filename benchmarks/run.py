@@ -4,8 +4,8 @@ Each framework lives in a process of its own. They are measured in turns, round 
 that a drift of the machine hits all of them alike; the table has the median of the rounds. The
 first losses and what the steps did to the parameters must agree before a time counts. A peer
 that isn't installed is left out, with a note. `outside_backward` times the parts of steps whose
-model alone is compiled, `looking` what it costs that a step looks at values, and `conv_layers` the
-convolutions of known networks layer by layer.
+model alone is compiled, `looking` what it costs that a step looks at values, `conv_layers` the
+convolutions of known networks layer by layer, and `varying_batch` the first calls with new sizes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from report import markdown, plot, write_json
 from worker import Worker, work
 from workloads import WORKLOADS
 
-LOOKING, CONV_LAYERS = "looking", "conv_layers"
+LOOKING, CONV_LAYERS, VARYING_BATCH = "looking", "conv_layers", "varying_batch"
 SLOW = ("torch.compile", "lucid eager")  # measured when asked for
 PROGRAMS = {
     "steps": (WORKLOADS, FRAMEWORKS),
@@ -52,7 +52,7 @@ def measure(name: str, args: argparse.Namespace) -> list[Worker]:
 def parse_arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    steps = [*WORKLOADS, outside_backward.NAME, LOOKING, CONV_LAYERS]
+    steps = [*WORKLOADS, outside_backward.NAME, LOOKING, CONV_LAYERS, VARYING_BATCH]
     parser.add_argument("--steps", nargs="+", choices=steps, default=steps)
     parser.add_argument(
         "--frameworks",
@@ -90,9 +90,9 @@ def main() -> int:
         print(f"written to {args.out / 'steps.json'} and {args.out / 'steps.png'}")
     if outside_backward.NAME in args.steps:
         wrong += outside_backward.compare(args)
-    for name in (LOOKING, CONV_LAYERS):
+    for name in (LOOKING, CONV_LAYERS, VARYING_BATCH):
         if name in args.steps:
-            options = ["--peers-python", args.peers_python] if name == CONV_LAYERS else []
+            options = [] if name == LOOKING else ["--peers-python", args.peers_python]
             print(flush=True)
             program = Path(__file__).with_name(f"{name}.py")
             subprocess.run([sys.executable, program, *options], check=False)

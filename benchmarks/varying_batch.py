@@ -1,0 +1,216 @@
+"""What a new batch size costs, and a new depth: seconds of the first call with it.
+
+    python benchmarks/varying_batch.py --peers-python PATH
+
+A training step with Adam is called with 30 batch sizes, one after the other, of an MLP
+64-256-256-10 and of a transformer of 4 layers (width 64, 64 characters), in lucid, jax.jit and,
+where it is asked for, torch.compile with dynamic=True; then, in processes of their own, for the
+first time with transformers of 2 to 48 layers. Nothing comes from a cache on disk.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+WIDTH, HEADS, LENGTH, CHARACTERS, CLASSES = 64, 4, 64, 100, 10
+SIZES = [*range(8, 38)]
+LAYERS = [2, 4, 8, 16, 32, 48]
+CALLS = (
+    25  # with each size: who calls a function less often than it must be compiled runs it op by op
+)
+LUCID, JAX, TORCH = "lucid", "jax.jit", "torch.compile"
+Step = Callable[[int], None]
+"""Takes a batch size, and returns when the step is over."""
+
+
+def batches(model: str, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Inputs and classes."""
+    rng = np.random.default_rng(size)
+    if model == "mlp":
+        return rng.normal(size=(size, 64)).astype("f4"), rng.integers(0, CLASSES, size)
+    first, second = rng.integers(0, CHARACTERS, (2, size, LENGTH))
+    return first, second
+
+
+def in_torch(torch: Any, compiled: Callable[[Any], Any], model: str, layers: int) -> Step:
+    """The step with PyTorch's names: in PyTorch, and in lucid."""
+    nn, F = torch.nn, torch.nn.functional
+
+    class Block(nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.norms = nn.ModuleList([nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)])
+            self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+            self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
+
+        def forward(self, x: Any) -> Any:
+            size = x.shape[0]
+            q, k, v = (
+                part.reshape(size, LENGTH, HEADS, WIDTH // HEADS).transpose(1, 2)
+                for part in self.qkv(self.norms[0](x)).split(WIDTH, dim=2)
+            )
+            h = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+            x = x + self.out(h.transpose(1, 2).reshape(size, LENGTH, WIDTH))
+            return x + self.down(F.gelu(self.up(self.norms[1](x))))
+
+    if model == "mlp":
+        widths = [nn.Linear(64, 256), nn.Linear(256, 256), nn.Linear(256, CLASSES)]
+        net = nn.Sequential(widths[0], nn.ReLU(), widths[1], nn.ReLU(), widths[2])
+    else:
+        blocks = [Block() for _ in range(layers)]
+        head = nn.Linear(WIDTH, CHARACTERS)
+        net = nn.Sequential(nn.Embedding(CHARACTERS, WIDTH), *blocks, nn.LayerNorm(WIDTH), head)
+    optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)
+
+    def step(x: Any, y: Any) -> Any:
+        optimizer.zero_grad()
+        scores = net(x)
+        loss = F.cross_entropy(scores.reshape(-1, scores.shape[-1]), y.reshape(-1))
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    step = compiled(step)
+    return lambda size: step(*map(torch.tensor, batches(model, size))).item()
+
+
+def in_jax(model: str, layers: int) -> Step:
+    """The step with jax."""
+    import jax
+    import jax.numpy as jnp
+
+    rng = np.random.default_rng(0)
+
+    def linear(rows: int, columns: int) -> Any:
+        return jnp.asarray(rng.normal(size=(rows, columns)).astype("f4") * rows**-0.5)
+
+    def norm(x: Any) -> Any:
+        d = x - x.mean(-1, keepdims=True)
+        return d * jax.lax.rsqrt((d**2).mean(-1, keepdims=True) + 1e-5)
+
+    def block(P: Any, x: Any) -> Any:
+        size = x.shape[0]
+        q, k, v = (
+            part.reshape(size, LENGTH, HEADS, -1).transpose(0, 2, 1, 3)
+            for part in jnp.split(norm(x) @ P[0], 3, axis=2)
+        )
+        scores = q @ k.swapaxes(2, 3) * (WIDTH // HEADS) ** -0.5
+        scores = jnp.where(jnp.tril(jnp.ones((LENGTH, LENGTH), bool)), scores, -jnp.inf)
+        h = jax.nn.softmax(scores) @ v
+        x = x + h.transpose(0, 2, 1, 3).reshape(size, LENGTH, WIDTH) @ P[1]
+        return x + jax.nn.gelu(norm(x) @ P[2]) @ P[3]
+
+    if model == "mlp":
+        P: Any = [linear(64, 256), linear(256, 256), linear(256, CLASSES)]
+    else:
+        shapes = [(WIDTH, 3 * WIDTH), (WIDTH, WIDTH), (WIDTH, 4 * WIDTH), (4 * WIDTH, WIDTH)]
+        blocks = [[linear(*shape) for shape in shapes] for _ in range(layers)]
+        P = [linear(CHARACTERS, WIDTH), blocks, linear(WIDTH, CHARACTERS)]
+
+    def loss_of(P: Any, x: Any, y: Any) -> Any:
+        if model == "mlp":
+            scores = jax.nn.relu(jax.nn.relu(x @ P[0]) @ P[1]) @ P[2]
+        else:
+            h = P[0][x]
+            for each in P[1]:
+                h = block(each, h)
+            scores = norm(h) @ P[2]
+        return -jnp.take_along_axis(jax.nn.log_softmax(scores), y[..., None], -1).mean()
+
+    @jax.jit
+    def step(P: Any, m: Any, v: Any, t: Any, x: Any, y: Any) -> Any:
+        loss, g = jax.value_and_grad(loss_of)(P, x, y)
+        m = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, m, g)
+        v = jax.tree.map(lambda v, g: 0.999 * v + 0.001 * g * g, v, g)
+
+        def updated(p: Any, m: Any, v: Any) -> Any:
+            return p - 1e-3 * (m / (1 - 0.9**t)) / (jnp.sqrt(v / (1 - 0.999**t)) + 1e-8)
+
+        return loss, jax.tree.map(updated, P, m, v), m, v
+
+    state = [P, jax.tree.map(jnp.zeros_like, P), jax.tree.map(jnp.zeros_like, P)]
+
+    def call(size: int) -> None:
+        x, y = batches(model, size)
+        loss, *state[:] = step(*state, 1.0, x, y)
+        loss.block_until_ready()
+
+    return call
+
+
+def seconds_of(framework: str, model: str, layers: int, sizes: list[int]) -> list[float]:
+    """Of the first call with each size."""
+    if framework == JAX:
+        step = in_jax(model, layers)
+    elif framework == LUCID:
+        import lucid
+
+        step = in_torch(lucid, lucid.compile, model, layers)
+    else:
+        import torch
+
+        step = in_torch(torch, lambda f: torch.compile(f, dynamic=True), model, layers)
+    found = []
+    for size in sizes:
+        begin = time.perf_counter()
+        step(size)
+        found.append(time.perf_counter() - begin)
+        for _ in range(CALLS):
+            step(size)
+    return found
+
+
+def measure(framework: str, python: str, model: str, layers: int, sizes: list[int]) -> list[float]:
+    """The same in a process of its own; nothing where the framework isn't installed."""
+    given = json.dumps([framework, model, layers, sizes])
+    env = os.environ | {"LUCID_CACHE": "0"}
+    command = [sys.executable if framework == LUCID else python, __file__, "--worker", given]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    if done.returncode:
+        print(f"{framework} is left out: {done.stderr.strip().splitlines()[-1]}")
+        return []
+    found: list[float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--peers-python", default=sys.executable)
+    parser.add_argument("--torch-compile", action="store_true", help="it takes minutes")
+    parser.add_argument("--layers", type=int, nargs="*", default=LAYERS)
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.worker:
+        print(json.dumps(seconds_of(*json.loads(args.worker))))
+        return
+    frameworks = [LUCID, JAX, *([TORCH] if args.torch_compile else [])]
+    for model, layers in (("mlp", 0), ("transformer", 4)):
+        print(f"{model}: seconds of the first call with a batch size")
+        for framework in frameworks:
+            found = measure(framework, args.peers_python, model, layers, SIZES)
+            if found:
+                rest = f"median of the others {statistics.median(found[2:]):.3f}"
+                times = f"first {found[0]:.2f}, second {found[1]:.2f}, {rest}"
+                print(f"  {framework:14} {times}, last {found[-1]:.3f}")
+    print("transformer: seconds of the first call, and of it for each layer")
+    for layers in args.layers:
+        found = measure(LUCID, args.peers_python, "transformer", layers, SIZES[:1])
+        print(f"  {layers:2} layers: {found[0]:.2f}, {found[0] / layers:.3f}")
+
+
+if __name__ == "__main__":
+    main()
