@@ -22,13 +22,11 @@ from lucid.codegen.origins import Origins, without_origins
 from lucid.codegen.parallel import shared
 from lucid.codegen.placement import place, size_of
 from lucid.codegen.regions import Buffer, Region
-from lucid.codegen.small_axes import split_small_axes
 from lucid.codegen.target import Target
 from lucid.ir.clone import copy_graph
-from lucid.ir.environment import VERIFY
 from lucid.ir.graph import Graph, Node, Value
+from lucid.ir.passes.pipeline import PassLog
 from lucid.ir.strides import Strides, contiguous_strides
-from lucid.ir.verify import verify
 
 
 @dataclass(slots=True)
@@ -106,19 +104,19 @@ class Program:
 
 
 def make_program(
-    graph: Graph, strides: Sequence[Strides], target: Target, fuse: bool = True
+    graph: Graph,
+    strides: Sequence[Strides],
+    target: Target,
+    fuse: bool = True,
+    log: PassLog | None = None,
 ) -> Program:
-    """Lower a flat graph to kernels over buffers.
+    """Lower a flat graph to kernels over buffers; `log` has the passes that legalize it.
 
     Raises:
         MissingRuleError: an op has no lowering.
     """
     graph = copy_graph(graph)
-    graph.drop_dead_nodes()
-    split_small_axes(graph)
-    checked = legalize(graph)
-    if VERIFY.read():
-        verify(graph)
+    checked = legalize(graph, log)
     late = _behind_exits(graph)
     items = ItemList(graph, strides, checked)
     items.let_wait(late)
@@ -156,7 +154,7 @@ def _behind_exits(graph: Graph) -> set[Node]:
     others: list[Node] = []
     late: list[Node] = []
     for node in reversed(graph.nodes):
-        if node.op.kind in ("check", "host") or any(x in needed for x in node.results):
+        if node.op.has_effect or any(x in needed for x in node.results):
             needed.update(node.operands)
             others.append(node)
         else:

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from lucid.ir import ops
 from lucid.ir.attributes import check_arguments
 from lucid.ir.hosts import HostFunction
 from lucid.ir.inference import result_type
 from lucid.ir.location import Location
-from lucid.ir.op import OPS, Attributes, Op, Operand
+from lucid.ir.op import Attributes, Op, Operand
 from lucid.ir.types import DType, TensorType
 
 
@@ -197,14 +198,14 @@ class Graph:
         self, name: str, operands: Sequence[Value], types: Sequence[TensorType]
     ) -> Node:
         """Append a call of a Python function that `hosts` has, or will have."""
-        node = Node(OPS["host"], operands, {"function": name}, types, self)
+        node = Node(ops.host, operands, {"function": name}, types, self)
         self.nodes.append(node)
         return node
 
     def constant(self, value: float, dtype: DType) -> Value:
         """Append a 0-d constant."""
         attributes = {"value": dtype.numpy.type(value), "dtype": dtype}
-        return self.append(OPS["constant"], (), attributes).result
+        return self.append(ops.constant, (), attributes).result
 
     def values(self) -> Iterator[Value]:
         """Every value, inputs first."""
@@ -265,17 +266,16 @@ class Graph:
 
         return print_graph(self)
 
-    def __eq__(self, other: object) -> bool:
-        """Equal as programs: the same text, names of values included."""
-        return isinstance(other, Graph) and str(self) == str(other)
 
-    __hash__ = object.__hash__
+def is_same_program(a: Graph, b: Graph) -> bool:
+    """Whether two graphs have the same text, names of values included. `==` is identity."""
+    return str(a) == str(b)
 
 
 def has_effect(node: Node, functions: dict[str, Graph]) -> bool:
     """Whether a node checks a value or calls Python, itself or in one of the functions."""
-    if node.op.kind != "call":
-        return node.op.kind in ("host", "check")
+    if node.op is not ops.call:
+        return node.op.has_effect
     pending, seen = [node.attributes["function"]], set[str]()
     while pending:
         name = pending.pop()
@@ -283,9 +283,9 @@ def has_effect(node: Node, functions: dict[str, Graph]) -> bool:
             continue
         seen.add(name)
         for inner in functions[name].nodes:
-            if inner.op.kind in ("host", "check"):
+            if inner.op.has_effect:
                 return True
-            if inner.op.kind == "call":
+            if inner.op is ops.call:
                 pending.append(inner.attributes["function"])
     return False
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from random_graphs import annotated_graphs, operand_types
 
 from lucid.ir.errors import ParseError, VerifyError
-from lucid.ir.graph import Graph, Region, Value, freeze_attributes
+from lucid.ir.graph import Graph, Region, Value, freeze_attributes, is_same_program
 from lucid.ir.location import Location
 from lucid.ir.op import OPS, Op
 from lucid.ir.text import parse, print_graph
@@ -66,7 +66,7 @@ def test_what_is_printed_parses_back_to_the_same_graph(graph: Graph) -> None:
     text = print_graph(graph)
     parsed = parse(text)
     assert print_graph(parsed) == text
-    assert parsed == graph
+    assert is_same_program(parsed, graph)
     assert structure(parsed) == structure(graph)
     verify(parsed)
 
@@ -177,7 +177,7 @@ def test_names_are_made_unique_and_stay_so() -> None:
         "  return\n"
         "}\n"
     )
-    assert parse(str(graph)) == graph
+    assert is_same_program(parse(str(graph)), graph)
 
 
 def test_a_type_may_be_left_out_and_comments_are_passed_over() -> None:
@@ -196,7 +196,7 @@ def test_a_mark_of_a_value_that_is_gone_is_left_out() -> None:
     graph = parse("graph g(%x: f32[]) { %y = neg %x %z = neg %x grad of %y return %z }")
     graph.drop_dead_nodes()
     assert "grad" not in str(graph)
-    assert parse(str(graph)) == graph
+    assert is_same_program(parse(str(graph)), graph)
 
 
 ERRORS: list[tuple[str, str]] = [

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from lucid.compiler.programs.program import Program
+from lucid.ir.clone import rewritten
 from lucid.ir.errors import LucidError
 from lucid.ir.graph import Graph
 from lucid.ir.interpret import interpret
-from lucid.ir.passes.pipeline import optimize, rewritten
 from lucid.ir.text.printer import value_names
 from lucid.runtime.executable import compile_graph
 from lucid.runtime.watched import WatchedStep
@@ -112,7 +112,7 @@ def _names(graph: Graph) -> list[str]:
 def _stages(program: Program, watched: WatchedStep) -> Iterator[tuple[str, Results]]:
     """The results of each stage before the last, by name; the first one is the reference."""
     yield "trace", interpret(program.recorded, watched.inputs)
-    graph = rewritten(program.recorded, optimize)
+    graph = rewritten(program.recorded, program.optimize)
     yield "optimize", interpret(graph, watched.inputs)
     inputs = [np.array(x) if isinstance(x, np.ndarray) else x for x in watched.inputs]
     unfused = compile_graph(graph, fuse=False)

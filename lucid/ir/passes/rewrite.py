@@ -1,71 +1,184 @@
-"""Rewriting: one sweep over the nodes, with rules that stand in a table by op."""
+"""Rewriting: rules that stand in tables by op or trait, applied until none fits."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from lucid.ir import ops
+from lucid.ir.errors import LucidError
 from lucid.ir.graph import Graph, Node, Value
+from lucid.ir.op import Op, Trait
 from lucid.ir.types import DType
 
 Rule = Callable[[Node], Value | None]
-_SAME_ELEMENTS = ("broadcast", "reshape", "transpose", "slice")
+_SAME_ELEMENTS = frozenset({ops.broadcast, ops.reshape, ops.transpose, ops.slice})
+_REWRITES_PER_NODE = 100  # more than any rules need that come to an end
 
 
 class Rules:
-    """Rewrite rules by the name of the op whose nodes they look at.
+    """Rewrite rules by the ops, or the traits of ops, whose nodes they look at.
 
-    A rule is given a node whose operands are final, and returns a value to be used in place of the
-    node's result, or None to leave it. What it emits on the way is placed before the node.
+    A rule is given a node and returns a value to be used in place of the node's result, or None to
+    leave it. What it emits on the way stands where the node stood.
     """
 
     def __init__(self) -> None:
-        self._rules: dict[str, list[Rule]] = {}
+        self._entered: list[tuple[Sequence[Op | Trait], Rule]] = []
+        self._of: dict[Op, list[Rule]] = {}
 
-    def on(self, *names: str) -> Callable[[Rule], Rule]:
+    def on(self, *what: Op | Trait) -> Callable[[Rule], Rule]:
         """Decorate a rule for nodes of these ops; earlier ones are tried first."""
 
         def enter(rule: Rule) -> Rule:
-            for name in names:
-                self._rules.setdefault(name, []).append(rule)
+            self._entered.append((what, rule))
+            self._of.clear()
             return rule
 
         return enter
 
-    def __call__(self, node: Node) -> Value | None:
-        for rule in self._rules.get(node.op.name, ()):
-            value = rule(node)
-            if value is not None:
-                return value
-        return None
+    def of(self, op: Op) -> Sequence[Rule]:
+        """The rules for nodes of an op."""
+        found = self._of.get(op)
+        if found is None:
+            mine = {op, *op.traits}
+            found = [rule for what, rule in self._entered if not mine.isdisjoint(what)]
+            self._of[op] = found
+        return found
 
 
-def rewrite(graph: Graph, rule: Rule) -> bool:
-    """Apply a rule to each node once, in order: linear in the nodes. True if anything changed.
+def rewrite(graph: Graph, rules: Rules) -> bool:
+    """Apply rules to the nodes of a graph until none fits; True if anything changed."""
+    return Rewriter(graph).run(rules)
 
-    New nodes take over the line, scope and marks of the node that they replace, and its name.
+
+class Rewriter:
+    """Rules applied to a graph by a worklist, with the users of each value.
+
+    Nodes are visited in their order, so that a rule finds operands that are final. What it makes is
+    visited next, and so are users of what it replaces, unless their turn is still to come. A node
+    that is replaced goes, and so does what only it has read; but one with an effect stays, and so
+    does one with indices, which are still to be checked. New nodes take over the line, scope and
+    marks of the node that they replace, and its name. Linear in nodes and rewrites.
+
+    Reference: the greedy pattern driver of MLIR; Lattner et al., "MLIR", 2021.
     """
-    old_nodes, graph.nodes = graph.nodes, []
-    replacement: dict[Value, Value] = {}
-    for node in old_nodes:
-        if replacement:
-            node.operands = tuple(replacement.get(operand, operand) for operand in node.operands)
-        start = len(graph.nodes)
-        value = rule(node)
-        if value is None:
-            del graph.nodes[start:]
-            graph.nodes.append(node)
-            continue
-        for new in graph.nodes[start:]:
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._old = graph.nodes
+        self._pending = graph.nodes[::-1]
+        self._visited: set[Node] = set()
+        self._gone: set[Node] = set()
+        self._made: dict[Node, list[Node]] = {}  # what stands before a node, or in its place
+        self._replacement: dict[Value, Value] = {}
+
+    @cached_property
+    def _users(self) -> dict[Value, list[Node]]:
+        """The nodes that read each value, once per operand."""
+        users: dict[Value, list[Node]] = {}
+        for node in self._old:
+            for operand in node.operands:
+                users.setdefault(operand, []).append(node)
+        return users
+
+    @cached_property
+    def _results(self) -> Counter[Value]:
+        return Counter(self._graph.results())
+
+    def is_read_once(self, value: Value) -> bool:
+        """Whether a value is one operand, output or write, and nothing else."""
+        return len(self._users.get(value, ())) + self._results[value] == 1
+
+    def run(self, rules: Rules) -> bool:
+        """Rewrite until no rule fits; True if anything changed."""
+        graph, limit = self._graph, _REWRITES_PER_NODE * (len(self._old) + 1)
+        emitted = graph.nodes = []
+        try:
+            while self._pending:
+                node = self._pending.pop()
+                self._visited.add(node)
+                for rule in rules.of(node.op):
+                    if node in self._gone:
+                        break
+                    value = rule(node)
+                    if value is not None and self._is_used(node.result):
+                        self._replace(node, value, emitted)
+                        if len(self._replacement) > limit:
+                            raise LucidError(f"rewrite: the rules never end: {_name(rule)} is one")
+                        break
+                emitted.clear()
+        finally:
+            graph.nodes = self._in_order()
+            if self._replacement:
+                graph.substitute(self._replacement)
+        return bool(self._replacement)
+
+    def _replace(self, node: Node, value: Value, emitted: Sequence[Node]) -> None:
+        old, users = node.result, self._users
+        for new in emitted:
             inherit_notes(new, node)
-        value.name = value.name or node.result.name
-        replacement[node.result] = value
-    if replacement:
-        graph.substitute(replacement)
-    return bool(replacement)
+            for operand in new.operands:
+                users.setdefault(operand, []).append(new)
+        value.name = value.name or old.name
+        readers = users.pop(old, [])
+        for reader in dict.fromkeys(readers):
+            reader.operands = tuple(value if x is old else x for x in reader.operands)
+            if reader in self._visited:
+                self._visited.remove(reader)
+                self._pending.append(reader)
+        if readers:
+            users.setdefault(value, []).extend(readers)
+        self._results[value] += self._results.pop(old, 0)
+        self._replacement[old] = value
+        self._made[node] = [*emitted]
+        self._pending += reversed(emitted)
+        if not (node.op.has_effect or Trait.INDEXED in node.op.traits):
+            self._erase(node)
+
+    def _erase(self, node: Node) -> None:
+        """Let go of a node that nothing reads, and of those that only it has read."""
+        unread = [node]
+        while unread:
+            node = unread.pop()
+            self._gone.add(node)
+            for operand in node.operands:
+                users = self._users[operand]
+                users.remove(node)
+                made = operand.producer
+                if users:
+                    continue
+                del self._users[operand]
+                if made is None or self._graph.has_effect(made):
+                    continue
+                if not any(map(self._is_used, made.results)):
+                    unread.append(made)
+
+    def _is_used(self, value: Value) -> bool:
+        return value in self._users or self._results[value] > 0
+
+    def _in_order(self) -> list[Node]:
+        """The nodes that are left, each where it stood, or where the one stood that it replaces."""
+        if not self._made:
+            return self._old
+        nodes: list[Node] = []
+        pending = self._old[::-1]
+        while pending:
+            node = pending.pop()
+            made = self._made.pop(node, None)
+            if made is not None:
+                pending += [node, *reversed(made)]
+            elif node not in self._gone:
+                nodes.append(node)
+        return nodes
+
+
+def _name(rule: Rule) -> str:
+    return getattr(rule, "__name__", repr(rule))
 
 
 def inherit_notes(new: Node, old: Node) -> None:
@@ -79,10 +192,10 @@ def inherit_notes(new: Node, old: Node) -> None:
 def uniform(value: Value) -> np.generic | None:
     """The number that every element of the value is, if a constant says so."""
     while (node := value.producer) is not None:
-        if node.op.name == "constant":
+        if node.op is ops.constant:
             constant: np.generic = node.attributes["value"]
             return constant
-        if node.op.name not in _SAME_ELEMENTS:
+        if node.op not in _SAME_ELEMENTS:
             return None
         value = node.operands[0]
     return None
@@ -101,10 +214,10 @@ def broadcast_like(result: Value, value: Value) -> Value:
     return broadcast
 
 
-def producer_of(value: Value, name: str) -> Node | None:
-    """The node that makes the value, if it is one of this op."""
+def producer_of(value: Value, *made_by: Op) -> Node | None:
+    """The node that makes the value, if it is one of these ops."""
     node = value.producer
-    return node if node is not None and node.op.name == name else None
+    return node if node is not None and node.op in made_by else None
 
 
 def is_exact_embedding(source: DType, target: DType) -> bool:
