@@ -15,21 +15,24 @@ RULES = Rules()
 
 @RULES.on(ops.div)
 def division_by_a_root(node: Node) -> Value | None:
+    """x / sqrt(y) -> x * rsqrt(y)."""
     x, y = node.operands
     root = producer_of(y, ops.sqrt)
     return None if root is None else x * ops.rsqrt(*root.operands)
 
 
 def use_rsqrt(graph: Graph) -> bool:
-    """x / sqrt(y) -> x * rsqrt(y)."""
+    """Apply the rules wherever they fit."""
     return rewrite(graph, RULES)
 
 
 def rms_norm(x: lucid.Tensor, weight: lucid.Tensor) -> lucid.Tensor:
+    """Each row divided by the root of its mean square."""
     return x / ((x * x).mean(-1, keepdim=True) + 1e-6).sqrt() * weight
 
 
 def main() -> None:
+    """Compile it with the pass, and compare."""
     x, weight = lucid.randn(64, 256), lucid.ones(256)
     compiled = lucid.compile(rms_norm, passes=[use_rsqrt])
     difference = float((compiled(x, weight) - rms_norm(x, weight)).abs().max())

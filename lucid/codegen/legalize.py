@@ -24,26 +24,30 @@ def legalize(graph: Graph, log: PassLog | None = None) -> list[Node]:
     the pipeline they stay in the graph, where nothing reads them.
     """
     LEGALIZE(graph, log)
-    users = graph.uses()
-    read = {*users, *graph.results()}
-    gone = [x for x in graph.nodes if Trait.INDEXED in x.op.traits and x.result not in read]
-    graph.nodes = [node for node in graph.nodes if node not in gone]
+    indexed = [node for node in graph.nodes if Trait.INDEXED in node.op.traits]
+    if indexed:
+        read = {*graph.uses(), *graph.results()}
+        indexed = [node for node in indexed if node.result not in read]
     graph.drop_dead_nodes()
-    return gone
+    return indexed
+
+
+_SCATTERS, _TRIVIAL, _WINDOWS, _PAST_CHECKS = Rules(), Rules(), Rules(), Rules()
 
 
 def read_past_checks(graph: Graph) -> bool:
     """f(check x) -> f(x): the check stays, and what reads x needn't wait for it to be stored."""
-    rules = Rules()
-    rules.on(ops.check)(lambda node: node.operands[0])
-    return rewrite(graph, rules)
+    return rewrite(graph, _PAST_CHECKS)
+
+
+@_PAST_CHECKS.on(ops.check)
+def _checked(node: Node) -> Value:
+    return node.operands[0]
 
 
 def drop_trivial_reductions(graph: Graph) -> bool:
     """A reduction over axes of one element -> a reshape; the position of its extremum -> 0."""
-    rules = Rules()
-    rules.on(Trait.REDUCTION)(_trivial_reduction)
-    return rewrite(graph, rules)
+    return rewrite(graph, _TRIVIAL)
 
 
 def expand_scatters(graph: Graph) -> bool:
@@ -52,9 +56,7 @@ def expand_scatters(graph: Graph) -> bool:
     Without duplicates on the axis each element gets at most one addend, so that the sum becomes
     elementwise and fuses; the gradient of a cross-entropy has this form.
     """
-    rules = Rules()
-    rules.on(ops.scatter_add, ops.scatter)(_pointwise_scatter)
-    return rewrite(graph, rules)
+    return rewrite(graph, _SCATTERS)
 
 
 def reduce_gathers(graph: Graph) -> bool:
@@ -71,9 +73,7 @@ def reduce_gathers(graph: Graph) -> bool:
 
 def reshape_windows(graph: Graph) -> bool:
     """overlap_add of windows that touch but don't overlap -> a reshape, with zeros behind."""
-    rules = Rules()
-    rules.on(ops.overlap_add)(_disjoint_windows)
-    return rewrite(graph, rules)
+    return rewrite(graph, _WINDOWS)
 
 
 LEGALIZE = Pipeline(
@@ -94,6 +94,7 @@ LEGALIZE = Pipeline(
 )
 
 
+@_TRIVIAL.on(Trait.REDUCTION)
 def _trivial_reduction(node: Node) -> Value | None:
     x, attributes = node.operands[0], node.attributes
     axes = attributes["axes"] if "axes" in attributes else (attributes["axis"],)
@@ -108,6 +109,7 @@ def _trivial_reduction(node: Node) -> Value | None:
     return result
 
 
+@_SCATTERS.on(ops.scatter_add, ops.scatter)
 def _pointwise_scatter(node: Node) -> Value | None:
     base, index, source = node.operands
     axis: int = node.attributes["axis"]
@@ -169,6 +171,7 @@ def _from_the_front(index: Value, size: int) -> Value:
     return result
 
 
+@_WINDOWS.on(ops.overlap_add)
 def _disjoint_windows(node: Node) -> Value | None:
     attributes = node.attributes
     if set(attributes["dilations"]) != {1}:

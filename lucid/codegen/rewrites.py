@@ -24,9 +24,8 @@ def concat_pads(graph: Graph) -> bool:
     def pads(value: Value) -> list[Node]:
         """The pads that a value is the sum of; none if it is anything else."""
         node = value.producer
-        if node is None or not rewriter.is_read_once(value):
-            return []
-        return [node] if _pads_zeros(node) else sums.get(value, [])
+        found = [node] if node is not None and _pads_zeros(node) else sums.get(value, [])
+        return found if found and rewriter.is_read_once(value) else []
 
     @rules.on(ops.add)
     def sum_of_pads(node: Node) -> Value | None:
@@ -133,11 +132,13 @@ def lift_reshapes(graph: Graph) -> bool:
     What is repeated along an axis that a reshape merges with another one can't be read by strides;
     before the reshape it can.
     """
-    rules = Rules()
-    rules.on(Trait.ELEMENTWISE)(_elementwise_of_repeated)
-    return rewrite(graph, rules)
+    return rewrite(graph, _REPEATED)
 
 
+_REPEATED = Rules()
+
+
+@_REPEATED.on(Trait.ELEMENTWISE)
 def _elementwise_of_repeated(node: Node) -> Value | None:
     shape = node.result.shape
     for operand in node.operands:

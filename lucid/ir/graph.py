@@ -226,8 +226,9 @@ class Graph:
                 value = replacement[value]
             return value
 
+        replaced = replacement.keys()
         for node in self.nodes:
-            if any(operand in replacement for operand in node.operands):
+            if not replaced.isdisjoint(node.operands):
                 node.operands = tuple(map(final, node.operands))
             if node.gradient_of in replacement:
                 node.gradient_of = final(node.gradient_of)
@@ -242,7 +243,7 @@ class Graph:
         live: set[Value] = set(self.results())
         kept: list[Node] = []
         for node in reversed(self.nodes):
-            if any(result in live for result in node.results) or self.has_effect(node):
+            if not live.isdisjoint(node.results) or self.has_effect(node):
                 live.update(node.operands)
                 kept.append(node)
         changed = len(kept) != len(self.nodes)
@@ -292,6 +293,8 @@ def has_effect(node: Node, functions: dict[str, Graph]) -> bool:
 
 def freeze_attributes(attributes: Attributes) -> tuple[tuple[str, Any], ...]:
     """A hashable form, equal for equal attributes; floats compare by their bits."""
+    if not attributes:
+        return ()
     return tuple(sorted((key, _frozen(value)) for key, value in attributes.items()))
 
 

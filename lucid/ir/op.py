@@ -215,3 +215,8 @@ def declare(op: Op) -> Op:
     assert op.name not in OPS, f"op {op.name} is declared twice"
     OPS[op.name] = op
     return op
+
+
+def ops_with(trait: Trait) -> list[Op]:
+    """The ops that have a trait."""
+    return [op for op in OPS.values() if trait in op.traits]

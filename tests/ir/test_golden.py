@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 from differentiated import differentiate
 
+from lucid.codegen.legalize import LEGALIZE
 from lucid.ir import passes
 from lucid.ir.clone import copy_graph
 from lucid.ir.graph import Graph, is_same_program
@@ -25,6 +26,7 @@ from lucid.ir.passes.pipeline import name_of
 from lucid.ir.text import parse, print_graph
 from lucid.ir.verify import verify
 
+ALL = (*passes.simplify.passes, *LEGALIZE.passes)
 GOLDEN = sorted((Path(__file__).parent.parent / "golden").glob("*.lir"))
 
 
@@ -38,8 +40,9 @@ def gradient(graph: Graph) -> bool:
 
 def passes_of(head: str) -> list[Callable[[Graph], bool]]:
     names = head.partition("\n")[0].removeprefix("# passes:").split(",")
-    found = {"gradient": gradient}
-    return [found.get(name.strip()) or getattr(passes, name.strip()) for name in names]
+    found = {"gradient": gradient, "optimize": passes.optimize, "outline": passes.outline}
+    found |= {name_of(run): run for run in (*passes.optimize.passes, *ALL)}
+    return [found[name.strip()] for name in names]
 
 
 def split(text: str) -> tuple[str, str, str]:
@@ -71,10 +74,4 @@ def test_passes_make_of_the_graph_what_the_file_says(path: Path, update_golden: 
 
 def test_every_pass_has_a_golden_file() -> None:
     used = {name_of(run) for path in GOLDEN for run in passes_of(path.read_text(encoding="utf-8"))}
-    assert {
-        *map(name_of, passes.simplify.passes),
-        "inline",
-        "outline",
-        "rematerialize",
-        "gradient",
-    } <= used
+    assert {*map(name_of, ALL), "inline", "outline", "rematerialize", "gradient"} <= used

@@ -31,12 +31,9 @@ def cse(graph: Graph) -> bool:
     if not replacement:
         return False
     graph.substitute(replacement)
-    graph.nodes = [node for node in graph.nodes if not _is_gone(node, replacement)]
+    gone = replacement.keys()
+    graph.nodes = [node for node in graph.nodes if gone.isdisjoint(node.results)]
     return True
-
-
-def _is_gone(node: Node, replacement: dict[Value, Value]) -> bool:
-    return any(result in replacement for result in node.results)
 
 
 def value_number(node: Node, operands: tuple[Value, ...]) -> tuple[object, ...]:

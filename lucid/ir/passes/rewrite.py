@@ -12,7 +12,7 @@ import numpy as np
 from lucid.ir import ops
 from lucid.ir.errors import LucidError
 from lucid.ir.graph import Graph, Node, Value
-from lucid.ir.op import Op, Trait
+from lucid.ir.op import Op, Trait, ops_with
 from lucid.ir.types import DType
 
 Rule = Callable[[Node], Value | None]
@@ -28,27 +28,18 @@ class Rules:
     """
 
     def __init__(self) -> None:
-        self._entered: list[tuple[Sequence[Op | Trait], Rule]] = []
-        self._of: dict[Op, list[Rule]] = {}
+        self.by_op: dict[Op, list[Rule]] = {}
 
     def on(self, *what: Op | Trait) -> Callable[[Rule], Rule]:
         """Decorate a rule for nodes of these ops; earlier ones are tried first."""
 
         def enter(rule: Rule) -> Rule:
-            self._entered.append((what, rule))
-            self._of.clear()
+            for of in what:
+                for op in [of] if isinstance(of, Op) else ops_with(of):
+                    self.by_op.setdefault(op, []).append(rule)
             return rule
 
         return enter
-
-    def of(self, op: Op) -> Sequence[Rule]:
-        """The rules for nodes of an op."""
-        found = self._of.get(op)
-        if found is None:
-            mine = {op, *op.traits}
-            found = [rule for what, rule in self._entered if not mine.isdisjoint(what)]
-            self._of[op] = found
-        return found
 
 
 def rewrite(graph: Graph, rules: Rules) -> bool:
@@ -71,8 +62,9 @@ class Rewriter:
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._old = graph.nodes
-        self._pending = graph.nodes[::-1]
-        self._visited: set[Node] = set()
+        self._by_op: dict[Op, list[Rule]] = {}
+        self._pending: list[Node] = []
+        self._waiting: set[Node] = set()  # those of `pending` that aren't done
         self._gone: set[Node] = set()
         self._made: dict[Node, list[Node]] = {}  # what stands before a node, or in its place
         self._replacement: dict[Value, Value] = {}
@@ -97,12 +89,15 @@ class Rewriter:
     def run(self, rules: Rules) -> bool:
         """Rewrite until no rule fits; True if anything changed."""
         graph, limit = self._graph, _REWRITES_PER_NODE * (len(self._old) + 1)
+        self._by_op = rules.by_op
+        self._pending = [node for node in reversed(self._old) if node.op in rules.by_op]
+        self._waiting = set(self._pending)
         emitted = graph.nodes = []
         try:
             while self._pending:
                 node = self._pending.pop()
-                self._visited.add(node)
-                for rule in rules.of(node.op):
+                self._waiting.discard(node)
+                for rule in rules.by_op[node.op]:
                     if node in self._gone:
                         break
                     value = rule(node)
@@ -118,6 +113,13 @@ class Rewriter:
                 graph.substitute(self._replacement)
         return bool(self._replacement)
 
+    def _visit(self, nodes: Sequence[Node]) -> None:
+        """Let nodes that there are rules for be the next, in this order."""
+        for node in reversed(nodes):
+            if node.op in self._by_op and node not in self._waiting:
+                self._waiting.add(node)
+                self._pending.append(node)
+
     def _replace(self, node: Node, value: Value, emitted: Sequence[Node]) -> None:
         old, users = node.result, self._users
         for new in emitted:
@@ -126,17 +128,15 @@ class Rewriter:
                 users.setdefault(operand, []).append(new)
         value.name = value.name or old.name
         readers = users.pop(old, [])
-        for reader in dict.fromkeys(readers):
+        for reader in readers:
             reader.operands = tuple(value if x is old else x for x in reader.operands)
-            if reader in self._visited:
-                self._visited.remove(reader)
-                self._pending.append(reader)
+        self._visit(readers)
         if readers:
             users.setdefault(value, []).extend(readers)
         self._results[value] += self._results.pop(old, 0)
         self._replacement[old] = value
         self._made[node] = [*emitted]
-        self._pending += reversed(emitted)
+        self._visit(emitted)
         if not (node.op.has_effect or Trait.INDEXED in node.op.traits):
             self._erase(node)
 
@@ -166,14 +166,14 @@ class Rewriter:
         if not self._made:
             return self._old
         nodes: list[Node] = []
-        pending = self._old[::-1]
-        while pending:
-            node = pending.pop()
-            made = self._made.pop(node, None)
-            if made is not None:
-                pending += [node, *reversed(made)]
-            elif node not in self._gone:
-                nodes.append(node)
+        for old in self._old:
+            pending = [old]
+            while pending:
+                node = pending.pop()
+                if made := self._made.pop(node, None):
+                    pending += [node, *reversed(made)]
+                elif node not in self._gone:
+                    nodes.append(node)
         return nodes
 
 
