@@ -89,8 +89,8 @@ class Scaled(nn.Module):
         return (x * self.weight).sin()
 
 
-def cosine(graph: Graph) -> bool:
-    """sin -> cos, in forwards and backwards."""
+def exponential(graph: Graph) -> bool:
+    """sin -> exp, in forwards and backwards."""
     rules = Rules()
     rules.on(ops.sin)(lambda node: cast(Value, ops.exp(*node.operands)))
     return rewrite(graph, rules)
@@ -98,14 +98,14 @@ def cosine(graph: Graph) -> bool:
 
 def test_a_module_a_method_and_a_decorator_with_arguments() -> None:
     expected = X.exp().tolist()
-    assert lucid.compile(Scaled(), passes=[cosine])(X).tolist() == pytest.approx(expected)
+    assert lucid.compile(Scaled(), passes=[exponential])(X).tolist() == pytest.approx(expected)
 
     class Holder:
-        @lucid.compile(passes=(cosine,))
+        @lucid.compile(passes=(exponential,))
         def method(self, x: lucid.Tensor) -> lucid.Tensor:
             return x.sin()
 
-    @lucid.compile(passes=[cosine])
+    @lucid.compile(passes=[exponential])
     def decorated(x: lucid.Tensor) -> lucid.Tensor:
         return x.sin()
 
@@ -126,10 +126,16 @@ def test_the_backward_outside_goes_through_them_as_well() -> None:
 
 
 def test_a_pipeline_is_a_pass() -> None:
-    both = Pipeline("both", [cosine, replaces("tanh", ops.exp, lambda n: ops.tanh(*n.operands))])
+    both = Pipeline(
+        "both", [exponential, replaces("tanh", ops.exp, lambda n: ops.tanh(*n.operands))]
+    )
     step = lucid.compile(lambda x: x.sin(), passes=[both])
     assert step(X).tolist() == pytest.approx(X.tanh().tolist())
-    assert "tanh" in step.stages["both"]
+    names = [name for name in step.stages if name in ("both", "exponential", "tanh")]
+    assert names == ["exponential", "tanh", "both"]
+    broken = Pipeline("broken", [exponential, drops_what_is_needed])
+    with pytest.raises(VerifyError, match="the pass drops_what_is_needed has broken the graph"):
+        lucid.compile(lambda x: x.sin(), passes=[broken])(X)
 
 
 def test_code_on_disk_is_not_that_of_a_function_without_the_pass(
@@ -141,7 +147,7 @@ def test_code_on_disk_is_not_that_of_a_function_without_the_pass(
         return x.sin() * 3
 
     for _ in range(2):
-        plain, changed = lucid.compile(body)(X), lucid.compile(body, passes=[cosine])(X)
+        plain, changed = lucid.compile(body)(X), lucid.compile(body, passes=[exponential])(X)
         assert plain.tolist() == pytest.approx((X.sin() * 3).tolist())
         assert changed.tolist() == pytest.approx((X.exp() * 3).tolist())
 
@@ -256,17 +262,23 @@ def test_a_pass_that_drops_a_branch_or_a_call_of_python_is_refused() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (cosine, "compile: passes is a list of functions, not function\nhint: passes=[my_pass]"),
+        (
+            exponential,
+            "compile: passes is a list of functions, not function\nhint: passes=[my_pass]",
+        ),
         ("cse", "compile: passes is a list of functions, not str\nhint: passes=[my_pass]"),
         (
-            [cosine, "cse"],
+            [exponential, "cse"],
             "compile: passes[1] is not callable, but str\n"
             "hint: a pass is a function that takes a lucid.ir.Graph and returns a bool",
         ),
     ],
 )
 def test_what_is_no_list_of_passes_is_refused(given: Any, message: str) -> None:
-    for make in (lambda: lucid.compile(passes=given), lambda: lucid.compile(cosine, passes=given)):
+    for make in (
+        lambda: lucid.compile(passes=given),
+        lambda: lucid.compile(exponential, passes=given),
+    ):
         with pytest.raises(ArgumentError) as caught:
             make()
         assert str(caught.value) == message
@@ -278,16 +290,18 @@ def test_what_is_no_list_of_passes_is_refused(given: Any, message: str) -> None:
 def test_the_graph_is_printed_after_the_passes_that_are_named_and_changed_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("LUCID_PRINT_AFTER", "cse, cosine,rematerialize")
+    monkeypatch.setenv("LUCID_PRINT_AFTER", "cse, exponential,rematerialize")
 
-    @lucid.compile(passes=[cosine])
+    @lucid.compile(passes=[exponential])
     def step(x: lucid.Tensor) -> lucid.Tensor:
         return x.sin() + x.sin()
 
     step(X)
     printed = capsys.readouterr().err
-    assert re.findall(r"^# (.*)$", printed, re.M) == ["step after cosine", "step after cse"]
-    assert printed == "".join(f"# step after {x}\n{step.stages[x]}\n" for x in ("cosine", "cse"))
+    assert re.findall(r"^# (.*)$", printed, re.M) == ["step after exponential", "step after cse"]
+    assert printed == "".join(
+        f"# step after {x}\n{step.stages[x]}\n" for x in ("exponential", "cse")
+    )
     assert not capsys.readouterr().err, "looking at stages prints nothing"
 
 

@@ -60,6 +60,15 @@ def structure(graph: Graph) -> tuple[object, ...]:
     )
 
 
+def test_a_graph_equals_itself_alone_and_may_be_the_same_program_as_another() -> None:
+    text = "graph g(%x: f32[3]) { %y = neg %x return %y }"
+    a, b = parse(text), parse(text)
+    assert a == a and a != b and {a: 1, b: 2} == {b: 2, a: 1}, "equal graphs have equal hashes"
+    assert is_same_program(a, b)
+    b.outputs[0].name = "z"
+    assert not is_same_program(a, b) and hash(b) != hash(a)
+
+
 @hypothesis.given(annotated_graphs())
 def test_what_is_printed_parses_back_to_the_same_graph(graph: Graph) -> None:
     hypothesis.assume(_verifies(graph))

@@ -206,4 +206,11 @@ def optimizing(passes: Sequence[Pass]) -> Pipeline:
     """As `optimize`, with passes of the user's before what simplifies."""
     if not passes:
         return optimize
-    return Pipeline("optimize", (inline, rematerialize, *map(UsersPass, passes), simplify))
+    return Pipeline("optimize", (inline, rematerialize, *map(_users, passes), simplify))
+
+
+def _users(run: Pass) -> Pass:
+    """A pass of the user's, or each in a pipeline of theirs, as one that is verified."""
+    if isinstance(run, Pipeline):
+        return Pipeline(run.name, [*map(_users, run.passes)], run.rounds)
+    return UsersPass(run)
