@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, repeat
 
 from lucid.ir import ops
 from lucid.ir.environment import PRINT_AFTER, VERIFY
@@ -76,7 +77,7 @@ class Pipeline:
     def __call__(self, graph: Graph, log: PassLog | None = None) -> bool:
         """Run the passes; with `LUCID_VERIFY=1` verify the graph after each that changed it."""
         begin, changed, unchanged = time.perf_counter(), False, 0
-        for run in self.rounds * tuple(self.passes):
+        for run in chain.from_iterable(repeat(self.passes, self.rounds)):
             if unchanged == len(self.passes):
                 break
             found = self._run(run, graph, log)

@@ -50,11 +50,11 @@ def rewrite(graph: Graph, rules: Rules) -> bool:
 class Rewriter:
     """Rules applied to a graph by a worklist, with the users of each value.
 
-    Nodes are visited in their order, so that a rule finds operands that are final. What it makes is
-    visited next, and so are users of what it replaces, unless their turn is still to come. A node
-    that is replaced goes, and so does what only it has read; but one with an effect stays, and so
-    does one with indices, which are still to be checked. New nodes take over the line, scope and
-    marks of the node that they replace, and its name. Linear in nodes and rewrites.
+    The worklist is in the order of the nodes: what a rule makes is visited next, and users of what
+    it replaces come later, so that a rule finds operands that are final and nothing is visited
+    twice. A node that is replaced goes, and so does what only it has read; but one with an effect
+    stays, and so does one with indices, which are still to be checked. New nodes take over the
+    line, scope and marks of the node that they replace, and its name. Linear in nodes and rewrites.
 
     Reference: the greedy pattern driver of MLIR; Lattner et al., "MLIR", 2021.
     """
@@ -64,7 +64,6 @@ class Rewriter:
         self._old = graph.nodes
         self._by_op: dict[Op, list[Rule]] = {}
         self._pending: list[Node] = []
-        self._waiting: set[Node] = set()  # those of `pending` that aren't done
         self._gone: set[Node] = set()
         self._made: dict[Node, list[Node]] = {}  # what stands before a node, or in its place
         self._replacement: dict[Value, Value] = {}
@@ -90,35 +89,34 @@ class Rewriter:
         """Rewrite until no rule fits; True if anything changed."""
         graph, limit = self._graph, _REWRITES_PER_NODE * (len(self._old) + 1)
         self._by_op = rules.by_op
-        self._pending = [node for node in reversed(self._old) if node.op in rules.by_op]
-        self._waiting = set(self._pending)
+        self._visit(self._old)
         emitted = graph.nodes = []
         try:
             while self._pending:
                 node = self._pending.pop()
-                self._waiting.discard(node)
-                for rule in rules.by_op[node.op]:
-                    if node in self._gone:
-                        break
-                    value = rule(node)
-                    if value is not None and self._is_used(node.result):
-                        self._replace(node, value, emitted)
-                        if len(self._replacement) > limit:
-                            raise LucidError(f"rewrite: the rules never end: {_name(rule)} is one")
-                        break
-                emitted.clear()
+                if node not in self._gone:
+                    self._apply(rules.by_op[node.op], node, emitted)
+                if len(self._replacement) > limit:
+                    raise LucidError(f"rewrite: the rules for {node.op.name} never come to an end")
         finally:
             graph.nodes = self._in_order()
             if self._replacement:
                 graph.substitute(self._replacement)
         return bool(self._replacement)
 
+    def _apply(self, rules: Sequence[Rule], node: Node, emitted: list[Node]) -> None:
+        """Replace a node by what the first rule that fits makes of it."""
+        for rule in rules:
+            value = rule(node)
+            if value is not None and self._is_used(node.result):
+                self._replace(node, value, emitted)
+                emitted.clear()
+                return
+            emitted.clear()
+
     def _visit(self, nodes: Sequence[Node]) -> None:
         """Let nodes that there are rules for be the next, in this order."""
-        for node in reversed(nodes):
-            if node.op in self._by_op and node not in self._waiting:
-                self._waiting.add(node)
-                self._pending.append(node)
+        self._pending += [node for node in reversed(nodes) if node.op in self._by_op]
 
     def _replace(self, node: Node, value: Value, emitted: Sequence[Node]) -> None:
         old, users = node.result, self._users
@@ -130,7 +128,6 @@ class Rewriter:
         readers = users.pop(old, [])
         for reader in readers:
             reader.operands = tuple(value if x is old else x for x in reader.operands)
-        self._visit(readers)
         if readers:
             users.setdefault(value, []).extend(readers)
         self._results[value] += self._results.pop(old, 0)
@@ -175,10 +172,6 @@ class Rewriter:
                 elif node not in self._gone:
                     nodes.append(node)
         return nodes
-
-
-def _name(rule: Rule) -> str:
-    return getattr(rule, "__name__", repr(rule))
 
 
 def inherit_notes(new: Node, old: Node) -> None:
