@@ -13,6 +13,7 @@ import pytest
 
 import lucid
 from lucid import nn
+from lucid.codegen import legalize
 from lucid.ir import Graph, LucidError, Node, Value, ops
 from lucid.ir.errors import ArgumentError, OptionError, PassError, VerifyError
 from lucid.ir.passes import Pipeline, Rules, rewrite
@@ -324,3 +325,30 @@ def test_a_pass_that_there_is_not_is_an_error_that_names_those_that_there_are(
         OptionError, match=r"LUCID_PRINT_AFTER: there is no pass cze; there are .*cse, "
     ):
         lucid.compile(lambda x: x + 1)(X)
+
+
+def test_what_legalizes_is_a_pass_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the order of the stages, by their names, with times and with the verifier."""
+    monkeypatch.setenv("LUCID_PRINT_AFTER", "expand_scatters")
+    index = lucid.tensor([[0], [6], [3], [3]])
+
+    @lucid.compile
+    def step(x: lucid.Tensor) -> lucid.Tensor:
+        return x.scatter_add(1, index, lucid.ones(4, 1))
+
+    step(lucid.zeros(4, 7))
+    stages = list(step.stages)
+    assert stages.index("optimize") < stages.index("expand_scatters") < stages.index("legalize")
+    assert step.stats.pass_seconds["legalize"] > step.stats.pass_seconds["expand_scatters"] > 0
+    text = step.stages["expand_scatters"]
+    assert capsys.readouterr().err == f"# step after expand_scatters\n{text}\n"
+
+    def loses_nodes(graph: Graph) -> bool:
+        graph.nodes = []
+        return True
+
+    monkeypatch.setattr(legalize, "LEGALIZE", Pipeline("legalize", [loses_nodes]))
+    with pytest.raises(VerifyError, match="the pass loses_nodes has broken the graph: graph "):
+        lucid.compile(lambda x: x.sin())(X)
