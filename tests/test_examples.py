@@ -49,6 +49,11 @@ def test_custom_function_fits_the_curve(tmp_path: Path) -> None:
     assert "agrees with finite differences" in run(tmp_path, "examples/custom_function.py")
 
 
+def test_custom_pass_changes_what_is_compiled(tmp_path: Path) -> None:
+    printed = run(tmp_path, "examples/custom_pass.py")
+    assert "largest difference" in printed and "= rsqrt %add" in printed and "= sqrt" not in printed
+
+
 def test_the_benchmark_compares_and_draws_what_it_measures(tmp_path: Path) -> None:
     frameworks = ("lucid", "NumPy", "lucid eager")
     printed = run(

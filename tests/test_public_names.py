@@ -39,6 +39,10 @@ NAMES = {
     "lucid.optim.Optimizer": "zero_grad step",
     "lucid.optim.lr_scheduler": "StepLR",
     "lucid.compiler": "set_stance",
+    "lucid.ir": """Graph Node Value Op Trait TensorType LucidError ops parse print_graph
+        is_same_program""",
+    "lucid.ir.passes": """Pass Pipeline PassLog Rules Rewriter rewrite producer_of uniform
+        constant_like broadcast_like canonicalize constant_fold cse dce simplify optimize""",
 }
 
 

@@ -60,7 +60,7 @@ def push_forward(
     """
     if op.vjp is None:
         return None
-    if op.kind == "view":
+    if op.is_view:
         return None if tangents[0] is None else op(tangents[0], **attributes)
     tape: list[_Linear] = []
     cotangent = _Linear(result._type, result, tape)

@@ -8,10 +8,12 @@ that cuts an axis needs a dim cut first: `SplitNeeded` says which, and the calle
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from lucid.ir import ops
 from lucid.ir.graph import Node
+from lucid.ir.op import Op
 from lucid.ir.types import Shape
 
 _dims = itertools.count()
@@ -91,26 +93,40 @@ def dot(forms: Sequence[Form], strides: Sequence[int], offset: int = 0) -> Form:
 
 def pull(view: Node, forms: Forms, sizes: Mapping[int, int]) -> Forms | None:
     """Forms of a view's operand from those of its result; None where they aren't linear."""
-    attributes, shape = view.attributes, view.operands[0].shape
-    if view.op.name == "barrier":
-        return forms
-    if view.op.name == "transpose":
-        result: list[Form] = [ZERO] * len(shape)
-        for axis, index in zip(attributes["perm"], forms, strict=True):
-            result[axis] = index
-        return tuple(result)
-    if view.op.name == "slice":
-        steps, starts = attributes["steps"], attributes["starts"]
-        return tuple(f.scaled(k, s) for f, k, s in zip(forms, steps, starts, strict=True))
-    if view.op.name == "broadcast":
-        return unbroadcast(shape, forms)
-    if view.op.name == "windows":
-        moved = list(forms[: len(shape)])
-        places = (attributes[name] for name in ("axes", "steps", "dilations"))
-        for axis, step, dilation, f in zip(*places, forms[len(shape) :], strict=True):
-            moved[axis] = dot((moved[axis], f), (step, dilation))
-        return tuple(moved)
-    return reshape_forms(forms, view.result.shape, shape, sizes)
+    return _PULL[view.op](view, forms, sizes)
+
+
+def _pull_transpose(view: Node, forms: Forms, sizes: Mapping[int, int]) -> Forms:
+    result: list[Form] = [ZERO] * len(forms)
+    for axis, index in zip(view.attributes["perm"], forms, strict=True):
+        result[axis] = index
+    return tuple(result)
+
+
+def _pull_slice(view: Node, forms: Forms, sizes: Mapping[int, int]) -> Forms:
+    steps, starts = view.attributes["steps"], view.attributes["starts"]
+    return tuple(f.scaled(k, s) for f, k, s in zip(forms, steps, starts, strict=True))
+
+
+def _pull_windows(view: Node, forms: Forms, sizes: Mapping[int, int]) -> Forms:
+    rank = len(view.operands[0].shape)
+    moved = list(forms[:rank])
+    places = (view.attributes[name] for name in ("axes", "steps", "dilations"))
+    for axis, step, dilation, f in zip(*places, forms[rank:], strict=True):
+        moved[axis] = dot((moved[axis], f), (step, dilation))
+    return tuple(moved)
+
+
+_PULL: dict[Op, Callable[[Node, Forms, Mapping[int, int]], Forms | None]] = {
+    ops.barrier: lambda view, forms, sizes: forms,
+    ops.transpose: _pull_transpose,
+    ops.slice: _pull_slice,
+    ops.broadcast: lambda view, forms, sizes: unbroadcast(view.operands[0].shape, forms),
+    ops.windows: _pull_windows,
+    ops.reshape: lambda view, forms, sizes: reshape_forms(
+        forms, view.result.shape, view.operands[0].shape, sizes
+    ),
+}
 
 
 def unbroadcast(shape: Shape, forms: Forms) -> Forms:
@@ -126,22 +142,33 @@ PartialForms = tuple[Form | None, ...]
 
 def push(view: Node, forms: PartialForms, sizes: Mapping[int, int]) -> PartialForms | None:
     """Forms of a view's result from those of its operand: None on axes that it repeats."""
-    shape = view.operands[0].shape
-    if view.op.name == "barrier":
-        return forms
-    if view.op.name == "transpose":
-        return tuple(forms[axis] for axis in view.attributes["perm"])
-    if view.op.name == "slice":
-        whole = view.result.shape == shape and min(view.attributes["steps"], default=1) > 0
-        return forms if whole else None
-    if view.op.name == "windows":
-        return None
-    if view.op.name == "broadcast":
-        return broadcast_forms(shape, view.result.shape, forms)
+    return _PUSH[view.op](view, forms, sizes)
+
+
+def _push_slice(view: Node, forms: PartialForms, sizes: Mapping[int, int]) -> PartialForms | None:
+    is_as_large = view.result.shape == view.operands[0].shape
+    return forms if is_as_large and min(view.attributes["steps"], default=1) > 0 else None
+
+
+def _push_reshape(view: Node, forms: PartialForms, sizes: Mapping[int, int]) -> PartialForms | None:
     known = tuple(f for f in forms if f is not None)
     if len(known) != len(forms):
         return None
-    return reshape_forms(known, shape, view.result.shape, sizes)
+    return reshape_forms(known, view.operands[0].shape, view.result.shape, sizes)
+
+
+_PUSH: dict[Op, Callable[[Node, PartialForms, Mapping[int, int]], PartialForms | None]] = {
+    ops.barrier: lambda view, forms, sizes: forms,
+    ops.transpose: lambda view, forms, sizes: tuple(
+        forms[axis] for axis in view.attributes["perm"]
+    ),
+    ops.slice: _push_slice,
+    ops.broadcast: lambda view, forms, sizes: broadcast_forms(
+        view.operands[0].shape, view.result.shape, forms
+    ),
+    ops.windows: lambda view, forms, sizes: None,
+    ops.reshape: _push_reshape,
+}
 
 
 def broadcast_forms(shape: Shape, result: Shape, forms: PartialForms) -> PartialForms:

@@ -1,69 +1,101 @@
-"""Rewrites of a graph into ops that the kernels are good at."""
+"""Rewrites of a graph into ops that the kernels are good at, a pass for each kind of them."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from math import inf
 
 from lucid.codegen import costs
-from lucid.codegen.rewrites import elementwise_of_repeated, sum_of_pads, sum_of_scatters
-from lucid.codegen.unfolding import as_product
+from lucid.codegen.rewrites import chain_scatters, concat_pads, lift_reshapes
+from lucid.codegen.small_axes import split_small_axes
+from lucid.codegen.unfolding import unfold_contractions
 from lucid.ir import ops
 from lucid.ir.graph import Graph, Node, Value
-from lucid.ir.passes.rewrite import inherit_notes
+from lucid.ir.op import Trait
+from lucid.ir.passes.dce import dce
+from lucid.ir.passes.pipeline import PassLog, Pipeline
+from lucid.ir.passes.rewrite import Rules, rewrite
 
 
-def legalize(graph: Graph) -> list[Node]:
+def legalize(graph: Graph, log: PassLog | None = None) -> list[Node]:
     """Replace nodes by simpler ones, where there are any.
 
-    Returns the indexed nodes that are gone: their indices must still be checked.
+    Returns the indexed nodes that are gone: their indices must still be checked. Until the end of
+    the pipeline they stay in the graph, where nothing reads them.
     """
-    uses = Counter(operand for node in graph.nodes for operand in node.operands)
-    uses.update([*graph.outputs, *(value for _, value in graph.writes)])
-    replacement: dict[Value, Value] = {}
-    sums: dict[Value, list[Node]] = {}
-    gone: list[Node] = []
-    reduced = _reduced_axes(graph)
-    old, graph.nodes = graph.nodes, []
-    for node in old:
-        node.operands = tuple(replacement.get(v, v) for v in node.operands)
-        start = len(graph.nodes)
-        result = _pointwise_scatter(node) or _reduction_of_gather(node, reduced)
-        if result is not None:
-            gone.append(node)
-        elif node.op.kind == "check":
-            result = node.operands[0]
-        else:
-            result = _simpler(node, uses, sums)
-        if result is None:
-            result = _disjoint_windows(node)
-        for made in graph.nodes[start:]:
-            inherit_notes(made, node)
-        if result is None or node.op.kind == "check":
-            graph.nodes.append(node)
-        if result is not None:
-            replacement[node.result] = result
-            uses[result] += uses[node.result]
-    graph.substitute(replacement)
+    LEGALIZE(graph, log)
+    indexed = [node for node in graph.nodes if Trait.INDEXED in node.op.traits]
+    if indexed:
+        read = {*graph.uses(), *graph.results()}
+        indexed = [node for node in indexed if node.result not in read]
     graph.drop_dead_nodes()
-    return gone
+    return indexed
 
 
-def _simpler(node: Node, uses: Mapping[Value, int], sums: dict[Value, list[Node]]) -> Value | None:
-    return (
-        _trivial_reduction(node)
-        or sum_of_pads(node, uses, sums)
-        or sum_of_scatters(node, uses)
-        or elementwise_of_repeated(node)
-        or as_product(node)
-    )
+_SCATTERS, _TRIVIAL, _WINDOWS, _PAST_CHECKS = Rules(), Rules(), Rules(), Rules()
 
 
+def read_past_checks(graph: Graph) -> bool:
+    """f(check x) -> f(x): the check stays, and what reads x needn't wait for it to be stored."""
+    return rewrite(graph, _PAST_CHECKS)
+
+
+@_PAST_CHECKS.on(ops.check)
+def _checked(node: Node) -> Value:
+    return node.operands[0]
+
+
+def drop_trivial_reductions(graph: Graph) -> bool:
+    """A reduction over axes of one element -> a reshape; the position of its extremum -> 0."""
+    return rewrite(graph, _TRIVIAL)
+
+
+def expand_scatters(graph: Graph) -> bool:
+    """scatter_add(b, i, s) -> where(iota == i, b + s, b), with one index per line: no serial loop.
+
+    Without duplicates on the axis each element gets at most one addend, so that the sum becomes
+    elementwise and fuses; the gradient of a cross-entropy has this form.
+    """
+    return rewrite(graph, _SCATTERS)
+
+
+def reduce_gathers(graph: Graph) -> bool:
+    """gather(x, i) -> amax(where(iota == i, x, -inf)), with one index per line of a computed x.
+
+    Where the lines are long, and gone over anyway for sums of what x is made of, x need not be
+    stored for the sake of a few elements: the loss of a cross-entropy has this form.
+    """
+    reduced = _reduced_axes(graph)
+    rules = Rules()
+    rules.on(ops.gather)(lambda node: _reduction_of_gather(node, reduced))
+    return rewrite(graph, rules)
+
+
+def reshape_windows(graph: Graph) -> bool:
+    """overlap_add of windows that touch but don't overlap -> a reshape, with zeros behind."""
+    return rewrite(graph, _WINDOWS)
+
+
+LEGALIZE = Pipeline(
+    "legalize",
+    (
+        dce,
+        split_small_axes,
+        expand_scatters,
+        reduce_gathers,
+        read_past_checks,
+        drop_trivial_reductions,
+        concat_pads,
+        chain_scatters,
+        lift_reshapes,
+        unfold_contractions,
+        reshape_windows,
+    ),
+)
+
+
+@_TRIVIAL.on(Trait.REDUCTION)
 def _trivial_reduction(node: Node) -> Value | None:
-    """Over axes of one element: a reshape; its position is 0."""
-    if node.op.kind != "reduce":
-        return None
     x, attributes = node.operands[0], node.attributes
     axes = attributes["axes"] if "axes" in attributes else (attributes["axis"],)
     if any(x.shape[axis] != 1 for axis in axes):
@@ -77,21 +109,15 @@ def _trivial_reduction(node: Node) -> Value | None:
     return result
 
 
+@_SCATTERS.on(ops.scatter_add, ops.scatter)
 def _pointwise_scatter(node: Node) -> Value | None:
-    """scatter_add(b, i, s) with one index per line = where(iota == i, b + s, b): no serial loop.
-
-    Without duplicates on the axis each element gets at most one addend, so that the sum becomes
-    elementwise and fuses; the gradient of a cross-entropy has this form.
-    """
-    if node.op.name not in ("scatter_add", "scatter"):
-        return None
     base, index, source = node.operands
     axis: int = node.attributes["axis"]
     if index.shape != ops.kept_axes(base.shape, (axis,)) or not base.type.size:
         return None
     position = _from_the_front(index, base.shape[axis])
     count = ops.indices(index, base.shape, axis, index.dtype)
-    updated = ops.add(base, source) if node.op.name == "scatter_add" else source
+    updated = ops.add(base, source) if node.op is ops.scatter_add else source
     result = ops.where(ops.eq(count, position), updated, base)
     assert isinstance(result, Value)
     return result
@@ -101,22 +127,15 @@ def _reduced_axes(graph: Graph) -> dict[Value, set[int]]:
     """The axes along which each value is reduced."""
     found: dict[Value, set[int]] = {}
     for node in graph.nodes:
-        if node.op.kind == "reduce" and "axes" in node.attributes:
+        if node.op.is_reduction and "axes" in node.attributes:
             found.setdefault(node.operands[0], set()).update(node.attributes["axes"])
     return found
 
 
 def _reduction_of_gather(node: Node, reduced: Mapping[Value, set[int]]) -> Value | None:
-    """gather(x, i) = amax(where(iota == i, x, -inf)), with one index per line of a computed x.
-
-    Where the lines are long, and gone over anyway for sums of what x is made of, x need not be
-    stored for the sake of a few elements: the loss of a cross-entropy has this form.
-    """
-    if node.op.name != "gather" or not node.result.dtype.is_floating_point:
-        return None
     x, index = node.operands
     axis: int = node.attributes["axis"]
-    if x.shape[axis] < costs.LONG:
+    if not x.dtype.is_floating_point or x.shape[axis] < costs.LONG:
         return None
     if index.shape != ops.kept_axes(x.shape, (axis,)) or not _is_reduced_near(x, axis, reduced):
         return None
@@ -135,7 +154,7 @@ def _is_reduced_near(x: Value, axis: int, reduced: Mapping[Value, set[int]]) -> 
     while todo:
         value = todo.pop()
         node = value.producer
-        if node is None or node.op.kind != "map" or value in seen or value.shape != x.shape:
+        if node is None or not node.op.is_elementwise or value in seen or value.shape != x.shape:
             continue
         seen.add(value)
         if any(axis in reduced.get(other, ()) for other in (value, *node.operands)):
@@ -152,10 +171,10 @@ def _from_the_front(index: Value, size: int) -> Value:
     return result
 
 
+@_WINDOWS.on(ops.overlap_add)
 def _disjoint_windows(node: Node) -> Value | None:
-    """overlap_add of windows that touch but don't overlap: a reshape, with zeros behind."""
     attributes = node.attributes
-    if node.op.name != "overlap_add" or set(attributes["dilations"]) != {1}:
+    if set(attributes["dilations"]) != {1}:
         return None
     x, axes = node.operands[0], attributes["axes"]
     rank = len(node.result.shape)

@@ -2,50 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from math import prod
 
 from lucid.ir import ops
-from lucid.ir.graph import Node, Value
+from lucid.ir.graph import Graph, Node, Value
+from lucid.ir.op import Trait
+from lucid.ir.passes.rewrite import Rewriter, Rules, rewrite
 from lucid.ir.strides import Strides, contiguous_strides, view_strides
 from lucid.ir.types import Shape
 
-Uses = Mapping[Value, int]
-"""How many operands, outputs and writes each value is."""
 
-
-def sum_of_pads(node: Node, uses: Uses, sums: dict[Value, list[Node]]) -> Value | None:
-    """pad(a) + pad(b) = concat(a, b), where zeros are padded so that no two parts overlap.
+def concat_pads(graph: Graph) -> bool:
+    """pad(a) + pad(b) -> concat(a, b), where zeros are padded so that no two parts overlap.
 
     The gradient of slices of one array is such a sum. Adding 0.0 to a part makes a -0.0 in it what
     it is in the sum.
-
-    Args:
-        sums: the pads of each sum that was replaced so far.
     """
-    if node.op.name != "add":
-        return None
-    parts = [pad for operand in node.operands for pad in _pads(operand, uses, sums)]
-    axis = _common_axis(parts)
-    if axis is None or not all(_pads(operand, uses, sums) for operand in node.operands):
-        return None
-    parts.sort(key=lambda part: part.attributes["low"][axis])
-    pieces = _pieces(parts, axis, node.result.shape[axis])
-    if pieces is None:
-        return None
-    result = _value(ops.concat(*pieces, axis=axis))
-    sums[result] = parts
-    return result
+    rewriter, rules = Rewriter(graph), Rules()
+    sums: dict[Value, list[Node]] = {}  # the pads of each sum that was replaced so far
+
+    def pads(value: Value) -> list[Node]:
+        """The pads that a value is the sum of; none if it is anything else."""
+        node = value.producer
+        found = [node] if node is not None and _pads_zeros(node) else sums.get(value, [])
+        return found if found and rewriter.is_read_once(value) else []
+
+    @rules.on(ops.add)
+    def sum_of_pads(node: Node) -> Value | None:
+        found = [pads(operand) for operand in node.operands]
+        parts = [part for some in found for part in some]
+        axis = _common_axis(parts)
+        if axis is None or not all(found):
+            return None
+        parts.sort(key=lambda part: part.attributes["low"][axis])
+        pieces = _pieces(parts, axis, node.result.shape[axis])
+        if pieces is None:
+            return None
+        result = _value(ops.concat(*pieces, axis=axis))
+        sums[result] = parts
+        return result
+
+    return rewriter.run(rules)
 
 
-def _pads(value: Value, uses: Uses, sums: Mapping[Value, list[Node]]) -> list[Node]:
-    """The pads that a value is the sum of; none if it is anything else."""
-    node = value.producer
-    if node is None or uses.get(value, 0) != 1:
-        return []
-    if node.op.name == "pad" and _is_zero(node.operands[1]):
-        return [node]
-    return sums.get(value, [])
+def _pads_zeros(node: Node) -> bool:
+    return node.op is ops.pad and _is_zero(node.operands[1])
 
 
 def _pieces(parts: list[Node], axis: int, size: int) -> list[Value] | None:
@@ -83,61 +84,66 @@ def _common_axis(pads: list[Node]) -> int | None:
 def _is_zero(value: Value) -> bool:
     """Whether all elements are the constant +0."""
     node = value.producer
-    while node is not None and node.op.kind == "view":
+    while node is not None and node.op.is_view:
         node = node.operands[0].producer
     return (
-        node is not None
-        and node.op.name == "constant"
-        and not any(node.attributes["value"].tobytes())
+        node is not None and node.op is ops.constant and not any(node.attributes["value"].tobytes())
     )
 
 
-def sum_of_scatters(node: Node, uses: Uses) -> Value | None:
-    """index_add(0, i, a) + index_add(0, j, b) = index_add(index_add(0, i, a), j, b).
+def chain_scatters(graph: Graph) -> bool:
+    """index_add(0, i, a) + index_add(0, j, b) -> index_add(index_add(0, i, a), j, b).
 
     One array is filled instead of two, which would be added. A sum that starts with +0 is never
     -0, so that nothing is lost. The order in which elements are summed is that of the operands.
     """
-    if node.op.name != "add":
-        return None
-    first, second = (operand.producer for operand in node.operands)
-    if first is None or second is None or node.operands[0].shape != node.operands[1].shape:
-        return None
-    if first is second or not _starts_with_zero(first) or not _starts_with_zero(second):
-        return None
-    if any(uses.get(operand, 0) != 1 for operand in node.operands):
-        return None
-    if second.op.name not in _SUMS or not _is_zero(second.operands[0]):
-        return None
-    result = _value(second.op(first.result, *second.operands[1:], **second.attributes))
-    assert result.producer is not None
-    result.producer.location = second.location
-    return result
+    rewriter, rules = Rewriter(graph), Rules()
+
+    @rules.on(ops.add)
+    def sum_of_scatters(node: Node) -> Value | None:
+        first, second = (operand.producer for operand in node.operands)
+        if first is None or second is None or node.operands[0].shape != node.operands[1].shape:
+            return None
+        if first is second or not _starts_with_zero(first) or not _starts_with_zero(second):
+            return None
+        if not all(map(rewriter.is_read_once, node.operands)):
+            return None
+        if second.op not in _SUMS or not _is_zero(second.operands[0]):
+            return None
+        return _value(second.op(first.result, *second.operands[1:], **second.attributes))
+
+    return rewriter.run(rules)
 
 
-_SUMS = ("index_add", "scatter_add")
+_SUMS = (ops.index_add, ops.scatter_add)
 
 
 def _starts_with_zero(node: Node | None) -> bool:
-    while node is not None and node.op.name in _SUMS:
+    while node is not None and node.op in _SUMS:
         if _is_zero(node.operands[0]):
             return True
         node = node.operands[0].producer
     return False
 
 
-def elementwise_of_repeated(node: Node) -> Value | None:
-    """f(reshape(x), y) = reshape(f(x, reshape(y))), where x repeats elements of another array.
+def lift_reshapes(graph: Graph) -> bool:
+    """f(reshape(x), y) -> reshape(f(x, reshape(y))), where x repeats elements of another array.
 
     What is repeated along an axis that a reshape merges with another one can't be read by strides;
     before the reshape it can.
     """
-    if node.op.kind != "map":
-        return None
+    return rewrite(graph, _REPEATED)
+
+
+_REPEATED = Rules()
+
+
+@_REPEATED.on(Trait.ELEMENTWISE)
+def _elementwise_of_repeated(node: Node) -> Value | None:
     shape = node.result.shape
     for operand in node.operands:
         view = operand.producer
-        if view is None or view.op.name != "reshape" or operand.shape != shape:
+        if view is None or view.op is not ops.reshape or operand.shape != shape:
             continue
         inner = view.operands[0]
         before = strides_of(inner)
@@ -157,7 +163,7 @@ def elementwise_of_repeated(node: Node) -> Value | None:
 def strides_of(value: Value) -> Strides | None:
     """Strides of a view of something contiguous; None where only a copy has its shape."""
     node = value.producer
-    if node is None or node.op.kind != "view":
+    if node is None or not node.op.is_view:
         return contiguous_strides(value.shape)
     seen = strides_of(node.operands[0])
     if seen is None:

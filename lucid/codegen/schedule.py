@@ -19,30 +19,29 @@ from lucid.codegen.legalize import legalize
 from lucid.codegen.placement import place, size_of
 from lucid.codegen.program import KernelCall, Program, lifetimes
 from lucid.codegen.regions import Buffer, Region
-from lucid.codegen.small_axes import split_small_axes
 from lucid.codegen.target import Target
 from lucid.codegen.verify import verify_program
 from lucid.ir.clone import copy_graph
 from lucid.ir.environment import VERIFY
 from lucid.ir.graph import Graph, Node, Value
+from lucid.ir.passes.pipeline import PassLog
 from lucid.ir.strides import Strides, contiguous_strides
-from lucid.ir.verify import verify
 
 
 def make_program(
-    graph: Graph, strides: Sequence[Strides], target: Target, fuse: bool = True
+    graph: Graph,
+    strides: Sequence[Strides],
+    target: Target,
+    fuse: bool = True,
+    log: PassLog | None = None,
 ) -> Program:
-    """Lower a flat graph to kernels over buffers.
+    """Lower a flat graph to kernels over buffers; `log` has the passes that legalize it.
 
     Raises:
         MissingRuleError: an op has no lowering.
     """
     graph = copy_graph(graph)
-    graph.drop_dead_nodes()
-    split_small_axes(graph)
-    checked = legalize(graph)
-    if VERIFY.read():
-        verify(graph)
+    checked = legalize(graph, log)
     late = _behind_exits(graph)
     items = ItemList(graph, strides, checked)
     items.let_wait(late)
@@ -94,7 +93,7 @@ def _behind_exits(graph: Graph) -> set[Node]:
     others: list[Node] = []
     late: list[Node] = []
     for node in reversed(graph.nodes):
-        if node.op.kind in ("check", "host") or any(x in needed for x in node.results):
+        if node.op.has_effect or any(x in needed for x in node.results):
             needed.update(node.operands)
             others.append(node)
         else:

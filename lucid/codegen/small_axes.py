@@ -13,18 +13,56 @@ from typing import cast
 from lucid.codegen import costs
 from lucid.ir import ops
 from lucid.ir.graph import Graph, Node, Value
-from lucid.ir.passes.rewrite import inherit_notes
+from lucid.ir.op import Trait
+from lucid.ir.passes.rewrite import Rules, rewrite
 
 
-def split_small_axes(graph: Graph) -> None:
-    """Compute the coordinates of what is summed over a small last axis apart from each other."""
-    users: dict[Value, list[Node]] = {}
-    for node in graph.nodes:
-        for operand in node.operands:
-            users.setdefault(operand, []).append(node)
-    chosen = _chosen(graph, users)
-    if chosen:
-        _Split(graph, chosen).run()
+def split_small_axes(graph: Graph) -> bool:
+    """Compute the coordinates of what is summed over a small last axis apart from each other.
+
+    f(x) -> concat(f(x[..., 0]), f(x[..., 1]), ...), of which those who sum coordinates, or compute
+    with them, read the parts.
+    """
+    chosen = _chosen(graph, graph.uses())
+    if not chosen:
+        return False
+    apart: dict[Value, list[Value]] = {}  # the coordinates of values that were computed apart
+    sliced: dict[Value, list[Value]] = {}  # and of others
+    rules = Rules()
+
+    def whole(parts: list[Value]) -> Value:
+        columns = [ops.reshape(part, shape=(*part.shape, 1)) for part in parts]
+        value: Value = ops.concat(*columns, axis=len(parts[0].shape))
+        apart[value] = parts
+        return value
+
+    def coordinates(value: Value, count: int) -> list[Value]:
+        """The coordinates of an operand, which may be broadcast along the last axis."""
+        parts = apart.get(value) or sliced.get(value)
+        if parts is None:
+            parts = sliced[value] = _sliced(value)
+        return parts if len(parts) == count else parts * count
+
+    @rules.on(Trait.ELEMENTWISE)
+    def compute_apart(node: Node) -> Value | None:
+        if node.result not in chosen:
+            return None
+        count = node.result.shape[-1]
+        operands = [coordinates(operand, count) for operand in node.operands]
+        return whole([node.op(*xs, **node.attributes) for xs in zip(*operands, strict=True)])
+
+    @rules.on(ops.sum)
+    def sum_apart(node: Node) -> Value | None:
+        parts = apart.get(node.operands[0])
+        if parts is None:
+            return None
+        if _is_sum(node, over_last=True):
+            return _total(parts, node.attributes["axes"])
+        if _is_sum(node, over_last=False):
+            return whole([ops.sum(x, **node.attributes) for x in parts])
+        return None
+
+    return rewrite(graph, rules)
 
 
 def _is_small(value: Value) -> bool:
@@ -46,7 +84,7 @@ def _chosen(graph: Graph, users: dict[Value, list[Node]]) -> set[Value]:
     while pending:
         value = pending.pop()
         node = value.producer
-        if value in found or node is None or node.op.kind != "map" or not _is_small(value):
+        if value in found or node is None or not node.op.is_elementwise or not _is_small(value):
             continue
         found.add(value)
         near = [*node.operands, *(x for user in users.get(value, ()) for x in user.results)]
@@ -54,71 +92,14 @@ def _chosen(graph: Graph, users: dict[Value, list[Node]]) -> set[Value]:
     return found
 
 
-class _Split:
-    """The graph with the coordinates of chosen values apart."""
-
-    def __init__(self, graph: Graph, chosen: set[Value]) -> None:
-        self._graph = graph
-        self._chosen = chosen
-        self._apart: dict[Value, list[Value]] = {}  # of values that are computed in no other way
-        self._parts: dict[Value, list[Value]] = {}  # of other values, views
-        self._whole: dict[Value, Value] = {}
-
-    def run(self) -> None:
-        graph = self._graph
-        old, graph.nodes = graph.nodes, []
-        for node in old:
-            start = len(graph.nodes)
-            if not self._compute_apart(node):
-                node.operands = tuple(map(self._as_whole, node.operands))
-                graph.nodes.append(node)
-            for made in graph.nodes[start:]:
-                if made is not node:
-                    inherit_notes(made, node)
-        graph.outputs = [*map(self._as_whole, graph.outputs)]
-        graph.writes = [(cell, self._as_whole(value)) for cell, value in graph.writes]
-        graph.drop_dead_nodes()
-
-    def _compute_apart(self, node: Node) -> bool:
-        """Compute the coordinates of a node's result, or the sum of coordinates that it is."""
-        if len(node.results) == 1 and node.result in self._chosen:
-            count = node.result.shape[-1]
-            operands = [self._coordinates(operand, count) for operand in node.operands]
-            self._apart[node.result] = [
-                node.op(*coordinates, **node.attributes)
-                for coordinates in zip(*operands, strict=True)
-            ]
-            return True
-        apart = self._apart.get(node.operands[0]) if node.operands else None
-        if apart is not None and _is_sum(node, over_last=True):
-            self._whole[node.result] = _total(apart, node.attributes["axes"])
-        elif apart is not None and _is_sum(node, over_last=False):
-            self._apart[node.result] = [ops.sum(x, **node.attributes) for x in apart]
-        else:
-            return False
-        return True
-
-    def _coordinates(self, value: Value, count: int) -> list[Value]:
-        """The coordinates of an operand, which may be broadcast along the last axis."""
-        if value in self._apart:
-            return self._apart[value]
-        if value not in self._parts:
-            whole, last = self._as_whole(value), len(value.shape) - 1
-            parts = [whole]
-            if last >= 0:
-                ends = range(value.shape[last])
-                parts = [ops.slice_axis(whole, last, end, end + 1) for end in ends]
-                parts = [ops.reshape(part, shape=value.shape[:-1]) for part in parts]
-            self._parts[value] = parts
-        parts = self._parts[value]
-        return parts if len(parts) == count else parts * count
-
-    def _as_whole(self, value: Value) -> Value:
-        """The value for who needs all of it."""
-        if value in self._apart and value not in self._whole:
-            parts = [ops.reshape(part, shape=(*part.shape, 1)) for part in self._apart[value]]
-            self._whole[value] = ops.concat(*parts, axis=len(value.shape) - 1)
-        return self._whole.get(value, value)
+def _sliced(value: Value) -> list[Value]:
+    """The coordinates of a value, views of it."""
+    last = len(value.shape) - 1
+    if last < 0:
+        return [value]
+    ends = range(value.shape[last])
+    parts = [ops.slice_axis(value, last, end, end + 1) for end in ends]
+    return [ops.reshape(part, shape=value.shape[:-1]) for part in parts]
 
 
 def _total(apart: Sequence[Value], axes: tuple[int, ...]) -> Value:

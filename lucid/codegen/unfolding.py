@@ -17,14 +17,23 @@ from typing import cast
 
 from lucid.codegen import costs
 from lucid.ir import ops
-from lucid.ir.graph import Node, Value
+from lucid.ir.graph import Graph, Node, Value
 from lucid.ir.ops.contraction import split_indices
+from lucid.ir.passes.rewrite import Rules, rewrite
 from lucid.ir.strides import Strides, contiguous_strides, view_strides
 
+_RULES = Rules()
 
-def as_product(node: Node) -> Value | None:
+
+def unfold_contractions(graph: Graph) -> bool:
+    """contract(a, b) -> the product of two matrices, where copies in their order pay."""
+    return rewrite(graph, _RULES)
+
+
+@_RULES.on(ops.contract)
+def _as_product(node: Node) -> Value | None:
     """A contraction as a product of matrices; None where it is to be computed over its axes."""
-    if node.op.name != "contract" or not node.result.dtype.is_floating_point:
+    if not node.result.dtype.is_floating_point:
         return None
     found = _Contraction.of(node)
     if found is None or found.is_matrix() or min(found.extents) < costs.MATRIX:
@@ -164,7 +173,7 @@ class _Contraction:
 def _strides_of(value: Value) -> Strides:
     """How a value would be read, if what it is a view of were contiguous."""
     views: list[Node] = []
-    while value.producer is not None and value.producer.op.kind == "view":
+    while value.producer is not None and value.producer.op.is_view:
         views.append(value.producer)
         value = value.producer.operands[0]
     strides = contiguous_strides(value.shape)

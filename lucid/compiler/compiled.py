@@ -13,7 +13,8 @@ import time
 import traceback
 import types
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -35,6 +36,7 @@ from lucid.ir.errors import (
     TraceError,
 )
 from lucid.ir.location import Location
+from lucid.ir.passes.pipeline import Pass, optimizing
 from lucid.ir.whose_code import is_followed
 from lucid.runtime.entry import LONG_WAY
 from lucid.runtime.stance import eager_is_forced
@@ -74,6 +76,7 @@ class Options:
     audit: bool = True
     max_paths: int = MOST_PATHS
     fullgraph: bool = False
+    passes: tuple[Pass, ...] = ()
 
 
 @dataclass(repr=False)
@@ -87,6 +90,8 @@ class Stats:
         retrace_reasons: for each trace after the first, the guard that failed: old -> new. Of
             these, and of the next ones, the last few thousand are kept.
         compile_seconds: tracing and compiling, in all.
+        pass_seconds: how much of that each pass took, by name. A pipeline's time, such as that of
+            "optimize", includes its passes'.
         eager_reasons: for each call that had to run op by op, why; it is logged as a warning too.
         paths: how many of the traces were for another way through branches on values.
         exits: how often a branch on a value went another way than in the program that was running.
@@ -98,6 +103,7 @@ class Stats:
     restarts: int = 0
     retrace_reasons: list[str] = field(default_factory=list)
     compile_seconds: float = 0.0
+    pass_seconds: Counter[str] = field(default_factory=Counter)
     eager_reasons: list[str] = field(default_factory=list)
     paths: int = 0
     exits: int = 0
@@ -140,7 +146,7 @@ def collector_paused() -> Iterator[None]:
 
 _OWN = frozenset(
     {
-        *("_options", "_programs", "_places", "_ints", "_latest", "_took_over"),
+        *("_options", "_optimize", "_programs", "_places", "_ints", "_latest", "_took_over"),
         *("_asked", "_untraceable", "_is_paced", "_said", "_audits", "_audited", "_distrust"),
         "stats",
     }
@@ -177,6 +183,7 @@ class Compiled:
         functools.update_wrapper(self, function, updated=())
         self.__wrapped__ = function
         self._options = options
+        self._optimize = optimizing(options.passes)
         self._programs: dict[Any, list[Program]] = {}
         self._places: dict[Identity, Place] = {}  # that it binds, or that move
         self._ints: set[str] = set()  # among the arguments, which are read at each call
@@ -659,8 +666,9 @@ class Compiled:
                 sys.stderr.write(f"lucid: retrace of {_name_of(self.__wrapped__)}: {reason}\n")
         recorded = self._record(call, *marked, known)
         claim.give_up(TRACING)
-        compiled = functools.partial(Compiled, is_paced=False)
-        program = Program(recorded, description, call, compiled)
+        options = Options(passes=self._options.passes)
+        compiled = functools.partial(Compiled, options=options, is_paced=False)
+        program = Program(recorded, description, call, compiled, self._optimize)
         program.used = self.stats.calls
         if earlier:
             assert reason is not None
@@ -670,6 +678,7 @@ class Compiled:
         self.stats.traces += 1
         self.stats.paths += is_path
         self.stats.compile_seconds += program.compile_seconds
+        self.stats.pass_seconds.update(program.pass_seconds)
         return program
 
     def _refuse_unpaid(self, reason: str, is_path: bool) -> None:
@@ -830,6 +839,7 @@ def compile(
     audit: bool = True,
     max_paths: int = MOST_PATHS,
     fullgraph: bool = False,
+    passes: Sequence[Pass] = (),
     backend: Any = "native",
     **unknown: Any,
 ) -> Any:
@@ -845,12 +855,17 @@ def compile(
         max_paths: a branch on a value makes a program for each way that calls take; those that
             would take one more run op by op.
         fullgraph: True makes an error of what would run a call op by op.
+        passes: functions `lucid.ir.Graph -> bool` that rewrite each graph that is compiled, those
+            of backwards included, and say whether they changed it. They run once, when calls of
+            custom Functions are inlined, and what they leave is simplified. Whoever looks at
+            `stages` has them run again.
         backend: "eager" as the mode; the names of PyTorch's other backends mean nothing here.
         dynamic, options: PyTorch's, and without a meaning here: sizes are static, a new one is a
             trace, and there is nothing to be tuned.
 
     Raises: what tracing raises, at the call; `OptionError` for an unknown mode, `ArgumentError` for
-    other options; `TraceError`, at the call, where `fullgraph` refuses it.
+    other options; at the call `TraceError`, where `fullgraph` refuses it, `PassError` for a pass
+    that raises or doesn't say what it did, and `VerifyError` for one that breaks the graph.
 
     >>> import lucid
     >>> @lucid.compile
@@ -866,14 +881,36 @@ def compile(
         raise ArgumentError(f"compile: unknown option(s) {', '.join(sorted(unknown))}")
     if mode not in MODES:
         raise OptionError(f"compile: unknown mode {mode!r}; there are {', '.join(MODES)}")
+    passes = _passes(passes)
     if function is None:
         return functools.partial(
-            compile, mode=mode, audit=audit, max_paths=max_paths, fullgraph=fullgraph
+            compile,
+            mode=mode,
+            audit=audit,
+            max_paths=max_paths,
+            fullgraph=fullgraph,
+            passes=passes,
         )
     if not callable(function):
         raise ArgumentError(f"compile: {type(function).__name__} is not callable")
     _refuse_late(function)
-    return _compiled_again(function, Options(mode, audit, max_paths, fullgraph))
+    return _compiled_again(function, Options(mode, audit, max_paths, fullgraph, passes))
+
+
+def _passes(given: Any) -> tuple[Pass, ...]:
+    """The passes of the option. Raises `ArgumentError` for what is none."""
+    if not isinstance(given, (list, tuple)):
+        raise ArgumentError(
+            f"compile: passes is a list of functions, not {type(given).__name__}\n"
+            "hint: passes=[my_pass]"
+        )
+    for index, run in enumerate(given):
+        if not callable(run):
+            raise ArgumentError(
+                f"compile: passes[{index}] is not callable, but {type(run).__name__}\n"
+                "hint: a pass is a function that takes a lucid.ir.Graph and returns a bool"
+            )
+    return tuple(given)
 
 
 def _compiled_again(function: Callable[..., Any], options: Options) -> Compiled:

@@ -5,9 +5,9 @@
 
 from lucid.ir import ops
 from lucid.ir.errors import LucidError
-from lucid.ir.graph import Graph, Input, Node, Region, Value
+from lucid.ir.graph import Graph, Input, Node, Region, Value, is_same_program
 from lucid.ir.location import Location
-from lucid.ir.op import OPS, Op, Operand, Sample
+from lucid.ir.op import OPS, Op, Operand, Sample, Trait
 from lucid.ir.text import parse, print_graph
 from lucid.ir.types import DTYPES, DType, Shape, TensorType
 
@@ -26,7 +26,9 @@ __all__ = [
     "Sample",
     "Shape",
     "TensorType",
+    "Trait",
     "Value",
+    "is_same_program",
     "ops",
     "parse",
     "print_graph",

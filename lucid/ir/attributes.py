@@ -1,16 +1,13 @@
-"""What attributes an op takes: its type rule's own annotations, read as a schema.
+"""Operands and attributes against an op's arity and schema.
 
-A rule's parameters of type `TensorType` are the operands, all others are attributes. Eager mode
-calls ops with attributes that the library has made, and doesn't look; graphs, which may come from
-text, do.
+Eager mode calls ops with attributes that the library has made, and doesn't look; graphs, which may
+come from text, do.
 """
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
-from functools import cache
-from typing import Any, get_type_hints
+from typing import Any
 
 import numpy as np
 
@@ -38,29 +35,12 @@ _KINDS: Mapping[Any, tuple[Callable[[Any], bool], str]] = {
 }
 
 
-@cache
-def attribute_kinds(op: Op) -> dict[str, Any]:
-    """The annotated type of each attribute."""
-    hints = get_type_hints(op.infer)
-    names = inspect.signature(op.infer).parameters
-    return {name: hints[name] for name in names if hints.get(name) in _KINDS}
-
-
-@cache
-def _operand_count(op: Op) -> int | None:
-    """How many operands the op takes; None: its rule counts them."""
-    kinds = attribute_kinds(op)
-    operands = [p for p in inspect.signature(op.infer).parameters.values() if p.name not in kinds]
-    return None if any(p.kind is p.VAR_POSITIONAL for p in operands) else len(operands)
-
-
 def wrong_attribute(op: Op, name: str, value: Any) -> LucidError | None:
     """The error that an attribute deserves; None for one of the op's, of the right type."""
-    kinds = attribute_kinds(op)
-    if name not in kinds:
-        takes = f"; it has {', '.join(kinds)}" if kinds else ""
+    if name not in op.schema:
+        takes = f"; it has {', '.join(op.schema)}" if op.schema else ""
         return ArgumentError(f"{op.name}: there is no attribute {name}{takes}")
-    fits, wanted = _KINDS[kinds[name]]
+    fits, wanted = _KINDS[op.schema[name]]
     if not fits(value):
         return ArgumentError(f"{op.name}: {name} is {wanted}, not {value!r:.60}")
     return None
@@ -74,8 +54,7 @@ def check_arguments(op: Op, operands: int, attributes: Attributes) -> None:
     for name, value in attributes.items():
         if error := wrong_attribute(op, name, value):
             raise error
-    if missing := [name for name in attribute_kinds(op) if name not in attributes]:
+    if missing := [name for name in op.schema if name not in attributes]:
         raise ArgumentError(f"{op.name}: the attribute {missing[0]} is missing")
-    count = _operand_count(op)
-    if count is not None and operands != count:
-        raise ArgumentError(f"{op.name}: takes {count} operands, not {operands}")
+    if op.arity is not None and operands != op.arity:
+        raise ArgumentError(f"{op.name}: takes {op.arity} operands, not {operands}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from lucid.ir.graph import Graph, Input, Node, Value
 
 
@@ -25,6 +27,13 @@ def copy_graph(graph: Graph) -> Graph:
     copied.writes = [(mapping[cell], mapping[new]) for cell, new in graph.writes]
     copied.hosts = dict(graph.hosts)
     copied.functions = {name: copy_graph(body) for name, body in graph.functions.items()}
+    return copied
+
+
+def rewritten(graph: Graph, rewrite: Callable[[Graph], object]) -> Graph:
+    """Return a copy that a pass, or a pipeline of them, has rewritten."""
+    copied = copy_graph(graph)
+    rewrite(copied)
     return copied
 
 

@@ -105,8 +105,12 @@ def _count(text: str) -> int:
     return count
 
 
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
 def _logs(text: str) -> tuple[str, ...]:
-    names = tuple(name.strip().lower() for name in text.split(",") if name.strip())
+    names = _names(text.lower())
     if not set(names) <= set(LOGS):
         raise ValueError
     return names
@@ -135,6 +139,14 @@ LOG: Variable[tuple[str, ...]] = Variable(
 EAGER = _switch("LUCID_EAGER", "run compiled functions op by op, for a debugger", False)
 NATIVE_CALLS = _switch("LUCID_NATIVE_CALLS", "let machine code check and pass arguments", True)
 VERIFY = _switch("LUCID_VERIFY", "check the graph after each pass, to find a fault of lucid", False)
+PRINT_AFTER: Variable[tuple[str, ...]] = Variable(
+    "LUCID_PRINT_AFTER",
+    "write to stderr the graph after these passes, where they changed it",
+    "names of passes, as `step.stages` has them, or all",
+    "nothing",
+    _names,
+    (),
+)
 
 VARIABLES: tuple[Variable[Any], ...] = (
     NUM_THREADS,
@@ -144,4 +156,5 @@ VARIABLES: tuple[Variable[Any], ...] = (
     EAGER,
     NATIVE_CALLS,
     VERIFY,
+    PRINT_AFTER,
 )

@@ -114,5 +114,9 @@ class ParseError(LucidError, ValueError):
     """IR text that isn't lucid IR: the message holds the line and a caret."""
 
 
+class PassError(LucidError):
+    """A pass of the user's that has raised an error, or doesn't say whether it changed anything."""
+
+
 class VerifyError(LucidError):
-    """A graph that breaks an invariant of the IR; a defect of lucid when a pass made it."""
+    """A graph that breaks an invariant of the IR; made by a pass, the message names it."""

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from lucid.ir import ops
 from lucid.ir.attributes import check_arguments
 from lucid.ir.hosts import HostFunction
 from lucid.ir.inference import result_type
 from lucid.ir.location import Location
-from lucid.ir.op import OPS, Attributes, Op, Operand
+from lucid.ir.op import Attributes, Op, Operand
 from lucid.ir.types import DType, TensorType
 
 
@@ -197,14 +198,14 @@ class Graph:
         self, name: str, operands: Sequence[Value], types: Sequence[TensorType]
     ) -> Node:
         """Append a call of a Python function that `hosts` has, or will have."""
-        node = Node(OPS["host"], operands, {"function": name}, types, self)
+        node = Node(ops.host, operands, {"function": name}, types, self)
         self.nodes.append(node)
         return node
 
     def constant(self, value: float, dtype: DType) -> Value:
         """Append a 0-d constant."""
         attributes = {"value": dtype.numpy.type(value), "dtype": dtype}
-        return self.append(OPS["constant"], (), attributes).result
+        return self.append(ops.constant, (), attributes).result
 
     def values(self) -> Iterator[Value]:
         """Every value, inputs first."""
@@ -225,8 +226,9 @@ class Graph:
                 value = replacement[value]
             return value
 
+        replaced = replacement.keys()
         for node in self.nodes:
-            if any(operand in replacement for operand in node.operands):
+            if not replaced.isdisjoint(node.operands):
                 node.operands = tuple(map(final, node.operands))
             if node.gradient_of in replacement:
                 node.gradient_of = final(node.gradient_of)
@@ -241,7 +243,7 @@ class Graph:
         live: set[Value] = set(self.results())
         kept: list[Node] = []
         for node in reversed(self.nodes):
-            if any(result in live for result in node.results) or self.has_effect(node):
+            if not live.isdisjoint(node.results) or self.has_effect(node):
                 live.update(node.operands)
                 kept.append(node)
         changed = len(kept) != len(self.nodes)
@@ -265,17 +267,16 @@ class Graph:
 
         return print_graph(self)
 
-    def __eq__(self, other: object) -> bool:
-        """Equal as programs: the same text, names of values included."""
-        return isinstance(other, Graph) and str(self) == str(other)
 
-    __hash__ = object.__hash__
+def is_same_program(a: Graph, b: Graph) -> bool:
+    """Whether two graphs have the same text, names of values included. `==` is identity."""
+    return str(a) == str(b)
 
 
 def has_effect(node: Node, functions: dict[str, Graph]) -> bool:
     """Whether a node checks a value or calls Python, itself or in one of the functions."""
-    if node.op.kind != "call":
-        return node.op.kind in ("host", "check")
+    if node.op is not ops.call:
+        return node.op.has_effect
     pending, seen = [node.attributes["function"]], set[str]()
     while pending:
         name = pending.pop()
@@ -283,15 +284,17 @@ def has_effect(node: Node, functions: dict[str, Graph]) -> bool:
             continue
         seen.add(name)
         for inner in functions[name].nodes:
-            if inner.op.kind in ("host", "check"):
+            if inner.op.has_effect:
                 return True
-            if inner.op.kind == "call":
+            if inner.op is ops.call:
                 pending.append(inner.attributes["function"])
     return False
 
 
 def freeze_attributes(attributes: Attributes) -> tuple[tuple[str, Any], ...]:
     """A hashable form, equal for equal attributes; floats compare by their bits."""
+    if not attributes:
+        return ()
     return tuple(sorted((key, _frozen(value)) for key, value in attributes.items()))
 
 

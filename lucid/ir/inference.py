@@ -39,7 +39,7 @@ def result_type(op: Op, types: Sequence[TensorType], attributes: Attributes) -> 
         result = op.infer(*types, **attributes)
     except SizeError as error:
         raise _failure(type(error), op.name, str(error), types) from None
-    if op.kind != "view":
+    if not op.is_view:
         for type_ in types:
             if type_.size > MOST_ELEMENTS:
                 raise too_many(op.name, "read", type_, types)

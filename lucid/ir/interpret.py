@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, LucidError, ShapeError
 from lucid.ir.graph import Graph, Node, Value
 from lucid.ir.hosts import Frame, HostFunction, host_function
@@ -93,9 +94,9 @@ def _run(graph: Graph, inputs: Sequence[np.ndarray], tables: _Tables) -> list[np
 
 
 def _results(node: Node, operands: Sequence[np.ndarray], tables: _Tables) -> Sequence[np.ndarray]:
-    if node.op.kind == "call":
+    if node.op is ops.call:
         return _run(tables.functions[node.attributes["function"]], operands, tables)
-    if node.op.kind == "host":
+    if node.op is ops.host:
         function = host_function(tables.hosts, node.attributes["function"])
         return function(tables.frame, [np.asarray(operand, order="C") for operand in operands])
     return [evaluate_node(node, operands)]
@@ -103,7 +104,7 @@ def _results(node: Node, operands: Sequence[np.ndarray], tables: _Tables) -> Seq
 
 def evaluate_node(node: Node, operands: Sequence[np.ndarray]) -> np.ndarray:
     """Evaluate one op. NumPy's sums round by memory layout, so all but views get C order."""
-    if node.op.kind != "view":
+    if not node.op.is_view:
         operands = [np.asarray(operand, order="C") for operand in operands]
     try:
         result = np.asarray(node.op.evaluate(*operands, **node.attributes))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import enum
+import inspect
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from functools import cache
+from typing import Any, ClassVar, Self, get_type_hints
 
 import numpy as np
 
@@ -96,6 +99,28 @@ class Sample:
     domain: tuple[float, float] | None = None
 
 
+class Trait(enum.Enum):
+    """What passes ask of an op instead of its name. The first four follow from its kind."""
+
+    ELEMENTWISE = "each element follows from those at its place; operands broadcast"
+    VIEW = "the result shares its first operand's memory"
+    REDUCTION = "axes are folded to one element"
+    EFFECT = "it must run, in its turn: it calls Python, or raises for a wrong operand"
+    INDEXED = "its second operand holds indices, and one that is out of range is an error"
+    COMMUTATIVE = "f(a, b) = f(b, a)"
+    IDEMPOTENT = "f(a, a) = a"
+    INVOLUTION = "f(f(a)) = a"
+
+
+_TRAIT_OF_KIND = {
+    "map": Trait.ELEMENTWISE,
+    "view": Trait.VIEW,
+    "reduce": Trait.REDUCTION,
+    "check": Trait.EFFECT,
+    "host": Trait.EFFECT,
+}
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Op:
     """One primitive, declared once: its type rule, its meaning, its derivative.
@@ -112,10 +137,13 @@ class Op:
         kind: "map" (elementwise, operands broadcast), "reduce", "view" (the result shares its first
             operand's memory), "move", "scan", "sort", "contract", "create", "random", "check" (the
             result is the operand; it raises for a wrong one), "call" or "host".
-        commutative: the operands may be swapped.
+        traits: as declared, and that of its kind. Those that every pass asks for are attributes
+            of their own: `is_elementwise`, `is_view`, `is_reduction`, `has_effect`.
         batch: the batching rule, `(op, size, which operands have a batch axis, *operands,
             **attributes) -> result`: see `lucid.ir.ops.batching`. None: the op has no operand that
             can be batched.
+        strides: of a view: `(operand's shape, its strides in elements, **attributes) -> strides`;
+            None from it where only a copy has the result's shape.
         samples: what the generated tests feed; they are run over the dtypes that `infer` accepts.
     """
 
@@ -124,9 +152,36 @@ class Op:
     evaluate: Callable[..., Any]
     vjp: Callable[..., tuple[Any, ...]] | None = None
     kind: str = "map"
-    commutative: bool = False
+    traits: Set[Trait] = frozenset()
     samples: tuple[Sample, ...] = ()
     batch: Callable[..., Any] | None = None
+    strides: Callable[..., tuple[int, ...] | None] | None = None
+    is_elementwise: bool = field(init=False)
+    is_view: bool = field(init=False)
+    is_reduction: bool = field(init=False)
+    has_effect: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        implied = [_TRAIT_OF_KIND[self.kind]] if self.kind in _TRAIT_OF_KIND else []
+        traits = frozenset([*self.traits, *implied])
+        for name, value in (
+            ("traits", traits),
+            ("is_elementwise", Trait.ELEMENTWISE in traits),
+            ("is_view", Trait.VIEW in traits),
+            ("is_reduction", Trait.REDUCTION in traits),
+            ("has_effect", Trait.EFFECT in traits),
+        ):
+            object.__setattr__(self, name, value)
+
+    @property
+    def schema(self) -> Mapping[str, Any]:
+        """The type of each attribute, as the type rule annotates it."""
+        return _signature(self)[1]
+
+    @property
+    def arity(self) -> int | None:
+        """How many operands it takes; None: its type rule counts them."""
+        return _signature(self)[0]
 
     def __call__(self, *operands: Operand, **attributes: Any) -> Any:
         return operands[0].emit(self, operands, attributes)
@@ -138,6 +193,20 @@ class Op:
         return self
 
 
+ATTRIBUTE_TYPES = (int, tuple[int, ...], bool, str, DType, np.generic)
+
+
+@cache
+def _signature(op: Op) -> tuple[int | None, dict[str, Any]]:
+    """Arity and schema: a type rule's parameters of these types are attributes, others operands."""
+    hints = get_type_hints(op.infer)
+    parameters = inspect.signature(op.infer).parameters.values()
+    schema = {p.name: hints[p.name] for p in parameters if hints.get(p.name) in ATTRIBUTE_TYPES}
+    operands = [p for p in parameters if p.name not in schema]
+    is_counted = any(p.kind is p.VAR_POSITIONAL for p in operands)
+    return None if is_counted else len(operands), schema
+
+
 OPS: dict[str, Op] = {}
 
 
@@ -146,3 +215,8 @@ def declare(op: Op) -> Op:
     assert op.name not in OPS, f"op {op.name} is declared twice"
     OPS[op.name] = op
     return op
+
+
+def ops_with(trait: Trait) -> list[Op]:
+    """The ops that have a trait."""
+    return [op for op in OPS.values() if trait in op.traits]

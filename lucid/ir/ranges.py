@@ -11,10 +11,12 @@ from math import prod
 
 import numpy as np
 
+from lucid.ir import ops
 from lucid.ir.graph import Node, Value
+from lucid.ir.op import Op
 from lucid.ir.types import DType
 
-_SAME_ELEMENTS = ("reshape", "transpose", "broadcast")
+_SAME_ELEMENTS = (ops.reshape, ops.transpose, ops.broadcast)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,18 +57,18 @@ class Ranges:
             if known is not None:
                 found = found.meet(known)
             node = value.producer
-            if node is None or node.op.kind != "view":
+            if node is None or not node.op.is_view:
                 break
             value = node.operands[0]
         return found
 
     def note(self, node: Node) -> None:
         """Find the range of a node's result; narrow that of what it checks."""
-        if node.op.kind == "check":
+        if node.op is ops.check:
             self._narrow(node)
-        elif len(node.results) == 1 and node.op.kind != "view":
+        elif len(node.results) == 1 and not node.op.is_view:
             result = node.result
-            limits, rule = _limits(result.dtype), _RULES.get(node.op.name)
+            limits, rule = _limits(result.dtype), _RULES.get(node.op)
             if limits is None or rule is None:
                 return
             found = rule(self, node)
@@ -81,7 +83,7 @@ class Ranges:
         checked = Range(low, high, frozenset([node])) if low <= high else known
         self._known[node.result] = found = known.meet(checked)
         self._known[value] = found
-        while (made := value.producer) is not None and made.op.name in _SAME_ELEMENTS:
+        while (made := value.producer) is not None and made.op in _SAME_ELEMENTS:
             if not value.type.size:
                 break
             value = made.operands[0]
@@ -101,13 +103,12 @@ def _limits(dtype: DType) -> Range | None:
 # ---------------------------------------------------------------------- rules, by op
 
 Rule = Callable[[Ranges, Node], "Range | None"]
-_RULES: dict[str, Rule] = {}
+_RULES: dict[Op, Rule] = {}
 
 
-def _on(*names: str) -> Callable[[Rule], Rule]:
+def _on(*of: Op) -> Callable[[Rule], Rule]:
     def enter(rule: Rule) -> Rule:
-        for name in names:
-            _RULES[name] = rule
+        _RULES.update(dict.fromkeys(of, rule))
         return rule
 
     return enter
@@ -137,59 +138,59 @@ def _monotone(function: Callable[..., int]) -> Rule:
     return rule
 
 
-_RULES["add"] = _monotone(lambda a, b: a + b)
-_RULES["maximum"] = _monotone(max)
-_RULES["minimum"] = _monotone(min)
-_RULES["clamp"] = _monotone(lambda x, low, high: min(max(x, low), high))
-_RULES["cast"] = _monotone(lambda x: x)
-_RULES["sort"] = _RULES["amax"] = _RULES["amin"] = _RULES["cast"]
+_RULES[ops.add] = _monotone(lambda a, b: a + b)
+_RULES[ops.maximum] = _monotone(max)
+_RULES[ops.minimum] = _monotone(min)
+_RULES[ops.clamp] = _monotone(lambda x, low, high: min(max(x, low), high))
+_RULES[ops.cast] = _monotone(lambda x: x)
+_RULES[ops.sort] = _RULES[ops.amax] = _RULES[ops.amin] = _RULES[ops.cast]
 
 
-@_on("constant")
+@_on(ops.constant)
 def _constant(ranges: Ranges, node: Node) -> Range:
     number = int(node.attributes["value"])
     return Range(number, number)
 
 
-@_on("iota", "argmax", "argmin", "argsort")
+@_on(ops.iota, ops.argmax, ops.argmin, ops.argsort)
 def _position(ranges: Ranges, node: Node) -> Range:
     shape = node.operands[0].shape if node.operands else node.attributes["shape"]
     return Range(0, max(shape[node.attributes["axis"]] - 1, 0))
 
 
-@_on("take", "gather")
+@_on(ops.take, ops.gather)
 def _picked(ranges: Ranges, node: Node) -> Range | None:
     return ranges.of(node.operands[0])
 
 
-@_on("concat", "pad", "update_slice")
+@_on(ops.concat, ops.pad, ops.update_slice)
 def _of_any(ranges: Ranges, node: Node) -> Range | None:
     return _hull(*map(ranges.of, node.operands))
 
 
-@_on("index_set", "scatter")
+@_on(ops.index_set, ops.scatter)
 def _of_base_or_source(ranges: Ranges, node: Node) -> Range | None:
     return _hull(ranges.of(node.operands[0]), ranges.of(node.operands[2]))
 
 
-@_on("sub", "mul")
+@_on(ops.sub, ops.mul)
 def _at_corners(ranges: Ranges, node: Node) -> Range | None:
     a, b = map(ranges.of, node.operands)
     both = _hull(a, b)
     if a is None or b is None or both is None:
         return None
-    sign = -1 if node.op.name == "sub" else 1
+    sign = -1 if node.op is ops.sub else 1
     corners = [x * y if sign == 1 else x - y for x in (a.low, a.high) for y in (b.low, b.high)]
     return Range(min(corners), max(corners), both.checks)
 
 
-@_on("neg")
+@_on(ops.neg)
 def _negated(ranges: Ranges, node: Node) -> Range | None:
     x = ranges.of(node.operands[0])
     return None if x is None else Range(-x.high, -x.low, x.checks)
 
 
-@_on("abs")
+@_on(ops.abs)
 def _absolute(ranges: Ranges, node: Node) -> Range | None:
     x = ranges.of(node.operands[0])
     if x is None:
@@ -198,37 +199,37 @@ def _absolute(ranges: Ranges, node: Node) -> Range | None:
     return Range(0 if x.low <= 0 <= x.high else min(ends), max(ends), x.checks)
 
 
-@_on("floor_div", "remainder")
+@_on(ops.floor_div, ops.remainder)
 def _divided(ranges: Ranges, node: Node) -> Range | None:
     """By a positive number that is known."""
     x, divisor = map(ranges.of, node.operands)
     if x is None or divisor is None or divisor.low != divisor.high or divisor.low <= 0:
         return None
-    if node.op.name == "remainder":
+    if node.op is ops.remainder:
         return Range(0, divisor.low - 1, divisor.checks)
     return Range(x.low // divisor.low, x.high // divisor.low, x.checks | divisor.checks)
 
 
-@_on("sum", "cumsum")
+@_on(ops.sum, ops.cumsum)
 def _added_up(ranges: Ranges, node: Node) -> Range | None:
     x = node.operands[0]
     known = ranges.of(x)
     if known is None:
         return None
-    axes = node.attributes["axes"] if node.op.name == "sum" else (node.attributes["axis"],)
+    axes = node.attributes["axes"] if node.op is ops.sum else (node.attributes["axis"],)
     count = prod(x.shape[axis] for axis in axes)
-    least = min(count, 1) if node.op.name == "cumsum" else count
+    least = min(count, 1) if node.op is ops.cumsum else count
     ends = [n * end for n in (least, count) for end in (known.low, known.high)]
     return Range(min(ends), max(ends), known.checks)
 
 
-@_on("where")
+@_on(ops.where)
 def _chosen(ranges: Ranges, node: Node) -> Range | None:
     """Of `where(x < c, x + n, x)`, with which an index is counted from the front, more is known."""
     condition, yes, no = node.operands
     test, added = condition.producer, yes.producer
     known = ranges.of(no)
-    if test is not None and test.op.name == "lt" and test.operands[0] is no and known is not None:
+    if test is not None and test.op is ops.lt and test.operands[0] is no and known is not None:
         bound = ranges.of(test.operands[1])
         if bound is not None and bound.low == bound.high:
             return _counted_from_the_front(ranges, known, bound.low, no, added)
@@ -240,7 +241,7 @@ def _counted_from_the_front(
 ) -> Range | None:
     if x.low >= bound:
         return x
-    if added is None or added.op.name != "add" or value not in added.operands:
+    if added is None or added.op is not ops.add or value not in added.operands:
         return None
     other = added.operands[added.operands[0] is value]
     shift = ranges.of(other)

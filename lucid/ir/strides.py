@@ -83,20 +83,20 @@ def _meets_itself(axes: Sequence[tuple[int, int]]) -> bool:
     return False
 
 
-def reshape_strides(shape: Shape, strides: Strides, new_shape: Shape) -> Strides | None:
+def reshape_strides(old_shape: Shape, strides: Strides, shape: Shape) -> Strides | None:
     """Strides of a reshaped view; None where only a copy has that shape.
 
     Axes are cut into the coarsest groups that hold equally many elements on both sides; a group can
     be split anew when its own axes lie behind one another in memory.
     """
-    if 0 in shape:
-        return contiguous_strides(new_shape)
-    old = [(size, stride) for size, stride in zip(shape, strides, strict=True) if size != 1]
+    if 0 in old_shape:
+        return contiguous_strides(shape)
+    old = [(size, stride) for size, stride in zip(old_shape, strides, strict=True) if size != 1]
     result: list[int] = []
     position = 0
     pending = 1  # elements of the current group not yet handed to new axes
     inner = 1
-    for size in new_shape:
+    for size in shape:
         if size == 1:
             result.append(0)
             continue
@@ -139,24 +139,5 @@ def window_strides(
 
 def view_strides(op: Op, attributes: Attributes, shape: Shape, strides: Strides) -> Strides | None:
     """Strides of a view op's result on an operand with `shape` and `strides`; None for a copy."""
-    if op.name == "barrier":
-        return strides
-    if op.name == "transpose":
-        return tuple(strides[axis] for axis in attributes["perm"])
-    if op.name == "slice":
-        return tuple(s * step for s, step in zip(strides, attributes["steps"], strict=True))
-    if op.name == "broadcast":
-        new_shape: Sequence[int] = attributes["shape"]
-        lead = len(new_shape) - len(shape)
-        kept = (0 if old == 1 else s for old, s in zip(shape, strides, strict=True))
-        return (0,) * lead + tuple(kept)
-    if op.name == "windows":
-        axes: Sequence[int] = attributes["axes"]
-        # A longer step than the axis has no second window, nor such a dilation another element.
-        steps, dilations = (
-            tuple(min(n, shape[axis]) for n, axis in zip(attributes[name], axes, strict=True))
-            for name in ("steps", "dilations")
-        )
-        return window_strides(strides, axes, steps, dilations)
-    assert op.name == "reshape", op.name
-    return reshape_strides(shape, strides, attributes["shape"])
+    assert op.strides is not None, op.name
+    return op.strides(shape, strides, **attributes)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from lucid.ir import ops
 from lucid.ir.attributes import check_arguments
 from lucid.ir.errors import LucidError, VerifyError
 from lucid.ir.graph import Graph, Node, Value, has_effect
@@ -109,9 +110,9 @@ class _Verifier:
         for key, value in node.attributes.items():
             if not _is_normal(value):
                 raise self._error(node, f"attribute {key} = {value!r} isn't a plain value")
-        if node.op.kind == "call":
+        if node.op is ops.call:
             self._call(node)
-        elif node.op.kind == "host":
+        elif node.op is ops.host:
             self._host(node)
         else:
             self._types(node)
@@ -172,5 +173,5 @@ def _callees(graph: Graph, name: str) -> Iterator[str]:
 
 def called_functions(graph: Graph) -> list[str]:
     """The names of the functions that the graph's own nodes call, each once, in order."""
-    calls = (node.attributes["function"] for node in graph.nodes if node.op.kind == "call")
+    calls = (node.attributes["function"] for node in graph.nodes if node.op is ops.call)
     return list(dict.fromkeys(calls))

@@ -17,10 +17,12 @@ from lucid.codegen.kernels.check import CheckKernel
 from lucid.codegen.program import KernelCall, Program
 from lucid.codegen.schedule import make_program
 from lucid.codegen.target import Target, host_target
+from lucid.ir import ops
 from lucid.ir.errors import IndexOutOfRangeError, LeavesPath, LucidError
 from lucid.ir.graph import Graph, Node
 from lucid.ir.location import at_line
 from lucid.ir.ops.checks import out_of_range
+from lucid.ir.passes.pipeline import PassLog
 from lucid.ir.strides import Strides, contiguous_strides
 from lucid.runtime.addresses import address_of
 from lucid.runtime.arena import HUGE_FROM, arenas
@@ -301,7 +303,7 @@ class _Check:
     def error(self, index: int) -> LucidError:
         """The error, of such an index."""
         given = self._attributes
-        if self._op.kind == "check":
+        if self._op is ops.check:
             error = out_of_range(index, given["message"], given["error"])
             if isinstance(error, LeavesPath):
                 return error
@@ -320,6 +322,7 @@ def compile_graph(
     target: Target | None = None,
     fuse: bool = True,
     again: Callable[[], Graph] | None = None,
+    log: PassLog | None = None,
 ) -> Executable:
     """Compile a flat graph (no calls) to one native function.
 
@@ -328,6 +331,7 @@ def compile_graph(
         target: the processor, and the vector width to write code for; default: this one.
         fuse: False gives each op a kernel of its own, to look for a defect of fusion.
         again: makes the graph anew for who looks at kernels later; None: it is kept for that.
+        log: what passes do is entered there.
 
     Raises:
         MissingRuleError: an op has no lowering.
@@ -341,7 +345,7 @@ def compile_graph(
         contiguous_strides(entry.value.shape) if known is None else known
         for entry, known in zip(graph.inputs, given, strict=True)
     ]
-    program = make_program(graph, full, target, fuse)
+    program = make_program(graph, full, target, fuse, log)
     again = again or (lambda: graph)
     return compile_program(
         program, target, lambda: make_program(again(), full, target, fuse), begin

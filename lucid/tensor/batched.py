@@ -176,7 +176,7 @@ class BatchLevel(Level):
         batched = tuple(map(self.owns, operands))
         result = op.batch(op, self.size, batched, *map(self.inner, operands), **attributes)
         handle = self.wrap(result)
-        if op.kind == "view" and result._storage is self.inner(operands[0])._storage:
+        if op.is_view and result._storage is self.inner(operands[0])._storage:
             link_view(handle, operands[0], op, attributes)
         keep_history(op, operands, attributes, handle)
         return handle

@@ -520,7 +520,7 @@ def _evaluate(op: Op, operands: Sequence[TensorCore], attributes: Attributes) ->
     for operand in operands:
         if operand._array is None:
             operand._concrete(op.name)
-    if op.kind == "view":
+    if op.is_view:
         return _evaluate_view(op, operands[0], attributes)
     type = result_type(op, [operand._type for operand in operands], attributes)
     array = op.evaluate(*[operand._array for operand in operands], **attributes)

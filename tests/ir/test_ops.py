@@ -19,9 +19,9 @@ from ir.op_cases import (
 )
 
 from lucid.ir import inference, ops
-from lucid.ir.attributes import attribute_kinds, check_arguments
+from lucid.ir.attributes import check_arguments
 from lucid.ir.errors import DTypeError, LucidError, SizeError, TooLargeError
-from lucid.ir.op import Op, Sample
+from lucid.ir.op import OPS, Op, Sample, Trait, ops_with
 from lucid.ir.types import DTYPES, TensorType, f64, i64, type_of_array
 
 
@@ -52,11 +52,39 @@ def test_the_type_rule_says_what_the_meaning_gives(op: Op, rng: np.random.Genera
         check_type(op, sample, arrays, result)
 
 
-@pytest.mark.parametrize("op", [op for op in standing_ops() if op.commutative], ids=named)
+@pytest.mark.parametrize("op", ops_with(Trait.COMMUTATIVE), ids=named)
 def test_operands_of_a_commutative_op_may_be_swapped(op: Op, rng: np.random.Generator) -> None:
     for sample, arrays, _ in cases(op, rng):
         swapped = op.evaluate(*arrays[::-1], **sample.attributes)
         same_bits(op.evaluate(*arrays, **sample.attributes), swapped)
+
+
+@pytest.mark.parametrize("op", ops_with(Trait.IDEMPOTENT), ids=named)
+def test_an_idempotent_op_gives_a_value_and_itself_back(op: Op, rng: np.random.Generator) -> None:
+    for sample, arrays, _ in cases(op, rng):
+        for x in arrays:
+            same_bits(op.evaluate(x, x, **sample.attributes), x)
+
+
+@pytest.mark.parametrize("op", ops_with(Trait.INVOLUTION), ids=named)
+def test_an_involution_undoes_itself(op: Op, rng: np.random.Generator) -> None:
+    for _, (x,), _ in cases(op, rng):
+        same_bits(op.evaluate(op.evaluate(x)), x)
+
+
+def test_traits_follow_from_the_kind_and_from_what_is_declared() -> None:
+    assert ops.add.traits == {Trait.ELEMENTWISE, Trait.COMMUTATIVE} and ops.add.is_elementwise
+    assert ops.transpose.is_view and ops.amax.is_reduction and not ops.cumsum.is_reduction
+    assert {op for op in OPS.values() if op.has_effect} == {ops.check, ops.host}
+    indexed = {ops.take, ops.gather, ops.scatter, ops.scatter_add, ops.index_set, ops.index_add}
+    assert {*ops_with(Trait.INDEXED)} == indexed
+    assert ops_with(Trait.VIEW) == [op for op in OPS.values() if op.strides is not None]
+
+
+def test_arity_and_schema_are_the_type_rule_s() -> None:
+    assert ops.matmul.arity == 2 and not ops.matmul.schema
+    assert ops.slice.arity == 1 and list(ops.slice.schema) == ["starts", "stops", "steps"]
+    assert ops.concat.arity is None and ops.concat.schema == {"axis": int}
 
 
 @pytest.mark.parametrize(
@@ -321,5 +349,5 @@ def test_the_limit_lets_a_fused_step_of_minutes_through() -> None:
 @pytest.mark.parametrize("op", standing_ops(), ids=named)
 def test_the_annotations_of_a_type_rule_are_a_schema_of_its_attributes(op: Op) -> None:
     for sample in op.samples:
-        assert set(attribute_kinds(op)) == set(sample.attributes)
+        assert set(op.schema) == set(sample.attributes)
         check_arguments(op, len(sample.operands), sample.attributes)

@@ -8,7 +8,7 @@ from differentiated import halves, random_function
 
 from lucid.ir import ops
 from lucid.ir.clone import copy_graph
-from lucid.ir.graph import Graph, Node, Region, Value
+from lucid.ir.graph import Graph, Node, Region, Value, is_same_program
 from lucid.ir.interpret import interpret
 from lucid.ir.passes import optimize, rematerialize
 from lucid.ir.text import parse
@@ -53,7 +53,7 @@ def test_what_is_computed_again_means_the_same(seed: int) -> None:
     expected, _ = interpret(copy_graph(graph), arrays)
     saved = checkpointed(graph, rng)
     verify(graph)
-    assert parse(str(graph)) == graph
+    assert is_same_program(parse(str(graph)), graph)
     before = graph.nodes
     assert rematerialize(graph) == any(node.op is ops.barrier for node in before)
     verify(graph)

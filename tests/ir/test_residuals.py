@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
+from differentiated import differentiate
 
 from lucid.ir import ops
 from lucid.ir.graph import Graph, Value
 from lucid.ir.interpret import interpret
-from lucid.ir.passes.differentiate import differentiate
 from lucid.ir.passes.residuals import Cut, equal_values, minimum_cut, nodes_between, repeat
 from lucid.ir.types import TensorType, f32, i64
 from lucid.ir.verify import verify

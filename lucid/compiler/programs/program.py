@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from lucid.autograd.host_calls import HostForward
 from lucid.autograd.host_finding import Finding
 from lucid.autograd.host_replay import Differs, Made, made_in
 from lucid.codegen.entry_words import MOST_ARGUMENTS
+from lucid.codegen.legalize import legalize
 from lucid.compiler.guards.age import owner_of
 from lucid.compiler.guards.guard import LargeGuard
 from lucid.compiler.guards.places import Appended
@@ -42,11 +43,12 @@ from lucid.compiler.results.outcomes import (
     storage_of,
 )
 from lucid.dtypes import get_default_dtype
-from lucid.ir.clone import copy_graph
-from lucid.ir.errors import LeavesPath
+from lucid.ir import ops
+from lucid.ir.clone import copy_graph, rewritten
+from lucid.ir.errors import LeavesPath, LucidError
 from lucid.ir.graph import Graph
-from lucid.ir.passes.pipeline import optimize, rewritten
-from lucid.ir.passes.regions import inline_calls, outline_regions
+from lucid.ir.passes.pipeline import PassLog, Pipeline, require_known_names
+from lucid.ir.passes.regions import outline
 from lucid.runtime.entry import LONG_WAY
 from lucid.runtime.executable import Executable, Results, compile_graph
 from lucid.runtime.reuse import Reusable
@@ -86,12 +88,14 @@ class Program:
 
     Args:
         compiled: makes a walk behind the results a compiled function.
+        optimize: the passes that the graph goes through.
 
     Attributes:
         description: the call that it was traced for, in the user's words.
         stages: text of each stage of the compiler, by name, in order: first the graph as recorded,
             with custom Functions as regions of their own.
         recorded: that graph. What was made of it is made again for who looks at it.
+        pass_seconds: how long each pass took, those that prepare the kernels included.
         executable: the native program.
         compile_seconds: tracing and compiling together.
         hosts: the host calls, in order.
@@ -111,11 +115,17 @@ class Program:
     """
 
     def __init__(
-        self, trace: Trace, description: Description, call: Call, compiled: CompileWalk
+        self,
+        trace: Trace,
+        description: Description,
+        call: Call,
+        compiled: CompileWalk,
+        optimize: Pipeline,
     ) -> None:
         self._objects = call.objects  # kept alive: the signature holds their identities
         self.key, self.used = call.key, 0
         self.description = description
+        self.optimize = optimize
         self.executable = self._compile(trace)
         self.places, self.outline = trace.places, outline_of(trace)
         self.undo = trace.undo
@@ -148,21 +158,22 @@ class Program:
         if trace.left.history is not None:  # whose backwards repeat some of it
             graph = copy_graph(graph)
         self.recorded = recorded = copy_graph(as_recorded(graph))
-        inline_calls(graph)
-        optimize(graph)
+        require_known_names()
+        log = PassLog()
+        self.optimize(graph, log)
         self.path, self._questions = trace.path, trace.questions
         self.links: dict[tuple[int, ...], weakref.ref[Program]] = {}
         self._take_hosts(graph)
-        again = partial(rewritten, recorded, optimize)
-        executable = compile_graph(graph, strides=strides, again=again)
-        texts = {
-            "trace": lambda: str(recorded),
-            "inline": lambda: str(rewritten(recorded, inline_calls)),
-            "optimize": lambda: str(again()),
-        }
+        again, count = partial(rewritten, recorded, self.optimize), len(log.changed)
+        executable = compile_graph(graph, strides=strides, again=again, log=log)
+        self.pass_seconds = log.seconds
+        after = cache(partial(_texts, recorded, self.optimize))
+        texts = {"trace": lambda: str(recorded)}
+        texts |= {name: partial(_text, after, name) for name in log.changed[:count]}
         if trace.left.history is not None:
             cut = trace.left.history.tape.cut
             texts["residuals"] = lambda: str(cut)
+        texts |= {name: partial(_text, after, name) for name in log.changed[count:]}
         self.stages = Stages(texts).then(executable.stages)
         return executable
 
@@ -189,7 +200,7 @@ class Program:
         self._passed: list[int] = []  # how many exits come before each of them
         passed = followed = 0
         for node in graph.nodes:
-            if node.op.kind == "host":
+            if node.op is ops.host:
                 host = graph.hosts[node.attributes["function"]]
                 if isinstance(host, (HostForward, Finding)):
                     followed = len(self.hosts)
@@ -566,10 +577,26 @@ class Program:
             epoch.count += 1
 
 
+def _texts(recorded: Graph, optimize: Pipeline) -> dict[str, str]:
+    """The graph after each pass that changes it, all of which run again."""
+    texts: dict[str, str] = {}
+    graph, log = copy_graph(recorded), PassLog(texts=texts)
+    optimize(graph, log)
+    legalize(graph, log)
+    return texts
+
+
+def _text(texts: Callable[[], Mapping[str, str]], name: str) -> str:
+    found = texts().get(name)
+    if found is None:
+        raise LucidError(f"stages: the pass {name} changes nothing when it runs again")
+    return found
+
+
 def as_recorded(graph: Graph) -> Graph:
     """A graph as `dump_ir` shows it: what is used of it, with custom Functions as regions."""
     graph.drop_dead_nodes()
-    outline_regions(graph)
+    outline(graph)
     name_values(graph)
     return graph
 

@@ -88,7 +88,7 @@ class Recorder(TracedMemory):
         node = self.graph.append(op, values, attributes)
         self._annotate(node)
         value = node.result
-        if op.kind == "view":
+        if op.is_view:
             result = traced_view(op, operands[0], attributes, value)
         else:
             result = of_value(value)

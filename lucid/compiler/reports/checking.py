@@ -12,10 +12,10 @@ from lucid.codegen.kernel import Memory
 from lucid.codegen.program import Program as Lowered
 from lucid.codegen.target import Target
 from lucid.compiler.programs.program import Program
+from lucid.ir.clone import rewritten
 from lucid.ir.errors import LucidError
 from lucid.ir.graph import Graph
 from lucid.ir.interpret import every_value, interpret
-from lucid.ir.passes.pipeline import optimize, rewritten
 from lucid.ir.text.printer import value_names
 from lucid.runtime.single import SingleKernel
 from lucid.runtime.watched import WatchedStep
@@ -112,7 +112,7 @@ def _names(graph: Graph) -> list[str]:
 
 def _culprit(program: Program, watched: WatchedStep, agree: Callable[[Results], bool]) -> str:
     """The stage before which results `agree` with the reference, and behind which they don't."""
-    graph = rewritten(program.recorded, optimize)
+    graph = rewritten(program.recorded, program.optimize)
     if not agree(interpret(graph, watched.inputs)):
         return "optimize"
     lowered = program.executable.lower()

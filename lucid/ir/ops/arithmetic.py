@@ -6,13 +6,13 @@ rules follow PyTorch: ties of maximum and minimum share the cotangent, clamp's b
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import Any
 
 import numpy as np
 
 from lucid.ir import ops
-from lucid.ir.op import Op, Operand, Sample, declare
+from lucid.ir.op import Op, Operand, Sample, Trait, declare
 from lucid.ir.ops import batching, logic
 from lucid.ir.ops.evaluation import quiet
 from lucid.ir.ops.rules import ANY, FLOATS, NUMBERS, DTypeSet, elementwise
@@ -26,7 +26,7 @@ def _binary(
     evaluate: Callable[..., Any],
     dtypes: DTypeSet,
     vjp: Vjp,
-    commutative: bool = False,
+    traits: Set[Trait] = frozenset(),
     samples: tuple[Sample, ...] = pairs(-3.0, 3.0),
 ) -> Op:
     infer = elementwise(name, ("lhs", "rhs"), dtypes)
@@ -36,7 +36,7 @@ def _binary(
             infer,
             quiet(evaluate),
             vjp,
-            commutative=commutative,
+            traits=traits,
             samples=samples,
             batch=batching.elementwise,
         )
@@ -88,9 +88,15 @@ def _clamp(x: np.ndarray, low: np.ndarray, high: np.ndarray) -> Any:
     return np.minimum(np.maximum(x, low), high)
 
 
-add = _binary("add", np.add, NUMBERS, lambda g, y, a, b: (g, g), commutative=True)
+add = _binary("add", np.add, NUMBERS, lambda g, y, a, b: (g, g), traits={Trait.COMMUTATIVE})
 sub = _binary("sub", np.subtract, NUMBERS, lambda g, y, a, b: (g, -g))
-mul = _binary("mul", np.multiply, NUMBERS, lambda g, y, a, b: (g * b, g * a), commutative=True)
+mul = _binary(
+    "mul",
+    np.multiply,
+    NUMBERS,
+    lambda g, y, a, b: (g * b, g * a),
+    traits={Trait.COMMUTATIVE},
+)
 div = _binary(
     "div",
     np.true_divide,
@@ -126,10 +132,11 @@ remainder = _binary(
 )
 pow = _binary("pow", _pow, NUMBERS, _pow_vjp, samples=pairs(0.5, 4.0))
 
-# NaN wins. Of two zeros, either may be returned, whatever their signs.
+# NaN wins. Of two zeros, either may be returned, whatever their signs: so they don't commute.
+_EXTREMUM = {Trait.IDEMPOTENT}
 _NO_SIGNED_ZERO = pairs(-3.0, 3.0, zeros=False)
-maximum = _binary("maximum", np.maximum, ANY, _share(logic.gt), samples=_NO_SIGNED_ZERO)
-minimum = _binary("minimum", np.minimum, ANY, _share(logic.lt), samples=_NO_SIGNED_ZERO)
+maximum = _binary("maximum", np.maximum, ANY, _share(logic.gt), _EXTREMUM, _NO_SIGNED_ZERO)
+minimum = _binary("minimum", np.minimum, ANY, _share(logic.lt), _EXTREMUM, _NO_SIGNED_ZERO)
 
 clamp = declare(
     Op(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from math import pi
 from typing import Any
 
 import numpy as np
 
 from lucid.ir import ops
-from lucid.ir.op import Op, Operand, Sample, declare
+from lucid.ir.op import Op, Operand, Sample, Trait, declare
 from lucid.ir.ops import batching
 from lucid.ir.ops.erf import erf as error_function
 from lucid.ir.ops.evaluation import quiet
@@ -24,10 +24,13 @@ def _unary(
     vjp: Callable[..., tuple[Any, ...]],
     dtypes: DTypeSet = FLOATS,
     samples: tuple[Sample, ...] = singles(-3.0, 3.0),
+    traits: Set[Trait] = frozenset(),
 ) -> Op:
     infer = elementwise(name, ("x",), dtypes)
     rule = batching.elementwise
-    return declare(Op(name, infer, quiet(evaluate), vjp, samples=samples, batch=rule))
+    return declare(
+        Op(name, infer, quiet(evaluate), vjp, traits=traits, samples=samples, batch=rule)
+    )
 
 
 def _flat(g: Operand, y: Operand, x: Operand) -> tuple[Any, ...]:
@@ -45,7 +48,7 @@ _POSITIVE = singles(0.3, 4.0)
 _NO_ZERO = (*_POSITIVE, *singles(-4.0, -0.3))
 _STEPS = (*singles(0.1, 0.4), Sample((np.array([-2.5, -1.5, -0.5, -0.4, 0.5, 1.5, 2.5, 1e10]),)))
 
-neg = _unary("neg", np.negative, lambda g, y, x: (-g,), NUMBERS)
+neg = _unary("neg", np.negative, lambda g, y, x: (-g,), NUMBERS, traits={Trait.INVOLUTION})
 abs = _unary("abs", np.abs, lambda g, y, x: (g * sign(x),), NUMBERS, _NO_ZERO)
 sign: Op = _unary("sign", np.sign, _flat, NUMBERS, _NO_ZERO)
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from lucid.ir import ops
 from lucid.ir.errors import ShapeError
-from lucid.ir.op import Op, Operand, Sample, declare
+from lucid.ir.op import Op, Operand, Sample, Trait, declare
 from lucid.ir.ops import batching
 from lucid.ir.ops.evaluation import checked_index, quiet
 from lucid.ir.ops.rules import (
@@ -236,7 +236,10 @@ def _move(
     samples: tuple[Sample, ...],
     batch: Callable[..., Any] = batching.along_axis,
 ) -> Op:
-    return declare(Op(name, infer, evaluate, vjp, kind="move", samples=samples, batch=batch))
+    traits = {Trait.INDEXED}
+    return declare(
+        Op(name, infer, evaluate, vjp, kind="move", traits=traits, samples=samples, batch=batch)
+    )
 
 
 take = _move("take", _infer_take, _take, _take_vjp, _index_samples(writes=False), batching.take)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import Any
 
 import numpy as np
 
 from lucid.ir import ops
 from lucid.ir.errors import DTypeError
-from lucid.ir.op import Op, Operand, Sample, declare
+from lucid.ir.op import Op, Operand, Sample, Trait, declare
 from lucid.ir.ops import batching
 from lucid.ir.ops.evaluation import quiet
 from lucid.ir.ops.rules import (
@@ -47,7 +47,7 @@ def _pair(
     evaluate: Callable[..., Any],
     dtypes: DTypeSet,
     result: DType | None = None,
-    commutative: bool = False,
+    traits: Set[Trait] = frozenset(),
     samples: tuple[Sample, ...] = _PAIRS,
 ) -> Op:
     infer = elementwise(name, ("lhs", "rhs"), dtypes, result)
@@ -56,36 +56,40 @@ def _pair(
             name,
             infer,
             quiet(evaluate),
-            commutative=commutative,
+            traits=traits,
             samples=samples,
             batch=batching.elementwise,
         )
     )
 
 
-def _single(name: str, evaluate: Callable[..., Any], dtypes: DTypeSet) -> Op:
+def _negation(name: str, evaluate: Callable[..., Any], dtypes: DTypeSet) -> Op:
     samples = (Sample(((3, 5),)), Sample(((),)), Sample(((0,),)))
     infer, rule = elementwise(name, ("x",), dtypes), batching.elementwise
-    return declare(Op(name, infer, quiet(evaluate), samples=samples, batch=rule))
+    traits = {Trait.INVOLUTION}
+    return declare(Op(name, infer, quiet(evaluate), traits=traits, samples=samples, batch=rule))
 
+
+_SYMMETRIC = {Trait.COMMUTATIVE}
+_LATTICE = {Trait.COMMUTATIVE, Trait.IDEMPOTENT}
 
 # A NaN is unequal to everything, itself included; -0.0 equals 0.0.
-eq = _pair("eq", np.equal, ANY, bool_, commutative=True)
-ne = _pair("ne", np.not_equal, ANY, bool_, commutative=True)
+eq = _pair("eq", np.equal, ANY, bool_, _SYMMETRIC)
+ne = _pair("ne", np.not_equal, ANY, bool_, _SYMMETRIC)
 lt = _pair("lt", np.less, ANY, bool_)
 le = _pair("le", np.less_equal, ANY, bool_)
 gt = _pair("gt", np.greater, ANY, bool_)
 ge = _pair("ge", np.greater_equal, ANY, bool_)
 
-logical_and = _pair("logical_and", np.logical_and, BOOLS, commutative=True)
-logical_or = _pair("logical_or", np.logical_or, BOOLS, commutative=True)
-logical_xor = _pair("logical_xor", np.logical_xor, BOOLS, commutative=True)
-logical_not = _single("logical_not", np.logical_not, BOOLS)
+logical_and = _pair("logical_and", np.logical_and, BOOLS, traits=_LATTICE)
+logical_or = _pair("logical_or", np.logical_or, BOOLS, traits=_LATTICE)
+logical_xor = _pair("logical_xor", np.logical_xor, BOOLS, traits=_SYMMETRIC)
+logical_not = _negation("logical_not", np.logical_not, BOOLS)
 
-bit_and = _pair("bit_and", np.bitwise_and, INTEGERS, commutative=True)
-bit_or = _pair("bit_or", np.bitwise_or, INTEGERS, commutative=True)
-bit_xor = _pair("bit_xor", np.bitwise_xor, INTEGERS, commutative=True)
-bit_not = _single("bit_not", np.invert, INTEGERS)
+bit_and = _pair("bit_and", np.bitwise_and, INTEGERS, traits=_LATTICE)
+bit_or = _pair("bit_or", np.bitwise_or, INTEGERS, traits=_LATTICE)
+bit_xor = _pair("bit_xor", np.bitwise_xor, INTEGERS, traits=_SYMMETRIC)
+bit_not = _negation("bit_not", np.invert, INTEGERS)
 # A shift by a negative number, or by the width or more, moves every bit out; a negative number
 # shifted right keeps its sign.
 shift_left = _pair("shift_left", np.left_shift, INTEGERS, samples=_SHIFTS)

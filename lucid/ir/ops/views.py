@@ -13,6 +13,7 @@ from lucid.ir.errors import ShapeError
 from lucid.ir.op import Op, Operand, Sample, declare
 from lucid.ir.ops import batching
 from lucid.ir.ops.rules import broadcast_shapes, failure
+from lucid.ir.strides import Strides, reshape_strides
 from lucid.ir.types import Shape, TensorType
 
 Ints = tuple[int, ...]
@@ -23,6 +24,11 @@ def _infer_broadcast(x: TensorType, shape: Shape) -> TensorType:
         problem = f"the shape {list(x.shape)} doesn't broadcast to {list(shape)}"
         raise failure(ShapeError, "broadcast", problem, ("x",), (x,))
     return x.with_shape(shape)
+
+
+def _broadcast_strides(old: Shape, strides: Strides, shape: Shape) -> Strides:
+    kept = (0 if size == 1 else step for size, step in zip(old, strides, strict=True))
+    return (0,) * (len(shape) - len(old)) + tuple(kept)
 
 
 broadcast = declare(
@@ -40,6 +46,7 @@ broadcast = declare(
             Sample(((1,),), {"shape": (0,)}),
         ),
         batch=batching.broadcast,
+        strides=_broadcast_strides,
     )
 )
 
@@ -66,6 +73,7 @@ reshape: Op = declare(
             Sample(((0, 3),), {"shape": (5, 0)}),
         ),
         batch=batching.reshape,
+        strides=reshape_strides,
     )
 )
 
@@ -102,6 +110,7 @@ transpose: Op = declare(
             Sample(((0, 3),), {"perm": (1, 0)}),
         ),
         batch=batching.transpose,
+        strides=lambda old, strides, perm: tuple(strides[axis] for axis in perm),
     )
 )
 
@@ -171,6 +180,11 @@ SLICES: tuple[tuple[Shape, dict[str, Ints]], ...] = (
     ((), {"starts": (), "stops": (), "steps": ()}),
 )
 
+
+def _slice_strides(old: Shape, strides: Strides, starts: Ints, stops: Ints, steps: Ints) -> Strides:
+    return tuple(stride * step for stride, step in zip(strides, steps, strict=True))
+
+
 slice = declare(
     Op(
         "slice",
@@ -180,6 +194,7 @@ slice = declare(
         kind="view",
         samples=tuple(Sample((shape,), dict(attributes)) for shape, attributes in SLICES),
         batch=batching.slicing,
+        strides=_slice_strides,
     )
 )
 
@@ -201,6 +216,7 @@ barrier = declare(
             Sample(((), (0, 2), (1,))),
         ),
         batch=batching.barrier,
+        strides=lambda old, strides: strides,
     )
 )
 """The first operand, as a value of its own that is there when the others have been computed.

@@ -13,7 +13,7 @@ from lucid.ir.errors import ArgumentError, ShapeError
 from lucid.ir.op import Op, Operand, Sample, declare
 from lucid.ir.ops import batching
 from lucid.ir.ops.rules import NUMBERS, failure, require_dtype
-from lucid.ir.strides import view_strides
+from lucid.ir.strides import Strides, view_strides, window_strides
 from lucid.ir.types import Shape, TensorType
 
 Ints = tuple[int, ...]
@@ -89,6 +89,18 @@ WINDOWS: tuple[tuple[Shape, dict[str, Ints]], ...] = (
     ((5, 3), {"axes": (0,), "sizes": (1,), "steps": (3,), "dilations": (1,)}),
 )
 
+
+def _strides(
+    shape: Shape, strides: Strides, axes: Ints, sizes: Ints, steps: Ints, dilations: Ints
+) -> Strides:
+    """A longer step than the axis has no second window, nor such a dilation another element."""
+    steps, dilations = (
+        tuple(min(n, shape[axis]) for n, axis in zip(numbers, axes, strict=True))
+        for numbers in (steps, dilations)
+    )
+    return window_strides(strides, axes, steps, dilations)
+
+
 windows: Op = declare(
     Op(
         "windows",
@@ -98,6 +110,7 @@ windows: Op = declare(
         kind="view",
         samples=tuple(Sample((shape,), dict(place)) for shape, place in WINDOWS),
         batch=batching.windows,
+        strides=_strides,
     )
 )
 

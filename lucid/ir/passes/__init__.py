@@ -1,27 +1,49 @@
-"""Passes: each a plain function `Graph -> bool` that says whether it changed anything."""
+"""Passes: each a plain function `Graph -> bool` that says whether it changed anything.
 
-from lucid.ir.passes.algebra import simplify_algebra
+With these, `lucid.ir.Graph`, `lucid.ir.ops` and the rewriter one writes passes of one's own, for
+`lucid.compile(function, passes=[...])`.
+"""
+
 from lucid.ir.passes.canonicalize import canonicalize
 from lucid.ir.passes.checks import drop_satisfied_checks
-from lucid.ir.passes.dead import eliminate_dead_nodes
-from lucid.ir.passes.differentiate import differentiate
-from lucid.ir.passes.fold import fold_constants
-from lucid.ir.passes.numbering import eliminate_common_subexpressions
-from lucid.ir.passes.pipeline import PASSES, optimize
-from lucid.ir.passes.regions import inline_calls, outline_regions
+from lucid.ir.passes.constant_fold import constant_fold
+from lucid.ir.passes.cse import cse
+from lucid.ir.passes.dce import dce
+from lucid.ir.passes.pipeline import Pass, PassLog, Pipeline, optimize, optimizing, simplify
+from lucid.ir.passes.regions import inline, outline
 from lucid.ir.passes.rematerialize import rematerialize
+from lucid.ir.passes.rewrite import (
+    Rewriter,
+    Rules,
+    broadcast_like,
+    constant_like,
+    producer_of,
+    rewrite,
+    uniform,
+)
+from lucid.ir.passes.simplify_algebra import simplify_algebra
 
 __all__ = [
-    "PASSES",
+    "Pass",
+    "PassLog",
+    "Pipeline",
+    "Rewriter",
+    "Rules",
+    "broadcast_like",
     "canonicalize",
-    "differentiate",
+    "constant_fold",
+    "constant_like",
+    "cse",
+    "dce",
     "drop_satisfied_checks",
-    "eliminate_common_subexpressions",
-    "eliminate_dead_nodes",
-    "fold_constants",
-    "inline_calls",
+    "inline",
     "optimize",
-    "outline_regions",
+    "optimizing",
+    "outline",
+    "producer_of",
     "rematerialize",
+    "rewrite",
+    "simplify",
     "simplify_algebra",
+    "uniform",
 ]

@@ -6,6 +6,7 @@ from lucid.ir import ops
 from lucid.ir.errors import LucidError
 from lucid.ir.graph import Graph, Node, Value
 from lucid.ir.inference import result_type
+from lucid.ir.op import Trait
 from lucid.ir.passes.rewrite import (
     Rules,
     broadcast_like,
@@ -26,47 +27,13 @@ def canonicalize(graph: Graph) -> bool:
     Constants become the right operand of commutative ops. The rules below say one identity each;
     all hold bit for bit. Transposes that feed a matmul stay: a contraction reads them in place.
     """
-    return rewrite(graph, _canonicalize)
-
-
-def _canonicalize(node: Node) -> Value | None:
-    value = _RULES(node)
-    if value is None and node.op.commutative:
-        value = _constant_to_the_right(node)
-    if value is None and node.op.kind == "map":
-        value = _drop_implied_broadcasts(node)
-    return value
-
-
-def _constant_to_the_right(node: Node) -> Value | None:
-    """c + x -> x + c."""
-    a, b = node.operands
-    if uniform(a) is None or uniform(b) is not None:
-        return None
-    return _same(node, b, a)
+    return rewrite(graph, _RULES)
 
 
 def _same(node: Node, *operands: Value) -> Value:
     """The node's op with its attributes, on other operands."""
     value: Value = node.op(*operands, **node.attributes)
     return value
-
-
-def _drop_implied_broadcasts(node: Node) -> Value | None:
-    """f(broadcast x, y) -> f(x, y) where the shape stays: elementwise ops broadcast anyway."""
-    operands = list(node.operands)
-    for index, operand in enumerate(operands):
-        source = _before_broadcast(operand)
-        if source is operand:
-            continue
-        shorter = [*operands[:index], source, *operands[index + 1 :]]
-        try:
-            type = result_type(node.op, [v.type for v in shorter], node.attributes)
-        except LucidError:
-            continue
-        if type == node.result.type:
-            operands = shorter
-    return None if tuple(operands) == node.operands else _same(node, *operands)
 
 
 def _before_broadcast(value: Value) -> Value:
@@ -90,7 +57,7 @@ def _without_leading_ones(shape: Shape) -> Shape:
     return shape[ones:]
 
 
-@_RULES.on("broadcast")
+@_RULES.on(ops.broadcast)
 def _broadcast(node: Node) -> Value | None:
     """broadcast(x) -> x if the shape stays; broadcast(broadcast x) -> broadcast x."""
     (x,) = node.operands
@@ -100,24 +67,24 @@ def _broadcast(node: Node) -> Value | None:
     return None if source is x else broadcast_like(node.result, source)
 
 
-@_RULES.on("reshape")
+@_RULES.on(ops.reshape)
 def _reshape(node: Node) -> Value | None:
     """reshape(x) -> x if the shape stays; reshape(reshape x) -> reshape x."""
     (x,) = node.operands
     if x.shape == node.result.shape:
         return x
-    inner = producer_of(x, "reshape")
+    inner = producer_of(x, ops.reshape)
     return None if inner is None else _same(node, inner.operands[0])
 
 
-@_RULES.on("transpose")
+@_RULES.on(ops.transpose)
 def _transpose(node: Node) -> Value | None:
     """transpose(x) -> x for the identity; transpose(transpose x) -> one transpose."""
     (x,) = node.operands
     perm = node.attributes["perm"]
     if perm == tuple(range(len(perm))):
         return x
-    inner = producer_of(x, "transpose")
+    inner = producer_of(x, ops.transpose)
     if inner is None:
         return None
     composed = tuple(inner.attributes["perm"][axis] for axis in perm)
@@ -125,14 +92,14 @@ def _transpose(node: Node) -> Value | None:
     return value
 
 
-@_RULES.on("slice")
+@_RULES.on(ops.slice)
 def _slice(node: Node) -> Value | None:
     """slice(x) -> x if all is taken; slice(slice x) -> one slice; the tightest bounds."""
     (x,) = node.operands
     bounds = _bounds(node)
     if x.shape == node.result.shape and all(step > 0 for _, _, step in bounds):
         return x
-    inner = producer_of(x, "slice")
+    inner = producer_of(x, ops.slice)
     if inner is not None:
         x = inner.operands[0]
         bounds = [_composed(a, b) for a, b in zip(_bounds(inner), bounds, strict=True)]
@@ -169,22 +136,22 @@ def _tight(start: int, stop: int, step: int) -> _Bounds:
     return start, taken[-1] + (1 if step > 0 else -1), step
 
 
-@_RULES.on("slice")
+@_RULES.on(ops.slice)
 def _slice_of_update(node: Node) -> Value | None:
     """slice(update_slice(x, u), the same place) -> u."""
-    update = producer_of(node.operands[0], "update_slice")
+    update = producer_of(node.operands[0], ops.update_slice)
     if update is None or not _same_place(node, update):
         return None
     return update.operands[1]
 
 
-@_RULES.on("update_slice")
+@_RULES.on(ops.update_slice)
 def _update_slice(node: Node) -> Value | None:
     """update_slice(x, u) -> u if all is replaced; of two updates of one place the later counts."""
     base, update = node.operands
     if base.shape == update.shape and all(step > 0 for _, _, step in _bounds(node)):
         return update
-    inner = producer_of(base, "update_slice")
+    inner = producer_of(base, ops.update_slice)
     if inner is None or not _same_place(node, inner):
         return None
     return _same(node, inner.operands[0], update)
@@ -194,13 +161,13 @@ def _same_place(a: Node, b: Node) -> bool:
     return all(range(*x) == range(*y) for x, y in zip(_bounds(a), _bounds(b), strict=True))
 
 
-@_RULES.on("pad")
+@_RULES.on(ops.pad)
 def _pad(node: Node) -> Value | None:
     """pad(x) -> x if nothing is added."""
     return node.operands[0] if node.operands[0].shape == node.result.shape else None
 
 
-@_RULES.on("concat")
+@_RULES.on(ops.concat)
 def _concat(node: Node) -> Value | None:
     """concat(x) -> x; operands without elements are left out."""
     filled = [x for x in node.operands if x.shape[node.attributes["axis"]]]
@@ -210,7 +177,7 @@ def _concat(node: Node) -> Value | None:
     return kept[0] if len(kept) == 1 else _same(node, *kept)
 
 
-@_RULES.on("cast")
+@_RULES.on(ops.cast)
 def _cast(node: Node) -> Value | None:
     """cast(x) -> x if the dtype stays; a cast before it that keeps every number is left out.
 
@@ -220,7 +187,7 @@ def _cast(node: Node) -> Value | None:
     (x,) = node.operands
     if x.dtype is node.result.dtype:
         return x
-    inner = producer_of(x, "cast")
+    inner = producer_of(x, ops.cast)
     if inner is None:
         return None
     (source,) = inner.operands
@@ -231,3 +198,30 @@ def _cast(node: Node) -> Value | None:
     if node.result.dtype.kind == "int" and x.dtype.kind == "float":
         return None
     return _same(node, source)
+
+
+@_RULES.on(Trait.COMMUTATIVE)
+def _constant_to_the_right(node: Node) -> Value | None:
+    """c + x -> x + c."""
+    a, b = node.operands
+    if uniform(a) is None or uniform(b) is not None:
+        return None
+    return _same(node, b, a)
+
+
+@_RULES.on(Trait.ELEMENTWISE)
+def _drop_implied_broadcasts(node: Node) -> Value | None:
+    """f(broadcast x, y) -> f(x, y) where the shape stays: elementwise ops broadcast anyway."""
+    operands = list(node.operands)
+    for index, operand in enumerate(operands):
+        source = _before_broadcast(operand)
+        if source is operand:
+            continue
+        shorter = [*operands[:index], source, *operands[index + 1 :]]
+        try:
+            type = result_type(node.op, [v.type for v in shorter], node.attributes)
+        except LucidError:
+            continue
+        if type == node.result.type:
+            operands = shorter
+    return None if tuple(operands) == node.operands else _same(node, *operands)

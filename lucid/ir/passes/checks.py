@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lucid.ir import ops
 from lucid.ir.graph import Graph, Node, Value
 from lucid.ir.ranges import Ranges
 
@@ -18,7 +19,7 @@ def drop_satisfied_checks(graph: Graph) -> bool:
     for node in graph.nodes:
         if replacement:
             node.operands = tuple(replacement.get(operand, operand) for operand in node.operands)
-        if node.op.kind == "check" and _is_satisfied(node, ranges):
+        if node.op is ops.check and _is_satisfied(node, ranges):
             replacement[node.result] = node.operands[0]
             continue
         ranges.note(node)

@@ -1,63 +1,217 @@
-"""The passes that make a graph smaller, in their order."""
+"""Pipelines of passes: their order, what is checked between them, and what is noted of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, repeat
 
-from lucid.ir.clone import copy_graph
-from lucid.ir.environment import VERIFY
-from lucid.ir.graph import Graph
-from lucid.ir.passes.algebra import simplify_algebra
+from lucid.ir import ops
+from lucid.ir.environment import PRINT_AFTER, VERIFY
+from lucid.ir.errors import OptionError, PassError, VerifyError
+from lucid.ir.graph import Graph, Value
 from lucid.ir.passes.canonicalize import canonicalize
 from lucid.ir.passes.checks import drop_satisfied_checks
-from lucid.ir.passes.dead import eliminate_dead_nodes
-from lucid.ir.passes.fold import fold_constants
-from lucid.ir.passes.numbering import eliminate_common_subexpressions
-from lucid.ir.passes.regions import inline_calls
+from lucid.ir.passes.constant_fold import constant_fold
+from lucid.ir.passes.cse import cse
+from lucid.ir.passes.dce import dce
+from lucid.ir.passes.regions import inline
 from lucid.ir.passes.rematerialize import rematerialize
+from lucid.ir.passes.simplify_algebra import simplify_algebra
+from lucid.ir.types import TensorType
 from lucid.ir.verify import verify
 
-PASSES: tuple[Callable[[Graph], bool], ...] = (
-    inline_calls,
-    rematerialize,
-    canonicalize,
-    simplify_algebra,
-    fold_constants,
-    eliminate_common_subexpressions,
-    drop_satisfied_checks,
-    eliminate_dead_nodes,
-)
-_ROUNDS = 8  # each round is linear; what a ninth could still find is left
+Pass = Callable[[Graph], bool]
+"""Rewrites a graph in place, and says whether it changed anything. Its name is its `name`, if
+it has that attribute, or its `__name__`: it stands in stages, times and `LUCID_PRINT_AFTER`."""
+
+_known: set[str] = set()  # the names of all passes so far
 
 
-def optimize(graph: Graph, observe: Callable[[str, Graph], None] | None = None) -> bool:
-    """Run `PASSES` until none changes anything; inline, then clean up. Results stay bit for bit.
+@dataclass(slots=True)
+class PassLog:
+    """What passes did to one graph.
 
-    Args:
-        graph: rewritten in place.
-        observe: called with the pass's name and the graph after each pass that changed it.
-
-    With `LUCID_VERIFY=1` in the environment the graph is verified after each pass.
+    Attributes:
+        seconds: by name; a pipeline's are those of its passes and of what is between them.
+        changed: the stages: each pass that changed something, in order, with a number from its
+            second time on; each pipeline at its end.
+        texts: the graph at each stage, where they are kept; else `LUCID_PRINT_AFTER` prints them.
     """
-    verifying = VERIFY.read()
-    changed = False
-    for _ in range(_ROUNDS):
-        stable = True
-        for run in PASSES:
-            if not run(graph):
-                continue
-            stable, changed = False, True
-            if verifying:
-                verify(graph)
-            if observe is not None:
-                observe(run.__name__, graph)
-        if stable:
-            break
-    return changed
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    changed: list[str] = field(default_factory=list)
+    texts: dict[str, str] | None = None
+
+    def add(self, name: str, graph: Graph, seconds: float, is_stage: bool) -> None:
+        """Note that a pass has run."""
+        self.seconds[name] = self.seconds.get(name, 0.0) + seconds
+        if not is_stage:
+            return
+        times = 1 + sum(stage.partition(" ")[0] == name for stage in self.changed)
+        stage = name if times == 1 else f"{name} {times}"
+        self.changed.append(stage)
+        if self.texts is not None:
+            self.texts[stage] = str(graph)
+        elif not {"all", name}.isdisjoint(PRINT_AFTER.read()):
+            sys.stderr.write(f"# {graph.name} after {stage}\n{graph}\n")
 
 
-def rewritten(graph: Graph, rewrite: Callable[[Graph], object]) -> Graph:
-    """Return a copy that one pass has rewritten, or `optimize`."""
-    copied = copy_graph(graph)
-    rewrite(copied)
-    return copied
+@dataclass(frozen=True, slots=True, eq=False)
+class Pipeline:
+    """Passes that run in their order. It is a pass itself, so pipelines nest.
+
+    Attributes:
+        rounds: how often they run at most; they stop when none of them changes anything any more.
+    """
+
+    name: str
+    passes: Sequence[Pass]
+    rounds: int = 1
+
+    def __post_init__(self) -> None:
+        _known.update((self.name, *map(name_of, self.passes)))
+
+    def __call__(self, graph: Graph, log: PassLog | None = None) -> bool:
+        """Run the passes; with `LUCID_VERIFY=1` verify the graph after each that changed it."""
+        begin, changed, unchanged = time.perf_counter(), False, 0
+        for run in chain.from_iterable(repeat(self.passes, self.rounds)):
+            if unchanged == len(self.passes):
+                break
+            found = self._run(run, graph, log)
+            changed, unchanged = changed or found, 0 if found else unchanged + 1
+        if log is not None:
+            log.add(self.name, graph, time.perf_counter() - begin, is_stage=True)
+        return changed
+
+    @staticmethod
+    def _run(run: Pass, graph: Graph, log: PassLog | None) -> bool:
+        if isinstance(run, Pipeline):
+            return run(graph, log)
+        start, border = time.perf_counter(), Border.of(graph) if VERIFY.read() else None
+        changed = run(graph)
+        seconds = time.perf_counter() - start
+        if changed and border is not None:
+            border.require(graph, name_of(run))
+        if log is not None:
+            log.add(name_of(run), graph, seconds, changed)
+        return changed
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UsersPass:
+    """A pass of the user's: always verified, and its faults are errors that name it."""
+
+    run: Pass
+
+    @property
+    def name(self) -> str:
+        return name_of(self.run)
+
+    def __call__(self, graph: Graph) -> bool:
+        border, exits = Border.of(graph), _exits(graph)
+        try:
+            changed = self.run(graph)
+        except Exception as error:
+            kind = type(error).__name__
+            raise PassError(f"the pass {self.name} has raised {kind}: {error}") from error
+        if not isinstance(changed, bool):
+            raise PassError(
+                f"the pass {self.name} returned {changed!r:.60}\n"
+                "hint: a pass returns whether it has changed the graph, True or False"
+            )
+        border.require(graph, self.name)
+        if _exits(graph) != exits:
+            raise VerifyError(f"the pass {self.name} has moved or removed an exit of {graph.name}")
+        return changed
+
+
+def name_of(run: Pass) -> str:
+    """What a pass is called."""
+    plain = getattr(run, "__name__", type(run).__name__)
+    return str(getattr(run, "name", plain))
+
+
+def require_known_names() -> None:
+    """Raise `OptionError` where `LUCID_PRINT_AFTER` names a pass that there isn't."""
+    unknown = sorted({*PRINT_AFTER.read()} - _known - {"all"})
+    if unknown:
+        raise OptionError(
+            f"{PRINT_AFTER.name}: there is no pass {', '.join(unknown)}; "
+            f"there are {', '.join(sorted(_known))}, and all"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Border:
+    """What a graph is to those who call it, which no pass changes."""
+
+    inputs: list[Value]
+    outputs: list[TensorType]
+    writes: list[Value]
+    hosts: list[str] | None
+
+    @staticmethod
+    def of(graph: Graph) -> Border:
+        """The border of a graph. Calls of Python are listed where none is in a function."""
+        inputs = [entry.value for entry in graph.inputs]
+        outputs = [value.type for value in graph.outputs]
+        hosts = [node.attributes["function"] for node in graph.nodes if node.op is ops.host]
+        cells = [cell for cell, _ in graph.writes]
+        return Border(inputs, outputs, cells, None if graph.functions else hosts)
+
+    def require(self, graph: Graph, name: str) -> None:
+        """Raise `VerifyError` unless the pass of a name has left a graph with this border."""
+        try:
+            verify(graph)
+        except VerifyError as error:
+            raise VerifyError(f"the pass {name} has broken the graph: {error}") from None
+        now = Border.of(graph)
+        for what, before, after in (
+            ("inputs", self.inputs, now.inputs),
+            ("types of outputs", self.outputs, now.outputs),
+            ("written inputs", self.writes, now.writes),
+            ("calls of Python", self.hosts, now.hosts),
+        ):
+            if before is not None and before != after:
+                was, found = (", ".join(map(str, x or ())) or "none" for x in (before, after))
+                raise VerifyError(
+                    f"the pass {name} has broken the graph: graph {graph.name}: "
+                    f"the {what} were {was}; now they are {found}"
+                )
+
+
+def _exits(graph: Graph) -> list[str]:
+    """The branches of Python's that a flat graph depends on, in their order."""
+    nodes = (node for node in graph.nodes if node.op is ops.check)
+    return [x.attributes["message"] for x in nodes if x.attributes["error"] == "exit"]
+
+
+# What a step goes through ---------------------------------------------------------------------
+
+simplify = Pipeline(
+    "simplify",
+    (canonicalize, simplify_algebra, constant_fold, cse, drop_satisfied_checks, dce),
+    rounds=8,  # each is linear; what a ninth could still find is left
+)
+"""What makes a graph smaller. Results stay bit for bit."""
+
+
+optimize = Pipeline("optimize", (inline, rematerialize, simplify))
+"""What each step goes through: functions are inlined, checkpointed blocks repeated."""
+
+
+def optimizing(passes: Sequence[Pass]) -> Pipeline:
+    """As `optimize`, with passes of the user's before what simplifies."""
+    if not passes:
+        return optimize
+    return Pipeline("optimize", (inline, rematerialize, *map(_users, passes), simplify))
+
+
+def _users(run: Pass) -> Pass:
+    """A pass of the user's, or each in a pipeline of theirs, as one that is verified."""
+    if isinstance(run, Pipeline):
+        return Pipeline(run.name, [*map(_users, run.passes)], run.rounds)
+    return UsersPass(run)

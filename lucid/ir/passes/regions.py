@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from lucid.ir import ops
 from lucid.ir.clone import copy_node
 from lucid.ir.graph import Graph, Node, Region, Value, freeze_attributes
-from lucid.ir.op import OPS
-from lucid.ir.passes.dead import eliminate_dead_nodes
+from lucid.ir.passes.dce import dce
 
 
-def outline_regions(graph: Graph) -> bool:
+def outline(graph: Graph) -> bool:
     """Nodes of one region -> a call of a function that consists of them.
 
     Nodes count as one call while they stand together; regions inside of regions become calls inside
@@ -21,7 +21,7 @@ def outline_regions(graph: Graph) -> bool:
     """
     if all(_region_at(node, 0) is None for node in graph.nodes):
         return False
-    eliminate_dead_nodes(graph)
+    dce(graph)
     _Outliner(graph).outline(graph, 0)
     return True
 
@@ -49,7 +49,7 @@ class _Outliner:
             function, operands, scope = self._function(region, span, results, depth)
             types = [value.type for value in results]
             name = {"function": self._enter(region.name, function)}
-            call = Node(OPS["call"], operands, name, types, graph)
+            call = Node(ops.call, operands, name, types, graph)
             call.location = region.location
             call.scope = scope
             call.region = next(region.blocks, None)
@@ -183,19 +183,19 @@ def _meaning(function: Graph) -> tuple[object, ...]:
     return types, nodes, tuple(numbers[value] for value in function.outputs)
 
 
-def inline_calls(graph: Graph) -> bool:
+def inline(graph: Graph) -> bool:
     """call f(x) -> the nodes of f, with x for its parameters; calls inside of f too.
 
     The nodes' scope is the call's, then the function's name, then their own. A node without a line
     gets the call's, and so does one without a mark of what it is the gradient of. No function is
     left in the graph.
     """
-    if not graph.functions and not any(node.op.kind == "call" for node in graph.nodes):
+    if not graph.functions and not any(node.op is ops.call for node in graph.nodes):
         return False
     inlined: list[Node] = []
     replacement: dict[Value, Value] = {}
     for node in graph.nodes:
-        if node.op.kind == "call":
+        if node.op is ops.call:
             node.operands = tuple(replacement.get(value, value) for value in node.operands)
             results = _inline(graph, node, inlined)
             replacement.update(zip(node.results, results, strict=True))
@@ -220,7 +220,7 @@ def _inline(graph: Graph, call: Node, inlined: list[Node]) -> list[Value]:
         copied.region = call.region
         mark = node.gradient_of
         copied.gradient_of = call.gradient_of if mark is None else mapping.get(mark)
-        if node.op.kind == "call":
+        if node.op is ops.call:
             results = _inline(graph, copied, inlined)
             mapping.update(zip(node.results, results, strict=True))
         else:

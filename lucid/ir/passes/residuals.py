@@ -10,7 +10,7 @@ from lucid.ir import ops
 from lucid.ir.clone import copy_node
 from lucid.ir.graph import Graph, Node, Value
 from lucid.ir.ops.contraction import split_indices
-from lucid.ir.passes.numbering import value_number
+from lucid.ir.passes.cse import value_number
 from lucid.ir.passes.rematerialize import outermost_block
 
 # Bytes that could be moved in the time that one element of a map takes to compute. A value that is
@@ -143,9 +143,9 @@ def _work(node: Node) -> float | None:
         is_function = kind == "random" or node.op.name in _FUNCTIONS
         per_element = _WORK_OF_FUNCTIONS if is_function else _WORK_PER_ELEMENT
         return per_element * sum(result.type.size for result in node.results)
-    if outermost_block(node) is None or node.op.kind == "host":
+    if outermost_block(node) is None or node.op is ops.host:
         return None
-    if node.op.kind == "contract":
+    if kind == "contract":
         return _WORK_PER_PAIR * _pairs(node)
     return _WORK_PER_ELEMENT * sum(operand.type.size for operand in node.operands)
 
@@ -227,7 +227,7 @@ def repeat(
     """
     mapping = dict(known)
     for node in nodes:
-        if node.op.kind == "check":
+        if node.op is ops.check:
             mapping[node.result] = mapping[node.operands[0]]
             continue
         copied = copy_node(node, target, mapping)

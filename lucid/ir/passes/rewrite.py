@@ -1,71 +1,177 @@
-"""Rewriting: one sweep over the nodes, with rules that stand in a table by op."""
+"""Rewriting: rules that stand in tables by op or trait, applied until none fits."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from lucid.ir import ops
+from lucid.ir.errors import LucidError
 from lucid.ir.graph import Graph, Node, Value
+from lucid.ir.op import Op, Trait, ops_with
 from lucid.ir.types import DType
 
 Rule = Callable[[Node], Value | None]
-_SAME_ELEMENTS = ("broadcast", "reshape", "transpose", "slice")
+_SAME_ELEMENTS = frozenset({ops.broadcast, ops.reshape, ops.transpose, ops.slice})
+_REWRITES_PER_NODE = 100  # more than any rules need that come to an end
 
 
 class Rules:
-    """Rewrite rules by the name of the op whose nodes they look at.
+    """Rewrite rules by the ops, or the traits of ops, whose nodes they look at.
 
-    A rule is given a node whose operands are final, and returns a value to be used in place of the
-    node's result, or None to leave it. What it emits on the way is placed before the node.
+    A rule is given a node and returns a value to be used in place of the node's result, or None to
+    leave it. What it emits on the way stands where the node stood.
     """
 
     def __init__(self) -> None:
-        self._rules: dict[str, list[Rule]] = {}
+        self.by_op: dict[Op, list[Rule]] = {}
 
-    def on(self, *names: str) -> Callable[[Rule], Rule]:
+    def on(self, *what: Op | Trait) -> Callable[[Rule], Rule]:
         """Decorate a rule for nodes of these ops; earlier ones are tried first."""
 
         def enter(rule: Rule) -> Rule:
-            for name in names:
-                self._rules.setdefault(name, []).append(rule)
+            for of in what:
+                for op in [of] if isinstance(of, Op) else ops_with(of):
+                    self.by_op.setdefault(op, []).append(rule)
             return rule
 
         return enter
 
-    def __call__(self, node: Node) -> Value | None:
-        for rule in self._rules.get(node.op.name, ()):
-            value = rule(node)
-            if value is not None:
-                return value
-        return None
+
+def rewrite(graph: Graph, rules: Rules) -> bool:
+    """Apply rules to the nodes of a graph until none fits; True if anything changed."""
+    return Rewriter(graph).run(rules)
 
 
-def rewrite(graph: Graph, rule: Rule) -> bool:
-    """Apply a rule to each node once, in order: linear in the nodes. True if anything changed.
+class Rewriter:
+    """Rules applied to a graph by a worklist, with the users of each value.
 
-    New nodes take over the line, scope and marks of the node that they replace, and its name.
+    The worklist is in the order of the nodes: what a rule makes is visited next, and users of what
+    it replaces come later, so that a rule finds operands that are final and nothing is visited
+    twice. A node that is replaced goes, and so does what only it has read; but one with an effect
+    stays, and so does one with indices, which are still to be checked. New nodes take over the
+    line, scope and marks of the node that they replace, and its name. Linear in nodes and rewrites.
+
+    Reference: the greedy pattern driver of MLIR; Lattner et al., "MLIR", 2021.
     """
-    old_nodes, graph.nodes = graph.nodes, []
-    replacement: dict[Value, Value] = {}
-    for node in old_nodes:
-        if replacement:
-            node.operands = tuple(replacement.get(operand, operand) for operand in node.operands)
-        start = len(graph.nodes)
-        value = rule(node)
-        if value is None:
-            del graph.nodes[start:]
-            graph.nodes.append(node)
-            continue
-        for new in graph.nodes[start:]:
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._old = graph.nodes
+        self._by_op: dict[Op, list[Rule]] = {}
+        self._pending: list[Node] = []
+        self._gone: set[Node] = set()
+        self._made: dict[Node, list[Node]] = {}  # what stands before a node, or in its place
+        self._replacement: dict[Value, Value] = {}
+
+    @cached_property
+    def _users(self) -> dict[Value, list[Node]]:
+        """The nodes that read each value, once per operand."""
+        users: dict[Value, list[Node]] = {}
+        for node in self._old:
+            for operand in node.operands:
+                users.setdefault(operand, []).append(node)
+        return users
+
+    @cached_property
+    def _results(self) -> Counter[Value]:
+        return Counter(self._graph.results())
+
+    def is_read_once(self, value: Value) -> bool:
+        """Whether a value is one operand, output or write, and nothing else."""
+        return len(self._users.get(value, ())) + self._results[value] == 1
+
+    def run(self, rules: Rules) -> bool:
+        """Rewrite until no rule fits; True if anything changed."""
+        graph, limit = self._graph, _REWRITES_PER_NODE * (len(self._old) + 1)
+        self._by_op = rules.by_op
+        self._visit(self._old)
+        emitted = graph.nodes = []
+        try:
+            while self._pending:
+                node = self._pending.pop()
+                if node not in self._gone:
+                    self._apply(rules.by_op[node.op], node, emitted)
+                if len(self._replacement) > limit:
+                    raise LucidError(f"rewrite: the rules for {node.op.name} never come to an end")
+        finally:
+            graph.nodes = self._in_order()
+            if self._replacement:
+                graph.substitute(self._replacement)
+        return bool(self._replacement)
+
+    def _apply(self, rules: Sequence[Rule], node: Node, emitted: list[Node]) -> None:
+        """Replace a node by what the first rule that fits makes of it."""
+        for rule in rules:
+            value = rule(node)
+            if value is not None and self._is_used(node.result):
+                self._replace(node, value, emitted)
+                emitted.clear()
+                return
+            emitted.clear()
+
+    def _visit(self, nodes: Sequence[Node]) -> None:
+        """Let nodes that there are rules for be the next, in this order."""
+        self._pending += [node for node in reversed(nodes) if node.op in self._by_op]
+
+    def _replace(self, node: Node, value: Value, emitted: Sequence[Node]) -> None:
+        old, users = node.result, self._users
+        for new in emitted:
             inherit_notes(new, node)
-        value.name = value.name or node.result.name
-        replacement[node.result] = value
-    if replacement:
-        graph.substitute(replacement)
-    return bool(replacement)
+            for operand in new.operands:
+                users.setdefault(operand, []).append(new)
+        value.name = value.name or old.name
+        readers = users.pop(old, [])
+        for reader in readers:
+            reader.operands = tuple(value if x is old else x for x in reader.operands)
+        if readers:
+            users.setdefault(value, []).extend(readers)
+        self._results[value] += self._results.pop(old, 0)
+        self._replacement[old] = value
+        self._made[node] = [*emitted]
+        self._visit(emitted)
+        if not (node.op.has_effect or Trait.INDEXED in node.op.traits):
+            self._erase(node)
+
+    def _erase(self, node: Node) -> None:
+        """Let go of a node that nothing reads, and of those that only it has read."""
+        unread = [node]
+        while unread:
+            node = unread.pop()
+            self._gone.add(node)
+            for operand in node.operands:
+                users = self._users[operand]
+                users.remove(node)
+                made = operand.producer
+                if users:
+                    continue
+                del self._users[operand]
+                if made is None or self._graph.has_effect(made):
+                    continue
+                if not any(map(self._is_used, made.results)):
+                    unread.append(made)
+
+    def _is_used(self, value: Value) -> bool:
+        return value in self._users or self._results[value] > 0
+
+    def _in_order(self) -> list[Node]:
+        """The nodes that are left, each where it stood, or where the one stood that it replaces."""
+        if not self._made:
+            return self._old
+        nodes: list[Node] = []
+        for old in self._old:
+            pending = [old]
+            while pending:
+                node = pending.pop()
+                if made := self._made.pop(node, None):
+                    pending += [node, *reversed(made)]
+                elif node not in self._gone:
+                    nodes.append(node)
+        return nodes
 
 
 def inherit_notes(new: Node, old: Node) -> None:
@@ -79,10 +185,10 @@ def inherit_notes(new: Node, old: Node) -> None:
 def uniform(value: Value) -> np.generic | None:
     """The number that every element of the value is, if a constant says so."""
     while (node := value.producer) is not None:
-        if node.op.name == "constant":
+        if node.op is ops.constant:
             constant: np.generic = node.attributes["value"]
             return constant
-        if node.op.name not in _SAME_ELEMENTS:
+        if node.op not in _SAME_ELEMENTS:
             return None
         value = node.operands[0]
     return None
@@ -101,10 +207,10 @@ def broadcast_like(result: Value, value: Value) -> Value:
     return broadcast
 
 
-def producer_of(value: Value, name: str) -> Node | None:
-    """The node that makes the value, if it is one of this op."""
+def producer_of(value: Value, *made_by: Op) -> Node | None:
+    """The node that makes the value, if it is one of these ops."""
     node = value.producer
-    return node if node is not None and node.op.name == name else None
+    return node if node is not None and node.op in made_by else None
 
 
 def is_exact_embedding(source: DType, target: DType) -> bool:

@@ -1,4 +1,4 @@
-"""IR text: `parse(print_graph(graph)) == graph` for every graph."""
+"""IR text: what is printed parses to the same program, for every graph."""
 
 from lucid.ir.text.parser import parse
 from lucid.ir.text.printer import print_graph

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from lucid.ir import ops
 from lucid.ir.attributes import check_arguments, wrong_attribute
 from lucid.ir.errors import LucidError, SizeError
 from lucid.ir.graph import REGION_KINDS, Graph, Input, Node, Region, Value
@@ -18,7 +19,7 @@ from lucid.ir.text.tokens import Token, Tokens
 from lucid.ir.types import DTYPES, DType, TensorType
 
 _Row = TypeVar("_Row", Location, Region)
-_CALLS = ("call", "host")
+_CALLS = (ops.call.name, ops.host.name)
 _INPUT_KINDS = ("arg", "state", "live")
 _DTYPES = {dtype.name: dtype for dtype in DTYPES}
 
@@ -204,9 +205,9 @@ class _Body:
             close = difflib.get_close_matches(op_token.text, OPS, 1)
             hint = f"; did you mean {close[0]}?" if close else ""
             raise tokens.error(op_token, f"no op {op_token.text}{hint}")
-        if op.kind in _CALLS:
+        if op in (ops.call, ops.host):
             node = self._call(op, bool(results))
-        elif op.name == "constant":
+        elif op is ops.constant:
             node = self._constant(op)
         else:
             node = self._plain(op, op_token)

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterable
 
+from lucid.ir import ops
 from lucid.ir.graph import Graph, Node, Region, Value
 from lucid.ir.location import Location
 from lucid.ir.text.literals import format_attribute, format_number, format_string
@@ -106,7 +107,7 @@ def _hint(value: Value) -> str:
 def _unnamed(value: Value) -> str:
     if value.producer is None:
         return "x"
-    return "c" if value.producer.op.name == "constant" else value.producer.op.name
+    return "c" if value.producer.op is ops.constant else value.producer.op.name
 
 
 def _body(keyword: str, name: str, graph: Graph, tables: _Tables) -> list[str]:
@@ -164,10 +165,10 @@ def _node_line(node: Node, names: dict[Value, str], tables: _Tables) -> str:
 def _expression(node: Node, names: dict[Value, str]) -> str:
     """The op with its operands and attributes; constants and calls have a form of their own."""
     attributes = node.attributes
-    if node.op.name == "constant":
+    if node.op is ops.constant:
         return f"constant {format_number(attributes['value'], attributes['dtype'])}"
     operands = _listed(node.operands, names)
-    if node.op.kind in ("call", "host"):
+    if node.op in (ops.call, ops.host):
         return f"{node.op.name} {name_text(attributes['function'])}({operands})"
     text = f"{node.op.name} {operands}".rstrip()
     if attributes:

@@ -6,26 +6,22 @@ import numpy as np
 
 from lucid.ir import ops
 from lucid.ir.graph import Graph, Node, Value
-from lucid.ir.passes.rewrite import broadcast_like, constant_like, rewrite, uniform
+from lucid.ir.op import Trait
+from lucid.ir.passes.rewrite import Rules, broadcast_like, constant_like, rewrite, uniform
+
+_RULES = Rules()
 
 
-def fold_constants(graph: Graph) -> bool:
+def constant_fold(graph: Graph) -> bool:
     """f(c, d) -> the number that it is, for elementwise f; a view of a repeated c -> c, repeated.
 
     Only one number is ever computed and stored: f(broadcast c) becomes broadcast f(c). The number
     is what the op's NumPy reference gives.
     """
-    return rewrite(graph, _fold)
+    return rewrite(graph, _RULES)
 
 
-def _fold(node: Node) -> Value | None:
-    if node.op.kind == "map":
-        return _fold_elementwise(node)
-    if node.op.kind == "view":
-        return _fold_view(node)
-    return None
-
-
+@_RULES.on(Trait.ELEMENTWISE)
 def _fold_elementwise(node: Node) -> Value | None:
     numbers = []
     for operand in node.operands:
@@ -50,13 +46,14 @@ def _is_defined(number: np.ndarray, result: Value) -> bool:
     return bool(np.isfinite(number)) and limits.min <= float(number) < float(limits.max)
 
 
+@_RULES.on(Trait.VIEW)
 def _fold_view(node: Node) -> Value | None:
     source = node.operands[0].producer
-    if source is None or source.op.kind != "view":
+    if source is None or not source.op.is_view:
         return None
     value = node.operands[0]
     if uniform(value) is None:
         return None
-    while value.producer is not None and value.producer.op.kind == "view":
+    while value.producer is not None and value.producer.op.is_view:
         value = value.producer.operands[0]
     return broadcast_like(node.result, value)

@@ -8,6 +8,7 @@ import numpy as np
 
 from lucid.ir import ops
 from lucid.ir.graph import Graph, Node, Value
+from lucid.ir.op import Trait
 from lucid.ir.passes.rewrite import (
     Rules,
     broadcast_like,
@@ -42,7 +43,7 @@ def _sign(number: float) -> bool:
 
 def _negated(value: Value) -> Value | None:
     """What the value is the negative of."""
-    node = producer_of(value, "neg")
+    node = producer_of(value, ops.neg)
     return None if node is None else node.operands[0]
 
 
@@ -50,7 +51,7 @@ def _is_float(value: Value) -> bool:
     return value.dtype.is_floating_point
 
 
-@_RULES.on("add")
+@_RULES.on(ops.add)
 def _add(node: Node) -> Value | None:
     """x + -0.0 -> x, x + 0 -> x for integers; a + -b -> a - b."""
     a, b = node.operands
@@ -68,7 +69,7 @@ def _sub_of(a: Value, b: Value) -> Value:
     return value
 
 
-@_RULES.on("sub")
+@_RULES.on(ops.sub)
 def _sub(node: Node) -> Value | None:
     """x - 0.0 -> x; -0.0 - x -> -x; a - -b -> a + b; for integers also 0 - x -> -x, x - x -> 0."""
     a, b = node.operands
@@ -84,7 +85,7 @@ def _sub(node: Node) -> Value | None:
     return None
 
 
-@_RULES.on("mul")
+@_RULES.on(ops.mul)
 def _mul(node: Node) -> Value | None:
     """x * 1 -> x; x * -1 -> -x; x * 0 -> 0 for integers only."""
     a, b = node.operands
@@ -98,7 +99,7 @@ def _mul(node: Node) -> Value | None:
     return None
 
 
-@_RULES.on("mul", "div")
+@_RULES.on(ops.mul, ops.div)
 def _signs_of_factors(node: Node) -> Value | None:
     """-a * -b -> a * b; -a * c -> a * -c for a constant c; / likewise."""
     a, b = (_negated(operand) for operand in node.operands)
@@ -115,7 +116,7 @@ def _signs_of_factors(node: Node) -> Value | None:
     return value
 
 
-@_RULES.on("div")
+@_RULES.on(ops.div)
 def _div(node: Node) -> Value | None:
     """x / 1 -> x; x / -1 -> -x; x / c -> x * (1/c) for powers of 2; 1 / x -> reciprocal x."""
     a, b = node.operands
@@ -144,7 +145,7 @@ def _inverse_power_of_two(number: np.generic) -> float | None:
     return inverse if min(abs(divisor), abs(inverse)) >= smallest else None
 
 
-@_RULES.on("pow")
+@_RULES.on(ops.pow)
 def _pow(node: Node) -> Value | None:
     """x ** 0 -> 1, even for NaN; x ** 1 -> x; x ** 2 -> x * x; x ** -1 -> reciprocal x.
 
@@ -166,17 +167,17 @@ def _pow(node: Node) -> Value | None:
     return None
 
 
-@_RULES.on("neg", "logical_not", "bit_not")
+@_RULES.on(Trait.INVOLUTION)
 def _twice(node: Node) -> Value | None:
-    """--x -> x, and not not x -> x."""
-    inner = producer_of(node.operands[0], node.op.name)
+    """f(f(x)) -> x: --x -> x, and not not x -> x."""
+    inner = producer_of(node.operands[0], node.op)
     return None if inner is None else inner.operands[0]
 
 
-@_RULES.on("neg")
+@_RULES.on(ops.neg)
 def _neg(node: Node) -> Value | None:
     """-(x * c) -> x * -c for a constant c."""
-    product = producer_of(node.operands[0], "mul")
+    product = producer_of(node.operands[0], ops.mul)
     if product is None or not _is_float(node.result):
         return None
     a, b = product.operands
@@ -187,11 +188,11 @@ def _neg(node: Node) -> Value | None:
     return value
 
 
-@_RULES.on("abs")
+@_RULES.on(ops.abs)
 def _abs(node: Node) -> Value | None:
     """abs(-x) -> abs x; abs(abs x) -> abs x."""
     (x,) = node.operands
-    if producer_of(x, "abs") is not None:
+    if producer_of(x, ops.abs) is not None:
         return x
     negated = _negated(x)
     if negated is None or not x.dtype.is_signed:
@@ -200,26 +201,35 @@ def _abs(node: Node) -> Value | None:
     return value
 
 
-@_RULES.on("floor", "ceil", "round", "trunc")
+_ROUNDINGS = (ops.floor, ops.ceil, ops.round, ops.trunc)
+
+
+@_RULES.on(*_ROUNDINGS)
 def _round(node: Node) -> Value | None:
     """floor x -> x for an x that was rounded already, in any way."""
     (x,) = node.operands
-    rounded = x.producer is not None and x.producer.op.name in ("floor", "ceil", "round", "trunc")
-    return x if rounded else None
+    return None if producer_of(x, *_ROUNDINGS) is None else x
 
 
-@_RULES.on("maximum", "minimum")
+@_RULES.on(Trait.IDEMPOTENT)
+def _of_the_same(node: Node) -> Value | None:
+    """f(x, x) -> x: max(x, x), x and x, ..."""
+    a, b = node.operands
+    return a if a is b else None
+
+
+@_RULES.on(ops.maximum, ops.minimum)
 def _extremum(node: Node) -> Value | None:
-    """max(x, x) -> x; max(x, -inf) -> x; min(x, inf) -> x; a NaN stays one."""
+    """max(x, -inf) -> x; min(x, inf) -> x; a NaN stays one."""
     a, b = node.operands
     number = uniform(b)
     limit = -math.inf if node.op is ops.maximum else math.inf
-    if a is b or (_is_float(a) and _is(number, limit)):
+    if _is_float(a) and _is(number, limit):
         return broadcast_like(node.result, a)
     return None
 
 
-@_RULES.on("where")
+@_RULES.on(ops.where)
 def _where(node: Node) -> Value | None:
     """where(true, a, b) -> a; where(c, x, x) -> x; where(not c, a, b) -> where(c, b, a)."""
     condition, a, b = node.operands
@@ -228,25 +238,27 @@ def _where(node: Node) -> Value | None:
         return broadcast_like(node.result, a if known else b)
     if a is b:
         return broadcast_like(node.result, a)
-    negation = producer_of(condition, "logical_not")
+    negation = producer_of(condition, ops.logical_not)
     if negation is None:
         return None
     value: Value = ops.where(negation.operands[0], b, a)
     return value
 
 
-@_RULES.on("logical_and", "logical_or")
+@_RULES.on(ops.logical_and, ops.logical_or)
 def _logical(node: Node) -> Value | None:
-    """x and true -> x; x and false -> false; x and x -> x; x or false -> x ..."""
+    """x and true -> x; x and false -> false; x or false -> x ..."""
     a, b = node.operands
     known = uniform(b)
+    if known is None:
+        return None
     neutral = node.op is ops.logical_and
-    if a is b or (known is not None and bool(known) == neutral):
+    if bool(known) == neutral:
         return broadcast_like(node.result, a)
-    return None if known is None else constant_like(node.result, not neutral)
+    return constant_like(node.result, not neutral)
 
 
-@_RULES.on("logical_xor")
+@_RULES.on(ops.logical_xor)
 def _logical_xor(node: Node) -> Value | None:
     """x xor false -> x; x xor true -> not x."""
     a, b = node.operands
@@ -256,18 +268,17 @@ def _logical_xor(node: Node) -> Value | None:
     return broadcast_like(node.result, ops.logical_not(a) if known else a)
 
 
-@_RULES.on("logical_not")
+@_RULES.on(ops.logical_not)
 def _negated_comparison(node: Node) -> Value | None:
     """not (a == b) -> a != b and back; not (a < b) isn't a >= b where there is a NaN."""
-    for name, opposite in (("eq", ops.ne), ("ne", ops.eq)):
-        comparison = producer_of(node.operands[0], name)
-        if comparison is not None:
-            value: Value = opposite(*comparison.operands)
-            return value
-    return None
+    comparison = producer_of(node.operands[0], ops.eq, ops.ne)
+    if comparison is None:
+        return None
+    value: Value = (ops.ne if comparison.op is ops.eq else ops.eq)(*comparison.operands)
+    return value
 
 
-@_RULES.on("bit_or", "bit_xor", "shift_left", "shift_right")
+@_RULES.on(ops.bit_or, ops.bit_xor, ops.shift_left, ops.shift_right)
 def _bits(node: Node) -> Value | None:
     """x | 0 -> x; x ^ 0 -> x; a shift by 0 -> x."""
     a, b = node.operands

@@ -1,11 +1,12 @@
-"""Value numbering."""
+"""Common subexpression elimination, by value numbering."""
 
 from __future__ import annotations
 
 from lucid.ir.graph import Graph, Node, Value, freeze_attributes
+from lucid.ir.op import Trait
 
 
-def eliminate_common_subexpressions(graph: Graph) -> bool:
+def cse(graph: Graph) -> bool:
     """Keep the first of several nodes that compute the same value (local value numbering).
 
     Ops are pure, so equal op, operands and attributes mean equal results; random ops have their
@@ -30,17 +31,14 @@ def eliminate_common_subexpressions(graph: Graph) -> bool:
     if not replacement:
         return False
     graph.substitute(replacement)
-    graph.nodes = [node for node in graph.nodes if not _is_gone(node, replacement)]
+    gone = replacement.keys()
+    graph.nodes = [node for node in graph.nodes if gone.isdisjoint(node.results)]
     return True
-
-
-def _is_gone(node: Node, replacement: dict[Value, Value]) -> bool:
-    return any(result in replacement for result in node.results)
 
 
 def value_number(node: Node, operands: tuple[Value, ...]) -> tuple[object, ...]:
     """What decides a node's value: equal for nodes whose results are equal."""
     ids = [id(operand) for operand in operands]
-    if node.op.commutative:
+    if Trait.COMMUTATIVE in node.op.traits:
         ids.sort()
     return node.op.name, freeze_attributes(node.attributes), *ids

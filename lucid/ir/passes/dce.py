@@ -6,11 +6,11 @@ from lucid.ir.graph import Graph
 from lucid.ir.verify import called_functions
 
 
-def eliminate_dead_nodes(graph: Graph) -> bool:
+def dce(graph: Graph) -> bool:
     """Remove nodes that no result depends on, and functions that nothing calls.
 
-    Ops are pure, random ones included, so nothing else is lost; calls of Python and
-    checks stay.
+    Ops are pure, random ones included, so nothing else is lost; what has an effect stays: calls of
+    Python and checks. (Dead code elimination.)
     """
     changed = graph.drop_dead_nodes()
     called: set[str] = set()
