@@ -237,6 +237,21 @@ def test_state_is_written_behind_the_last_check_and_only_where_the_step_says_so(
     assert "writes input0, which the step doesn't write" in refused(other)
 
 
+def test_a_kernel_that_reads_what_another_turn_of_its_loops_writes_is_named() -> None:
+    """The temp of a chain of two loops becomes the first one's own operand, one element off."""
+    graph = Graph()
+    w = graph.add_input(TensorType(f32, (6, 40)), "state")
+    graph.writes = [(w, ops.exp(w))]
+    given = arrays_for(graph)
+    program = lowered(graph)
+    interpret_program(program, given)
+    change(program, "load", lambda x: replace(x, form=Form(0, ())))
+    with pytest.raises(VerifyError) as error:
+        interpret_program(program, given)
+    assert str(error.value) == "%0 reads elements of a0 that %2 writes"
+    assert error.value.__notes__ == ["in kernel k0: call k0(input0)"]
+
+
 def test_an_output_that_nothing_writes_is_named() -> None:
     program = lowered(chain())
     program.calls = [call for call in program.calls if not isinstance(call.kernel, SortKernel)]
