@@ -12,6 +12,8 @@ import hypothesis
 import numpy as np
 import pytest
 from hypothesis import strategies as st
+from ir.op_cases import cases as samples_of
+from ir.op_cases import named, standing_ops
 from random_graphs import Case, cases
 from random_programs import numbers, programs
 
@@ -21,20 +23,22 @@ from lucid.codegen import parallel
 from lucid.codegen.forms import Form
 from lucid.codegen.instruction import Inst
 from lucid.codegen.interpret import interpret_program
-from lucid.codegen.kernel import Partition, TileGrid
+from lucid.codegen.kernel import Kernel, Partition, TileGrid
 from lucid.codegen.kernels.loop import LoopKernel
 from lucid.codegen.kernels.product import ContractKernel
 from lucid.codegen.kernels.sort import SortKernel
+from lucid.codegen.parse import parse_kernel, parse_kernels
 from lucid.codegen.program import Program, kernel_names, lifetimes
 from lucid.codegen.schedule import make_program
 from lucid.codegen.target import host_target
 from lucid.codegen.verify import verify_program
 from lucid.ir import ops
-from lucid.ir.errors import VerifyError
+from lucid.ir.errors import ParseError, VerifyError
 from lucid.ir.graph import Graph
 from lucid.ir.interpret import interpret
+from lucid.ir.op import Op
 from lucid.ir.strides import contiguous_strides
-from lucid.ir.types import TensorType, f32, f64, i64
+from lucid.ir.types import TensorType, f32, f64, i64, type_of_array
 from lucid.runtime import compile_graph
 
 Results = list[np.ndarray]
@@ -309,6 +313,80 @@ def test_a_kernel_has_one_name_in_stages_profile_and_llvm() -> None:
         assert defined[name].count("ptr") == count, kernel
 
 
+# The whole table of ops -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("op", [op for op in standing_ops() if op.kind != "check"], ids=named)
+def test_the_kernels_of_an_op_mean_what_it_does_and_are_what_their_texts_say(
+    op: Op, rng: np.random.Generator
+) -> None:
+    graph = Graph(op.name)
+    given: Results = []
+    for sample, arrays, _ in samples_of(op, rng):
+        values = [graph.add_input(type_of_array(array)) for array in arrays]
+        graph.outputs.append(graph.append(op, values, dict(sample.attributes)).result)
+        given += arrays
+    program = lowered(graph, share=True)
+    assert_parsed(program)
+    for found, expected in zip(
+        interpret_program(program, given)[0], interpret(graph, given)[0], strict=True
+    ):
+        tolerance = 1e-12 if expected.dtype == np.float64 else 1e-5
+        np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
+
+
+def assert_parsed(program: Program) -> None:
+    for call in program.calls:
+        parsed = parse_kernel(call.text)
+        assert parsed == call.kernel and str(parsed) == call.text
+
+
+def test_every_kind_of_kernel_has_a_text_that_is_parsed() -> None:
+    text = step_of_all_kinds()
+    kernels = parse_kernels(text)
+    assert {type(kernel) for kernel in kernels.values()} == set(Kernel.__subclasses__())
+    for name, kernel in kernels.items():
+        assert f"kernel {name} = {kernel}\ncall " in text
+
+
+def step_of_all_kinds() -> str:
+    class Host(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return lucid.from_numpy(np.sort(x.numpy()))
+
+        @staticmethod
+        def backward(ctx, g):
+            return g
+
+    @lucid.compile
+    def step(x, w, index, image, kernel):
+        y = Host.apply((x @ w).cumsum(0))[index]
+        return y.sort(dim=0)[0], lucid.nn.functional.conv2d(image, kernel).exp()
+
+    image, kernel = lucid.randn(2, 3, 20, 20), lucid.randn(4, 3, 3, 3)
+    step(lucid.randn(5, 6), lucid.randn(6, 7), lucid.tensor([1, 0, 1]), image, kernel)
+    return step.stages["kernels"]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("lop() {", "no kernel begins with ['lop() {']"),
+        ("loop(a0: f32*) {\n  %0 = load a0 : f32\n}",
+         "kernel: no instruction load"),
+        ("loop(a0: f32*) {\n  %0 is a0[0]\n}",
+         "kernel: this line isn't understood: %0 is a0[0]"),
+        ("check(i0 in 3) 0 <= a0[i0] : i64",
+         "kernel: this line isn't understood: check(i0 in 3) 0 <= a0[i0] : i64"),
+    ],
+)  # fmt: skip
+def test_what_is_no_text_of_a_kernel_is_refused_with_its_line(text: str, problem: str) -> None:
+    with pytest.raises(ParseError) as error:
+        parse_kernel(text)
+    assert str(error.value) == problem
+
+
 # Random graphs --------------------------------------------------------------------------------
 
 
@@ -335,6 +413,7 @@ def agree(graph: Graph, inputs: Results, *, fuse: bool, share: bool) -> None:
     expected = interpret(graph, inputs)
     program = lowered(graph, fuse=fuse, share=share)
     verify_program(program)
+    assert_parsed(program)
     kernels = interpret_program(program, inputs)
     given = [np.array(array) for array in inputs]
     with pytest.MonkeyPatch.context() as patch:
