@@ -6,6 +6,7 @@ those that it doesn't vary with.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -13,13 +14,13 @@ import numpy as np
 
 from lucid.codegen import reductions
 from lucid.codegen.forms import Form
-from lucid.codegen.instruction import EFFECTS, Inst
+from lucid.codegen.instruction import EFFECTS, Inst, InstAttributes, Keywords
 from lucid.codegen.kernel import Access, Memory, Partition
 from lucid.codegen.nest import LoopNest
 from lucid.ir import philox
-from lucid.ir.errors import VerifyError
+from lucid.ir.errors import LucidError, VerifyError
 from lucid.ir.op import OPS
-from lucid.ir.types import bool_, dtype_named, f32
+from lucid.ir.types import DType, TensorType, bool_, dtype_named, f32
 
 # dim, first and last value but one: a part of the work.
 Cut = tuple[int, int, int]
@@ -92,10 +93,30 @@ def _wrong(nest: LoopNest, number: int, inst: Inst, has_product: bool) -> str:
         return "isn't the product of a contraction"
     if inst.op not in _OWN_OPS and inst.op not in OPS:
         return "is no instruction"
+    if inst.op in OPS and OPS[inst.op].kind == "map":
+        taken = tuple(nest.insts[operand].dtype for operand in inst.operands)
+        if _result_of(inst.op, taken, inst.attributes) is not inst.dtype:
+            return f"of {', '.join(d.name for d in taken)} isn't of {inst.dtype.name}"
     stages = [nest.stages[n] + (nest.insts[n].op == "reduce") for n in inst.operands]
     if max(stages, default=0) > nest.stages[number]:
         return "runs before the pass whose reductions it reads"
     return ""
+
+
+@functools.cache
+def _result_of(op: str, operands: tuple[DType, ...], attributes: InstAttributes) -> DType | None:
+    """The dtype of a map's result; None where the op doesn't take such operands."""
+    try:
+        types = [TensorType(dtype, ()) for dtype in operands]
+        return OPS[op].infer(*types, **_keywords(attributes)).dtype
+    except (LucidError, TypeError):
+        return None
+
+
+def _keywords(attributes: InstAttributes) -> dict[str, Any]:
+    """An op's attributes, as its rules take them."""
+    entries = attributes.entries if isinstance(attributes, Keywords) else ()
+    return {k: dtype_named(value) if k == "dtype" else value for k, value in entries}
 
 
 _OWN_OPS = ("const", "index", "index_at", "load", "gather", "product", "reduce", "scan", *EFFECTS)
@@ -233,14 +254,14 @@ class _Evaluation:
             return np.cumsum(rows, -1, dtype).reshape(full.shape)
         if OPS[inst.op].kind == "random":
             return self._draw(inst)
-        keywords = inst.keywords
-        if inst.op == "cast":
-            keywords = {"dtype": dtype_named(keywords["dtype"])}
-        return OPS[inst.op].evaluate(*operands, **keywords)
+        return OPS[inst.op].evaluate(*operands, **_keywords(inst.attributes))
 
     def _chosen(self, inst: Inst) -> np.ndarray:
         """Elements from the start of an axis to the index, which may count from the end."""
         axis, index = inst.axis, self.values[inst.operands[0]].astype(np.int64)
+        wrong = index[(index < -axis.size) | (index >= axis.size)]
+        if wrong.size:
+            raise VerifyError(f"index {wrong[0]} of {axis.size} is looked up, and was not checked")
         return np.asarray(np.where(index < 0, index + axis.size, index) * axis.stride)
 
     def _draw(self, inst: Inst) -> np.ndarray:

@@ -211,6 +211,8 @@ def change(program: Program, op: str, changed: Callable[[Inst], Inst]) -> None:
         ("load", lambda x: replace(x, form=Form(0, ((3, 1),))),
          "k0 %0 = load has dims [3] in 1 loops"),
         ("tanh", lambda x: replace(x, op="frobnicate"), "k0 %1 = frobnicate is no instruction"),
+        ("tanh", lambda x: replace(x, op="lt"), "k0 %1 = lt of f32 isn't of f32"),
+        ("tanh", lambda x: replace(x, dtype=f64), "k0 %1 = tanh of f32 isn't of f64"),
         ("store", lambda x: replace(x, arg=9), "k0 %2 = store has no address in argument 9"),
     ],
 )  # fmt: skip
