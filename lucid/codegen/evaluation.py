@@ -146,8 +146,7 @@ def evaluate_nest(
     """
     if 0 in nest.kept:
         return
-    with np.errstate(all="ignore"):
-        _Evaluation(nest, memory, product, cut, only).run(operands)
+    _Evaluation(nest, memory, product, cut, only).run(operands)
 
 
 def contracted(a: np.ndarray, b: np.ndarray, axes: list[int], kept: int) -> np.ndarray:

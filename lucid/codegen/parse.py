@@ -130,7 +130,10 @@ def _nest(lines: list[str]) -> tuple[LoopNest, str]:
     found = _Nest()
     for line in lines[1:]:
         found.line(line, args)
-    insts = [found.insts[number] for number in range(len(found.insts))]
+    insts = [found.insts[number] for number in sorted(found.insts)]
+    for number, (said, inst) in enumerate(zip(sorted(found.insts), insts, strict=True)):
+        if said != number or any(operand >= number for operand in inst.operands):
+            raise ParseError(f"kernel: %{said} follows {number} others, and needs all its operands")
     kept, reduced = (tuple(x.values()) for x in (found.kept, found.reduced))
     nest = LoopNest(args, kept, reduced, found.vector, found.lanes, insts)
     analyze(nest)

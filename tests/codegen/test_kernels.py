@@ -78,6 +78,15 @@ def assert_same(found: Results, expected: Results) -> None:
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=2e-5)
 
 
+def test_infinities_and_nan_are_no_reason_to_warn() -> None:
+    graph = chain()
+    given = arrays_for(graph)
+    given[0][0, :3], given[1][0] = (np.inf, -np.inf, np.nan), 0.0
+    with np.errstate(all="ignore"):
+        expected = interpret(graph, given)[0]
+    assert_same(interpret_program(lowered(graph), given)[0], expected)
+
+
 # Planted faults -------------------------------------------------------------------------------
 
 
@@ -379,6 +388,10 @@ def step_of_all_kinds() -> str:
          "kernel: no instruction load"),
         ("loop(a0: f32*) {\n  %0 is a0[0]\n}",
          "kernel: this line isn't understood: %0 is a0[0]"),
+        ("loop(a0: f32*) {\n  %1 = load a0[0] : f32\n}",
+         "kernel: %1 follows 0 others, and needs all its operands"),
+        ("loop(a0: f32*) {\n  %0 = tanh %3 : f32\n}",
+         "kernel: %0 follows 0 others, and needs all its operands"),
         ("check(i0 in 3) 0 <= a0[i0] : i64",
          "kernel: this line isn't understood: check(i0 in 3) 0 <= a0[i0] : i64"),
     ],
