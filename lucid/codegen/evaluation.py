@@ -6,6 +6,7 @@ those that it doesn't vary with.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -13,12 +14,13 @@ import numpy as np
 
 from lucid.codegen import reductions
 from lucid.codegen.forms import Form
-from lucid.codegen.instruction import EFFECTS, Inst
+from lucid.codegen.instruction import EFFECTS, Inst, InstAttributes, Keywords
 from lucid.codegen.kernel import Access, Memory, Partition
 from lucid.codegen.nest import LoopNest
 from lucid.ir import philox
+from lucid.ir.errors import LucidError, VerifyError
 from lucid.ir.op import OPS
-from lucid.ir.types import bool_, dtype_named, f32
+from lucid.ir.types import DType, TensorType, bool_, dtype_named, f32
 
 # dim, first and last value but one: a part of the work.
 Cut = tuple[int, int, int]
@@ -91,10 +93,30 @@ def _wrong(nest: LoopNest, number: int, inst: Inst, has_product: bool) -> str:
         return "isn't the product of a contraction"
     if inst.op not in _OWN_OPS and inst.op not in OPS:
         return "is no instruction"
+    if inst.op in OPS and OPS[inst.op].kind == "map":
+        taken = tuple(nest.insts[operand].dtype for operand in inst.operands)
+        if _result_of(inst.op, taken, inst.attributes) is not inst.dtype:
+            return f"of {', '.join(d.name for d in taken)} isn't of {inst.dtype.name}"
     stages = [nest.stages[n] + (nest.insts[n].op == "reduce") for n in inst.operands]
     if max(stages, default=0) > nest.stages[number]:
         return "runs before the pass whose reductions it reads"
     return ""
+
+
+@functools.cache
+def _result_of(op: str, operands: tuple[DType, ...], attributes: InstAttributes) -> DType | None:
+    """The dtype of a map's result; None where the op doesn't take such operands."""
+    try:
+        types = [TensorType(dtype, ()) for dtype in operands]
+        return OPS[op].infer(*types, **_keywords(attributes)).dtype
+    except (LucidError, TypeError):
+        return None
+
+
+def _keywords(attributes: InstAttributes) -> dict[str, Any]:
+    """An op's attributes, as its rules take them."""
+    entries = attributes.entries if isinstance(attributes, Keywords) else ()
+    return {k: dtype_named(value) if k == "dtype" else value for k, value in entries}
 
 
 _OWN_OPS = ("const", "index", "index_at", "load", "gather", "product", "reduce", "scan", *EFFECTS)
@@ -109,18 +131,22 @@ def evaluate_nest(
     product: np.ndarray | None = None,
     cut: Cut | None = None,
     only: np.ndarray | None = None,
+    operands: Sequence[tuple[int, np.ndarray]] = (),
 ) -> None:
     """Run all instructions, each for all elements, pass by pass.
 
+    Native code goes element by element, or in tiles and on several threads: so what one of them
+    writes another one must not read. Raises `VerifyError` where it would.
+
     Args:
         product: what instruction 0 of a contraction is, over all dims.
+        operands: arguments that it was computed from, and which elements of them.
         cut: a dim, and what part of it to go through.
         only: the elements whose stores happen, over all dims.
     """
     if 0 in nest.kept:
         return
-    with np.errstate(all="ignore"):
-        _Evaluation(nest, memory, product, cut, only).run()
+    _Evaluation(nest, memory, product, cut, only).run(operands)
 
 
 def contracted(a: np.ndarray, b: np.ndarray, axes: list[int], kept: int) -> np.ndarray:
@@ -157,13 +183,21 @@ class _Evaluation:
             self.sizes[cut[0]] = cut[2] - cut[1]
         self.inner = tuple(range(len(nest.kept), len(nest.sizes)))
         self.values: dict[int, np.ndarray] = {}
+        self.shared: set[int] = set()  # arguments that are read and written
+        self.touched: list[tuple[int, int, np.ndarray]] = []  # who touched which elements of them
         if product is not None:
             taken = [slice(None)] * product.ndim
             if cut is not None:
                 taken[cut[0]] = slice(cut[1], cut[2])
             self.values[0] = product[tuple(taken)]
 
-    def run(self) -> None:
+    def run(self, operands: Sequence[tuple[int, np.ndarray]]) -> None:
+        stored = {inst.arg for inst in self.nest.effects}
+        self.shared = stored & {
+            *(inst.arg for inst in self.nest.insts if inst.op in ("load", "gather")),
+            *(arg for arg, _ in operands),
+        }
+        self.touched = [(-1, arg, index) for arg, index in operands if arg in self.shared]
         for number in self.nest.in_order():
             inst = self.nest.insts[number]
             if inst.op in EFFECTS:
@@ -172,6 +206,22 @@ class _Evaluation:
                 value = np.asarray(self._compute(inst))
                 assert value.dtype == inst.dtype.numpy, f"%{number} = {inst.op} is {value.dtype}"
                 self.values[number] = value
+        self._refuse_hazards()
+
+    def _refuse_hazards(self) -> None:
+        """Refuse to read what is written in another turn of the loops, or earlier in the same."""
+        insts = self.nest.insts
+        for reader, arg, read in self.touched:
+            for writer, other, written in self.touched:
+                if arg != other or writer < 0 or insts[writer].op not in EFFECTS:
+                    continue
+                if reader >= 0 and insts[reader].op in EFFECTS:
+                    continue
+                same = 0 <= reader < writer and _alike(insts[reader], insts[writer])
+                in_place = same and self.nest.stages[writer] == max(self.nest.stages)
+                if not in_place and np.intersect1d(read, written).size:
+                    what = "an operand" if reader < 0 else f"%{reader}"
+                    raise VerifyError(f"{what} reads elements of a{arg} that %{writer} writes")
 
     def _form(self, inst: Inst) -> np.ndarray:
         assert inst.form is not None
@@ -192,10 +242,9 @@ class _Evaluation:
             return self._form(inst).astype(dtype)
         if inst.op == "index_at":
             return (self._form(inst) + self._chosen(inst)).astype(dtype)
-        if inst.op == "load":
-            return self.memory[inst.arg].read(self._form(inst))
-        if inst.op == "gather":
-            return self.memory[inst.arg].read(self._form(inst) + self._chosen(inst))
+        if inst.op in ("load", "gather"):
+            index = self._form(inst)
+            return self._read(inst, index + self._chosen(inst) if inst.op == "gather" else index)
         if inst.op == "reduce":
             return self._reduce(inst)
         if inst.op == "scan":
@@ -204,14 +253,14 @@ class _Evaluation:
             return np.cumsum(rows, -1, dtype).reshape(full.shape)
         if OPS[inst.op].kind == "random":
             return self._draw(inst)
-        keywords = inst.keywords
-        if inst.op == "cast":
-            keywords = {"dtype": dtype_named(keywords["dtype"])}
-        return OPS[inst.op].evaluate(*operands, **keywords)
+        return OPS[inst.op].evaluate(*operands, **_keywords(inst.attributes))
 
     def _chosen(self, inst: Inst) -> np.ndarray:
         """Elements from the start of an axis to the index, which may count from the end."""
         axis, index = inst.axis, self.values[inst.operands[0]].astype(np.int64)
+        wrong = index[(index < -axis.size) | (index >= axis.size)]
+        if wrong.size:
+            raise VerifyError(f"index {wrong[0]} of {axis.size} is looked up, and was not checked")
         return np.asarray(np.where(index < 0, index + axis.size, index) * axis.stride)
 
     def _draw(self, inst: Inst) -> np.ndarray:
@@ -255,6 +304,11 @@ class _Evaluation:
 
     # Memory -----------------------------------------------------------------------------
 
+    def _read(self, inst: Inst, index: np.ndarray) -> np.ndarray:
+        if inst.arg in self.shared:
+            self.touched.append((self.nest.insts.index(inst), inst.arg, index))
+        return self.memory[inst.arg].read(index)
+
     def _store(self, number: int, inst: Inst) -> None:
         index = self._form(inst)
         if inst.op == "write":
@@ -267,7 +321,14 @@ class _Evaluation:
         if self.only is not None:
             taken = np.broadcast_to(self.only, np.broadcast_shapes(shape, self.only.shape))
             index, value = (np.broadcast_to(x, taken.shape)[taken] for x in (index, value))
+        if inst.arg in self.shared:
+            self.touched.append((number, inst.arg, index))
         if inst.adds:
             self.memory[inst.arg].add(index, value)
         else:
             self.memory[inst.arg].write(index, value)
+
+
+def _alike(reader: Inst, writer: Inst) -> bool:
+    """Whether they touch the same element in each turn."""
+    return (reader.op, writer.op) == ("load", "store") and reader.form == writer.form

@@ -152,7 +152,7 @@ def print_inst(number: int, inst: Inst) -> str:
     details = "" if inst.attributes is None else str(inst.attributes)
     if inst.op in EFFECTS:
         arrow = "+=" if inst.op == "accumulate" else "<-"
-        return f"a{inst.arg}[{print_form(inst.form)}] {arrow} {operands}{details}"
+        return f"%{number}: a{inst.arg}[{print_form(inst.form)}] {arrow} {operands}{details}"
     place = print_form(inst.form)
     if inst.has_address:
         place = f" a{inst.arg}[{place}]"

@@ -98,7 +98,8 @@ class Run:
         for arg in call.kernel.scratch:
             _poison(self._memory[call.args[arg]].data)
         try:
-            call.kernel.evaluate(self.given(number), self._world)
+            with np.errstate(all="ignore"):
+                call.kernel.evaluate(self.given(number), self._world)
         except (LucidError, IndexError) as error:
             error.add_note(f"in kernel {self._named(number, call)}")
             raise

@@ -24,6 +24,7 @@ from lucid.ir.types import DType
 
 Origins = dict[int, int]
 """Where in it the work with an argument begins, in elements, if not at 0."""
+Effect = Literal["", "check", "host"]
 NewTemp = Callable[[DType, int], Buffer]
 
 
@@ -200,7 +201,7 @@ class Kernel(ABC):
     """
 
     __slots__ = ()
-    effect: ClassVar[Literal["", "check", "host"]] = ""
+    effect: ClassVar[Effect] = ""
     has_function: ClassVar[bool] = True
 
     @property

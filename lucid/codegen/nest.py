@@ -122,7 +122,9 @@ def _print_nest(nest: LoopNest, parts: str) -> list[str]:
             open_loops(len(nest.kept), nest.reduced)
             for number, inst in enumerate(nest.insts):
                 if nest.in_pass(number) and nest.stages[number] == stage:
-                    kept = "  // kept for a later pass" if number in nest.scratch else ""
+                    kept = ""
+                    if number in nest.scratch:
+                        kept = f"  // s{nest.scratch.index(number)}: kept for a later pass"
                     lines.append("  " * indent + print_inst(number, inst) + kept)
             close_loops(len(nest.reduced))
     close_loops(len(nest.kept))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lucid.codegen.axes import Axis, choose_blocking, inner_block
 from lucid.codegen.forms import Form, Forms, form
@@ -232,11 +232,12 @@ def axes_kernel(
     blocking = choose_blocking(axes, insts, ELEMENTS[args[0]], target)
     names = {axis.dim: number for number, axis in enumerate(blocking.loops)}
     sizes = tuple(axis.size for axis in blocking.loops)
+    loops = tuple(replace(axis, dim=number) for number, axis in enumerate(blocking.loops))
     body = LoopNest(args, sizes, (), blocking.vector, 1, [renamed(i, names) for i in insts])
     analyze(body)
     return AxesKernel(
         body,
-        blocking.loops,
+        loops,
         blocking.steps,
         blocking.inner,
         blocking.vector,

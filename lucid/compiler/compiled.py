@@ -773,8 +773,8 @@ class Compiled:
         """Call the step twice, and compare what it did with the NumPy meaning of its ops.
 
         The calls are real ones: they train. `agrees` says the result, `print` shows the largest
-        differences, and `culprit` which stage of the compiler brought them in. A custom Function
-        that leaves lucid, for SciPy say, is called once more for the comparison.
+        differences, and `culprit` which stage of the compiler, and there which kernel, brought them
+        in. A custom Function that leaves lucid, for SciPy say, is called again for the comparison.
 
         Raises: what a call raises, and `LucidError` where nothing runs natively.
         """

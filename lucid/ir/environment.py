@@ -138,7 +138,11 @@ LOG: Variable[tuple[str, ...]] = Variable(
 )
 EAGER = _switch("LUCID_EAGER", "run compiled functions op by op, for a debugger", False)
 NATIVE_CALLS = _switch("LUCID_NATIVE_CALLS", "let machine code check and pass arguments", True)
-VERIFY = _switch("LUCID_VERIFY", "check the graph after each pass, to find a fault of lucid", False)
+VERIFY = _switch(
+    "LUCID_VERIFY",
+    "check the graph after each pass, and the kernels, to find a fault of lucid",
+    False,
+)
 PRINT_AFTER: Variable[tuple[str, ...]] = Variable(
     "LUCID_PRINT_AFTER",
     "write to stderr the graph after these passes, where they changed it",

@@ -12,6 +12,8 @@ import hypothesis
 import numpy as np
 import pytest
 from hypothesis import strategies as st
+from ir.op_cases import cases as samples_of
+from ir.op_cases import named, standing_ops
 from random_graphs import Case, cases
 from random_programs import numbers, programs
 
@@ -21,20 +23,22 @@ from lucid.codegen import parallel
 from lucid.codegen.forms import Form
 from lucid.codegen.instruction import Inst
 from lucid.codegen.interpret import interpret_program
-from lucid.codegen.kernel import Partition, TileGrid
+from lucid.codegen.kernel import Kernel, Partition, TileGrid
 from lucid.codegen.kernels.loop import LoopKernel
 from lucid.codegen.kernels.product import ContractKernel
 from lucid.codegen.kernels.sort import SortKernel
+from lucid.codegen.parse import parse_kernel, parse_kernels
 from lucid.codegen.program import Program, kernel_names, lifetimes
 from lucid.codegen.schedule import make_program
 from lucid.codegen.target import host_target
 from lucid.codegen.verify import verify_program
 from lucid.ir import ops
-from lucid.ir.errors import VerifyError
+from lucid.ir.errors import ParseError, VerifyError
 from lucid.ir.graph import Graph
 from lucid.ir.interpret import interpret
+from lucid.ir.op import Op
 from lucid.ir.strides import contiguous_strides
-from lucid.ir.types import TensorType, f32, f64, i64
+from lucid.ir.types import TensorType, f32, f64, i64, type_of_array
 from lucid.runtime import compile_graph
 
 Results = list[np.ndarray]
@@ -72,6 +76,15 @@ def arrays_for(graph: Graph) -> Results:
 def assert_same(found: Results, expected: Results) -> None:
     for ours, theirs in zip(found, expected, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=2e-5)
+
+
+def test_infinities_and_nan_are_no_reason_to_warn() -> None:
+    graph = chain()
+    given = arrays_for(graph)
+    given[0][0, :3], given[1][0] = (np.inf, -np.inf, np.nan), 0.0
+    with np.errstate(all="ignore"):
+        expected = interpret(graph, given)[0]
+    assert_same(interpret_program(lowered(graph), given)[0], expected)
 
 
 # Planted faults -------------------------------------------------------------------------------
@@ -207,6 +220,8 @@ def change(program: Program, op: str, changed: Callable[[Inst], Inst]) -> None:
         ("load", lambda x: replace(x, form=Form(0, ((3, 1),))),
          "k0 %0 = load has dims [3] in 1 loops"),
         ("tanh", lambda x: replace(x, op="frobnicate"), "k0 %1 = frobnicate is no instruction"),
+        ("tanh", lambda x: replace(x, op="lt"), "k0 %1 = lt of f32 isn't of f32"),
+        ("tanh", lambda x: replace(x, dtype=f64), "k0 %1 = tanh of f32 isn't of f64"),
         ("store", lambda x: replace(x, arg=9), "k0 %2 = store has no address in argument 9"),
     ],
 )  # fmt: skip
@@ -235,6 +250,21 @@ def test_state_is_written_behind_the_last_check_and_only_where_the_step_says_so(
     other = lowered(graph)
     other.written.clear()
     assert "writes input0, which the step doesn't write" in refused(other)
+
+
+def test_a_kernel_that_reads_what_another_turn_of_its_loops_writes_is_named() -> None:
+    """The temp of a chain of two loops becomes the first one's own operand, one element off."""
+    graph = Graph()
+    w = graph.add_input(TensorType(f32, (6, 40)), "state")
+    graph.writes = [(w, ops.exp(w))]
+    given = arrays_for(graph)
+    program = lowered(graph)
+    interpret_program(program, given)
+    change(program, "load", lambda x: replace(x, form=Form(0, ())))
+    with pytest.raises(VerifyError) as error:
+        interpret_program(program, given)
+    assert str(error.value) == "%0 reads elements of a0 that %2 writes"
+    assert error.value.__notes__ == ["in kernel k0: call k0(input0)"]
 
 
 def test_an_output_that_nothing_writes_is_named() -> None:
@@ -294,6 +324,84 @@ def test_a_kernel_has_one_name_in_stages_profile_and_llvm() -> None:
         assert defined[name].count("ptr") == count, kernel
 
 
+# The whole table of ops -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("op", [op for op in standing_ops() if op.kind != "check"], ids=named)
+def test_the_kernels_of_an_op_mean_what_it_does_and_are_what_their_texts_say(
+    op: Op, rng: np.random.Generator
+) -> None:
+    graph = Graph(op.name)
+    given: Results = []
+    for sample, arrays, _ in samples_of(op, rng):
+        values = [graph.add_input(type_of_array(array)) for array in arrays]
+        graph.outputs.append(graph.append(op, values, dict(sample.attributes)).result)
+        given += arrays
+    program = lowered(graph, share=True)
+    assert_parsed(program)
+    for found, expected in zip(
+        interpret_program(program, given)[0], interpret(graph, given)[0], strict=True
+    ):
+        tolerance = 1e-12 if expected.dtype == np.float64 else 1e-5
+        np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
+
+
+def assert_parsed(program: Program) -> None:
+    for call in program.calls:
+        parsed = parse_kernel(call.text)
+        assert parsed == call.kernel and str(parsed) == call.text
+
+
+def test_every_kind_of_kernel_has_a_text_that_is_parsed() -> None:
+    text = step_of_all_kinds()
+    kernels = parse_kernels(text)
+    assert {type(kernel) for kernel in kernels.values()} == set(Kernel.__subclasses__())
+    for name, kernel in kernels.items():
+        assert f"kernel {name} = {kernel}\ncall " in text
+
+
+def step_of_all_kinds() -> str:
+    class Host(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return lucid.from_numpy(np.sort(x.numpy()))
+
+        @staticmethod
+        def backward(ctx, g):
+            return g
+
+    @lucid.compile
+    def step(x, w, index, image, kernel):
+        y = Host.apply((x @ w).cumsum(0))[index]
+        return y.sort(dim=0)[0], lucid.nn.functional.conv2d(image, kernel).exp()
+
+    image, kernel = lucid.randn(2, 3, 20, 20), lucid.randn(4, 3, 3, 3)
+    step(lucid.randn(5, 6), lucid.randn(6, 7), lucid.tensor([1, 0, 1]), image, kernel)
+    return step.stages["kernels"]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("lop() {", "no kernel begins with ['lop() {']"),
+        ("loop(a0: f32*) {\n  %0 = load a0 : f32\n}",
+         "kernel: no instruction load"),
+        ("loop(a0: f32*) {\n  %0 is a0[0]\n}",
+         "kernel: this line isn't understood: %0 is a0[0]"),
+        ("loop(a0: f32*) {\n  %1 = load a0[0] : f32\n}",
+         "kernel: %1 follows 0 others, and needs all its operands"),
+        ("loop(a0: f32*) {\n  %0 = tanh %3 : f32\n}",
+         "kernel: %0 follows 0 others, and needs all its operands"),
+        ("check(i0 in 3) 0 <= a0[i0] : i64",
+         "kernel: this line isn't understood: check(i0 in 3) 0 <= a0[i0] : i64"),
+    ],
+)  # fmt: skip
+def test_what_is_no_text_of_a_kernel_is_refused_with_its_line(text: str, problem: str) -> None:
+    with pytest.raises(ParseError) as error:
+        parse_kernel(text)
+    assert str(error.value) == problem
+
+
 # Random graphs --------------------------------------------------------------------------------
 
 
@@ -320,6 +428,7 @@ def agree(graph: Graph, inputs: Results, *, fuse: bool, share: bool) -> None:
     expected = interpret(graph, inputs)
     program = lowered(graph, fuse=fuse, share=share)
     verify_program(program)
+    assert_parsed(program)
     kernels = interpret_program(program, inputs)
     given = [np.array(array) for array in inputs]
     with pytest.MonkeyPatch.context() as patch:

@@ -66,7 +66,7 @@ def test_an_update_follows_its_gradient_at_once(optimizer: Callable[..., Any]) -
     of_weights = [text for text in found if f"x{BATCH}x" in text.splitlines()[0]]
     assert len(of_weights) == 3
     for text in of_weights:
-        stored = re.findall(r"^ +(a\d+)\[.*\] <- (%\d+)", text, re.MULTILINE)
+        stored = re.findall(r"^ +%\d+: (a\d+)\[.*\] <- (%\d+)", text, re.MULTILINE)
         read = set(re.findall(r"load (a\d+)\[", text))
         assert stored and "%0" not in {value for _, value in stored}
         assert {array for array, _ in stored} <= read, "what is stored replaces what was read"

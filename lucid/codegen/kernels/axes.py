@@ -166,16 +166,16 @@ class AxesKernel(Kernel):
         if 0 in self.body.sizes:
             return
         axes = list(range(len(self.loops) + len(self.inner)))
-        a, b = (
-            memory[arg].read(form_values(place, sizes))
-            for arg, (place, sizes) in zip(self.operands, self._operands(), strict=True)
-        )
+        places = zip(self.operands, self._operands(), strict=True)
+        read = [(arg, form_values(*place)) for arg, place in places]
+        a, b = (memory[arg].read(index) for arg, index in read)
         found = contracted(a, b, axes, len(self.loops))
         if self.parts is None:
-            evaluate_nest(self.body, memory, product=found)
+            evaluate_nest(self.body, memory, product=found, operands=read)
             return
         for low, high in self.parts.ranges(self.body.sizes[self.parts.dim]):
-            evaluate_nest(self.body, memory, product=found, cut=(self.parts.dim, low, high))
+            cut = self.parts.dim, low, high
+            evaluate_nest(self.body, memory, product=found, cut=cut, operands=read)
 
     def emit(self, b: FunctionBuilder, args: Sequence[Val]) -> None:
         emit_axes(b, self, args)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from lucid.codegen import lowering
 from lucid.codegen.evaluation import form_values, range_of
 from lucid.codegen.forms import Form
 from lucid.codegen.instruction import print_form
-from lucid.codegen.kernel import Access, CallSite, Kernel, Memory, Origins, World
+from lucid.codegen.kernel import Access, CallSite, Effect, Kernel, Memory, Origins, World
 from lucid.codegen.lines import over_lines
 from lucid.codegen.llvm import FunctionBuilder, Val, const, const_lanes, vector
 from lucid.codegen.origins import moved
@@ -32,7 +32,7 @@ class CheckKernel(Kernel):
     form: Form
     low: int
     high: int
-    effect: ClassVar[Literal["", "check", "host"]] = "check"
+    effect: ClassVar[Effect] = "check"
 
     @property
     def kind(self) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 
-from lucid.codegen.kernel import Access, CallSite, Kernel, Memory, World
+from lucid.codegen.kernel import Access, CallSite, Effect, Kernel, Memory, World
 from lucid.codegen.llvm import FunctionBuilder, Val, const
 from lucid.codegen.regions import Buffer
 from lucid.codegen.target import Target
@@ -27,7 +27,7 @@ class HostKernel(Kernel):
     name: str
     operands: tuple[TensorType, ...]
     results: tuple[TensorType, ...]
-    effect: ClassVar[Literal["", "check", "host"]] = "host"
+    effect: ClassVar[Effect] = "host"
     has_function: ClassVar[bool] = False
 
     @property

@@ -170,19 +170,20 @@ class ContractKernel(Kernel):
         p = self.product
         if 0 in self._totals():
             return
-        a, b = (
-            memory[arg].read(form_values(place, sizes))
-            for arg, (place, sizes) in zip(p.operands, self._operands(), strict=True)
-        )
+        read = [
+            (arg, form_values(*at)) for arg, at in zip(p.operands, self._operands(), strict=True)
+        ]
+        a, b = (memory[arg].read(index) for arg, index in read)
         found = np.matmul(a, b)
         shape = p.body.sizes
         if self.parts is None:
-            evaluate_nest(p.body, memory, product=found.reshape(shape))
+            evaluate_nest(p.body, memory, product=found.reshape(shape), operands=read)
             return
         for block in self.parts.blocks():
             chosen = np.zeros(self._totals(), np.bool_)
             chosen[block] = True
-            evaluate_nest(p.body, memory, product=found.reshape(shape), only=chosen.reshape(shape))
+            only = chosen.reshape(shape)
+            evaluate_nest(p.body, memory, product=found.reshape(shape), only=only, operands=read)
 
     # LLVM IR ------------------------------------------------------------------------------
 
