@@ -18,9 +18,9 @@ from pathlib import Path
 import numpy as np
 
 import lucid
-from lucid.codegen.jit import load
-from lucid.codegen.llvm import FunctionBuilder, Module, const, vector
-from lucid.codegen.target import host_target
+from lucid.codegen.llvm.builder import FunctionBuilder, Module, const, vector
+from lucid.codegen.llvm.jit import load
+from lucid.codegen.llvm.target import host_target
 from lucid.ir import ops
 from lucid.ir.graph import Graph
 from lucid.ir.types import TensorType, f32

@@ -38,7 +38,7 @@ from lucid.ir.errors import (
 from lucid.ir.location import Location
 from lucid.ir.passes.pipeline import Pass, optimizing
 from lucid.ir.whose_code import is_followed
-from lucid.runtime.entry import LONG_WAY
+from lucid.runtime.entry.layout import LONG_WAY
 from lucid.runtime.stance import eager_is_forced
 from lucid.tensor.claims import TRACING, Claim
 from lucid.tensor.context import context, epoch

@@ -29,14 +29,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-from lucid.codegen.jit import (
+from lucid.codegen.llvm.jit import (
     CodegenError,
     Library,
     compile_object,
     compiler_version,
     link_object,
 )
-from lucid.codegen.target import Target
+from lucid.codegen.llvm.target import Target
 from lucid.ir.environment import CACHE, CACHE_DIR, warn_once
 from lucid.ir.errors import OutOfMemoryError
 

@@ -11,12 +11,12 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from lucid.codegen.emit import STEP, Emitted, emit_program, require_rules
-from lucid.codegen.jit import Library
 from lucid.codegen.kernels.check import CheckKernel
-from lucid.codegen.program import KernelCall, Program
-from lucid.codegen.schedule import make_program
-from lucid.codegen.target import Target, host_target
+from lucid.codegen.llvm.jit import Library
+from lucid.codegen.llvm.target import Target, host_target
+from lucid.codegen.lower.schedule import make_program
+from lucid.codegen.program.emit import STEP, Emitted, emit_program, require_rules
+from lucid.codegen.program.program import KernelCall, Program
 from lucid.ir import ops
 from lucid.ir.errors import IndexOutOfRangeError, LeavesPath, LucidError
 from lucid.ir.graph import Graph, Node

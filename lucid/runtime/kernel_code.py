@@ -10,8 +10,8 @@ import threading
 import weakref
 from collections.abc import Iterable, Mapping
 
-from lucid.codegen.emit import Emitted, Loaded
-from lucid.codegen.jit import Library
+from lucid.codegen.llvm.jit import Library
+from lucid.codegen.program.emit import Emitted, Loaded
 
 
 class KernelCode:

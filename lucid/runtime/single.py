@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lucid.codegen.kernel import Memory
-from lucid.codegen.program import KernelCall, Program
-from lucid.codegen.regions import Buffer
-from lucid.codegen.target import Target
+from lucid.codegen.kernel_ir.kernel import Memory
+from lucid.codegen.kernel_ir.regions import Buffer
+from lucid.codegen.llvm.target import Target
+from lucid.codegen.program.program import KernelCall, Program
 from lucid.ir.graph import Graph
 from lucid.ir.types import TensorType
 from lucid.runtime.executable import Executable, compile_program

@@ -11,9 +11,9 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from lucid.codegen import pool as code
-from lucid.codegen.jit import Library
-from lucid.codegen.target import host_target
+from lucid.codegen.llvm.jit import Library
+from lucid.codegen.llvm.target import host_target
+from lucid.codegen.threads import pool as code
 from lucid.ir.environment import MOST_THREADS, NUM_THREADS
 from lucid.ir.errors import OptionError
 from lucid.runtime.cache import compiled

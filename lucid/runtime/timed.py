@@ -7,10 +7,10 @@ import threading
 import time
 from collections.abc import Callable
 
-from lucid.codegen.clock import NOW
-from lucid.codegen.emit import STEP, emit_program
-from lucid.codegen.program import Program
-from lucid.codegen.target import Target
+from lucid.codegen.llvm.clock import NOW
+from lucid.codegen.llvm.target import Target
+from lucid.codegen.program.emit import STEP, emit_program
+from lucid.codegen.program.program import Program
 from lucid.runtime.cache import compiled
 from lucid.runtime.kernel_code import kernel_code
 

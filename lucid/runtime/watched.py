@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from lucid.codegen.program import Program
+from lucid.codegen.program.program import Program
 from lucid.ir.types import TensorType
 from lucid.runtime.context import Expected
 

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from lucid.codegen.forking import hold_at_forks
+from lucid.codegen.llvm.forking import hold_at_forks
 from lucid.ir.errors import LucidError
 
 Made = TypeVar("Made")

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lucid.codegen import jit
-from lucid.codegen.llvm import FunctionBuilder, Module, Val, vector
-from lucid.codegen.target import host_target
+from lucid.codegen.llvm import jit
+from lucid.codegen.llvm.builder import FunctionBuilder, Module, Val, vector
+from lucid.codegen.llvm.target import host_target
 
 Array = np.ndarray[Any, Any]
 LaneFunction = Callable[..., Val]

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from codegen.test_lowering import WIDTHS, run
 
-from lucid.codegen.axes import best_tile
-from lucid.codegen.target import host_target
+from lucid.codegen.contraction.axes import best_tile
+from lucid.codegen.llvm.target import host_target
 from lucid.ir import ops
 from lucid.ir.graph import Graph, Value
 from lucid.ir.interpret import interpret

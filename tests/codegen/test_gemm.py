@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lucid.codegen import jit
-from lucid.codegen.gemm import (
+from lucid.codegen.contraction.gemm import (
     BatchAxis,
     Contraction,
     Epilogue,
@@ -20,8 +19,9 @@ from lucid.codegen.gemm import (
     row_tile,
     scratch_bytes,
 )
-from lucid.codegen.llvm import FunctionBuilder, Module, Val
-from lucid.codegen.target import Target, host_target
+from lucid.codegen.llvm import jit
+from lucid.codegen.llvm.builder import FunctionBuilder, Module, Val
+from lucid.codegen.llvm.target import Target, host_target
 
 Array = np.ndarray[Any, Any]
 ELEMENTS = {"float32": "float", "float64": "double", "int32": "i32", "int64": "i64"}

@@ -19,19 +19,19 @@ from random_programs import numbers, programs
 
 import lucid
 from lucid.autograd import Function
-from lucid.codegen import parallel
-from lucid.codegen.forms import Form
-from lucid.codegen.instruction import Inst
-from lucid.codegen.interpret import interpret_program
-from lucid.codegen.kernel import Kernel, Partition, TileGrid
+from lucid.codegen.kernel_ir.affine import AffineExpr
+from lucid.codegen.kernel_ir.instruction import Inst
+from lucid.codegen.kernel_ir.kernel import Kernel, Partition, TileGrid
 from lucid.codegen.kernels.loop import LoopKernel
 from lucid.codegen.kernels.product import ContractKernel
 from lucid.codegen.kernels.sort import SortKernel
-from lucid.codegen.parse import parse_kernel, parse_kernels
-from lucid.codegen.program import Program, kernel_names, lifetimes
-from lucid.codegen.schedule import make_program
-from lucid.codegen.target import host_target
-from lucid.codegen.verify import verify_program
+from lucid.codegen.llvm.target import host_target
+from lucid.codegen.lower.schedule import make_program
+from lucid.codegen.program.interpret import interpret_program
+from lucid.codegen.program.parse import parse_kernel, parse_kernels
+from lucid.codegen.program.program import Program, kernel_names, lifetimes
+from lucid.codegen.program.verify import verify_program
+from lucid.codegen.threads import parallel
 from lucid.ir import ops
 from lucid.ir.errors import ParseError, VerifyError
 from lucid.ir.graph import Graph
@@ -210,14 +210,14 @@ def change(program: Program, op: str, changed: Callable[[Inst], Inst]) -> None:
 @pytest.mark.parametrize(
     ("op", "changed", "problem"),
     [
-        ("load", lambda x: replace(x, form=Form(1, x.form.terms)),
+        ("load", lambda x: replace(x, form=AffineExpr(1, x.form.terms)),
          "k0 touches elements 1 .. 240 of input0, which has 0 .. 239"),
-        ("store", lambda x: replace(x, form=Form(0, ((0, 2),))),
+        ("store", lambda x: replace(x, form=AffineExpr(0, ((0, 2),))),
          "k0 touches elements 0 .. 478 of output0, which has 0 .. 239"),
         ("tanh", lambda x: replace(x, operands=(7,)),
          "k0 %1 = tanh reads (7,), which aren't all earlier values"),
         ("load", lambda x: replace(x, dtype=f64), "k0 %0 = load is f64 in memory of f32"),
-        ("load", lambda x: replace(x, form=Form(0, ((3, 1),))),
+        ("load", lambda x: replace(x, form=AffineExpr(0, ((3, 1),))),
          "k0 %0 = load has dims [3] in 1 loops"),
         ("tanh", lambda x: replace(x, op="frobnicate"), "k0 %1 = frobnicate is no instruction"),
         ("tanh", lambda x: replace(x, op="lt"), "k0 %1 = lt of f32 isn't of f32"),
@@ -260,7 +260,7 @@ def test_a_kernel_that_reads_what_another_turn_of_its_loops_writes_is_named() ->
     given = arrays_for(graph)
     program = lowered(graph)
     interpret_program(program, given)
-    change(program, "load", lambda x: replace(x, form=Form(0, ())))
+    change(program, "load", lambda x: replace(x, form=AffineExpr(0, ())))
     with pytest.raises(VerifyError) as error:
         interpret_program(program, given)
     assert str(error.value) == "%0 reads elements of a0 that %2 writes"
@@ -280,7 +280,7 @@ def _used(program: Program) -> set[object]:
 
 def test_kernels_are_verified_as_they_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "lucid.codegen.schedule.place", lambda spans: (dict.fromkeys(spans, 0), 1 << 20)
+        "lucid.codegen.lower.schedule.place", lambda spans: (dict.fromkeys(spans, 0), 1 << 20)
     )
     with pytest.raises(VerifyError, match=r"temp\d+ and temp\d+ share bytes"):
         lowered(chain())

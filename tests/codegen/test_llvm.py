@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lucid.codegen import jit
-from lucid.codegen.llvm import (
+from lucid.codegen.llvm import jit
+from lucid.codegen.llvm.builder import (
     FunctionBuilder,
     Module,
     const,
@@ -27,7 +27,7 @@ from lucid.codegen.llvm import (
     literal,
     vector,
 )
-from lucid.codegen.target import host_target
+from lucid.codegen.llvm.target import host_target
 
 
 def run(body: Callable[[FunctionBuilder], None], *arrays: np.ndarray[Any, Any], n: int = 0) -> None:
@@ -190,8 +190,8 @@ def test_objects_are_the_same_each_time_and_from_any_thread() -> None:
 
 LINKED_AMONG_MAPPINGS = """
 import ctypes, mmap
-from lucid.codegen import jit
-from lucid.codegen.target import host_target
+from lucid.codegen.llvm import jit
+from lucid.codegen.llvm.target import host_target
 
 numbers = ", ".join(f"i64 {3 * i}" for i in range(14_336))
 text = f'''@numbers = internal constant [14336 x i64] [{numbers}]

@@ -12,8 +12,8 @@ from ir.op_cases import cases, named, standing_ops
 from random_graphs import Case
 from random_graphs import cases as random_cases
 
-from lucid.codegen.lowering import RULES
-from lucid.codegen.target import Target, host_target
+from lucid.codegen.emit.lowering import RULES
+from lucid.codegen.llvm.target import Target, host_target
 from lucid.ir import ops
 from lucid.ir.errors import MissingRuleError
 from lucid.ir.graph import Graph, Value

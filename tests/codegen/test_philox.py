@@ -10,8 +10,8 @@ import pytest
 import scipy.special
 import scipy.stats
 
-from lucid.codegen import philox as lanes_of_philox
-from lucid.codegen.llvm import FunctionBuilder, Val, const
+from lucid.codegen.emit import philox as lanes_of_philox
+from lucid.codegen.llvm.builder import FunctionBuilder, Val, const
 from lucid.ir import philox
 
 KNOWN = [

@@ -6,7 +6,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from lucid.codegen.precedence import Precedence
+from lucid.codegen.lower.precedence import Precedence
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -9,10 +9,11 @@ import hypothesis
 import pytest
 from random_graphs import Case, cases
 
-from lucid.codegen import emit, parallel
-from lucid.codegen.program import Program
-from lucid.codegen.schedule import make_program
-from lucid.codegen.target import host_target
+from lucid.codegen.llvm.target import host_target
+from lucid.codegen.lower.schedule import make_program
+from lucid.codegen.program import emit
+from lucid.codegen.program.program import Program
+from lucid.codegen.threads import parallel
 from lucid.ir import ops
 from lucid.ir.graph import Graph
 from lucid.ir.strides import Strides, contiguous_strides

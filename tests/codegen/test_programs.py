@@ -10,8 +10,8 @@ import pytest
 from hypothesis import strategies as st
 from random_programs import numbers, programs
 
-from lucid.codegen import parallel
-from lucid.codegen.target import host_target
+from lucid.codegen.llvm.target import host_target
+from lucid.codegen.threads import parallel
 from lucid.ir.graph import Graph
 from lucid.ir.interpret import interpret
 from lucid.runtime import compile_graph

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lucid.codegen import parallel
-from lucid.codegen.forms import ZERO
+from lucid.codegen.kernel_ir.affine import ZERO
 from lucid.codegen.kernels.sort import SortKernel, method
-from lucid.codegen.target import host_target
+from lucid.codegen.llvm.target import host_target
+from lucid.codegen.threads import parallel
 from lucid.ir import ops
 from lucid.ir.graph import Graph
 from lucid.ir.interpret import interpret

@@ -12,7 +12,7 @@ import pytest
 import scipy.special
 
 from lucid.codegen import vmath
-from lucid.codegen.llvm import FunctionBuilder, Val, const
+from lucid.codegen.llvm.builder import FunctionBuilder, Val, const
 
 Array = np.ndarray[Any, Any]
 Apply = Callable[..., Array]

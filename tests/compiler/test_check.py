@@ -12,10 +12,10 @@ import lucid
 import lucid.nn.functional as F
 from lucid import nn
 from lucid.autograd import Function
-from lucid.codegen import lowering
-from lucid.codegen.build import Builder
-from lucid.codegen.forms import Forms
-from lucid.codegen.item import Item
+from lucid.codegen.emit import lowering
+from lucid.codegen.kernel_ir.affine import IndexMap
+from lucid.codegen.lower.build import Builder
+from lucid.codegen.lower.item import Item
 
 
 def training_step():
@@ -121,7 +121,7 @@ def test_a_kernel_that_is_not_what_the_graph_says_is_named(
 
     compute = Builder._compute
 
-    def computed(self: Builder, item: Item, forms: Forms) -> int:
+    def computed(self: Builder, item: Item, forms: IndexMap) -> int:
         number = compute(self, item, forms)
         inst = self.body.insts[number]
         if inst.op == "tanh":

@@ -14,9 +14,9 @@ import pytest
 import lucid
 from lucid import nn, optim
 from lucid.autograd import Function
-from lucid.codegen.instruction import Inst
-from lucid.codegen.kernel import Kernel
-from lucid.codegen.program import KernelCall
+from lucid.codegen.kernel_ir.instruction import Inst
+from lucid.codegen.kernel_ir.kernel import Kernel
+from lucid.codegen.program.program import KernelCall
 from lucid.compiler.recording.recorder import Recorder
 from lucid.compiler.recording.trace import Trace
 from lucid.ir.graph import Node

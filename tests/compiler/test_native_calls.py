@@ -18,8 +18,8 @@ import pytest
 import lucid
 from lucid import nn
 from lucid.compiler.programs import native
-from lucid.runtime import entry as runtime_entry
-from lucid.runtime.entry import LONG_WAY, UnknownLayoutError, general_layout, layout_of
+from lucid.runtime.entry import layout as runtime_entry
+from lucid.runtime.entry.layout import LONG_WAY, UnknownLayoutError, general_layout, layout_of
 from lucid.tensor.claims import Claim, held, lock
 from lucid.tensor.context import context
 

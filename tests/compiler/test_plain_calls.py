@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import lucid
-from lucid.runtime.entry import LONG_WAY
+from lucid.runtime.entry.layout import LONG_WAY
 
 pytestmark = pytest.mark.usefixtures("entry", "unaudited")
 

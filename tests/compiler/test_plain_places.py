@@ -14,7 +14,7 @@ import pytest
 import lucid
 from lucid import nn
 from lucid.compiler.programs import native
-from lucid.runtime.entry import LONG_WAY
+from lucid.runtime.entry.layout import LONG_WAY
 
 pytestmark = pytest.mark.usefixtures("entry", "unaudited")
 

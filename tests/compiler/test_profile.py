@@ -13,8 +13,8 @@ from custom_functions import numbers
 import lucid
 from lucid import nn
 from lucid.autograd import Function
-from lucid.codegen.emit import emit_program
-from lucid.codegen.target import host_target
+from lucid.codegen.llvm.target import host_target
+from lucid.codegen.program.emit import emit_program
 from lucid.compiler.reports import profiling
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import lucid
 from lucid import nn
-from lucid.codegen import legalize
+from lucid.codegen.lower import legalize
 from lucid.ir import Graph, LucidError, Node, Value, ops
 from lucid.ir.errors import ArgumentError, OptionError, PassError, VerifyError
 from lucid.ir.passes import Pipeline, Rules, rewrite

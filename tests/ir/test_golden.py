@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from differentiated import differentiate
 
-from lucid.codegen.legalize import LEGALIZE
+from lucid.codegen.lower.legalize import LEGALIZE
 from lucid.ir import passes
 from lucid.ir.clone import copy_graph
 from lucid.ir.graph import Graph, is_same_program

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lucid.codegen.target import Target, host_target
+from lucid.codegen.llvm.target import Target, host_target
 from lucid.ir.graph import Graph
 from lucid.ir.types import TensorType, f32
 from lucid.runtime import cache, compile_graph
@@ -28,7 +28,7 @@ posix = pytest.mark.skipif(os.name == "nt", reason="owners, modes and links of f
 SCRIPT = """
 from pathlib import Path
 import numpy as np
-from lucid.codegen import jit
+from lucid.codegen.llvm import jit
 from lucid.ir import ops
 from lucid.ir.graph import Graph
 from lucid.ir.types import TensorType, f32

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from lucid.codegen.emit import PART_CALLS
+from lucid.codegen.program.emit import PART_CALLS
 from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, DTypeError, IndexOutOfRangeError, ShapeError
 from lucid.ir.graph import Graph

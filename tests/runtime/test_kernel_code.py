@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import lucid
-from lucid.codegen import parallel
-from lucid.codegen.target import host_target
+from lucid.codegen.llvm.target import host_target
+from lucid.codegen.threads import parallel
 from lucid.ir import ops
 from lucid.ir.graph import Graph
 from lucid.ir.types import TensorType, f32

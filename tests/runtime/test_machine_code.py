@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from lucid.codegen.jit import compile_assembly
-from lucid.codegen.target import host_target
+from lucid.codegen.llvm.jit import compile_assembly
+from lucid.codegen.llvm.target import host_target
 from lucid.ir import ops
 from lucid.ir.graph import Graph, Value
 from lucid.ir.types import TensorType, f32

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 from random_graphs import Case, cases
 
-from lucid.codegen import parallel, trial
-from lucid.codegen import pool as code
+from lucid.codegen.threads import parallel, trial
+from lucid.codegen.threads import pool as code
 from lucid.ir import environment, ops
 from lucid.ir.errors import IndexOutOfRangeError, OptionError
 from lucid.ir.graph import Graph, Value

@@ -15,19 +15,13 @@ from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 
-from lucid.codegen import costs, lowering, memory
-from lucid.codegen.axes import Axis, unrolled
-from lucid.codegen.evaluation import (
-    contracted,
-    evaluate_nest,
-    form_values,
-    nest_accesses,
-    nest_problems,
-    range_of,
-)
-from lucid.codegen.forms import Form, form
-from lucid.codegen.insts import InstEmitter
-from lucid.codegen.kernel import (
+from lucid.codegen import costs
+from lucid.codegen.contraction.axes import Axis, unrolled
+from lucid.codegen.emit import lowering, memory
+from lucid.codegen.emit.insts import InstEmitter
+from lucid.codegen.emit.lines import part_of
+from lucid.codegen.kernel_ir.affine import AffineExpr, form
+from lucid.codegen.kernel_ir.kernel import (
     Access,
     Call,
     Kernel,
@@ -37,15 +31,22 @@ from lucid.codegen.kernel import (
     Partition,
     World,
 )
-from lucid.codegen.lines import part_of
-from lucid.codegen.llvm import FunctionBuilder, Val, const, const_lanes, i64, vector
-from lucid.codegen.nest import LoopNest
-from lucid.codegen.origins import relocated
-from lucid.codegen.parallel import best_cut, wanted_parts
-from lucid.codegen.regions import Buffer
-from lucid.codegen.target import Target
-from lucid.codegen.timing import SMALL_TILE_FLOPS, nest_seconds, peak
-from lucid.codegen.work import Traffic, Work
+from lucid.codegen.kernel_ir.nest import LoopNest
+from lucid.codegen.kernel_ir.origins import relocated
+from lucid.codegen.kernel_ir.regions import Buffer
+from lucid.codegen.kernel_ir.timing import SMALL_TILE_FLOPS, nest_seconds, peak
+from lucid.codegen.kernel_ir.work import Traffic, Work
+from lucid.codegen.kernels.evaluation import (
+    contracted,
+    evaluate_nest,
+    form_values,
+    nest_accesses,
+    nest_problems,
+    range_of,
+)
+from lucid.codegen.llvm.builder import FunctionBuilder, Val, const, const_lanes, i64, vector
+from lucid.codegen.llvm.target import Target
+from lucid.codegen.threads.parallel import best_cut, wanted_parts
 from lucid.ir.strides import contiguous_strides
 from lucid.ir.types import Shape
 
@@ -153,7 +154,7 @@ class AxesKernel(Kernel):
             if self.parts.dim not in self.body.free_dims():
                 yield f"is cut along i{self.parts.dim}: parts of it store the same elements"
 
-    def _operands(self) -> list[tuple[Form, Shape]]:
+    def _operands(self) -> list[tuple[AffineExpr, Shape]]:
         """Where the elements of both operands lie, over all axes."""
         axes = (*self.loops, *self.inner)
         found = []

@@ -7,18 +7,18 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import ClassVar
 
-from lucid.codegen import lowering
-from lucid.codegen.evaluation import form_values, range_of
-from lucid.codegen.forms import Form
-from lucid.codegen.instruction import print_form
-from lucid.codegen.kernel import Access, CallSite, Effect, Kernel, Memory, Origins, World
-from lucid.codegen.lines import over_lines
-from lucid.codegen.llvm import FunctionBuilder, Val, const, const_lanes, vector
-from lucid.codegen.origins import moved
-from lucid.codegen.regions import Buffer
-from lucid.codegen.target import Target
-from lucid.codegen.timing import VECTOR_INSTRUCTIONS
-from lucid.codegen.work import Traffic, Work
+from lucid.codegen.emit import lowering
+from lucid.codegen.emit.lines import over_lines
+from lucid.codegen.kernel_ir.affine import AffineExpr
+from lucid.codegen.kernel_ir.instruction import print_form
+from lucid.codegen.kernel_ir.kernel import Access, CallSite, Effect, Kernel, Memory, Origins, World
+from lucid.codegen.kernel_ir.origins import moved
+from lucid.codegen.kernel_ir.regions import Buffer
+from lucid.codegen.kernel_ir.timing import VECTOR_INSTRUCTIONS
+from lucid.codegen.kernel_ir.work import Traffic, Work
+from lucid.codegen.kernels.evaluation import form_values, range_of
+from lucid.codegen.llvm.builder import FunctionBuilder, Val, const, const_lanes, vector
+from lucid.codegen.llvm.target import Target
 from lucid.ir.errors import IndexOutOfRangeError
 from lucid.ir.types import DType, Shape
 
@@ -29,7 +29,7 @@ class CheckKernel(Kernel):
 
     dtype: DType
     shape: Shape
-    form: Form
+    form: AffineExpr
     low: int
     high: int
     effect: ClassVar[Effect] = "check"

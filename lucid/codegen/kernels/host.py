@@ -8,11 +8,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from lucid.codegen.kernel import Access, CallSite, Effect, Kernel, Memory, World
-from lucid.codegen.llvm import FunctionBuilder, Val, const
-from lucid.codegen.regions import Buffer
-from lucid.codegen.target import Target
-from lucid.codegen.work import Traffic, Work
+from lucid.codegen.kernel_ir.kernel import Access, CallSite, Effect, Kernel, Memory, World
+from lucid.codegen.kernel_ir.regions import Buffer
+from lucid.codegen.kernel_ir.work import Traffic, Work
+from lucid.codegen.llvm.builder import FunctionBuilder, Val, const
+from lucid.codegen.llvm.target import Target
 from lucid.ir.hosts import host_function
 from lucid.ir.types import TensorType
 

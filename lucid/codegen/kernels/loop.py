@@ -9,21 +9,30 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from lucid.codegen.blocks import blocked
-from lucid.codegen.evaluation import evaluate_nest, nest_accesses, nest_problems
-from lucid.codegen.kernel import Access, Call, Kernel, Memory, NewTemp, Origins, Partition, World
-from lucid.codegen.lines import part_of
-from lucid.codegen.llvm import FunctionBuilder, Val
-from lucid.codegen.loops import LoopEmitter
-from lucid.codegen.lowering import MEMORY
-from lucid.codegen.nest import LoopNest
-from lucid.codegen.origins import relocated
-from lucid.codegen.parallel import LEAST_PARTS, best_cut, wanted_parts
-from lucid.codegen.regions import Buffer
-from lucid.codegen.sweep import ROWS, SweepEmitter, is_swept
-from lucid.codegen.target import Target
-from lucid.codegen.timing import nest_seconds
-from lucid.codegen.work import Traffic, Work
+from lucid.codegen.emit.lines import part_of
+from lucid.codegen.emit.loops import LoopEmitter
+from lucid.codegen.emit.lowering import MEMORY
+from lucid.codegen.emit.sweep import ROWS, SweepEmitter, is_swept
+from lucid.codegen.kernel_ir.kernel import (
+    Access,
+    Call,
+    Kernel,
+    Memory,
+    NewTemp,
+    Origins,
+    Partition,
+    World,
+)
+from lucid.codegen.kernel_ir.nest import LoopNest
+from lucid.codegen.kernel_ir.origins import relocated
+from lucid.codegen.kernel_ir.regions import Buffer
+from lucid.codegen.kernel_ir.timing import nest_seconds
+from lucid.codegen.kernel_ir.work import Traffic, Work
+from lucid.codegen.kernels.evaluation import evaluate_nest, nest_accesses, nest_problems
+from lucid.codegen.llvm.builder import FunctionBuilder, Val
+from lucid.codegen.llvm.target import Target
+from lucid.codegen.threads.parallel import LEAST_PARTS, best_cut, wanted_parts
+from lucid.codegen.threads.split_reduction import blocked
 
 # A sweep over rows wants this many vectors of columns at once.
 _SWEPT_VECTORS = 16

@@ -8,27 +8,36 @@ from math import ceil, prod
 
 import numpy as np
 
-from lucid.codegen.contract import emit_contract
-from lucid.codegen.contraction import Plan, plan, product_scratch, scratch_bytes
-from lucid.codegen.evaluation import (
+from lucid.codegen.contraction.contract import emit_contract
+from lucid.codegen.contraction.contraction import Plan, plan, product_scratch, scratch_bytes
+from lucid.codegen.contraction.grid import emit_grid, emit_packing
+from lucid.codegen.contraction.matrices import MatrixProduct
+from lucid.codegen.emit.lowering import ELEMENTS
+from lucid.codegen.kernel_ir.affine import AffineExpr, form
+from lucid.codegen.kernel_ir.kernel import (
+    Access,
+    Call,
+    Kernel,
+    Memory,
+    NewTemp,
+    Origins,
+    TileGrid,
+    World,
+)
+from lucid.codegen.kernel_ir.origins import moved, relocated
+from lucid.codegen.kernel_ir.regions import Buffer
+from lucid.codegen.kernel_ir.timing import SMALL_TILE_FLOPS, nest_seconds, peak
+from lucid.codegen.kernel_ir.work import Traffic, Work
+from lucid.codegen.kernels.evaluation import (
     evaluate_nest,
     form_values,
     nest_accesses,
     nest_problems,
     range_of,
 )
-from lucid.codegen.forms import Form, form
-from lucid.codegen.grid import emit_grid, emit_packing
-from lucid.codegen.kernel import Access, Call, Kernel, Memory, NewTemp, Origins, TileGrid, World
-from lucid.codegen.llvm import FunctionBuilder, Val
-from lucid.codegen.lowering import ELEMENTS
-from lucid.codegen.origins import moved, relocated
-from lucid.codegen.parallel import LEAST_PARTS, wanted_parts
-from lucid.codegen.products import MatrixProduct
-from lucid.codegen.regions import Buffer
-from lucid.codegen.target import ELEMENT_BYTES, Target
-from lucid.codegen.timing import SMALL_TILE_FLOPS, nest_seconds, peak
-from lucid.codegen.work import Traffic, Work
+from lucid.codegen.llvm.builder import FunctionBuilder, Val
+from lucid.codegen.llvm.target import ELEMENT_BYTES, Target
+from lucid.codegen.threads.parallel import LEAST_PARTS, wanted_parts
 from lucid.ir.types import Shape
 
 # Large products stream their operands for each part: parts of them should not be small.
@@ -156,7 +165,7 @@ class ContractKernel(Kernel):
             if not self._stores_every_element():
                 yield "is cut into parts that store the same elements"
 
-    def _operands(self) -> list[tuple[Form, Shape]]:
+    def _operands(self) -> list[tuple[AffineExpr, Shape]]:
         """Where the elements of both matrices lie, over the batch and two dims more."""
         p, lead = self.product, len(self.product.batch)
         am, ak, bk, bn = p.strides

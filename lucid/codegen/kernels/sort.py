@@ -16,18 +16,27 @@ from math import ceil, prod
 
 import numpy as np
 
-from lucid.codegen.evaluation import form_values, range_of
-from lucid.codegen.forms import Form, form
-from lucid.codegen.instruction import print_form
-from lucid.codegen.kernel import Access, Call, Kernel, Memory, NewTemp, Origins, Partition, World
-from lucid.codegen.lines import Cut, over_lines, part_of
-from lucid.codegen.llvm import FunctionBuilder, Val, const, iota, vector
-from lucid.codegen.lowering import MEMORY
-from lucid.codegen.origins import moved
-from lucid.codegen.parallel import wanted_parts
-from lucid.codegen.regions import Buffer
-from lucid.codegen.target import Target
-from lucid.codegen.work import Traffic, Work
+from lucid.codegen.emit.lines import Cut, over_lines, part_of
+from lucid.codegen.emit.lowering import MEMORY
+from lucid.codegen.kernel_ir.affine import AffineExpr, form
+from lucid.codegen.kernel_ir.instruction import print_form
+from lucid.codegen.kernel_ir.kernel import (
+    Access,
+    Call,
+    Kernel,
+    Memory,
+    NewTemp,
+    Origins,
+    Partition,
+    World,
+)
+from lucid.codegen.kernel_ir.origins import moved
+from lucid.codegen.kernel_ir.regions import Buffer
+from lucid.codegen.kernel_ir.work import Traffic, Work
+from lucid.codegen.kernels.evaluation import form_values, range_of
+from lucid.codegen.llvm.builder import FunctionBuilder, Val, const, iota, vector
+from lucid.codegen.llvm.target import Target
+from lucid.codegen.threads.parallel import wanted_parts
 from lucid.ir.op import OPS
 from lucid.ir.types import DType, Shape, i64
 
@@ -53,9 +62,9 @@ class SortKernel(Kernel):
     dtype: DType
     shape: Shape
     length: int
-    source: Form
+    source: AffineExpr
     source_stride: int
-    target: Form
+    target: AffineExpr
     target_stride: int
     descending: bool
     keeps: str
@@ -141,7 +150,7 @@ class SortKernel(Kernel):
             taken = [slice(None)] * self.parts.dim + [slice(low, high)]
             memory[1].write(places[tuple(taken)], np.asarray(order[tuple(taken)])[..., : self.kept])
 
-    def _lines(self, length: int) -> tuple[Form, Form, Shape]:
+    def _lines(self, length: int) -> tuple[AffineExpr, AffineExpr, Shape]:
         """Where elements are read and written over the dims and the places in a line."""
         dim = len(self.shape)
         source, target = (
@@ -191,7 +200,7 @@ def emit_sort(
     b: FunctionBuilder, kernel: SortKernel, args: Sequence[Val], cut: Cut | None = None
 ) -> None:
     """Sort the lines. Args: source, target, scratch."""
-    forms: list[Form] = [kernel.source, kernel.target]
+    forms: list[AffineExpr] = [kernel.source, kernel.target]
     over_lines(b, kernel.shape, forms, lambda at: _Line(b, kernel, args, at).sort(), cut=cut)
 
 

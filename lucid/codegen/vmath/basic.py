@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lucid.codegen.llvm import FunctionBuilder, Operand, Val, const, vector
+from lucid.codegen.llvm.builder import FunctionBuilder, Operand, Val, const, vector
 
 
 def absolute(b: FunctionBuilder, x: Val) -> Val:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from lucid.codegen.llvm import FunctionBuilder, Val, const, vector
+from lucid.codegen.llvm.builder import FunctionBuilder, Val, const, vector
 from lucid.codegen.vmath import coefficients
 from lucid.codegen.vmath.basic import absolute, clamp_high, clamp_low, copysign
 from lucid.codegen.vmath.polynomial import polynomial

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lucid.codegen.llvm import FunctionBuilder, Val, const
+from lucid.codegen.llvm.builder import FunctionBuilder, Val, const
 
 
 def _safe_divisor(b: FunctionBuilder, x: Val, y: Val) -> Val:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lucid.codegen.llvm import FunctionBuilder, Val, const
+from lucid.codegen.llvm.builder import FunctionBuilder, Val, const
 
 
 def polynomial(b: FunctionBuilder, x: Val, coefficients: Sequence[float]) -> Val:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from lucid.codegen.llvm import FunctionBuilder, Operand, Val, const
-from lucid.codegen.values import number_of
+from lucid.codegen.llvm.builder import FunctionBuilder, Operand, Val, const
+from lucid.codegen.llvm.values import number_of
 from lucid.codegen.vmath import coefficients
 from lucid.codegen.vmath.basic import absolute, clamp_high, clamp_low, trunc
 from lucid.codegen.vmath.elementary import expm1_of_small, round_to_integer, scale, to_float

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 
-from lucid.codegen.llvm import FunctionBuilder, Module, Val, const
+from lucid.codegen.llvm.builder import FunctionBuilder, Module, Val, const
 from lucid.codegen.vmath import coefficients
 from lucid.codegen.vmath.basic import absolute
 from lucid.codegen.vmath.elementary import power_of_two, round_to_integer

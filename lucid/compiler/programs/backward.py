@@ -44,7 +44,7 @@ from lucid.functions.joining import stack
 from lucid.ir.errors import EagerOnlyError, LucidError
 from lucid.ir.location import user_frame
 from lucid.ir.types import TensorType
-from lucid.runtime.entry import LONG_WAY
+from lucid.runtime.entry.layout import LONG_WAY
 from lucid.tensor.batched import Batched, BatchLevel
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, _new, of_array

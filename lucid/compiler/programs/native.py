@@ -16,19 +16,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from lucid.codegen.entry_words import (
-    CONSTANT,
-    FIRST,
-    IN_CELL,
-    IN_DICT,
-    IN_LIST,
-    MOST_ARGUMENTS,
-    NUMBER_CALLED,
-    NUMBER_IN_DICT,
-    NUMBER_IN_TUPLE,
-    OTHER,
-    Word,
-)
 from lucid.compiler.guards.guard import ABSENT, CONTENTS
 from lucid.compiler.guards.places import Appended, Flag, Memory, Place
 from lucid.compiler.inputs.cells import FormulaGuard
@@ -42,7 +29,7 @@ from lucid.ir.environment import NATIVE_CALLS
 from lucid.runtime import stance
 from lucid.runtime.addresses import address_of
 from lucid.runtime.context import Context
-from lucid.runtime.entry import (
+from lucid.runtime.entry.layout import (
     LONG_WAY,
     Entry,
     UnknownLayoutError,
@@ -51,6 +38,19 @@ from lucid.runtime.entry import (
     field_offset,
     layout_of,
     slot_offset,
+)
+from lucid.runtime.entry.words import (
+    CONSTANT,
+    FIRST,
+    IN_CELL,
+    IN_DICT,
+    IN_LIST,
+    MOST_ARGUMENTS,
+    NUMBER_CALLED,
+    NUMBER_IN_DICT,
+    NUMBER_IN_TUPLE,
+    OTHER,
+    Word,
 )
 from lucid.runtime.threads import pool
 from lucid.tensor.claims import Keys, exchange_lock, held, lock, take_back

@@ -14,8 +14,7 @@ import numpy as np
 from lucid.autograd.host_calls import HostForward
 from lucid.autograd.host_finding import Finding
 from lucid.autograd.host_replay import Differs, Made, made_in
-from lucid.codegen.entry_words import MOST_ARGUMENTS
-from lucid.codegen.legalize import legalize
+from lucid.codegen.lower.legalize import legalize
 from lucid.compiler.guards.age import owner_of
 from lucid.compiler.guards.guard import LargeGuard
 from lucid.compiler.guards.places import Appended
@@ -49,7 +48,8 @@ from lucid.ir.errors import LeavesPath, LucidError
 from lucid.ir.graph import Graph
 from lucid.ir.passes.pipeline import PassLog, Pipeline, require_known_names
 from lucid.ir.passes.regions import outline
-from lucid.runtime.entry import LONG_WAY
+from lucid.runtime.entry.layout import LONG_WAY
+from lucid.runtime.entry.words import MOST_ARGUMENTS
 from lucid.runtime.executable import Executable, Results, compile_graph
 from lucid.runtime.reuse import Reusable
 from lucid.runtime.stages import Stages

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lucid.codegen.interpret import Run, interpret_program
-from lucid.codegen.kernel import Memory
-from lucid.codegen.program import Program as Lowered
-from lucid.codegen.target import Target
+from lucid.codegen.kernel_ir.kernel import Memory
+from lucid.codegen.llvm.target import Target
+from lucid.codegen.program.interpret import Run, interpret_program
+from lucid.codegen.program.program import Program as Lowered
 from lucid.compiler.programs.program import Program
 from lucid.ir.clone import rewritten
 from lucid.ir.errors import LucidError

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from lucid.codegen.program import KernelCall
-from lucid.codegen.regions import Buffer
+from lucid.codegen.kernel_ir.regions import Buffer
+from lucid.codegen.program.program import KernelCall
 from lucid.compiler.reports.kernels import describe
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from lucid.codegen.program import KernelCall, kernel_names
+from lucid.codegen.program.program import KernelCall, kernel_names
 from lucid.ir.graph import Node
 from lucid.ir.location import Location
 

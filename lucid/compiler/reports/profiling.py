@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from lucid.codegen.program import KernelCall
+from lucid.codegen.program.program import KernelCall
 from lucid.compiler.reports.kernels import Described, describe
 from lucid.ir.errors import ArgumentError, LucidError
 from lucid.runtime.executable import Executable

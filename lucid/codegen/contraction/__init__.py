@@ -1,0 +1,1 @@
+"""Products: how they are blocked, packed and emitted."""

@@ -1,0 +1,245 @@
+"""Contractions over named axes: which loops they are, and how these are tiled.
+
+A convolution is one of windows over the padded input with the weights. Nothing is copied: every
+operand is read where it lies, by its strides. The axes are those of rows (in the first operand and
+the result), columns (in the second one and the result), batch (in all three) and inner ones, which
+are summed over. The lanes of a vector run along a column axis, while the first operand is repeated
+to all of them; or along an inner axis, and then every result is a dot product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from math import prod
+
+from lucid.codegen.kernel_ir.instruction import Inst
+from lucid.codegen.kernel_ir.nest import forms_of, without_dim
+from lucid.codegen.llvm.target import Target
+
+# Multiply-adds of a round of the innermost loop, up to which it is unrolled.
+UNROLLED = 112
+# Instructions that fold the lanes of a dot product.
+_FOLDING = 9
+# What the operands of a block of dot products may take of the second-level cache.
+_CACHE_BYTES = 640 * 1024
+_LEAST_ROUNDS = 40
+# What loads of a vector cost against those of neighbours: repeated, or some elements apart.
+_NEAR, _FAR = 1.5, 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One loop of a contraction.
+
+    Attributes:
+        kind: "batch", "row" (of a and the result), "column" (of b and the result) or "inner".
+        a, b: strides in the operands, in elements.
+        dim: which dim of the result it is; -1 for an inner axis.
+    """
+
+    kind: str
+    size: int
+    a: int
+    b: int
+    dim: int = -1
+
+    def swapped(self) -> Axis:
+        """The same loop after the operands changed places."""
+        kind = {"row": "column", "column": "row"}.get(self.kind, self.kind)
+        return Axis(kind, self.size, self.b, self.a, self.dim)
+
+
+@dataclass(frozen=True, slots=True)
+class Blocking:
+    """The loops of a contraction, outermost first.
+
+    Attributes:
+        loops: the axes of the result. `steps`: elements of each that a tile takes.
+        inner: the axes that are summed over.
+        vector: position of the axis of the lanes in `loops`; -1 when it is the last inner axis.
+        swapped: the first operand is the rhs.
+    """
+
+    loops: tuple[Axis, ...]
+    steps: tuple[int, ...]
+    inner: tuple[Axis, ...]
+    vector: int
+    lanes: int
+    swapped: bool
+
+
+def merge_axes(axes: Sequence[Axis], insts: list[Inst]) -> tuple[list[Axis], list[Inst]]:
+    """Make one axis of neighbours that all operands and instructions walk through without a gap."""
+    merged: list[Axis] = []
+    for axis in axes:
+        before = merged[-1] if merged else None
+        if before is not None and _continues(before, axis, insts):
+            merged[-1] = replace(axis, size=before.size * axis.size)
+            insts = [without_dim(inst, before.dim) for inst in insts]
+        else:
+            merged.append(axis)
+    return merged, insts
+
+
+def _continues(outer: Axis, inner: Axis, insts: Sequence[Inst]) -> bool:
+    if outer.kind != inner.kind:
+        return False
+    if (outer.a, outer.b) != (inner.a * inner.size, inner.b * inner.size):
+        return False
+    return inner.dim < 0 or all(
+        f.coefficient(outer.dim) == f.coefficient(inner.dim) * inner.size for f in forms_of(insts)
+    )
+
+
+# The choice of the vector axis ----------------------------------------------------------------
+
+
+def choose_blocking(
+    axes: Sequence[Axis], insts: Sequence[Inst], element: str, target: Target
+) -> Blocking:
+    """Choose vector axis, tile and order of the loops by what a multiply-add then costs."""
+    full = target.lanes(element)
+    depth = max(prod(axis.size for axis in axes if axis.kind == "inner"), 1)
+    best, chosen = 2.0 * full, -1
+    for number, axis in enumerate(axes):
+        if axis.kind == "batch" or not axis.size:
+            continue
+        cost = full / (axis.size / -(-axis.size // _lanes(axis.size, full)))
+        if axis.kind == "inner":
+            cost *= _reading(axis.a) * _reading(axis.b)
+            cost += _FOLDING * full / depth
+        else:
+            cost *= _reading(axis.b if axis.kind == "column" else axis.a)
+            stores = (f for f in forms_of([i for i in insts if i.op == "store"]))
+            strided = any(abs(f.coefficient(axis.dim)) != 1 for f in stores)
+            cost += 2 * full / depth if strided else 0
+        if cost < best:
+            best, chosen = cost, number
+    swapped = chosen >= 0 and axes[chosen].kind == "row"
+    if swapped:
+        axes = [axis.swapped() for axis in axes]
+    lanes = 1 if chosen < 0 else _lanes(axes[chosen].size, full)
+    vector = None if chosen < 0 else axes[chosen]
+    return _blocked(axes, vector, lanes, swapped, target.registers)
+
+
+def _lanes(size: int, full: int) -> int:
+    """A vector no longer than the axis: the next power of two."""
+    return min(full, 1 << max(size - 1, 0).bit_length())
+
+
+def _reading(stride: int) -> float:
+    if stride in (0, 1):
+        return 1.0
+    return _NEAR if 2 <= stride <= 4 else _FAR
+
+
+# Tiles ----------------------------------------------------------------------------------------
+
+
+def _blocked(
+    axes: Sequence[Axis], chosen: Axis | None, lanes: int, swapped: bool, registers: int
+) -> Blocking:
+    dots = chosen is not None and chosen.kind == "inner"
+    rows = sorted((x for x in axes if x.kind == "row"), key=lambda x: x.size)
+    columns = sorted((x for x in axes if x.kind == "column"), key=lambda x: -abs(x.b))
+    inner = [x for x in axes if x.kind == "inner" and x is not chosen]
+    if chosen is not None:
+        if dots:
+            inner.append(chosen)
+        else:
+            columns = [*(x for x in columns if x is not chosen), chosen]
+    counts = [x.size if dots or x is not chosen else -(-x.size // lanes) for x in columns[-2:]]
+    height, *widths = best_tile(rows[-1].size if rows else 1, counts[::-1], registers, dots)
+    steps = {id(rows[-1]): height} if rows else {}
+    for axis, width in zip(columns[::-1], widths, strict=False):
+        steps[id(axis)] = width * (lanes if axis is chosen else 1)
+    outside = [x for x in axes if x.kind == "batch"] + rows[:-1]
+    among = 1 if _is_better_outside(columns, rows, inner, steps) else 2
+    free, tiled = columns[:-among], [*rows[-1:], *columns[-among:]]
+    # The rows of a dot product are long: they stay in the cache while the columns run.
+    loops = [*outside, *rows[-1:], *columns] if dots else [*outside, *free, *tiled]
+    vector = -1 if dots or chosen is None else loops.index(chosen)
+    found = tuple(steps.get(id(axis), 1) for axis in loops)
+    return Blocking(tuple(loops), found, tuple(inner), vector, lanes, swapped)
+
+
+def _is_better_outside(
+    columns: Sequence[Axis], rows: Sequence[Axis], inner: Sequence[Axis], steps: dict[int, int]
+) -> bool:
+    """Whether the last column axis but one goes around the rows, as examples of a batch do.
+
+    All rows are then read anew for each of its elements, otherwise the columns for each tile.
+    """
+    if len(columns) < 2 or not rows or steps[id(columns[-2])] > 1:
+        return False
+    size, height = rows[-1].size, steps[id(rows[-1])]
+    return size * prod(axis.size for axis in inner) <= -(-size // height) * abs(columns[-2].b)
+
+
+def best_tile(
+    rows: int, columns: Sequence[int], registers: int, dots: bool = False
+) -> tuple[int, ...]:
+    """Rows of the tile that covers everything in the least time, then its extent on each axis.
+
+    The columns' counts are given from the innermost axis outwards; an outer one is tiled only
+    where the tile has all of the inner one. Time of a round: one unit per multiply-add or load of
+    a scalar, two per load of a vector, which mostly crosses a cache line, and not less than the
+    eight multiply-adds that must be in flight to hide their latency.
+    """
+    best: tuple[float, tuple[int, ...]] | None = None
+    inner, outer = (*columns, 1, 1)[:2]
+    for height, width, depth in _tiles(rows, inner, outer):
+        count = width * depth
+        if height * count + min(height, count) + 1 >= registers:
+            continue
+        total, bodies = 0.0, 0
+        parts = (_parts(rows, height), _parts(inner, width), _parts(outer, depth))
+        for (h, a), (w, b), (d, c) in product(*parts):
+            loads = 2 * (h + w * d) if dots else h + 2 * w * d
+            total += a * b * c * (max(h * w * d, loads, 8) + 0.5)
+            bodies += 1
+        score = total * (1 + 0.02 * bodies)
+        if best is None or score < best[0] * (1 - 1e-9):
+            best = score, (height, width, depth)[: 1 + len(columns)]
+    return best[1] if best else (1,) * (1 + len(columns))
+
+
+def _tiles(rows: int, inner: int, outer: int) -> Iterator[tuple[int, int, int]]:
+    for height in range(1, min(rows, 14) + 1):
+        for width in range(1, min(inner, 12) + 1):
+            for depth in range(1, min(outer, 12) + 1 if width == inner else 2):
+                yield height, width, depth
+
+
+def _parts(size: int, step: int) -> list[tuple[int, int]]:
+    """Extents of the tiles along an axis, with how many there are."""
+    return [(n, count) for n, count in ((step, size // step), (size % step, 1)) if n and count]
+
+
+def inner_block(blocking: Blocking, itemsize: int) -> int:
+    """Elements of the first inner axis whose operands stay in the second-level cache; 0 for all.
+
+    A dot product reads every row of a tile anew for every tile of columns. Sums of a block take
+    some time to fold, so it must have some rounds.
+    """
+    first, *rest = blocking.inner or (None,)
+    if first is None or not rest or blocking.vector >= 0 or blocking.lanes == 1:
+        return 0
+    most = max(_CACHE_BYTES // (max(abs(first.a) + abs(first.b), 1) * itemsize), 1)
+    least = -(-_LEAST_ROUNDS * blocking.lanes // max(prod(axis.size for axis in rest), 1))
+    sizes = [n for n in range(least, min(most, first.size - 1) + 1) if first.size % n == 0]
+    return max(sizes, default=0)
+
+
+def unrolled(inner: Sequence[Axis], accumulators: int) -> int:
+    """How many of the inner axes, from the last one on, are to be unrolled."""
+    work, found = max(accumulators, 1), 0
+    for axis in reversed(inner):
+        work *= axis.size
+        if work > UNROLLED:
+            break
+        found += 1
+    return found

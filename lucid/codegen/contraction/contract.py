@@ -1,0 +1,192 @@
+"""Emission of matrix products with what follows them elementwise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lucid.codegen import costs
+from lucid.codegen.contraction.gemm import Emitter, Position, _Panel
+from lucid.codegen.contraction.matrices import MatrixProduct
+from lucid.codegen.emit import lowering, memory
+from lucid.codegen.emit.insts import InstEmitter
+from lucid.codegen.llvm.builder import FunctionBuilder, Val, i64
+from lucid.codegen.llvm.target import ELEMENT_BYTES
+
+
+class EpilogueEmitter(InstEmitter):
+    """The instructions of a product's kernel for a vector of the result."""
+
+    def __init__(self, b: FunctionBuilder, product: MatrixProduct, args: Sequence[Val]) -> None:
+        super().__init__(b, product.body, args)
+        self.lanes = b.target.lanes(lowering.MEMORY[product.body.args[0]])
+        batch, last = len(product.batch), len(product.body.sizes) - 1
+        self.row_dim = batch if product.rows != 1 else -1
+        self.column_dim = last if product.columns != 1 else -1
+        self.product = product
+        self.batch = product.batch
+        self.slots: dict[int, Val] = {}
+        self.sums: Val | None = None
+
+    def prepare(self) -> None:
+        """Emit what is the same for all elements; to be called outside of the loops."""
+        insts = self.kernel.insts[1:]
+        if sum(costs.cost_of(i.op) for i in insts if not i.has_address) > costs.INLINE:
+            element = lowering.MEMORY[self.kernel.args[0]]
+            self.sums = self.b.alloca(element, self.b.target.registers * self.lanes)
+        follows = {0}
+        for number, inst in enumerate(self.kernel.insts[1:], 1):
+            if not follows.isdisjoint(inst.operands):
+                follows.add(number)
+            elif not self.kernel.dims[number] and not inst.is_root:
+                self.emit(number)
+                self._put_away(number)
+        self.wide.clear()
+
+    def _put_away(self, number: int) -> None:
+        """Keep a value in memory: in a register it would take the place of an accumulator."""
+        value = self.env[number]
+        if value.name[0] == "%":
+            self.slots[number] = self.b.alloca(value.type)
+            self.b.store(value, self.slots[number])
+
+    def take_over(self, caller: EpilogueEmitter, slots: Sequence[Val]) -> None:
+        """In a function that finishes tiles: know what the caller has prepared."""
+        self.env = dict(caller.env)
+        for number, slot in zip(caller.slots, slots, strict=True):
+            self.env[number] = self.b.load(caller.env[number].type, slot)
+            self.widen(number)
+
+    def prefetch(self, row: Val, column: Val, count: int) -> None:
+        """Ask for what a row of a tile will need, so that it is there when the sums are done."""
+        b = self.b
+        for inst in self.kernel.insts:
+            if inst.op != "load" or inst.form is None:
+                continue
+            step = inst.form.coefficient(self.row_dim)
+            if not step or inst.form.coefficient(self.column_dim) != 1:
+                continue
+            element = lowering.MEMORY[self.kernel.args[inst.arg]]
+            at = b.add(b.mul(row, step), column)
+            place = b.at(element, self.places[inst.arg, inst.form], at)
+            for offset in range(0, count, 64 // ELEMENT_BYTES[element]):
+                memory.prefetch(b, b.at(element, place, offset))
+
+    def element(self, b: FunctionBuilder, product: Val, place: Position) -> None:
+        """Everything for the lanes of `product`."""
+        saved = dict(self.env), dict(self.wide), dict(self.places), self.lanes
+        self.mask, self.lanes = place.mask, product.lanes
+        for dim, index in ((self.row_dim, place.row), (self.column_dim, place.col)):
+            if dim >= 0:
+                self.enter(dim, index)
+        self.env[0] = product
+        for number, slot in self.slots.items():
+            self.env[number] = b.load(self.env[number].type, slot)
+            self.widen(number)
+        for number in range(1, len(self.kernel.insts)):
+            self.emit(number)
+        self.env, self.wide, self.places, self.lanes = saved
+        self.mask = None
+
+
+def emit_contract(b: FunctionBuilder, product: MatrixProduct, args: Sequence[Val]) -> None:
+    """Append a product, and what follows it, to a function."""
+    if 0 in (*product.batch, product.rows, product.columns):
+        return
+    epilogue = EpilogueEmitter(b, product, args)
+    epilogue.prepare()
+    _over_batch(b, product, args, epilogue, 0)
+
+
+def _over_batch(
+    b: FunctionBuilder,
+    product: MatrixProduct,
+    args: Sequence[Val],
+    epilogue: EpilogueEmitter,
+    dim: int,
+) -> None:
+    if dim == len(product.batch):
+        emit_product(b, product, args, epilogue)
+        return
+    with b.loop(0, product.batch[dim]) as loop:
+        saved = dict(epilogue.places), dict(epilogue.index)
+        epilogue.enter(dim, loop.index)
+        _over_batch(b, product, args, epilogue, dim + 1)
+        epilogue.places, epilogue.index = saved
+
+
+def emit_product(
+    b: FunctionBuilder, product: MatrixProduct, args: Sequence[Val], epilogue: EpilogueEmitter
+) -> None:
+    """Append the product for the batch indices that are bound."""
+    element = lowering.MEMORY[product.body.args[0]]
+    pointers = [
+        epilogue.address(b.at(element, args[n], form.offset), element, form)
+        for n, form in zip(product.operands, (product.a, product.b), strict=True)
+    ]
+    spec = product.spec
+    scratch = args[-1] if product.has_scratch else None
+    emitter = (Emitter if epilogue.sums is None else TileEmitter)(
+        b, spec, (pointers[0], pointers[1]), scratch, epilogue.element
+    )
+    follow(emitter, epilogue)
+    emitter.run((0, spec.m))
+
+
+def follow(emitter: Emitter, epilogue: EpilogueEmitter) -> None:
+    """Connect the loops of a product with what follows it."""
+    emitter.prepare = epilogue.prefetch
+    if isinstance(emitter, TileEmitter):
+        emitter.finishing = epilogue
+
+
+class TileEmitter(Emitter):
+    """Finishes a tile in a function of its own: an epilogue that is long is emitted once.
+
+    Repeated for each accumulator it would take more time to compile than it saves; and what LLVM
+    keeps in registers for it, constants above all, must not take those of the accumulators.
+    """
+
+    finishing: EpilogueEmitter
+
+    def _finish(self, sums: Sequence[Val], row: Val, height: int, panel: _Panel) -> None:
+        b, lanes, element = self.b, self.plan.lanes, self.spec.element
+        epilogue, kept = self.finishing, self.finishing.sums
+        assert kept is not None
+        for number, value in enumerate(sums):
+            b.store(value, b.at(element, kept, number * lanes))
+        batch = [epilogue.index[dim] for dim in range(len(epilogue.batch))]
+        passed = [*epilogue.args, *epilogue.slots.values(), kept, row, panel.col, *batch]
+        name = f"{b.name}_{height}x{panel.width}" + (f"_{panel.tail}" if panel.tail else "")
+        if name not in b.module.functions:
+            parameters = [(value.type, f"p{i}") for i, value in enumerate(passed)]
+            with FunctionBuilder(b.module, name, parameters, internal=True) as f:
+                self._define(f, height, panel)
+                f.ret()
+        b.call(name, "void", *passed)
+
+    def _define(self, b: FunctionBuilder, height: int, panel: _Panel) -> None:
+        """What follows the product, for a tile whose sums are in memory."""
+        caller, lanes = self.finishing, self.plan.lanes
+        count = len(caller.args)
+        epilogue = EpilogueEmitter(b, caller.product, b.args[:count])
+        slots, rest = b.args[count:][: len(caller.slots)], b.args[count + len(caller.slots) :]
+        kept, row, column, *batch = rest
+        epilogue.take_over(caller, slots)
+        for dim, index in enumerate(batch):
+            epilogue.enter(dim, index)
+        width = panel.width * lanes
+
+        def finish(i: Val, at: Val, mask: Val | None, used: int) -> None:
+            place = b.at(self.spec.element, kept, b.add(b.mul(i, width), at))
+            value = b.load(self.type, place)
+            position = Position(b.add(row, i), b.add(column, at), i64(0), mask, used)
+            epilogue.element(b, value, position)
+
+        whole = panel.width - 1 if panel.tail else panel.width
+        with b.loop(0, height) as rows:
+            if whole:
+                with b.loop(0, whole * lanes, lanes) as columns:
+                    finish(rows.index, columns.index, None, lanes)
+            if panel.tail:
+                mask = self._mask(panel.width - 1, panel)
+                finish(rows.index, i64(whole * lanes), mask, panel.tail)

@@ -1,0 +1,189 @@
+"""What a matrix product is, and how it is blocked on a target."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from math import ceil
+
+from lucid.codegen.llvm.target import ELEMENT_BYTES, Target
+
+# Operands above this size no longer stay in the second-level cache between uses.
+_PACK_BYTES = 256 * 1024
+# What a block of packed A may take of the second-level cache.
+_BLOCK_BYTES = 512 * 1024
+# Below this many rows a copy of B costs more than it saves, and below so many columns one of A.
+_PACK_ROWS = 32
+_PACK_COLUMNS = 64
+# An A whose neighbours along the inner axis lie on pages of their own is slow to read.
+_PAGE_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class BatchAxis:
+    """An outer loop: its length and the strides, in elements; 0 broadcasts an operand."""
+
+    size: int
+    a_stride: int
+    b_stride: int
+    c_stride: int
+
+
+@dataclass(frozen=True, slots=True)
+class Contraction:
+    """C[m, n] = A[m, k] B[k, n], once for each index of the batch.
+
+    Attributes:
+        element: "float", "double", "i32" or "i64".
+        a_strides, b_strides, c_strides: of rows and columns, in elements; any values. Unit column
+            strides of B and C are the fast case.
+    """
+
+    m: int
+    n: int
+    k: int
+    element: str
+    a_strides: tuple[int, int]
+    b_strides: tuple[int, int]
+    c_strides: tuple[int, int]
+    batch: tuple[BatchAxis, ...] = ()
+
+    def swapped(self) -> Contraction:
+        """The same product as C^T = B^T A^T."""
+        return Contraction(
+            m=self.n,
+            n=self.m,
+            k=self.k,
+            element=self.element,
+            a_strides=self.b_strides[::-1],
+            b_strides=self.a_strides[::-1],
+            c_strides=self.c_strides[::-1],
+            batch=tuple(
+                replace(axis, a_stride=axis.b_stride, b_stride=axis.a_stride) for axis in self.batch
+            ),
+        )
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The blocking of a contraction on a target; all of it is fixed at compile time.
+
+    Attributes:
+        lanes: of the vectors that accumulate; along n, or along k for dot products.
+        height: rows of a tile.
+        width: vectors of a row of a tile.
+        block: rows of A that are packed together.
+        dots: both operands are contiguous along k, and one is nearly a vector: dot products.
+    """
+
+    spec: Contraction
+    lanes: int
+    height: int
+    width: int
+    block: int
+    pack_a: bool
+    pack_b: bool
+    dots: bool
+
+    @cached_property
+    def vectors(self) -> int:
+        """Vectors that cover a row of C."""
+        return -(-self.spec.n // self.lanes)
+
+    @property
+    def result_lanes(self) -> int:
+        """Lanes of the values that the epilogue gets."""
+        return 1 if self.dots else self.lanes
+
+    @property
+    def panel(self) -> int:
+        """Columns of a tile."""
+        return self.width * self.lanes
+
+    @property
+    def a_elements(self) -> int:
+        """Size of the packed block of A."""
+        return self.block * self.spec.k if self.pack_a else 0
+
+    @property
+    def b_elements(self) -> int:
+        """Size of the packed B, filled up to whole vectors."""
+        return self.vectors * self.lanes * self.spec.k if self.pack_b else 0
+
+
+@lru_cache(maxsize=1024)
+def plan(spec: Contraction, target: Target) -> Plan:
+    """Choose tile, packing and blocking from the sizes."""
+    # A vector no wider than the rows of C: the next power of two of n.
+    lanes = min(target.lanes(spec.element), 1 << max(spec.n - 1, 0).bit_length())
+    height, width = _tile(spec.m, -(-spec.n // lanes), target.registers)
+    size = ELEMENT_BYTES[spec.element]
+    along_k = spec.a_strides[1] == 1 and spec.b_strides[0] == 1
+    dots = along_k and (spec.n == 1 or (spec.b_strides[1] != 1 and spec.m <= 2))
+    if dots:
+        lanes = min(target.lanes(spec.element), 1 << max(spec.k - 1, 0).bit_length())
+    large = spec.k * spec.n * size > _PACK_BYTES and spec.m >= _PACK_ROWS
+    is_far = abs(spec.a_strides[1]) * size >= _PAGE_BYTES and spec.n >= _PACK_COLUMNS
+    pack_a = (large or is_far) and spec.m * spec.k * size > _PACK_BYTES and not dots
+    rows = max(_BLOCK_BYTES // (spec.k * size * height or 1), 1) * height
+    return Plan(
+        spec=spec,
+        lanes=lanes,
+        height=height,
+        width=width,
+        block=min(rows, -(-spec.m // height) * height),
+        pack_a=pack_a,
+        pack_b=(large or spec.b_strides[1] != 1) and not dots,
+        dots=dots,
+    )
+
+
+def _tile(m: int, vectors: int, registers: int) -> tuple[int, int]:
+    """The tile that covers m rows and `vectors` columns in the least time.
+
+    Time of a round of k: one unit per multiply-add or load, and not less than the eight
+    multiply-adds that must be in flight to hide their latency.
+    """
+    best: tuple[float, int, int] | None = None
+    for width in range(1, min(vectors, 8) + 1):
+        for height in range(1, min(m, 14) + 1):
+            if height * width + width + 1 >= registers:
+                break
+            cost = 0.0
+            bodies = 0
+            for h, rows in ((height, m // height), (m % height, int(m % height > 0))):
+                for w, cols in ((width, vectors // width), (vectors % width, 1)):
+                    if h and w and rows and cols:
+                        cost += rows * cols * (max(h * w, h + w, 8) + 0.5)
+                        bodies += 1
+            score = cost * (1 + 0.01 * bodies)
+            if best is None or score < best[0] * (1 - 1e-9):
+                best = score, height, width
+    return best[1:] if best else (1, 1)
+
+
+def scratch_bytes(spec: Contraction, target: Target) -> int:
+    """Bytes of scratch memory (64-byte aligned) that one running `emit_gemm` needs."""
+    p = plan(spec, target)
+    return aligned_bytes(p.a_elements, spec.element) + aligned_bytes(p.b_elements, spec.element)
+
+
+def aligned_bytes(elements: int, element: str) -> int:
+    """The size of an array, rounded up so that another one may follow."""
+    return -(-elements * ELEMENT_BYTES[element] // 64) * 64
+
+
+def row_tile(spec: Contraction, target: Target) -> int:
+    """Rows of a tile: bounds of a `row_range` are multiples of it, or m."""
+    return plan(spec, target).height
+
+
+def whole_a_bytes(p: Plan) -> int:
+    """Memory of all of A, packed."""
+    rows = ceil(p.spec.m / p.height) * p.height
+    return aligned_bytes(rows * p.spec.k if p.pack_a else 0, p.spec.element)
+
+
+def product_scratch(p: Plan) -> int:
+    """Memory of the packed operands of one product."""
+    return whole_a_bytes(p) + aligned_bytes(p.b_elements, p.spec.element)

@@ -1,0 +1,404 @@
+"""Matrix products as loops around one register tile, with the consumer fused as an epilogue.
+
+A tile holds height x width-vectors accumulators while k runs over the whole inner dimension, so
+every element is summed in the order of k: the result depends on neither blocking nor threads.
+B is read as row vectors, A through broadcasts. Small operands are used where they lie; large ones
+are first copied to `scratch` in the order of use, as is a B whose columns aren't adjacent.
+
+Reference: K. Goto and R. van de Geijn, "Anatomy of high-performance matrix multiplication", 2008.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+from lucid.codegen.contraction.contraction import (
+    BatchAxis,
+    Contraction,
+    Plan,
+    aligned_bytes,
+    plan,
+    row_tile,
+    scratch_bytes,
+)
+from lucid.codegen.contraction.packing import pack_columns, pack_rows
+from lucid.codegen.llvm.builder import FunctionBuilder, Val, const, const_lanes, i64, vector
+
+__all__ = [
+    "BatchAxis",
+    "Contraction",
+    "Epilogue",
+    "Plan",
+    "Position",
+    "emit_gemm",
+    "plan",
+    "row_tile",
+    "scratch_bytes",
+    "store_to",
+]
+
+_DOTS_AT_ONCE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where a vector of results belongs: C[row, col : col + lanes].
+
+    Attributes:
+        offset: element offset from the pointer to C, batch included (i64).
+        mask: the lanes that exist; None for all.
+        count: how many lanes exist.
+    """
+
+    row: Val
+    col: Val
+    offset: Val
+    mask: Val | None
+    count: int
+
+
+Epilogue = Callable[[FunctionBuilder, Val, Position], None]
+"""Stores, or uses otherwise, a vector of finished sums."""
+
+
+def emit_gemm(
+    b: FunctionBuilder,
+    spec: Contraction,
+    a_ptr: Val,
+    b_ptr: Val,
+    c_ptr: Val,
+    scratch_ptr: Val | None = None,
+    epilogue: Epilogue | None = None,
+    row_range: tuple[Val | int, Val | int] | None = None,
+) -> None:
+    """Append the loops of a contraction to `b`.
+
+    Args:
+        scratch_ptr: `scratch_bytes` of memory; may be None where that is 0.
+        epilogue: called where a vector of sums is finished; by default it is stored to C.
+        row_range: compute only these rows, multiples of `row_tile` or m, so that threads
+            (each with its own scratch) can share a product.
+    """
+    if epilogue is None and row_range is None and _prefers_swapped(spec):
+        spec, a_ptr, b_ptr = spec.swapped(), b_ptr, a_ptr
+    Emitter(b, spec, (a_ptr, b_ptr), scratch_ptr, epilogue or store_to(spec, c_ptr)).run(
+        row_range or (0, spec.m)
+    )
+
+
+def _prefers_swapped(spec: Contraction) -> bool:
+    return (spec.c_strides[1] != 1 and spec.c_strides[0] == 1) or (
+        spec.n == 1 and spec.c_strides[0] == 1 and spec.a_strides[0] == 1 and spec.m > 1
+    )
+
+
+def store_to(spec: Contraction, c_ptr: Val) -> Epilogue:
+    """The epilogue that writes C, whatever its strides."""
+
+    def store(b: FunctionBuilder, value: Val, place: Position) -> None:
+        pointer = b.at(spec.element, c_ptr, place.offset)
+        if spec.c_strides[1] != 1:
+            for lane in range(place.count):
+                to = b.at(spec.element, pointer, lane * spec.c_strides[1])
+                b.store(b.extract(value, lane), to)
+        elif place.mask is None:
+            b.store(value, pointer)
+        else:
+            b.masked_store(value, pointer, place.mask)
+
+    return store
+
+
+@dataclass(frozen=True, slots=True)
+class _Panel:
+    """Columns that a tile computes: the first one, and how its part of B is read."""
+
+    col: Val
+    width: int
+    pointer: Val
+    stride: int
+    tail: int
+
+
+class Emitter:
+    """State of one `emit_gemm`: operands with the offsets of the current batch index."""
+
+    def __init__(
+        self,
+        b: FunctionBuilder,
+        spec: Contraction,
+        operands: tuple[Val, Val],
+        scratch: Val | None,
+        epilogue: Epilogue,
+    ) -> None:
+        self.b = b
+        self.spec = spec
+        self.plan = plan(spec, b.target)
+        self.epilogue = epilogue
+        self.a, self.b_source = operands
+        self.c_offset: Val = i64(0)
+        self.type = vector(spec.element, self.plan.lanes)
+        if scratch is None and (self.plan.pack_a or self.plan.pack_b):
+            raise ValueError("this contraction packs operands and needs scratch memory")
+        self.prepare: Callable[[Val, Val, int], None] | None = None
+        self.packed_a = self.packed_b = scratch
+        if scratch is not None and self.plan.pack_b:
+            self.packed_b = b.at("i8", scratch, aligned_bytes(self.plan.a_elements, spec.element))
+
+    def run(self, row_range: tuple[Val | int, Val | int]) -> None:
+        shared_b = all(axis.b_stride == 0 for axis in self.spec.batch)
+        if self.plan.pack_b and shared_b:
+            self._pack_b()
+        with self._batch():
+            if self.plan.dots:
+                self._dots(row_range)
+                return
+            if self.plan.pack_b and not shared_b:
+                self._pack_b()
+            self._rows(row_range)
+
+    @contextmanager
+    def _batch(self) -> Iterator[None]:
+        """Loops over the batch, with the operands moved to the current index."""
+        b, element = self.b, self.spec.element
+        with ExitStack() as loops:
+            for axis in self.spec.batch:
+                index = loops.enter_context(b.loop(0, axis.size)).index
+                self.a = b.at(element, self.a, b.mul(index, axis.a_stride))
+                self.b_source = b.at(element, self.b_source, b.mul(index, axis.b_stride))
+                self.c_offset = b.add(self.c_offset, b.mul(index, axis.c_stride))
+            yield
+
+    def _pack_b(self) -> None:
+        assert self.packed_b is not None
+        p, spec = self.plan, self.spec
+        pack_columns(
+            self.b,
+            self.b_source,
+            self.packed_b,
+            element=spec.element,
+            k=spec.k,
+            n=spec.n,
+            strides=spec.b_strides,
+            lanes=p.lanes,
+            width=p.width,
+        )
+
+    # Rows and panels ----------------------------------------------------------------------
+
+    def _rows(self, row_range: tuple[Val | int, Val | int]) -> None:
+        b, p, m = self.b, self.plan, self.spec.m
+        rest = m % p.height
+        low, high = row_range
+        if not isinstance(high, Val):
+            full: Val | int = min(high, m - rest)
+        else:
+            full = b.select(b.lt(high, m - rest), high, m - rest)
+        if not p.pack_a:
+            self._block(low, full, p.height)
+        else:
+            with b.loop(low, full, p.block) as loop:
+                end = b.add(loop.index, p.block)
+                limit = i64(full)
+                self._block(loop.index, b.select(b.lt(end, limit), end, limit), p.height)
+        if not rest:
+            return
+        if isinstance(high, Val):
+            with b.if_(b.eq(high, m)):
+                self._block(m - rest, m, rest)
+        elif high == m:
+            self._block(m - rest, m, rest)
+
+    def _block(self, low: Val | int, high: Val | int, height: int) -> None:
+        """Rows [low, high) in tiles of `height`, against all panels of B."""
+        if not isinstance(low, Val) and not isinstance(high, Val) and low >= high:
+            return
+        b, p, spec = self.b, self.plan, self.spec
+        if p.pack_a:
+            assert self.packed_a is not None
+            with b.loop(low, high, height) as loop:
+                source = b.at(spec.element, self.a, b.mul(loop.index, spec.a_strides[0]))
+                place = b.mul(b.sub(loop.index, low), spec.k)
+                pack_rows(
+                    b,
+                    source,
+                    b.at(spec.element, self.packed_a, place),
+                    element=spec.element,
+                    k=spec.k,
+                    height=height,
+                    strides=spec.a_strides,
+                )
+        full = spec.n // p.panel
+        if full:
+            with b.loop(0, full * p.panel, p.panel) as loop:
+                self._tiles(low, high, height, self._panel(loop.index, p.width, 0))
+        rest = spec.n - full * p.panel
+        if rest:
+            width = -(-rest // p.lanes)
+            panel = self._panel(i64(full * p.panel), width, rest % p.lanes)
+            self._tiles(low, high, height, panel)
+
+    def _panel(self, col: Val, width: int, tail: int) -> _Panel:
+        b, p, spec = self.b, self.plan, self.spec
+        if p.pack_b:
+            assert self.packed_b is not None
+            pointer = b.at(spec.element, self.packed_b, b.mul(col, spec.k))
+            return _Panel(col, width, pointer, width * p.lanes, tail)
+        pointer = b.at(spec.element, self.b_source, col)
+        return _Panel(col, width, pointer, spec.b_strides[0], tail)
+
+    def _tiles(self, low: Val | int, high: Val | int, height: int, panel: _Panel) -> None:
+        b, spec = self.b, self.spec
+        with b.loop(low, high, height) as loop:
+            row = loop.index
+            if self.plan.pack_a:
+                assert self.packed_a is not None
+                tile = b.at(spec.element, self.packed_a, b.mul(b.sub(row, low), spec.k))
+                strides = (1, height)
+            else:
+                tile = b.at(spec.element, self.a, b.mul(row, spec.a_strides[0]))
+                strides = spec.a_strides
+            if self.prepare is not None:
+                for i in range(height):
+                    self.prepare(b.add(row, i), panel.col, panel.width * self.plan.lanes)
+            sums = self._tile(tile, strides, height, panel)
+            self._finish(sums, row, height, panel)
+
+    # The register tile --------------------------------------------------------------------
+
+    def _tile(self, tile: Val, strides: tuple[int, int], height: int, panel: _Panel) -> list[Val]:
+        """Sums over all of k, row by row."""
+        b, k = self.b, self.spec.k
+        sums = [const(self.type, 0)] * (height * panel.width)
+        unroll = 4 if height * panel.width <= 16 else 2
+        main = k - k % unroll
+        if main:
+            with b.loop(0, main, unroll, sums) as loop:
+                sums = self._steps(loop.carried, tile, strides, panel, loop.index, unroll)
+                loop.carry(*sums)
+            sums = loop.results
+        if k % unroll:
+            sums = self._steps(sums, tile, strides, panel, i64(main), k % unroll)
+        return sums
+
+    def _steps(
+        self,
+        sums: Sequence[Val],
+        tile: Val,
+        strides: tuple[int, int],
+        panel: _Panel,
+        k: Val,
+        count: int,
+    ) -> list[Val]:
+        """Rounds k .. k + count - 1."""
+        b, element, width = self.b, self.spec.element, panel.width
+        sums = list(sums)
+        height = len(sums) // width
+        a = b.at(element, tile, b.mul(k, strides[1]))
+        row = b.at(element, panel.pointer, b.mul(k, panel.stride))
+        for step in range(count):
+            vectors = [
+                self._load_b(row, step * panel.stride + v * self.plan.lanes, v, panel)
+                for v in range(width)
+            ]
+            for i in range(height):
+                scalar = b.load(element, b.at(element, a, i * strides[0] + step * strides[1]))
+                factor = b.splat(scalar, self.plan.lanes)
+                for v in range(width):
+                    sums[i * width + v] = b.muladd(factor, vectors[v], sums[i * width + v])
+        return sums
+
+    def _load_b(self, row: Val, offset: int, v: int, panel: _Panel) -> Val:
+        pointer = self.b.at(self.spec.element, row, offset)
+        mask = self._mask(v, panel)
+        if mask is None or self.plan.pack_b:
+            return self.b.load(self.type, pointer)
+        return self.b.masked_load(self.type, pointer, mask)
+
+    def _mask(self, v: int, panel: _Panel) -> Val | None:
+        if not panel.tail or v < panel.width - 1:
+            return None
+        return const_lanes("i1", [lane < panel.tail for lane in range(self.plan.lanes)])
+
+    def _finish(self, sums: Sequence[Val], row: Val, height: int, panel: _Panel) -> None:
+        b, lanes = self.b, self.plan.lanes
+        row_stride, column_stride = self.spec.c_strides
+        for i in range(height):
+            this_row = b.add(row, i) if i else row
+            start = b.add(self.c_offset, b.mul(this_row, row_stride))
+            for v in range(panel.width):
+                col = b.add(panel.col, v * lanes) if v else panel.col
+                offset = b.add(start, b.mul(col, column_stride))
+                mask = self._mask(v, panel)
+                count = lanes if mask is None else panel.tail
+                place = Position(this_row, col, offset, mask, count)
+                self.epilogue(b, sums[i * panel.width + v], place)
+
+    # Dot products -------------------------------------------------------------------------
+
+    def _dots(self, row_range: tuple[Val | int, Val | int]) -> None:
+        """Every element as a dot product along k, several columns or rows at once."""
+        b, spec = self.b, self.spec
+        if spec.n > 1:
+            with b.loop(*row_range) as rows:
+                self._dot_groups(0, spec.n, lambda index: (rows.index, index))
+        else:
+            low, high = row_range
+            self._dot_groups(low, high, lambda index: (index, i64(0)))
+
+    def _dot_groups(
+        self, low: Val | int, high: Val | int, place: Callable[[Val], tuple[Val, Val]]
+    ) -> None:
+        b = self.b
+        group = _DOTS_AT_ONCE
+        count = b.sub(high, low) if isinstance(high, Val) or isinstance(low, Val) else high - low
+        if isinstance(count, Val):
+            grouped = b.add(b.sub(count, b.binary("urem", count, group)), low)
+        else:
+            assert not isinstance(low, Val)
+            grouped = i64(low + count - count % group)
+        with b.loop(low, grouped, group) as loop:
+            self._dot_group([place(b.add(loop.index, i)) for i in range(group)])
+        with b.loop(grouped, high) as loop:
+            self._dot_group([place(loop.index)])
+
+    def _dot_group(self, places: Sequence[tuple[Val, Val]]) -> None:
+        b, spec, lanes = self.b, self.spec, self.plan.lanes
+        pointers = [
+            (
+                b.at(spec.element, self.a, b.mul(row, spec.a_strides[0])),
+                b.at(spec.element, self.b_source, b.mul(col, spec.b_strides[1])),
+            )
+            for row, col in places
+        ]
+        sums = [const(self.type, 0)] * len(places)
+        main = spec.k - spec.k % lanes
+        if main:
+            with b.loop(0, main, lanes, sums) as loop:
+                loop.carry(*self._dot_step(pointers, loop.carried, loop.index, None))
+            sums = loop.results
+        if spec.k % lanes:
+            mask = const_lanes("i1", [lane < spec.k % lanes for lane in range(lanes)])
+            sums = self._dot_step(pointers, sums, i64(main), mask)
+        for (row, col), total in zip(places, sums, strict=True):
+            offset = b.add(self.c_offset, b.mul(row, spec.c_strides[0]))
+            offset = b.add(offset, b.mul(col, spec.c_strides[1]))
+            value = b.reduce(total, b.add)
+            self.epilogue(b, value, Position(row, col, offset, None, 1))
+
+    def _dot_step(
+        self, pointers: Sequence[tuple[Val, Val]], sums: Sequence[Val], k: Val, mask: Val | None
+    ) -> list[Val]:
+        b = self.b
+        result = []
+        for (row, col), total in zip(pointers, sums, strict=True):
+            x, y = (
+                b.load(self.type, b.at(self.spec.element, p, k))
+                if mask is None
+                else b.masked_load(self.type, b.at(self.spec.element, p, k), mask)
+                for p in (row, col)
+            )
+            result.append(b.muladd(x, y, total))
+        return result

@@ -1,0 +1,414 @@
+"""Emission of loop kernels: loops, passes, tails and accumulators, decided once for all ops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from math import prod
+
+from lucid.codegen import costs
+from lucid.codegen.emit import lowering, memory, reductions
+from lucid.codegen.emit.insts import InstEmitter
+from lucid.codegen.kernel_ir.affine import AffineExpr
+from lucid.codegen.kernel_ir.instruction import Inst
+from lucid.codegen.kernel_ir.nest import LoopNest
+from lucid.codegen.llvm.builder import FunctionBuilder, Val, const_lanes, i64
+from lucid.ir.types import DType
+
+State = list[list[Val]]  # for each repetition of the body, all accumulators one after the other
+
+
+class LoopEmitter(InstEmitter):
+    """Emits the body of one loop kernel into a function."""
+
+    def __init__(self, b: FunctionBuilder, kernel: LoopNest, args: Sequence[Val]) -> None:
+        super().__init__(b, kernel, args)
+        self.outer = len(kernel.kept)
+        self.depth = len(kernel.sizes)
+        self.needed: set[int] = set()
+        self.folded: list[int] = []
+        self.dtypes: list[DType] = []
+        self.scratch: dict[int, Val] = {}
+        self.saved: set[int] = set()
+        self.cut: tuple[int, Val, Val] | None = None  # a dim, and the part of it to go through
+        self.straight = self._is_straight()
+        if not self.straight:
+            self._allocate_scratch()
+
+    def run(self) -> None:
+        if 0 in self.kernel.kept:
+            return
+        self._place(0)
+        self._kept(0)
+
+    # Kept dims --------------------------------------------------------------------------
+
+    def _kept(self, dim: int) -> None:
+        if dim == self.outer:
+            self._row()
+            return
+
+        def inside(state: list[Val]) -> list[Val]:
+            self._place(dim + 1)
+            self._kept(dim + 1)
+            return state
+
+        self._over(dim, [[]], inside)
+
+    def _place(self, level: int) -> None:
+        """Emit what is known once `level` loops are open and needs no reduction."""
+        for number in range(len(self.kernel.insts)):
+            if (
+                not self.kernel.in_pass(number)
+                and self.kernel.stages[number] == 0
+                and self.level(number) == level
+            ):
+                self.emit(number)
+
+    def level(self, number: int) -> int:
+        return max(self.kernel.dims[number], default=-1) + 1
+
+    def _row(self) -> None:
+        """The passes over one row, and what is computed between them."""
+        passes = self.kernel.passes
+        self.saved = set()
+        for stage in range(passes + 1):
+            if stage:
+                for number in range(len(self.kernel.insts)):
+                    if not self.kernel.in_pass(number) and self.kernel.stages[number] == stage:
+                        self.emit(number)
+            if stage < passes:
+                self._pass(stage)
+
+    # Passes -----------------------------------------------------------------------------
+
+    def _is_straight(self) -> bool:
+        """Whether a row is one vector, so that all of its values stay in registers."""
+        inner = self.kernel.reduced
+        if not inner:
+            return True
+        return len(inner) == 1 and self.kernel.vector == self.outer and inner[0] <= self.lanes
+
+    def _allocate_scratch(self) -> None:
+        count = prod(self.kernel.reduced)
+        across = 0 <= self.kernel.vector < self.outer
+        for number in self.kernel.scratch:
+            dtype = self.kernel.insts[number].dtype
+            lanes = self.lanes if across and self.is_vector(number) else 1
+            self.scratch[number] = self.b.alloca(lowering.MEMORY[dtype], count * lanes)
+
+    def scratch_form(self, number: int) -> AffineExpr:
+        """Where a kept value of the current element lies in its scratch."""
+        across = 0 <= self.kernel.vector < self.outer
+        scale = self.lanes if across and self.is_vector(number) else 1
+        terms = []
+        for dim in range(self.depth - 1, self.outer - 1, -1):
+            terms.append((dim, scale))
+            scale *= self.kernel.sizes[dim]
+        return AffineExpr(0, tuple(reversed(terms)))
+
+    def is_position(self, number: int) -> bool:
+        """Whether a reduction keeps the position of its value too."""
+        return self.kernel.insts[number].fold in ("argmax", "argmin")
+
+    def _begin_pass(self, stage: int) -> None:
+        """Find what a pass computes."""
+        kernel = self.kernel
+        roots = [
+            n
+            for n, inst in enumerate(kernel.insts)
+            if inst.is_root and kernel.in_pass(n) and kernel.stages[n] == stage
+        ]
+        self.needed = self._closure(roots)
+        self.spilled = self.needed & self.saved
+        self.saved |= self.needed & set(self.scratch)
+        self.folded = [n for n in sorted(self.needed) if kernel.insts[n].op in ("reduce", "scan")]
+
+    def _pass(self, stage: int) -> None:
+        self._begin_pass(stage)
+        kernel = self.kernel
+        repeat = 1 if 0 in kernel.reduced else self._repetitions()
+        self._choose_dtypes(repeat)
+        starts = self._starts()
+        state: State = [list(starts) for _ in range(repeat)]
+        if 0 not in kernel.reduced:
+            state = self._inner(self.outer, state)
+        self._finish(state)
+
+    def _closure(self, roots: list[int]) -> set[int]:
+        """What a pass computes; values kept in scratch end the search."""
+        found: set[int] = set()
+        todo = list(roots)
+        while todo:
+            number = todo.pop()
+            if number in found:
+                continue
+            found.add(number)
+            if number in self.saved:
+                continue
+            todo += [
+                n
+                for n in self.kernel.insts[number].operands
+                if self.kernel.in_pass(n) and self.kernel.insts[n].op != "reduce"
+            ]
+        return found
+
+    def _repetitions(self) -> int:
+        insts = self.kernel.insts
+        if not self.kernel.reduced or any(insts[n].op in ("scan", "write") for n in self.needed):
+            return 1
+        if not self.folded or sum(costs.cost_of(insts[n].op) for n in self.needed) > costs.UNROLLED:
+            return 1
+        last = self.depth - 1
+        rounds = self.kernel.sizes[last] // (self.lanes if self.kernel.vector == last else 1)
+        for repeat in (4, 2):
+            if rounds >= repeat and (rounds % repeat == 0 or rounds >= 4 * repeat):
+                return repeat
+        return 1
+
+    def _choose_dtypes(self, repeat: int) -> None:
+        """Decide in which precision the pass accumulates."""
+        inner_vector = self.kernel.vector >= self.outer
+        rounds = prod(self.kernel.reduced) // (self.lanes if inner_vector else 1) // repeat
+        self.dtypes = []
+        for number in self.folded:
+            inst = self.kernel.insts[number]
+            source = self.kernel.insts[inst.operands[0]].dtype
+            wide = reductions.accumulated(inst.fold, source, rounds)
+            self.dtypes.append(source if inst.op == "scan" else wide)
+
+    def _starts(self) -> list[Val]:
+        """First values of all accumulators."""
+        starts: list[Val] = []
+        for number, dtype in zip(self.folded, self.dtypes, strict=True):
+            inst = self.kernel.insts[number]
+            wide = self.kernel.vector >= self.outer or self.is_vector(inst.operands[0])
+            starts += reductions.start(inst.fold, dtype, self.lanes if wide else 1)
+        return starts
+
+    def _inner(self, dim: int, state: State) -> State:
+        if dim == self.depth:
+            return [self._element(part) for part in state]
+        if dim == self.depth - 1:
+            return self._over(dim, state, self._element)
+
+        def inside(flat: list[Val]) -> list[Val]:
+            self._place_inner(dim + 1)
+            return _flat(self._inner(dim + 1, _unflat(flat, len(state))))
+
+        return _unflat(self._over(dim, [_flat(state)], inside)[0], len(state))
+
+    def _place_inner(self, level: int) -> None:
+        for number in sorted(self.needed):
+            if self.level(number) == level and not self.kernel.insts[number].is_root:
+                self._emit_or_reload(number)
+
+    def _element(self, accumulators: list[Val]) -> list[Val]:
+        """One element of the pass: everything at the deepest level, and the accumulation."""
+        result: list[Val] = []
+        position = 0
+        for number in sorted(self.needed):
+            inst = self.kernel.insts[number]
+            if inst.op in ("reduce", "scan"):
+                index = self.folded.index(number)
+                count = 2 if self.is_position(number) else 1
+                old = accumulators[position : position + count]
+                position += count
+                new = self._accumulate(inst, old, self.dtypes[index])
+                result += new
+                if inst.op == "scan":
+                    self.env[number] = new[0]
+                    self._spill(number)
+            else:
+                self._emit_or_reload(number)
+        return result
+
+    def _emit_or_reload(self, number: int) -> None:
+        if number in self.env:
+            return
+        if number in self.spilled:
+            self.env[number] = self._scratch_access(number, None)
+            self.widen(number)
+            return
+        self.emit(number)
+        self._spill(number)
+
+    def _spill(self, number: int) -> None:
+        if number in self.scratch:
+            self._scratch_access(number, self.env[number])
+
+    def _scratch_access(self, number: int, value: Val | None) -> Val:
+        """Load or store the scratch value of the current element."""
+        dtype = self.kernel.insts[number].dtype
+        form = self.scratch_form(number)
+        pointer = self.address(self.scratch[number], lowering.MEMORY[dtype], form)
+        lanes = self.lanes if self.is_vector(number) else 1
+        mask = self.mask if self.kernel.vector >= self.outer else None
+        if value is None:
+            return memory.load(self.b, dtype, pointer, lanes, 1, mask)
+        memory.store(self.b, dtype, value, pointer, 1, mask)
+        return value
+
+    def _accumulate(self, inst: Inst, old: list[Val], dtype: DType) -> list[Val]:
+        op, operand = inst.fold, inst.operands[0]
+        source = self.kernel.insts[operand].dtype
+        lanes = old[0].lanes
+        value = lowering.convert(self.b, source, self.value(operand, lanes), dtype)
+        if source is dtype and op in ("any", "all"):
+            value = self.value(operand, lanes)
+        new = [value]
+        if op in ("argmax", "argmin"):
+            assert inst.form is not None
+            new.append(self.index_lanes(inst.form, lanes, "i32"))
+        if self.mask is not None and self.kernel.vector >= self.outer:
+            neutral = reductions.start(op, dtype, lanes)
+            new = [self.b.select(self.mask, v, n) for v, n in zip(new, neutral, strict=True)]
+        return reductions.combine(self.b, op, dtype, old, new)
+
+    def _finish(self, state: State) -> None:
+        """Fold repetitions and lanes; from here on the results are values of the row."""
+        position = 0
+        for number, dtype in zip(self.folded, self.dtypes, strict=True):
+            inst = self.kernel.insts[number]
+            op = inst.fold
+            count = 2 if self.is_position(number) else 1
+            parts = [part[position : position + count] for part in state]
+            position += count
+            if inst.op == "scan":
+                continue
+            total = reductions.tree(self.b, op, dtype, parts)
+            if self.kernel.vector >= self.outer:
+                total = reductions.across_lanes(self.b, op, dtype, total)
+            kept = dtype if count == 1 else reductions.POSITION
+            result = lowering.convert(self.b, kept, total[-1], inst.dtype)
+            self.env[number] = result
+            self.widen(number)
+
+    # Loops ------------------------------------------------------------------------------
+
+    def _over(self, dim: int, state: State, inside: Callable[[list[Val]], list[Val]]) -> State:
+        """Run `inside` for all values of a dim, the parts of the state taking turns."""
+        if self.cut is not None and self.cut[0] == dim:
+            return self._over_part(dim, self.cut[1], self.cut[2], state, inside)
+        size = self.kernel.sizes[dim]
+        step = self.lanes if dim == self.kernel.vector else 1
+        repeat = len(state)
+        main = size // (step * repeat) * step * repeat
+        keep = self.straight and dim >= self.outer
+        if main:
+            state = self._loop(dim, 0, main, step, state, inside, keep)
+        return self._rest(dim, main, step, state, inside, keep)
+
+    def _over_part(
+        self,
+        dim: int,
+        low: Val,
+        high: Val,
+        state: State,
+        inside: Callable[[list[Val]], list[Val]],
+    ) -> State:
+        """The same for the values from low to high: whole rounds, or up to the end of the dim."""
+        b, size = self.b, self.kernel.sizes[dim]
+        step = self.lanes if dim == self.kernel.vector else 1
+        stride = step * len(state)
+        main = size - size % stride
+        if main:
+            stop = high if main == size else b.select(b.lt(high, main), high, main)
+            with b.loop(low, stop, stride, _flat(state)) as loop:
+                parts = _unflat(loop.carried, len(state))
+                loop.carry(*_flat(self._step(dim, loop.index, parts, step, inside, False)))
+            state = _unflat(loop.results, len(state))
+        if main == size:
+            return state
+        with b.if_else(b.eq(high, size)) as branch:
+            with branch.then():
+                first = self._rest(dim, main, step, state, inside, False)[0]
+            with branch.otherwise():
+                pass
+        merged = [branch.merge(new, old) for new, old in zip(first, state[0], strict=True)]
+        return [merged, *state[1:]]
+
+    def _rest(
+        self,
+        dim: int,
+        start: int,
+        step: int,
+        state: State,
+        inside: Callable[[list[Val]], list[Val]],
+        keep: bool,
+    ) -> State:
+        """What is left of a dim after the full rounds, by the first part of the state alone."""
+        size = self.kernel.sizes[dim]
+        whole = size - size % step
+        if whole > start:
+            first = self._loop(dim, start, whole, step, [state[0]], inside, keep)
+            state = [*first, *state[1:]]
+        if size > whole:
+            outer_mask = self.mask
+            self.mask = const_lanes("i1", [lane < size - whole for lane in range(step)])
+            part = self._step(dim, i64(whole), [state[0]], step, inside, keep)
+            state = [*part, *state[1:]]
+            if not keep:
+                self.mask = outer_mask
+        return state
+
+    def _loop(
+        self,
+        dim: int,
+        low: int,
+        high: int,
+        step: int,
+        state: State,
+        inside: Callable[[list[Val]], list[Val]],
+        keep: bool,
+    ) -> State:
+        stride = step * len(state)
+        if high - low == stride:
+            return self._step(dim, i64(low), state, step, inside, keep)
+        with self.b.loop(low, high, stride, _flat(state)) as loop:
+            parts = _unflat(loop.carried, len(state))
+            done = self._step(dim, loop.index, parts, step, inside, False)
+            loop.carry(*_flat(done))
+        return _unflat(loop.results, len(state))
+
+    def _step(
+        self,
+        dim: int,
+        index: Val,
+        state: State,
+        step: int,
+        inside: Callable[[list[Val]], list[Val]],
+        keep: bool,
+    ) -> State:
+        """The body once for each part of the state, `step` apart."""
+        result: State = []
+        for number, part in enumerate(state):
+            with self.scope(keep):
+                at = self._offset(index, number * step)
+                self.enter(dim, at)
+                result.append(inside(part))
+        return result
+
+    def _offset(self, index: Val, offset: int) -> Val:
+        if not offset:
+            return index
+        if index.name.lstrip("-").isdigit():
+            return i64(int(index.name) + offset)
+        return self.b.add(index, offset)
+
+    @contextmanager
+    def scope(self, keep: bool) -> Iterator[None]:
+        """Forget at the end what was computed within, unless it stays in registers."""
+        saved = dict(self.env), dict(self.wide), dict(self.places), dict(self.index), self.mask
+        yield
+        if not keep:
+            self.env, self.wide, self.places, self.index, self.mask = saved
+
+
+def _flat(state: State) -> list[Val]:
+    return [value for part in state for value in part]
+
+
+def _unflat(values: Sequence[Val], parts: int) -> State:
+    count = len(values) // parts
+    return [list(values[i * count : (i + 1) * count]) for i in range(parts)]

@@ -1,0 +1,175 @@
+"""Reductions over outer axes of large arrays: rows are swept in order, the sums are in memory.
+
+Going down one vector of columns at a time would touch a page per row. Here eight rows are taken
+together, all columns of them one after the other, and the accumulators of a column stand in
+memory, which stays in the L1 cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from lucid.codegen import costs
+from lucid.codegen.emit import lowering, reductions
+from lucid.codegen.emit.loops import LoopEmitter
+from lucid.codegen.kernel_ir.nest import LoopNest
+from lucid.codegen.llvm.builder import FunctionBuilder, Val, vector
+from lucid.ir.types import DType
+
+ROWS = 8
+_LEAST_BYTES = 1 << 17
+
+
+def is_swept(kernel: LoopNest) -> bool:
+    """Whether a kernel reduces over outer axes, and enough to pay for accumulators in memory."""
+    column = len(kernel.kept) - 1
+    if not kernel.reduced or kernel.vector != column or column < 0 or kernel.passes != 1:
+        return False
+    if any(inst.op in ("scan", "write") for inst in kernel.insts):
+        return False
+    for number, inst in enumerate(kernel.insts):
+        if inst.op == "reduce" and column not in kernel.dims[inst.operands[0]]:
+            return False
+        if inst.op == "store" and kernel.in_pass(number) and not kernel.is_inner(number):
+            return False
+    columns = kernel.kept[column]
+    large = prod(kernel.reduced) * columns * 4 >= _LEAST_BYTES
+    return (
+        large
+        and kernel.reduced[-1] >= 2 * ROWS
+        and 4 * kernel.lanes <= columns <= costs.COLUMNS
+        and any(kernel.insts[n].op == "reduce" for n in range(len(kernel.insts)))
+    )
+
+
+class SweepEmitter(LoopEmitter):
+    """Emits a loop kernel with the loop over columns inside of those over rows."""
+
+    def __init__(self, b: FunctionBuilder, kernel: LoopNest, args: Sequence[Val]) -> None:
+        super().__init__(b, kernel, args)
+        self._sums: list[tuple[Val, DType]] = []
+        self._column = self.outer - 1
+
+    def run(self) -> None:
+        self._begin_pass(0)
+        self._choose_dtypes(ROWS)
+        for dtype in self._parts():
+            columns = self.kernel.kept[self._column] + self.lanes
+            self._sums.append((self.b.alloca(lowering.ELEMENTS[dtype], columns), dtype))
+        super().run()
+
+    def _parts(self) -> list[DType]:
+        """The dtype of each accumulator; a position is one of its own."""
+        found = []
+        for number, dtype in zip(self.folded, self.dtypes, strict=True):
+            found += [dtype, reductions.POSITION] if self.is_position(number) else [dtype]
+        return found
+
+    def _kept(self, dim: int) -> None:
+        if dim != self._column:
+            super()._kept(dim)
+            return
+        self._over(dim, [[]], self._reset)
+        self._rows(self.outer)
+        self._over(dim, [[]], self._conclude)
+
+    def _pointer(self, part: int) -> Val:
+        memory, dtype = self._sums[part]
+        return self.b.at(lowering.ELEMENTS[dtype], memory, self.index[self._column])
+
+    def _load_sums(self) -> list[Val]:
+        return [
+            self.b.load(vector(lowering.ELEMENTS[dtype], self.lanes), self._pointer(part))
+            for part, (_, dtype) in enumerate(self._sums)
+        ]
+
+    def _store_sums(self, values: Sequence[Val]) -> None:
+        for part, value in enumerate(values):
+            self.b.store(value, self._pointer(part))
+
+    def _reset(self, state: list[Val]) -> list[Val]:
+        self._store_sums(self._starts())
+        return state
+
+    def _conclude(self, state: list[Val]) -> list[Val]:
+        self._place(self.outer)
+        self._finish([self._load_sums()])
+        for number in range(len(self.kernel.insts)):
+            if not self.kernel.in_pass(number):
+                self.emit(number)
+        return state
+
+    def _rows(self, dim: int) -> None:
+        low, high = self._range(dim)
+        if dim < self.depth - 1:
+            with self.b.loop(low, high) as loop, self.scope(False):
+                self.enter(dim, loop.index)
+                self._rows(dim + 1)
+            return
+        size = self.kernel.sizes[dim]
+        whole = size - size % ROWS
+        stop: Val | int = whole
+        if isinstance(high, Val) and whole < size:
+            stop = self.b.select(self.b.lt(high, whole), high, whole)
+        elif isinstance(high, Val):
+            stop = high
+        self._row_blocks(low, stop, ROWS)
+        if whole < size:
+            self._row_blocks(whole, high, 1)
+
+    def _range(self, dim: int) -> tuple[Val | int, Val | int]:
+        if self.cut is not None and self.cut[0] == dim:
+            return self.cut[1:]
+        return 0, self.kernel.sizes[dim]
+
+    def _row_blocks(self, low: Val | int, high: Val | int, count: int) -> None:
+        if not isinstance(high, Val) and not isinstance(low, Val) and low >= high:
+            return
+        with self.b.loop(low, high, count) as loop, self.scope(False):
+            self.row = loop.index, count
+            self._over(self._column, [[]], self._block)
+
+    def _block(self, state: list[Val]) -> list[Val]:
+        """Some rows of one vector of columns."""
+        first, count = self.row
+        for level in range(self.outer + 1):
+            self._place(level)
+        sums = self._load_sums()
+        if count == 1:
+            with self.scope(False):
+                self.enter(self.depth - 1, first)
+                sums = self._element(sums)
+        else:
+            sums = self._combined([sums, self._block_sum(first, count)])
+        self._store_sums(sums)
+        return state
+
+    def _block_sum(self, first: Val, count: int) -> list[Val]:
+        """The rows folded as a tree, in their own dtype; the result in that of the sums."""
+        wide = self.dtypes
+        insts = self.kernel.insts
+        self.dtypes = [insts[insts[number].operands[0]].dtype for number in self.folded]
+        parts = []
+        for number in range(count):
+            with self.scope(False):
+                self.enter(self.depth - 1, self._offset(first, number))
+                parts.append(self._element(self._starts()))
+        result = self._tree(parts)
+        narrow, self.dtypes = self._parts(), wide
+        pairs = zip(narrow, result, self._parts(), strict=True)
+        return [lowering.convert(self.b, old, value, new) for old, value, new in pairs]
+
+    def _tree(self, parts: list[list[Val]]) -> list[Val]:
+        while len(parts) > 1:
+            parts = [self._combined(parts[i : i + 2]) for i in range(0, len(parts), 2)]
+        return parts[0]
+
+    def _combined(self, parts: Sequence[list[Val]]) -> list[Val]:
+        result: list[Val] = []
+        for number, dtype in zip(self.folded, self.dtypes, strict=True):
+            op = self.kernel.insts[number].fold
+            place, count = len(result), 2 if self.is_position(number) else 1
+            x, y = (part[place : place + count] for part in parts)
+            result += reductions.combine(self.b, op, dtype, x, y)
+        return result

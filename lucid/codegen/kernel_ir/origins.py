@@ -1,0 +1,29 @@
+"""Instructions that don't say where in its buffers their work begins."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from lucid.codegen.kernel_ir.affine import AffineExpr
+from lucid.codegen.kernel_ir.kernel import Origins
+from lucid.codegen.kernel_ir.nest import LoopNest
+
+
+def relocated(nest: LoopNest, origins: Origins) -> LoopNest:
+    """Address each argument from its first access on, and enter where that is."""
+    for inst in nest.insts:
+        if inst.has_address:
+            assert inst.form is not None
+            origins.setdefault(inst.arg, inst.form.offset)
+    insts = [
+        replace(inst, form=moved(inst.form, origins[inst.arg]))
+        if inst.has_address and inst.form is not None
+        else inst
+        for inst in nest.insts
+    ]
+    return replace(nest, insts=insts)
+
+
+def moved(form: AffineExpr, origin: int) -> AffineExpr:
+    """The address from an origin on."""
+    return replace(form, offset=form.offset - origin) if origin else form

@@ -1,0 +1,1 @@
+"""LLVM IR text, the processor that it is for, and machine code."""

@@ -1,0 +1,1 @@
+"""From a graph to kernels: legalized, fused, laid out, ordered."""

@@ -1,0 +1,505 @@
+"""Which items run in one loop nest: groups of items over common loop dims.
+
+Greedy, in topological order: an item joins the group of one of its operands when every operand
+computed in the group is read at exactly the indices at which it is computed, and no path leads from
+the group to the item through another one. Groups of several operands merge on the same terms.
+All choices follow the items' order, so that equal graphs give equal kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+
+from lucid.codegen import costs
+from lucid.codegen.kernel_ir.affine import (
+    ZERO,
+    AffineExpr,
+    IndexMap,
+    PartialIndexMap,
+    SplitNeeded,
+    broadcast_forms,
+    dot,
+    form,
+    fresh_dim,
+    pull,
+    push,
+    radix,
+    unbroadcast,
+)
+from lucid.codegen.lower.groups import (
+    FusionGroup,
+    kind_of,
+    match_radix,
+    reduced_axes,
+    values_for_sums,
+)
+from lucid.codegen.lower.horizontal_fusion import merge_siblings
+from lucid.codegen.lower.item import Item, is_reduction
+from lucid.codegen.lower.items import ItemList
+from lucid.codegen.lower.precedence import Precedence
+from lucid.ir.graph import Node, Value
+from lucid.ir.strides import contiguous_strides
+from lucid.ir.types import Shape
+
+# Ops that read their operands at other places than that of the element that they compute.
+_WHOLE_OPERANDS = (
+    "take", "gather", "write_at", "add_to", "matmul", "contract", "cumsum",
+    "random_uniform", "random_normal",
+)  # fmt: skip
+_PRODUCTS = ("matmul", "contract")
+
+
+def _in_kernel(item: Item) -> tuple[bool, int]:
+    """Where an item comes in a kernel: a product is first."""
+    return item.op not in _PRODUCTS, item.index
+
+
+class Fusion:
+    """The groups of an item list.
+
+    Attributes:
+        precedence: which groups must run before which.
+        computed: the item that computes a value.
+    """
+
+    def __init__(self, items: ItemList, fuse: bool = True) -> None:
+        self.source = items
+        self.fuse = fuse
+        self._for_sums = values_for_sums(items.graph)
+        self.groups: dict[int, FusionGroup] = {}
+        self.group_of: dict[Item, FusionGroup] = {}
+        self.precedence = Precedence()
+        self._readers: dict[Item, list[Item]] = {}
+        self._computed_operands: dict[Item, list[tuple[Value, Item]]] = {}
+        self.computed: dict[Value, Item] = {
+            item.value: item for item in items.items if item.value is not None
+        }
+        for item in items.items:
+            self._place(item)
+        if fuse:
+            merge_siblings(self)
+            self._drop_unread_copies()
+
+    def _drop_unread_copies(self) -> None:
+        """Drop stores of copies that nobody reads after all."""
+        read = {
+            region.buffer
+            for item in self.group_of
+            for value in item.operands
+            if (region := self.source.homes.get(self.source.base(value))) is not None
+        }
+        for item in self.source.stores_of_copies():
+            assert item.region is not None
+            if item.region.buffer.kind == "temp" and item.region.buffer not in read:
+                self.drop(item)
+
+    def drop(self, item: Item) -> None:
+        """Take out a store that nothing needs."""
+        group = self.group_of.pop(item)
+        group.items.remove(item)
+        del group.forms[item], group.stages[item]
+        self.source.items.remove(item)
+        if not group.items:
+            del self.groups[group.number]
+
+    def add_last(self, item: Item) -> FusionGroup:
+        """Place an item of the end in a group of its own."""
+        self._start(item, "closed")
+        return self.group_of[item]
+
+    # Placing one item -------------------------------------------------------------------
+
+    def _place(self, item: Item) -> None:
+        kind = kind_of(item)
+        fuses = self.fuse and kind in ("map", "reduce") and item.op not in _WHOLE_OPERANDS
+        if fuses and any(self._sees_through(item, n) for n in range(len(item.operands))):
+            return
+        candidates = self._candidates(item) if fuses else []
+        for group in candidates:
+            if self._try(item, group):
+                for other in candidates:
+                    if other is not self.group_of[item] and other.number in self.groups:
+                        self._try_merge(item, other)
+                return
+        self._start(item, kind)
+
+    def _sees_through(self, item: Item, position: int) -> bool:
+        """Place an item where an operand is computed that it would read from a copy.
+
+        A copy gives a view strides that it can't have otherwise; as loop indices it needs none.
+        """
+        seen = self.source.without_copies(item.operands[position])
+        producer = None if seen is None else self.computed.get(self.source.base(seen))
+        if seen is None or producer is None or self.group_of[producer].closed:
+            return False
+        given = item.operands
+        self._read_instead(item, (*given[:position], seen, *given[position + 1 :]))
+        if self._try(item, self.group_of[producer]):
+            return True
+        self._read_instead(item, given)
+        return False
+
+    def _read_instead(self, item: Item, operands: tuple[Value, ...]) -> None:
+        self.source.read_instead(item, operands)
+        self._computed_operands.pop(item, None)
+
+    def computed_operands(self, item: Item) -> list[tuple[Value, Item]]:
+        """The operands that an item reads and that items compute, with these."""
+        found = self._computed_operands.get(item)
+        if found is None:
+            pairs = ((x, self.computed.get(self.source.base(x))) for x in self.source.reads(item))
+            found = [(operand, producer) for operand, producer in pairs if producer is not None]
+            self._computed_operands[item] = found
+        return found
+
+    def _candidates(self, item: Item) -> list[FusionGroup]:
+        """The open groups that compute an operand, the latest first; products before loops."""
+        found: dict[int, FusionGroup] = {}
+        for _, producer in self.computed_operands(item):
+            group = self.group_of[producer]
+            if not group.closed and producer.value is not None:
+                found[group.number] = group
+        return sorted(found.values(), key=lambda g: (g.kind != "contract", -g.number))
+
+    def _start(self, item: Item, kind: str) -> None:
+        """Begin a group with one item."""
+        number = self.precedence.add()
+        group = FusionGroup({"contract": "contract", "opaque": "opaque"}.get(kind, "loop"), number)
+        group.closed = kind in ("opaque", "closed")
+        shape = item.operands[0].shape if kind == "reduce" else item.shape
+        forms = []
+        for size in shape:
+            if size == 1:
+                forms.append(ZERO)
+            else:
+                dim = fresh_dim()
+                group.sizes[dim] = size
+                forms.append(AffineExpr(0, ((dim, 1),)))
+        self.groups[number] = group
+        if kind == "reduce":
+            self._enter_reduction(item, group, tuple(forms))
+        else:
+            if item.op == "cumsum" and item.node is not None:
+                group.reduced = forms[item.node.attributes["axis"]].dims
+            self._enter(item, group, tuple(forms))
+
+    def _enter(self, item: Item, group: FusionGroup, forms: IndexMap) -> None:
+        group.items.append(item)
+        group.forms[item] = forms
+        group.cost += costs.cost_of(item.op)
+        group.stages[item] = self._stage(item, group)
+        self.group_of[item] = group
+        for needed in self.source.dependences(item):
+            self._readers.setdefault(needed, []).append(item)
+        self.precedence.wait(group.number, self._dependences(item, group))
+
+    def _enter_reduction(self, item: Item, group: FusionGroup, forms: IndexMap) -> None:
+        axes = reduced_axes(item)
+        for axis in axes:
+            group.reduced |= forms[axis].dims
+        group.operand_forms[item] = forms
+        kept = tuple(f for axis, f in enumerate(forms) if axis not in axes)
+        self._enter(item, group, kept)
+
+    def _stage(self, item: Item, group: FusionGroup) -> int:
+        stage = 0
+        for _, producer in self.computed_operands(item):
+            if producer in group.forms:
+                stage = max(stage, group.stages[producer] + (producer in group.operand_forms))
+        return stage
+
+    def _dependences(self, item: Item, group: FusionGroup) -> int:
+        bits = 0
+        for needed in self.source.dependences(item):
+            other = self.group_of[needed]
+            if other is not group:
+                bits |= 1 << other.number
+        return bits
+
+    def wait_for(self, group: FusionGroup, others: Iterable[FusionGroup]) -> bool:
+        """Make a group run after others; False, and nothing done, where that is a cycle."""
+        needed = 0
+        for other in others:
+            if other is not group:
+                if self.precedence.waits(other.number, group.number):
+                    return False
+                needed |= 1 << other.number
+        self.precedence.wait(group.number, needed)
+        return True
+
+    # Joining ----------------------------------------------------------------------------
+
+    def _try(self, item: Item, group: FusionGroup) -> bool:
+        limit = costs.EPILOGUE if group.kind == "contract" else costs.LOOP
+        if group.cost + costs.cost_of(item.op) > limit or self._makes_cycle(item, group):
+            return False
+        if self._needs_memory_of(item, group.forms):
+            return False
+        reduces = is_reduction(item)
+        while True:
+            try:
+                return self._join_reduction(item, group) if reduces else self._join(item, group)
+            except SplitNeeded as needed:
+                if not group.can_split:
+                    return False
+                group.split(needed.dim, needed.inner)
+
+    def _needs_memory_of(self, item: Item, others: Container[Item]) -> bool:
+        """Whether an item reads memory that others fill: it is complete only after the kernel."""
+        return any(other in others for other in self.source.awaited(item))
+
+    def _makes_cycle(self, item: Item, group: FusionGroup) -> bool:
+        return self.precedence.waits_any(self._dependences(item, group), group.number)
+
+    def _join(self, item: Item, group: FusionGroup) -> bool:
+        forms = self._propose(item, item.shape, group)
+        if forms is None or not self._reads_in_place(item, forms, group):
+            return False
+        if group.kind == "contract" and not self._follows(item, forms, group):
+            return False
+        if self._repeats_long_row(forms, group, self._stage(item, group)):
+            return False
+        self._enter(item, group, forms)
+        return True
+
+    def _follows(self, item: Item, forms: IndexMap, group: FusionGroup) -> bool:
+        """Whether an item belongs behind a product: not if all that reads it are reductions.
+
+        They are loops of their own, which compute it from what is stored anyway.
+        """
+        covered = frozenset[int]().union(*(f.dims for f in forms))
+        return covered == set(group.sizes) and item.value not in self._for_sums
+
+    def _join_reduction(self, item: Item, group: FusionGroup) -> bool:
+        shape = item.operands[0].shape
+        forms = self._propose(item, shape, group)
+        if group.kind == "contract" or forms is None:
+            return False
+        axes = reduced_axes(item)
+        dims = frozenset[int]().union(*(forms[axis].dims for axis in axes))
+        covered = frozenset[int]().union(*(f.dims for f in forms))
+        if covered != set(group.sizes) or (group.reduced and group.reduced != dims):
+            return False
+        if not self._reads_in_place(item, forms, group):
+            return False
+        if self._repeats_long_row(forms, group, self._stage(item, group)):
+            return False
+        self._enter_reduction(item, group, forms)
+        return True
+
+    def _repeats_long_row(self, forms: IndexMap, group: FusionGroup, stage: int) -> bool:
+        """Whether a pass over a row that is too long for the cache would wait for another one."""
+        return stage > 0 and group.row_size > costs.ROW and group.is_inner(forms)
+
+    def _propose(self, item: Item, shape: Shape, group: FusionGroup) -> IndexMap | None:
+        """Indices over the group's dims at which an item of this shape would be computed."""
+        for operand, producer in self.computed_operands(item):
+            if producer not in group.forms:
+                continue
+            partial = self._push(operand, group.forms[producer], group)
+            if partial is None:
+                continue
+            partial = broadcast_forms(operand.shape, shape, partial)
+            forms = self._complete(partial, shape, group)
+            if forms is not None:
+                return forms
+        return None
+
+    def _push(self, value: Value, forms: IndexMap, group: FusionGroup) -> PartialIndexMap | None:
+        """Indices of a view from those of what it looks at."""
+        partial: PartialIndexMap | None = forms
+        for view in self._views(value):
+            if partial is None:
+                return None
+            partial = push(view, partial, group.sizes)
+        return partial
+
+    def _views(self, value: Value) -> list[Node]:
+        """The views between a value and its base, the base's neighbour first."""
+        base, found = self.source.base(value), []
+        while value is not base:
+            node = value.producer
+            assert node is not None
+            found.append(node)
+            value = node.operands[0]
+        return found[::-1]
+
+    def _complete(
+        self, partial: PartialIndexMap, shape: Shape, group: FusionGroup
+    ) -> IndexMap | None:
+        """Put the reduced dims on axes along which a row's value is repeated."""
+        used = frozenset[int]().union(*(f.dims for f in partial if f is not None))
+        free = [dim for dim in group.reduced_in_order() if dim not in used]
+        result: list[AffineExpr] = []
+        for size, known in zip(shape, partial, strict=True):
+            if known is not None:
+                result.append(known)
+                continue
+            terms: list[tuple[int, int]] = []
+            left = size
+            taken = []
+            while left > 1 and free:
+                dim = free.pop(0)
+                if not group.sizes[dim] or left % group.sizes[dim]:
+                    return None
+                left //= group.sizes[dim]
+                taken.append(dim)
+            if left != 1:
+                return None
+            scale = 1
+            for dim in reversed(taken):
+                terms.append((dim, scale))
+                scale *= group.sizes[dim]
+            result.append(form(0, terms))
+        covered = frozenset[int]().union(*(f.dims for f in result))
+        kept = set(group.sizes) - group.reduced
+        if not kept <= covered or (covered & group.reduced and not group.reduced <= covered):
+            return None
+        return tuple(result)
+
+    def _reads_in_place(
+        self, item: Item, forms: IndexMap, group: FusionGroup, known: Container[Item] = ()
+    ) -> bool:
+        """Whether each operand in the group is computed at the very indices that are read.
+
+        known: items for which that is known.
+        """
+        for operand, producer in self.computed_operands(item):
+            if producer not in group.forms or producer in known:
+                continue
+            if item.op in _WHOLE_OPERANDS:
+                return False
+            read = self.operand_forms_of(operand, forms, group)
+            if read != group.forms[producer]:
+                return False
+        return not group.cuts or self._walks_without_gaps(item, forms, group)
+
+    def _walks_without_gaps(self, item: Item, forms: IndexMap, group: FusionGroup) -> bool:
+        """Whether all that an item may access keeps the parts of a product's dims together."""
+        strides = contiguous_strides(item.shape) if item.region is None else item.region.strides
+        if len(forms) == len(strides) and group.has_gaps(dot(forms, strides)):
+            return False
+        for operand in item.operands:
+            read = self.operand_forms_of(operand, forms, group)
+            strides = self.source.layout(self.source.base(operand)).strides
+            if read is None or group.has_gaps(dot(read, strides)):
+                return False
+        return True
+
+    def operand_forms_of(
+        self, operand: Value, forms: IndexMap, group: FusionGroup
+    ) -> IndexMap | None:
+        """Indices into the base of an operand for an element of an item at `forms`."""
+        read: IndexMap | None = unbroadcast(operand.shape, forms)
+        for view in reversed(self._views(operand)):
+            if read is None:
+                return None
+            read = pull(view, read, group.sizes)
+        return read
+
+    # Merging ----------------------------------------------------------------------------
+
+    def _try_merge(self, item: Item, other: FusionGroup) -> bool:
+        group = self.group_of[item]
+        limit = costs.EPILOGUE if group.kind == "contract" else costs.LOOP
+        if other.kind == "contract" or group.cost + other.cost > limit:
+            return False
+        if self.precedence.has_path_between(group.number, other.number):
+            return False
+        while True:
+            try:
+                return self._merge(item, group, other)
+            except SplitNeeded as needed:
+                owner = group if needed.dim in group.sizes else other
+                if not owner.can_split:
+                    return False
+                owner.split(needed.dim, needed.inner)
+
+    def _merge(self, item: Item, group: FusionGroup, other: FusionGroup) -> bool:
+        shape = item.operands[0].shape if item in group.operand_forms else item.shape
+        there = self._propose(item, shape, other)
+        here = group.operand_forms.get(item, group.forms[item])
+        if there is None:
+            return False
+        names = self.unify(here, there, group, other)
+        if names is None:
+            return False
+        reduced = frozenset(names.get(dim, dim) for dim in other.reduced)
+        if group.reduced and reduced and group.reduced != reduced:
+            return False
+        sizes = {names.get(dim, dim) for dim in other.sizes} | set(group.sizes)
+        if sizes - set(group.sizes) - reduced:
+            return False
+        if group.kind == "contract" and (reduced or len(other.sizes) != len(group.sizes)):
+            return False
+        return self.absorb(group, other, names)
+
+    def unify(
+        self, here: IndexMap, there: IndexMap, group: FusionGroup, other: FusionGroup
+    ) -> dict[int, int] | None:
+        """Names that make the dims of another group those of this one."""
+        names: dict[int, int] = {}
+        for f, g in zip(here, there, strict=True):
+            a, b = radix(f, group.sizes), radix(g, other.sizes)
+            if a is None or b is None or not match_radix(a, b, group, other, names):
+                return None
+        rest = [dim for dim in other.reduced_in_order() if dim not in names]
+        mine = [dim for dim in group.reduced_in_order() if dim not in names.values()]
+        if rest and mine and not match_radix(mine[::-1], rest[::-1], group, other, names):
+            return None
+        return names
+
+    def absorb(self, group: FusionGroup, other: FusionGroup, names: dict[int, int]) -> bool:
+        """Move everything of a group into another one, unless a row would be gone over again."""
+        other.rename(names)
+        reduced, sizes = group.reduced, group.sizes
+        group.sizes = {**group.sizes, **other.sizes}
+        group.reduced = group.reduced | other.reduced
+        items = sorted([*group.items, *other.items], key=_in_kernel)
+        forms = {**other.forms, **group.forms}
+        operand_forms = {**other.operand_forms, **group.operand_forms}
+        trial = FusionGroup(group.kind, group.number)
+        trial.sizes, trial.reduced = group.sizes, group.reduced
+        trial.forms, trial.operand_forms, trial.cuts = forms, operand_forms, group.cuts
+        trial.stages = {**other.stages, **group.stages}
+        if not all(self._fits(entry, trial, group, other) for entry in self._met(group, other)):
+            group.reduced, group.sizes = reduced, sizes
+            return False
+        group.items, group.forms, group.operand_forms = items, forms, operand_forms
+        group.stages = trial.stages
+        group.cost += other.cost
+        self._replace(other, group)
+        return True
+
+    def _met(self, group: FusionGroup, other: FusionGroup) -> Iterable[Item]:
+        """The items of two groups that may not fit into one: without reductions, those that meet.
+
+        With reductions all, in order, for one that waits for another is a pass of its own.
+        """
+        if group.operand_forms or other.operand_forms:
+            return sorted([*group.items, *other.items], key=_in_kernel)
+        few, many = sorted((group, other), key=lambda each: len(each.items))
+        readers = (reader for item in few.items for reader in self._readers.get(item, ()))
+        return [*few.items, *(reader for reader in readers if reader in many.forms)]
+
+    def _fits(
+        self, item: Item, merged: FusionGroup, group: FusionGroup, other: FusionGroup
+    ) -> bool:
+        """Whether an item finds its operands in what two groups become; notes its stage.
+
+        In its own group it does.
+        """
+        own, others = (group, other) if item in group.forms else (other, group)
+        forms = merged.operand_forms.get(item, merged.forms[item])
+        if not self._reads_in_place(item, forms, merged, own.forms):
+            return False
+        if self._needs_memory_of(item, others.forms):
+            return False
+        stage = merged.stages[item] = self._stage(item, merged)
+        return not self._repeats_long_row(forms, merged, stage)
+
+    def _replace(self, old: FusionGroup, new: FusionGroup) -> None:
+        del self.groups[old.number]
+        for item in old.items:
+            self.group_of[item] = new
+        self.precedence.merge(new.number, old.number)

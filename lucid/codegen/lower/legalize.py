@@ -1,0 +1,193 @@
+"""Rewrites of a graph into ops that the kernels are good at, a pass for each kind of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import inf
+
+from lucid.codegen import costs
+from lucid.codegen.lower.rewrites import chain_scatters, concat_pads, lift_reshapes
+from lucid.codegen.lower.small_axes import split_small_axes
+from lucid.codegen.lower.unfolding import unfold_contractions
+from lucid.ir import ops
+from lucid.ir.graph import Graph, Node, Value
+from lucid.ir.op import Trait
+from lucid.ir.passes.dce import dce
+from lucid.ir.passes.pipeline import PassLog, Pipeline
+from lucid.ir.passes.rewrite import Rules, rewrite
+
+
+def legalize(graph: Graph, log: PassLog | None = None) -> list[Node]:
+    """Replace nodes by simpler ones, where there are any.
+
+    Returns the indexed nodes that are gone: their indices must still be checked. Until the end of
+    the pipeline they stay in the graph, where nothing reads them.
+    """
+    LEGALIZE(graph, log)
+    indexed = [node for node in graph.nodes if Trait.INDEXED in node.op.traits]
+    if indexed:
+        read = {*graph.uses(), *graph.results()}
+        indexed = [node for node in indexed if node.result not in read]
+    graph.drop_dead_nodes()
+    return indexed
+
+
+_SCATTERS, _TRIVIAL, _WINDOWS, _PAST_CHECKS = Rules(), Rules(), Rules(), Rules()
+
+
+def read_past_checks(graph: Graph) -> bool:
+    """f(check x) -> f(x): the check stays, and what reads x needn't wait for it to be stored."""
+    return rewrite(graph, _PAST_CHECKS)
+
+
+@_PAST_CHECKS.on(ops.check)
+def _checked(node: Node) -> Value:
+    return node.operands[0]
+
+
+def drop_trivial_reductions(graph: Graph) -> bool:
+    """A reduction over axes of one element -> a reshape; the position of its extremum -> 0."""
+    return rewrite(graph, _TRIVIAL)
+
+
+def expand_scatters(graph: Graph) -> bool:
+    """scatter_add(b, i, s) -> where(iota == i, b + s, b), with one index per line: no serial loop.
+
+    Without duplicates on the axis each element gets at most one addend, so that the sum becomes
+    elementwise and fuses; the gradient of a cross-entropy has this form.
+    """
+    return rewrite(graph, _SCATTERS)
+
+
+def reduce_gathers(graph: Graph) -> bool:
+    """gather(x, i) -> amax(where(iota == i, x, -inf)), with one index per line of a computed x.
+
+    Where the lines are long, and gone over anyway for sums of what x is made of, x need not be
+    stored for the sake of a few elements: the loss of a cross-entropy has this form.
+    """
+    reduced = _reduced_axes(graph)
+    rules = Rules()
+    rules.on(ops.gather)(lambda node: _reduction_of_gather(node, reduced))
+    return rewrite(graph, rules)
+
+
+def reshape_windows(graph: Graph) -> bool:
+    """overlap_add of windows that touch but don't overlap -> a reshape, with zeros behind."""
+    return rewrite(graph, _WINDOWS)
+
+
+LEGALIZE = Pipeline(
+    "legalize",
+    (
+        dce,
+        split_small_axes,
+        expand_scatters,
+        reduce_gathers,
+        read_past_checks,
+        drop_trivial_reductions,
+        concat_pads,
+        chain_scatters,
+        lift_reshapes,
+        unfold_contractions,
+        reshape_windows,
+    ),
+)
+
+
+@_TRIVIAL.on(Trait.REDUCTION)
+def _trivial_reduction(node: Node) -> Value | None:
+    x, attributes = node.operands[0], node.attributes
+    axes = attributes["axes"] if "axes" in attributes else (attributes["axis"],)
+    if any(x.shape[axis] != 1 for axis in axes):
+        return None
+    type_ = node.result.type
+    if "axis" in attributes:
+        result = ops.full(x, 0, type_.shape, type_.dtype)
+    else:
+        result = ops.reshape(x, shape=type_.shape)
+    assert isinstance(result, Value)
+    return result
+
+
+@_SCATTERS.on(ops.scatter_add, ops.scatter)
+def _pointwise_scatter(node: Node) -> Value | None:
+    base, index, source = node.operands
+    axis: int = node.attributes["axis"]
+    if index.shape != ops.kept_axes(base.shape, (axis,)) or not base.type.size:
+        return None
+    position = _from_the_front(index, base.shape[axis])
+    count = ops.indices(index, base.shape, axis, index.dtype)
+    updated = ops.add(base, source) if node.op is ops.scatter_add else source
+    result = ops.where(ops.eq(count, position), updated, base)
+    assert isinstance(result, Value)
+    return result
+
+
+def _reduced_axes(graph: Graph) -> dict[Value, set[int]]:
+    """The axes along which each value is reduced."""
+    found: dict[Value, set[int]] = {}
+    for node in graph.nodes:
+        if node.op.is_reduction and "axes" in node.attributes:
+            found.setdefault(node.operands[0], set()).update(node.attributes["axes"])
+    return found
+
+
+def _reduction_of_gather(node: Node, reduced: Mapping[Value, set[int]]) -> Value | None:
+    x, index = node.operands
+    axis: int = node.attributes["axis"]
+    if not x.dtype.is_floating_point or x.shape[axis] < costs.LONG:
+        return None
+    if index.shape != ops.kept_axes(x.shape, (axis,)) or not _is_reduced_near(x, axis, reduced):
+        return None
+    count = ops.indices(index, x.shape, axis, index.dtype)
+    nothing = ops.full(x, -inf, x.shape, x.dtype)
+    chosen = ops.where(ops.eq(count, _from_the_front(index, x.shape[axis])), x, nothing)
+    result = ops.reshape(ops.amax(chosen, axes=(axis,)), shape=index.shape)
+    assert isinstance(result, Value)
+    return result
+
+
+def _is_reduced_near(x: Value, axis: int, reduced: Mapping[Value, set[int]]) -> bool:
+    """Whether x is computed, elementwise, from something that is reduced along the axis."""
+    seen: set[Value] = set()
+    todo = [x]
+    while todo:
+        value = todo.pop()
+        node = value.producer
+        if node is None or not node.op.is_elementwise or value in seen or value.shape != x.shape:
+            continue
+        seen.add(value)
+        if any(axis in reduced.get(other, ()) for other in (value, *node.operands)):
+            return True
+        todo += node.operands
+    return False
+
+
+def _from_the_front(index: Value, size: int) -> Value:
+    """Indices that count from the end as those from the beginning."""
+    negative = ops.lt(index, ops.zero(index))
+    result = ops.where(negative, ops.add(index, index.constant(size, index.dtype)), index)
+    assert isinstance(result, Value)
+    return result
+
+
+@_WINDOWS.on(ops.overlap_add)
+def _disjoint_windows(node: Node) -> Value | None:
+    attributes = node.attributes
+    if set(attributes["dilations"]) != {1}:
+        return None
+    x, axes = node.operands[0], attributes["axes"]
+    rank = len(node.result.shape)
+    if attributes["steps"] != x.shape[rank:]:
+        return None
+    order: list[int] = []
+    for axis in range(rank):
+        order += [axis, rank + axes.index(axis)] if axis in axes else [axis]
+    steps = dict(zip(axes, attributes["steps"], strict=True))
+    covered = tuple(size * steps.get(axis, 1) for axis, size in enumerate(x.shape[:rank]))
+    result = ops.reshape(ops.transpose(x, perm=tuple(order)), shape=covered)
+    behind = tuple(n - size for n, size in zip(node.result.shape, covered, strict=True))
+    if any(behind):
+        result = ops.pad(result, ops.zero(x), low=(0,) * rank, high=behind)
+    assert isinstance(result, Value)
+    return result

@@ -1,0 +1,400 @@
+"""The order of kernels, where their results live, and which state is updated in place."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from heapq import heappop, heappush
+from math import prod
+
+from lucid.codegen import costs
+from lucid.codegen.kernel_ir.affine import dot
+from lucid.codegen.kernel_ir.regions import Buffer, BufferView
+from lucid.codegen.llvm.target import Target
+from lucid.codegen.lower.build import Builder
+from lucid.codegen.lower.fuse import Fusion
+from lucid.codegen.lower.groups import FusionGroup
+from lucid.codegen.lower.item import Item, reads_elements
+from lucid.codegen.lower.items import ItemList
+from lucid.codegen.lower.layouts import choose_layouts
+from lucid.codegen.lower.legalize import legalize
+from lucid.codegen.program.memory_plan import place, size_of
+from lucid.codegen.program.program import KernelCall, Program, lifetimes
+from lucid.codegen.program.verify import verify_program
+from lucid.ir.clone import copy_graph
+from lucid.ir.environment import VERIFY
+from lucid.ir.graph import Graph, Node, Value
+from lucid.ir.passes.pipeline import PassLog
+from lucid.ir.strides import Strides, contiguous_strides
+
+
+def make_program(
+    graph: Graph,
+    strides: Sequence[Strides],
+    target: Target,
+    fuse: bool = True,
+    log: PassLog | None = None,
+) -> Program:
+    """Lower a flat graph to kernels over buffers; `log` has the passes that legalize it.
+
+    Raises:
+        MissingRuleError: an op has no lowering.
+    """
+    graph = copy_graph(graph)
+    checked = legalize(graph, log)
+    late = _behind_exits(graph)
+    items = ItemList(graph, strides, checked)
+    items.let_wait(late)
+    fusion = Fusion(items, fuse)
+    _update_in_place(fusion)
+    stored = _assign_homes(fusion)
+    _drop_copies_to_outputs(fusion)
+    choose_layouts(fusion, stored, target)
+    calls: list[KernelCall] = []
+    for group in _ordered(fusion):
+        if not _has_effect(group, stored):
+            continue
+        kernel, args = Builder(fusion, group, stored, target).build()
+        node = group.items[0].node if kernel.effect else None
+        nodes = tuple(dict.fromkeys(item.node for item in group.items if item.node is not None))
+        for part, given in kernel.partition(args, items.new_temp, target):
+            moved, origins = part.relocate()
+            calls.append(KernelCall(moved, given, origins, node, nodes))
+        calls[-1].leaves = _leaves(group, stored)
+    offsets, size = place(lifetimes(calls))
+    cells = [cell for cell, _ in graph.writes]
+    numbers = {entry.value: number for number, entry in enumerate(graph.inputs)}
+    written = [numbers[cell] for cell in cells]
+    live = [n for n, entry in enumerate(graph.inputs) if entry.kind == "live"]
+    inputs, outputs = items.inputs, items.outputs
+    program = Program(graph, calls, inputs, outputs, offsets, size, written, live, tuple(strides))
+    if VERIFY.read():
+        verify_program(program)
+    return program
+
+
+def _leaves(
+    group: FusionGroup, stored: dict[Value, BufferView]
+) -> tuple[tuple[Value, BufferView], ...]:
+    """The values that a group leaves in memory as a whole."""
+    found = [(x.value, stored[x.value]) for x in group.items if x.value in stored]
+    for item in group.items:
+        if item.op == "store" and item.region is not None and item.operands[0].shape == item.shape:
+            found.append((item.operands[0], item.region))
+    return tuple(found)
+
+
+def _behind_exits(graph: Graph) -> set[Node]:
+    """The nodes that only what is written needs, moved behind all others; none without exits.
+
+    They are to wait for the last exit: fused with what an exit looks at, they couldn't store.
+    """
+    if not any(node.attributes.get("error") == "exit" for node in graph.nodes):
+        return set()
+    needed = set(graph.outputs)
+    others: list[Node] = []
+    late: list[Node] = []
+    for node in reversed(graph.nodes):
+        if node.op.has_effect or any(x in needed for x in node.results):
+            needed.update(node.operands)
+            others.append(node)
+        else:
+            late.append(node)
+    graph.nodes = [*others[::-1], *late[::-1]]
+    return set(late)
+
+
+def _has_effect(group: FusionGroup, stored: dict[Value, BufferView]) -> bool:
+    """Whether a group stores, or checks, anything; what has no elements isn't computed."""
+    return any(
+        item.op in ("store", "write_at", "add_to", "check", "host") or item.value in stored
+        for item in group.items
+    )
+
+
+# State ----------------------------------------------------------------------------------------
+
+
+def _update_in_place(fusion: Fusion) -> None:
+    """Let the stores of new state go straight to the inputs where nobody needs the old value.
+
+    The others go to a temp first, and from there to the input at the very end. Nothing is stored
+    in an input before the last check of indices, and the last call of Python: a step that fails
+    leaves its inputs alone.
+    """
+    checks = [group for group in fusion.groups.values() if group.items[0].op in ("check", "host")]
+    readers = _readers(fusion)
+    late: list[Item] = []
+    for item in _by_size(fusion.source.items):
+        assert item.cell is not None
+        group = fusion.group_of[item]
+        old = readers.get(item.cell, [])
+        first = [*_groups_of(fusion, old), *checks]
+        if not _same_elements(fusion, group, item, old) or not fusion.wait_for(group, first):
+            late.append(item)
+    for item in late:
+        assert item.cell is not None
+        _store_at_the_end(fusion, item, [*_groups_of(fusion, readers.get(item.cell, [])), *checks])
+    for cell, items in fusion.source.in_place.items():
+        old = readers.get(cell, [])
+        first = [*_groups_of(fusion, old), *checks]
+        if not all(_overwrites(fusion, old, item, first) for item in items):
+            _overwrite_a_copy(fusion, cell, items, first)
+
+
+def _by_size(items: list[Item]) -> list[Item]:
+    """The stores of new state, of large arrays first: of two that wait for each other one loses."""
+    stores = [item for item in items if item.cell is not None]
+    return sorted(stores, key=lambda item: -prod(item.shape))
+
+
+def _readers(fusion: Fusion) -> dict[Value, list[Item]]:
+    """The items that read each input."""
+    found: dict[Value, dict[Item, None]] = {}
+    for item in fusion.group_of:
+        for value in fusion.source.inputs_read(item):
+            found.setdefault(value, {})[item] = None
+    return {value: list(items) for value, items in found.items()}
+
+
+def _same_elements(fusion: Fusion, group: FusionGroup, store: Item, readers: list[Item]) -> bool:
+    """Whether its own group reads the old state only where, and not after, it is replaced."""
+    assert store.region is not None
+    source = fusion.source
+    target = dot(group.forms[store], store.region.strides, store.region.offset)
+    for item in readers:
+        if fusion.group_of[item] is not group:
+            continue
+        forms = group.operand_forms.get(item, group.forms[item])
+        read = [operand for operand in source.reads(item) if source.base(operand) is store.cell]
+        if not read or not reads_elements(item):
+            return False
+        if max(group.stages.values()) > group.stages[store]:
+            return False
+        for operand in read:
+            layout = source.layout(operand)
+            lead = len(forms) - len(operand.shape)
+            strides = [
+                0 if size == 1 else stride
+                for size, stride in zip(operand.shape, layout.strides, strict=True)
+            ]
+            if dot(forms[lead:], strides, layout.offset) != target:
+                return False
+    return True
+
+
+def _groups_of(fusion: Fusion, items: list[Item]) -> dict[FusionGroup, None]:
+    return dict.fromkeys(fusion.group_of[item] for item in items)
+
+
+def _overwrites(fusion: Fusion, readers: list[Item], item: Item, first: list[FusionGroup]) -> bool:
+    """Whether parts of a state can be written in place, when all that must be first has run."""
+    group = fusion.group_of[item]
+    if any(fusion.group_of[reader] is group for reader in readers):
+        return False
+    return fusion.wait_for(group, first)
+
+
+def _overwrite_a_copy(
+    fusion: Fusion, cell: Value, items: list[Item], first: list[FusionGroup]
+) -> None:
+    """Write over parts of a copy of the state, which replaces it when all else is done."""
+    source, home = fusion.source, fusion.source.homes[cell]
+    temp = source.new_temp(cell.dtype, cell.type.size)
+    whole = BufferView(temp, 0, home.strides)
+    made = [value for value, region in source.homes.items() if region is home and value is not cell]
+    for value in made:
+        source.set_home(value, whole)
+    begin = Item("store", None, (cell,), cell.shape, region=whole, overwritten=True)
+    for item in items:
+        assert item.region is not None
+        item.region = BufferView(temp, item.region.offset, item.region.strides)
+    held = Value(cell.type, source.graph, None)
+    source.homes[held], source.producers[held] = whole, [begin, *items]
+    end = Item("store", None, (held,), cell.shape, region=home)
+    for item in (begin, end):
+        item.index = len(source.items)
+        source.items.append(item)
+    copied = fusion.add_last(begin)
+    for item in items:
+        fusion.wait_for(fusion.group_of[item], [copied])
+    done = fusion.wait_for(fusion.add_last(end), first)
+    assert done, "nothing waits for a copy at the end"
+
+
+def _store_at_the_end(fusion: Fusion, store: Item, first: list[FusionGroup]) -> None:
+    """Divert a store of new state to a temp, which is copied when all else is done."""
+    source, cell, region = fusion.source, store.cell, store.region
+    assert cell is not None and region is not None
+    temp = source.new_temp(cell.dtype, cell.type.size)
+    store.region = BufferView(temp, 0, contiguous_strides(cell.shape))
+    store.cell = None
+    held = Value(cell.type, source.graph, None)
+    source.homes[held] = store.region
+    source.producers[held] = [store]
+    copy = Item("store", None, (held,), cell.shape, region=region, index=len(source.items))
+    source.items.append(copy)
+    group = fusion.add_last(copy)
+    done = fusion.wait_for(group, first)
+    assert done, "nothing waits for a copy at the end"
+
+
+# Homes ----------------------------------------------------------------------------------------
+
+
+def _assign_homes(fusion: Fusion) -> dict[Value, BufferView]:
+    """Give memory to every computed value that another kernel reads."""
+    source = fusion.source
+    wanted: dict[Value, None] = {}
+    for item, group in fusion.group_of.items():
+        for value in (*map(source.base, source.reads(item)), *source.read_anew(item)):
+            producer = fusion.computed.get(value)
+            if producer is not None and fusion.group_of[producer] is not group:
+                wanted[value] = None
+    stored: dict[Value, BufferView] = {}
+    for value in wanted:
+        region = _home_of_store(fusion, value)
+        if region is None:
+            buffer = source.new_temp(value.dtype, value.type.size)
+            region = BufferView(buffer, 0, contiguous_strides(value.shape))
+            stored[value] = region
+        source.set_home(value, region)
+    return stored
+
+
+def _home_of_store(fusion: Fusion, value: Value) -> BufferView | None:
+    """Where the value's own kernel stores it anyway, in its own shape."""
+    producer = fusion.computed[value]
+    for item in fusion.group_of[producer].items:
+        if (
+            item.op == "store"
+            and item.operands[0] is value
+            and not item.overwritten
+            and item.region is not None
+            and item.shape == value.shape
+            and fusion.source.reads_with_strides(value, item.region)
+        ):
+            return item.region
+    return None
+
+
+def _drop_copies_to_outputs(fusion: Fusion) -> None:
+    """Where a kernel of its own would only copy a temp to an output, the temp is the output."""
+    regions = [item.region for item in fusion.source.items if item.region is not None]
+    stores = Counter(id(region.buffer) for region in regions)
+    for number, group in list(fusion.groups.items()):
+        first = group.items[0]
+        region = first.region
+        if len(group.items) == 1 and first.op == "store" and region is not None:
+            whole = region.buffer.size == first.operands[0].type.size
+            whole = whole and stores[id(region.buffer)] == 1
+            if (
+                region.buffer.kind == "output"
+                and whole
+                and fusion.source.becomes_output(first.operands[0], region.buffer.index)
+            ):
+                del fusion.groups[number]
+
+
+# Order ----------------------------------------------------------------------------------------
+
+
+def _ordered(fusion: Fusion) -> list[FusionGroup]:
+    """All groups that have something to do, each behind those it waits for.
+
+    They come in the order of the graph, but one after which less memory is in use than before
+    comes as soon as it can, such as the update of a parameter: so what its gradient is a product
+    of doesn't wait for the end of the step. What takes next to nothing comes at once, too, since
+    updates wait for such numbers.
+    """
+    position = {group: group.items[-1].index for group in fusion.groups.values()}
+    memory = _Memory(fusion)
+    waiting_for = {number: _others(fusion, number) for number in fusion.groups}
+    followers: dict[int, list[int]] = {}
+    for number, others in waiting_for.items():
+        for other in others:
+            followers.setdefault(other, []).append(number)
+    ready: list[tuple[int, int]] = []
+    first: list[tuple[bool, int, int]] = []
+    order: dict[FusionGroup, None] = {}
+
+    def enter(number: int) -> None:
+        """Note that a group may run."""
+        entry = position[fusion.groups[number]], number
+        heappush(ready, entry)
+        taken, freed = memory.change(number)
+        if taken < freed or taken <= costs.LITTLE:
+            heappush(first, (taken >= freed, *entry))
+
+    for number, others in waiting_for.items():
+        if not others:
+            enter(number)
+    while ready or first:
+        number = heappop(first)[-1] if first else heappop(ready)[-1]
+        group = fusion.groups[number]
+        if group in order:
+            continue
+        order[group] = None
+        for other in memory.run(number):
+            if fusion.groups[other] not in order and not waiting_for[other]:
+                enter(other)
+        for follower in followers.get(number, ()):
+            waiting_for[follower].discard(number)
+            if not waiting_for[follower]:
+                enter(follower)
+    assert len(order) == len(fusion.groups), "kernels wait for each other in a cycle"
+    return list(order)
+
+
+def _others(fusion: Fusion, number: int) -> set[int]:
+    """The groups that a group waits for, those aside which others of them wait for."""
+    found: set[int] = set()
+    pending, seen = [number], {number}
+    for each in pending:  # which grows meanwhile
+        for other in fusion.precedence.direct(each):
+            if other in fusion.groups:
+                found.add(other)
+            elif other not in seen:  # a copy that is not made after all
+                seen.add(other)
+                pending.append(other)
+    return found
+
+
+class _Memory:
+    """Which temps are in use, as groups run one after the other."""
+
+    def __init__(self, fusion: Fusion) -> None:
+        homes, base = fusion.source.homes, fusion.source.base
+        self._touched: dict[int, set[Buffer]] = {number: set() for number in fusion.groups}
+        self._users: dict[Buffer, set[int]] = {}
+        self._in_use: set[Buffer] = set()
+        for item, group in fusion.group_of.items():
+            values = [*map(base, item.operands), *fusion.source.read_anew(item)]
+            values += [] if item.value is None else [item.value]
+            regions = [*(homes[value] for value in values if value in homes)]
+            for region in regions if item.region is None else [*regions, item.region]:
+                if region.buffer.kind == "temp" and group.number in self._touched:
+                    self._touched[group.number].add(region.buffer)
+                    self._users.setdefault(region.buffer, set()).add(group.number)
+
+    def change(self, number: int) -> tuple[int, int]:
+        """How many bytes a group takes that it leaves in use, and how many it frees."""
+        taken = freed = 0
+        for buffer in self._touched[number]:
+            is_in_use, is_last = buffer in self._in_use, len(self._users[buffer]) == 1
+            if is_in_use and is_last:
+                freed += size_of(buffer)
+            elif not is_in_use and not is_last:
+                taken += size_of(buffer)
+        return taken, freed
+
+    def run(self, number: int) -> list[int]:
+        """Note that a group has run; return those that may free a temp now."""
+        freeing: list[int] = []
+        for buffer in self._touched[number]:
+            users = self._users[buffer]
+            users.discard(number)
+            self._in_use.add(buffer)
+            if len(users) == 1:
+                freeing += users
+        return freeing

@@ -1,0 +1,324 @@
+"""A program as LLVM IR: one function per different kernel, and `step` that calls them in order.
+
+`i32 step(ptr table)`: the table holds the addresses of the inputs, then of the outputs, the arena,
+the error record, a function which calls Python, the function that runs a region on several threads,
+and its pool; a live scalar's slot is the number itself. The result is 0; or 1 when an index was out
+of range: the record then has 1 + the number of the check and the index; or 2 when Python raised an
+exception. A timed step, `i32 step(ptr table, ptr ticks)`, also notes when each kernel was over.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import uuid
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
+
+from lucid.codegen.emit import lowering
+from lucid.codegen.kernel_ir.regions import Buffer
+from lucid.codegen.kernels.host import HostCalls
+from lucid.codegen.llvm.builder import FunctionBuilder, Module, Val, const
+from lucid.codegen.llvm.clock import NOW, Clock, define_now
+from lucid.codegen.llvm.jit import Library
+from lucid.codegen.llvm.target import Target
+from lucid.codegen.program.program import KernelCall, Program, kernel_names
+from lucid.codegen.threads.tasks import Caller, declare_kernel, define_kernel, symbols_of
+from lucid.codegen.threads.trial import LONGEST_SECONDS, Trial
+from lucid.ir.errors import MissingRuleError
+from lucid.ir.graph import Graph
+
+STEP = "step"
+# A worker that is parked needs some 50 us to come; one that isn't waits for the next step as well.
+WAKE_SECONDS = 40e-6
+# Calls in one function: LLVM's time grows with the square of a function's length.
+PART_CALLS = 64
+
+
+class Loaded(NamedTuple):
+    """A kernel whose functions are loaded, under this name in a library."""
+
+    library: Library
+    name: str
+
+
+@dataclass(frozen=True)
+class Emitted:
+    """What a program becomes.
+
+    Attributes:
+        key: names the LLVM IR, without the work of writing it.
+        defined: the kernels that it has the functions of, by their keys, and their names in it.
+        exports: the functions that others may call.
+        imports: the functions of others that it calls, and where they are.
+        libraries: those that these are in.
+        kernels: number of different kernel functions.
+        calls: number of kernel calls in a step.
+        seconds: estimated time of a step in one thread.
+        shared: number of calls whose work threads share.
+    """
+
+    key: str
+    defined: Mapping[str, str]
+    exports: Sequence[str]
+    imports: Mapping[str, int]
+    libraries: Sequence[Library]
+    kernels: int
+    calls: int
+    seconds: float
+    shared: int
+    _write: Callable[[], str] = field(repr=False)
+
+    @functools.cached_property
+    def text(self) -> str:
+        """The LLVM IR."""
+        return self._write()
+
+
+def require_rules(graph: Graph) -> None:
+    """Raise `MissingRuleError` for an op that has no lowering."""
+    for node in graph.nodes:
+        if node.op.kind == "map" and node.op.name not in lowering.RULES:
+            raise MissingRuleError(f"{node.op.name}: no lowering to native code")
+        if node.op.kind not in _KINDS:
+            raise MissingRuleError(f"{node.op.name}: ops of kind {node.op.kind} can't be lowered")
+
+
+_KINDS = (
+    "map", "create", "view", "move", "scan", "sort", "reduce", "contract", "random", "check",
+    "host",
+)  # fmt: skip
+
+
+def emit_program(
+    program: Program,
+    target: Target,
+    *,
+    timed: bool = False,
+    loaded: Mapping[str, Loaded] = MappingProxyType({}),
+) -> Emitted:
+    """All kernels and the step that calls them; equal kernels are one function.
+
+    Args:
+        loaded: kernels, by their keys, whose functions are there already.
+    """
+    names: dict[str, str] = {}
+    defined: dict[str, str] = {}
+    exports = [STEP, NOW] if timed else [STEP]
+    imports: dict[str, int] = {}
+    for name, call in zip(kernel_names(program.calls), program.calls, strict=True):
+        if name in names or not call.kernel.has_function:
+            continue
+        key = names[name] = call.key(target)
+        symbols = symbols_of(name, call.kernel)
+        if key in loaded:
+            library, there = loaded[key]
+            places = symbols_of(there, call.kernel)
+            pairs = zip(symbols, places, strict=True)
+            imports |= {symbol: library.addresses[place] for symbol, place in pairs}
+        else:
+            defined[key] = name
+            exports += symbols
+    costs = [call.kernel.seconds(target) for call in program.calls]
+    shared = [call.kernel.parts is not None for call in program.calls]
+    return Emitted(
+        key=program_key(program, target, imports, timed=timed),
+        defined=defined,
+        exports=exports,
+        imports=imports,
+        libraries=list({id(x.library): x.library for x in loaded.values()}.values()),
+        kernels=len(names),
+        calls=len(program.calls),
+        seconds=sum(costs),
+        shared=sum(shared),
+        _write=lambda: _written(
+            _StepEmitter(Module(target), program, costs, shared, imports.keys()), timed
+        ),
+    )
+
+
+def _written(emitter: _StepEmitter, timed: bool) -> str:
+    module, count = emitter.module, len(emitter.costs)
+    parameters = [("ptr", "table")]
+    if timed:
+        define_now(module)
+        parameters.append(("ptr", "ticks"))
+    with FunctionBuilder(module, STEP, parameters, "i32") as b:
+        slots = Slots(b, emitter.program)
+        trial = Trial(b, slots.record, slots.pool) if emitter.tries else None
+        if timed:
+            Clock(b, b.args[1]).note(0)
+        if trial is not None:
+            (trial.keep if timed else trial.begin)()
+        if count <= PART_CALLS:
+            emitter.emit_part(b, range(count))
+        else:
+            for low in range(0, count, PART_CALLS):
+                name = f"{STEP}_from_{low}"
+                with FunctionBuilder(module, name, parameters, "i32", internal=True) as part:
+                    emitter.emit_part(part, range(low, min(low + PART_CALLS, count)))
+                    part.ret(const("i32", 0))
+                code = b.call(name, "i32", *b.args)
+                with b.if_(b.ne(code, 0)):
+                    b.ret(code)
+        if trial is not None and not timed:
+            trial.end()
+        b.ret(const("i32", 0))
+    return module.text()
+
+
+def program_key(
+    program: Program, target: Target, imports: Iterable[str] = (), *, timed: bool
+) -> str:
+    """A text that is equal for programs whose LLVM IR is: the kernels and where their memory is.
+
+    It takes a tenth of the time of writing the IR. It begins with what writes it: our sources.
+    """
+    lines = [generator_version(), repr(target), f"timed {timed}", f"live {sorted(program.live)}"]
+    lines.append(f"{len(program.inputs)} inputs, {len(program.outputs)} outputs")
+    lines.append(f"imports {' '.join(imports)}")
+    for call in program.calls:
+        places = []
+        for number, buffer in enumerate(call.args):
+            start = program.offsets[buffer] if buffer.kind == "temp" else buffer.index
+            skipped = call.origins.get(number, 0) * buffer.dtype.itemsize
+            places.append(f"{buffer.kind} {start} {skipped}")
+        lines += (type(call.kernel).__name__, call.text, ", ".join(places))
+    return "\n".join(lines)
+
+
+@functools.cache
+def generator_version() -> str:
+    """A hash of the sources that the IR depends on; of no use to others where there are none."""
+    digest = hashlib.sha256()
+    codegen = Path(__file__).parent.parent
+    sources = sorted([*codegen.rglob("*.py"), *(codegen.parent / "ir").rglob("*.py")])
+    for path in sources:
+        digest.update(path.read_bytes())
+    return digest.hexdigest() if sources else f"process {uuid.uuid4()}"
+
+
+class _StepEmitter:
+    """Emits the calls of a program's kernels, and the kernels when they are first called.
+
+    Attributes:
+        costs: estimated seconds of each call.
+        tries: whether the step finds out if threads help it.
+    """
+
+    def __init__(
+        self,
+        module: Module,
+        program: Program,
+        costs: list[float],
+        shared: list[bool],
+        imports: Collection[str],
+    ) -> None:
+        self.module = module
+        self._imports = imports
+        self.program = program
+        self._names = kernel_names(program.calls)
+        self._defined: set[str] = set()
+        self.costs = costs
+        self._shared = shared
+        pairs = zip(costs, shared, strict=True)
+        self._ahead = sum(cost for cost, several in pairs if several)
+        self.checks = self.hosts = 0
+        self.tries = any(shared) and sum(costs) < LONGEST_SECONDS
+
+    def emit_part(self, b: FunctionBuilder, numbers: Sequence[int]) -> None:
+        """Emit some of the calls; they return from the function when one fails."""
+        slots = Slots(b, self.program)
+        clock = Clock(b, b.args[1] if len(b.args) > 1 else None)
+        calls = [self.program.calls[number] for number in numbers]
+        sizes = [len(self.program.calls[n].args) for n in numbers if self._shared[n]]
+        pool = Trial(b, slots.record, slots.pool).pool() if self.tries else slots.pool
+        caller = Caller(b, slots.entry, pool, max(sizes, default=0))
+        python = HostCalls(b, [len(x.args) for x in calls if not x.kernel.has_function])
+        for number, call in zip(numbers, calls, strict=True):
+            call.kernel.emit_call(_Site(self, slots, caller, python, clock, number))
+
+    def call_kernel(self, caller: Caller, number: int, args: Sequence[Val]) -> None:
+        """Call a kernel's function, which is defined when it is first called."""
+        call, name, cost = self.program.calls[number], self._names[number], self.costs[number]
+        if name not in self._defined:
+            self._defined.add(name)
+            if symbols_of(name, call.kernel)[0] in self._imports:
+                declare_kernel(self.module, name, call.kernel)
+            else:
+                define_kernel(self.module, name, call.kernel, len(call.args))
+        caller.call(name, call.kernel, args, cost, self._ahead >= WAKE_SECONDS)
+        if self._shared[number]:
+            self._ahead -= cost
+
+
+class _Site:
+    """Where a kernel is called, as `CallSite` says."""
+
+    def __init__(
+        self,
+        step: _StepEmitter,
+        slots: Slots,
+        caller: Caller,
+        python: HostCalls,
+        clock: Clock,
+        number: int,
+    ) -> None:
+        self._step, self._slots, self._caller = step, slots, caller
+        self._python, self._clock, self._number = python, clock, number
+        self._call: KernelCall = step.program.calls[number]
+        self.record = slots.record
+
+    @functools.cached_property
+    def args(self) -> Sequence[Val]:
+        origins = self._call.origins
+        return [self._slots.address(x, origins.get(n, 0)) for n, x in enumerate(self._call.args)]
+
+    def call(self, args: Sequence[Val]) -> None:
+        self._step.call_kernel(self._caller, self._number, args)
+        self._clock.note(self._number + 1)
+
+    def call_python(self) -> None:
+        self._python.emit(self._step.hosts, self._slots.python, self.args)
+        self._step.hosts += 1
+        self._clock.note(self._number + 1)
+
+    def next_check(self) -> Val:
+        self._step.checks += 1
+        return const("i64", self._step.checks)
+
+    def leave_if_recorded(self) -> None:
+        b = self._slots.b
+        with b.if_(b.ne(b.load("i64", self.record), 0)):
+            b.ret(const("i32", 1))
+
+
+class Slots:
+    """Addresses of buffers, from the table that a step gets."""
+
+    def __init__(self, b: FunctionBuilder, program: Program) -> None:
+        self.b = b
+        self._program = program
+        self._table = b.args[0]
+        slots = len(program.inputs) + len(program.outputs)
+        self._arena = b.load("ptr", b.at("ptr", self._table, slots))
+        self.record = b.load("ptr", b.at("ptr", self._table, slots + 1))
+        self.python = b.at("ptr", self._table, slots + 2)
+        self.entry = b.load("ptr", b.at("ptr", self._table, slots + 3))
+        self.pool = b.load("ptr", b.at("ptr", self._table, slots + 4))
+
+    def address(self, buffer: Buffer, origin: int = 0) -> Val:
+        """Where a buffer's element number `origin` lies."""
+        b = self.b
+        skipped = origin * buffer.dtype.itemsize
+        if buffer.kind == "temp":
+            return b.at("i8", self._arena, self._program.offsets[buffer] + skipped)
+        slot = buffer.index + (len(self._program.inputs) if buffer.kind == "output" else 0)
+        place = b.at("ptr", self._table, slot)
+        if buffer.kind == "input" and buffer.index in self._program.live:
+            return place
+        address = b.load("ptr", place)
+        return b.at("i8", address, skipped) if skipped else address

@@ -1,0 +1,47 @@
+"""Where temps lie in the arena: memory is used again when nobody needs its old contents."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from lucid.codegen.kernel_ir.regions import Buffer
+
+ALIGNMENT = 64
+
+
+def place(spans: Mapping[Buffer, tuple[int, int]]) -> tuple[dict[Buffer, int], int]:
+    """Offsets in one arena: the largest first, each at the lowest place free for its life.
+
+    Args:
+        spans: the first and the last call that uses each temp.
+
+    Returns: the offsets, and the arena's size.
+    """
+    order = sorted(spans, key=lambda buffer: (-size_of(buffer), buffer.index))
+    placed = np.empty((4, len(order)), np.int64)  # start, stop, first and last call
+    offsets: dict[Buffer, int] = {}
+    for count, buffer in enumerate(order):
+        first, last = spans[buffer]
+        size = size_of(buffer)
+        before = placed[:, :count]
+        taken = before[:2, (before[2] <= last) & (before[3] >= first)]
+        offset = offsets[buffer] = _lowest(taken, size)
+        placed[:, count] = offset, offset + size, first, last
+    return offsets, int(placed[1].max(initial=0))
+
+
+def size_of(buffer: Buffer) -> int:
+    """Bytes, rounded up so that the next one is aligned."""
+    return -(-buffer.size * buffer.dtype.itemsize // ALIGNMENT) * ALIGNMENT
+
+
+def _lowest(taken: np.ndarray, size: int) -> int:
+    """The lowest offset of a gap of `size` bytes between intervals (row 0 to row 1)."""
+    if not taken.shape[1]:
+        return 0
+    starts, stops = taken[:, np.argsort(taken[0], kind="stable")]
+    free_from = np.concatenate(([0], np.maximum.accumulate(stops)))
+    fits = np.flatnonzero(starts - free_from[:-1] >= size)
+    return int(free_from[fits[0] if fits.size else -1])

@@ -1,0 +1,1 @@
+"""How work is cut into parts, and the pool that runs them."""

@@ -1,0 +1,51 @@
+"""How kernels are cut into parts that threads share.
+
+Whether and where is decided here, at compile time, by shapes and estimated costs alone: never by
+the number of threads. Every part computes what it would compute in a single thread, in the same
+order, so results are bit-identical for any number of threads.
+
+Loops are cut along a kept dim, products into blocks of rows and columns. Reductions to less than
+that become several kernels, which fold fixed blocks first (`blocks.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import ceil
+
+from lucid.codegen.kernel_ir.kernel import Partition
+
+# Handing work over takes half a microsecond, and what one processor wrote comes to another at some
+# 40 GB/s. A few parts are enough to even out that one thread begins late; more of them cost claims.
+WORTH_SECONDS = 6e-6
+SHORT_PART_SECONDS, PART_SECONDS = 3e-6, 8e-6
+LEAST_PARTS, MOST_PARTS = 4, 64
+
+
+def wanted_parts(seconds: float, part_seconds: float = PART_SECONDS) -> int:
+    """How many parts work of this length should have; 1 if it should stay whole."""
+    if seconds < WORTH_SECONDS:
+        return 1
+    few = min(LEAST_PARTS, max(2, int(seconds / SHORT_PART_SECONDS)))
+    return min(MOST_PARTS, max(few, round(seconds / part_seconds)))
+
+
+def best_cut(
+    sizes: Sequence[int], dims: Sequence[int], unit_of: Callable[[int], int], wanted: int
+) -> Partition | None:
+    """Cut the outermost dim that gives enough parts, else the one that gives the most.
+
+    Args:
+        unit_of: values of a dim that stay together.
+    """
+    best: Partition | None = None
+    for dim in dims:
+        unit = unit_of(dim)
+        units = ceil(sizes[dim] / unit)
+        size = ceil(units / min(wanted, units)) * unit
+        count = ceil(sizes[dim] / size)
+        if count > (1 if best is None else best.count):
+            best = Partition(dim, size, count)
+        if units >= wanted:
+            break
+    return best

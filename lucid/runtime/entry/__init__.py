@@ -1,0 +1,1 @@
+"""The native entry: machine code that checks and passes arguments without Python."""

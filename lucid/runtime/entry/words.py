@@ -1,0 +1,227 @@
+"""What the native entry reads and writes: plans, fields of Python objects, functions of CPython."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from lucid.codegen.llvm.builder import FunctionBuilder, Module, Val, const
+
+IMPORTS = (
+    "PyDict_GetItemWithError",
+    "PyErr_Clear",
+    "PyErr_Fetch",
+    "PyErr_Occurred",
+    "PyErr_Restore",
+    "PyEval_RestoreThread",
+    "PyEval_SaveThread",
+    "PyFloat_AsDouble",
+    "PyList_Append",
+    "PyList_GetItem",
+    "PyList_SetItem",
+    "PyList_SetSlice",
+    "PyList_Size",
+    "PyLong_AsLongLong",
+    "PyNumber_Add",
+    "PyObject_CallNoArgs",
+    "PyObject_GetAttr",
+    "PyObject_GetItem",
+    "PyObject_Size",
+    "PyObject_Vectorcall",
+    "PyThreadState_Get",
+    "PyThreadState_GetID",
+    "PyTuple_GetItem",
+    "Py_DecRef",
+    "Py_IncRef",
+)
+MOST_ARGUMENTS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Offsets in bytes of the fields that the code reads, from the address of the object."""
+
+    kind: int  # of any object: its class
+    cell: int  # of a closure's cell: what is in it
+    array_data: int
+    array_axes: int  # an i32
+    array_shape: int
+    array_strides: int
+    array_dtype: int
+    tensor_storage: int
+    tensor_array: int
+    tensor_requires_grad: int
+    tensor_base: int
+    tensor_epoch: int
+    tensor_counter: int
+    storage_array: int
+    batch_words: int
+    batch_was_seen: int
+    batch_promises: int
+
+
+class Word(IntEnum):
+    """Words of a plan. Those named `..._AT` are addresses of tables, one record after another."""
+
+    IS_BUSY = 0  # a call runs: another one, of another thread or inside of it, goes the long way
+    CALLS_AT = 1  # counts the calls that came through here; then: which one Python looks at
+    LONG_WAY = 2
+    ARGUMENT_COUNT = 3
+    # axes, dtype, shape at, strides at, table place or 0, first and last byte, class
+    ARGUMENTS_AT = 4
+    EPOCH_AT = 5
+    EPOCH = 6
+    THREAD = 7  # number of the thread that called last, and the attributes of its context
+    THREAD_ITEMS = 8
+    CONTEXT = 9
+    DICT = 10  # "__dict__"
+    LEVELS = 11  # "levels"
+    MODES = 12  # of a thread: name, value
+    MODES_AT = 13
+    FIELDS = 14  # address of a word, and what must be there
+    FIELDS_AT = 15
+    DICTS = 16  # dict, key, value or 0: there is none
+    DICTS_AT = 17
+    ITEMS = 18  # container, key, value
+    ITEMS_AT = 19
+    LENGTHS = 20  # container, length
+    LENGTHS_AT = 21
+    QUESTIONS = 22  # callable, answer
+    QUESTIONS_AT = 23
+    NUMBERS = 24  # how it is read, dict or callable, key, index, class, table place
+    NUMBERS_AT = 25
+    SPANS = 26  # first and last byte of what the step writes, sorted
+    SPANS_AT = 27
+    STATE_MASK = 28  # a hash table of the storages of the state
+    STATE_AT = 29
+    TENSOR = 30  # classes and constants
+    ARRAY = 31
+    FLOAT = 32
+    NONE = 33
+    FALSE = 34
+    STEP = 35  # the native function, and its table
+    TABLE = 36
+    OUTPUTS_AT = 37  # the places of outputs in the table
+    IS_LONG = 38
+    AWAKE_AT = 39  # a word that is 0 as long as the threads don't run; or 0
+    SPARES = 40  # a list of batches; or 0: there are no gradients
+    LATEST = 41  # a list with the latest batch in it
+    RESULTS = 42  # number of the output, callable, arguments at, their number
+    RESULTS_AT = 43
+    ARRAYS_AT = 44  # the new arrays: the last ones of the values
+    RAISE = 45  # a callable that raises what the step found
+    COUNTERS = 46  # place, increment
+    COUNTERS_AT = 47
+    RESULT = 48  # 0: a constant, 1: the first new array, 2: what a callable makes of the values
+    RESULT_AT = 49
+    # Arrays that become tensors: which one, templates of its storage, counter and tensor, and the
+    # place of a leaf's gradient that it becomes, where there is none yet; or 0. A template:
+    # function, class, empty tuple, template, number of words, words at.
+    TENSORS = 50
+    TENSORS_AT = 51
+    VALUES_AT = 52  # the arguments, then the new arrays
+    HELD_AT = 53  # the arrays of the arguments; kept alive while others may run
+    FREE = 54  # a list of the buffers and tables that no call uses; that of the plan, and its words
+    BUFFERS = 55
+    BUFFERS_AT = 56
+    IS_OPEN_AT = 57  # a word: whether native code may call the step now
+    # The lock on state that threads share, with its arguments; 0: nothing is shared.
+    ACQUIRE = 58
+    ACQUIRE_AT = 59
+    RELEASE = 60
+    CLAIMS = 61  # a list of what threads have to themselves
+    CLAIM = 62  # callables that exchange the lock for a claim, and back
+    UNCLAIM = 63
+    TRUE = 64
+    GIVEN_COUNT = 65  # how many of the arguments the caller gives; the others are in places
+    PLACES = 66  # kind, container, key, size of the tuple that is there or 0, index in it
+    PLACES_AT = 67
+    GATHERED_AT = 68  # the arguments with those from places
+    TUPLE = 69
+    INTERRUPT_AT = 70  # an exception that is to be raised after the call, in three words
+
+
+# Words of a call's buffers: whether all inputs are in its table, and whether we have written there.
+IS_READY, IS_TOUCHED = range(2)
+NUMBER_IN_DICT, NUMBER_IN_TUPLE, NUMBER_CALLED = range(3)
+CONSTANT, FIRST, OTHER = range(3)
+IN_DICT, IN_LIST, IN_CELL = range(3)
+RAISED = 1 << 40  # in place of a code of the step: an exception is set
+
+
+class EntryBuilder(FunctionBuilder):
+    """Functions on words; an address is a word too."""
+
+    def word(self, base: Val, number: int | Val = 0) -> Val:
+        return self.load("i64", self.at("i64", self._pointer(base), number))
+
+    def set_word(self, base: Val, number: int | Val, value: Val | int) -> None:
+        value = value if isinstance(value, Val) else const("i64", value)
+        self.store(value, self.at("i64", self._pointer(base), number))
+
+    def _pointer(self, address: Val) -> Val:
+        return self.cast("inttoptr", address, "ptr")
+
+    def field(self, place: Val, offset: int, type_: str = "i64") -> Val:
+        return self.load(type_, self._pointer(self.add(place, offset)))
+
+    def set_field(self, place: Val, offset: int, value: Val) -> None:
+        self.store(value, self._pointer(self.add(place, offset)))
+
+    def api(self, name: str, *args: Val | int) -> Val:
+        """Call a function of CPython; an int and a word are passed alike."""
+        given = [arg if isinstance(arg, Val) else const("i64", arg) for arg in args]
+        return self.call(name, "i64", *given)
+
+    def own(self, value: Val) -> None:
+        self.api("Py_IncRef", value)
+
+    def drop(self, value: Val) -> None:
+        self.api("Py_DecRef", value)
+
+    def answer(self, value: Val | int) -> None:
+        self.ret(value if isinstance(value, Val) else const("i64", value))
+
+    def require(self, condition: Val) -> None:
+        """Return 0 unless it holds."""
+        with self.if_(self.not_(condition)):
+            self.answer(0)
+
+    def require_found(self, value: Val) -> None:
+        """Return 0, and forget CPython's exception, for a null."""
+        with self.if_(self.eq(value, 0)):
+            self.api("PyErr_Clear")
+            self.answer(0)
+
+    def require_size(self, container: Val, size: Val) -> None:
+        """Return 0 unless the container has so many items."""
+        found = self.api("PyObject_Size", container)
+        with self.if_(self.ne(found, size)):
+            self.api("PyErr_Clear")  # it may have none at all
+            self.answer(0)
+
+    def record(self, table: Val, number: Val, size: int) -> Val:
+        return self.add(table, self.mul(number, 8 * size))
+
+
+def entry_function(
+    module: Module, name: str, *parameters: str, internal: bool = True
+) -> EntryBuilder:
+    """A function of words; its answer is one too."""
+    return EntryBuilder(module, name, [("i64", p) for p in parameters], "i64", internal=internal)
+
+
+class records:  # noqa: N801 - used like the builder's own `loop`
+    """For each record of a table of the plan: its address."""
+
+    def __init__(self, b: EntryBuilder, plan: Val, count: Word, size: int) -> None:
+        self._b = b
+        self._size = size
+        self._table = b.word(plan, count + 1)
+        self._loop = b.loop(0, b.word(plan, count))
+
+    def __enter__(self) -> Val:
+        return self._b.record(self._table, self._loop.__enter__().index, self._size)
+
+    def __exit__(self, *error: object) -> None:
+        self._loop.__exit__(None, None, None)
