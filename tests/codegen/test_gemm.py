@@ -2,88 +2,41 @@
 
 from __future__ import annotations
 
-import ctypes
 import itertools
+import re
 from typing import Any
 
 import numpy as np
 import pytest
 
-from lucid.codegen.contraction.gemm import (
-    BatchAxis,
-    Contraction,
-    Epilogue,
-    Position,
-    emit_gemm,
-    plan,
-    row_tile,
-    scratch_bytes,
-)
+from lucid.codegen.contraction.contraction import Contraction, plan
 from lucid.codegen.llvm import jit
-from lucid.codegen.llvm.builder import FunctionBuilder, Module, Val
 from lucid.codegen.llvm.target import Target, host_target
+from lucid.codegen.threads import parallel
+from lucid.ir import ops
+from lucid.ir.graph import Graph, Value
+from lucid.ir.types import TensorType, dtype_named
+from lucid.runtime import compile_graph
 
 Array = np.ndarray[Any, Any]
-ELEMENTS = {"float32": "float", "float64": "double", "int32": "i32", "int64": "i64"}
-
-
-def aligned(size: int) -> Array:
-    raw = np.zeros(size + 64, np.uint8)
-    start = -raw.ctypes.data % 64
-    return raw[start : start + size]
 
 
 def strides_of(array: Array) -> tuple[int, ...]:
     return tuple(stride // array.itemsize for stride in array.strides)
 
 
-def multiply(
-    a: Array,
-    b: Array,
-    c: Array,
-    target: Target,
-    *,
-    epilogue: Epilogue | None = None,
-    rows: list[tuple[int, int]] | None = None,
-) -> Array:
-    """c = a @ b by generated code; `c` may be any view, and batch axes come first."""
-    sa, sb, sc = strides_of(a), strides_of(b), strides_of(c)
-    batch = tuple(
-        BatchAxis(*axis) for axis in zip(c.shape, sa[:-2], sb[:-2], sc[:-2], strict=False)
-    )
-    spec = Contraction(
-        m=c.shape[-2],
-        n=c.shape[-1],
-        k=a.shape[-1],
-        element=ELEMENTS[c.dtype.name],
-        a_strides=(sa[-2], sa[-1]),
-        b_strides=(sb[-2], sb[-1]),
-        c_strides=(sc[-2], sc[-1]),
-        batch=batch[: c.ndim - 2],
-    )
-    module = Module(target)
-    parameters = [
-        ("ptr", "a"),
-        ("ptr", "b"),
-        ("ptr", "c"),
-        ("ptr", "w"),
-        ("i64", "l"),
-        ("i64", "h"),
-    ]
-    with FunctionBuilder(module, "kernel", parameters) as builder:
-        pa, pb, pc, scratch, low, high = builder.args
-        row_range = None if rows is None else (low, high)
-        emit_gemm(builder, spec, pa, pb, pc, scratch, epilogue, row_range)
-        builder.ret()
-    library = jit.load(module.text(), target, ["kernel"])
-    signature = [ctypes.c_void_p] * 4 + [ctypes.c_int64] * 2
-    call = ctypes.CFUNCTYPE(None, *signature)(library.addresses["kernel"])
-    size = max(scratch_bytes(s, target) for s in (spec, spec.swapped()))
-    memory = aligned(size + 64)
-    memory[size:] = 77
-    for first, last in rows or [(0, c.shape[-2])]:
-        call(a.ctypes.data, b.ctypes.data, c.ctypes.data, memory.ctypes.data, first, last)
-    assert (memory[size:] == 77).all()
+def input_like(graph: Graph, array: Array, kind: str = "arg") -> Value:
+    names = {"float32": "f32", "float64": "f64", "int32": "i32", "int64": "i64"}
+    return graph.add_input(TensorType(dtype_named(names[array.dtype.name]), array.shape), kind)
+
+
+def multiply(a: Array, b: Array, c: Array, target: Target) -> Array:
+    """c = a @ b by generated code, as state; all may be views, and batch axes come first."""
+    graph = Graph("product")
+    x, y, z = (input_like(graph, array) for array in (a, b, c))
+    graph.writes = [(z, ops.matmul(x, y))]
+    executable = compile_graph(graph, [strides_of(array) for array in (a, b, c)], target=target)
+    executable.call([a, b, c])
     return c
 
 
@@ -156,41 +109,36 @@ def test_batches_broadcast() -> None:
 
 
 @pytest.mark.parametrize("size", ((50, 70, 33), (150, 300, 400), (11, 1, 40)))
-def test_split_rows_give_the_same_bits(size: tuple[int, int, int]) -> None:
+def test_parts_give_the_same_bits(
+    size: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     m, n, k = size
     a, b = random((m, k)), random((k, n), seed=1)
-    target = host_target()
-    whole = multiply(a, b, np.zeros((m, n), np.float32), target)
-    spec = Contraction(m, n, k, "float", (k, 1), (n, 1), (n, 1))
-    cut = row_tile(spec, target) * 2
-    cut = cut if cut < m else m
-    split = multiply(a, b, np.zeros((m, n), np.float32), target, rows=[(cut, m), (0, cut)])
-    assert whole.tobytes() == split.tobytes()
+    found = []
+    for worth in (np.inf, 0.0):
+        monkeypatch.setattr(parallel, "WORTH_SECONDS", worth)
+        found.append(multiply(a, b, np.zeros((m, n), np.float32), host_target()).tobytes())
+    assert found[0] == found[1]
 
 
-def test_an_epilogue_sees_rows_columns_and_masks() -> None:
+@pytest.mark.parametrize("worth", [np.inf, 0.0])
+@pytest.mark.parametrize("op", [ops.mul, ops.exp])
+def test_an_epilogue_knows_rows_and_columns(
+    op: Any, worth: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A short one stands behind each accumulator, a long one in a function of its own."""
+    monkeypatch.setattr(parallel, "WORTH_SECONDS", worth)
     m, n, k = 19, 37, 23
     a, b, c = random((m, k)), random((k, n), seed=1), np.zeros((2, m, n), np.float32)
-    base = c.ctypes.data
-
-    def scaled(builder: FunctionBuilder, value: Val, place: Position) -> None:
-        factor = builder.cast(
-            "sitofp", builder.add(builder.mul(place.row, 100), place.col), "float"
-        )
-        value = builder.mul(value, builder.splat(factor, value.lanes))
-        address = builder.emit("ptr", f"inttoptr i64 {base} to ptr")
-        pointer = builder.at("float", address, place.offset)
-        if place.mask is None:
-            builder.store(value, pointer)
-        else:
-            builder.masked_store(value, pointer, place.mask)
-
-    target = host_target()
-    multiply(a, b, c[0], target, epilogue=scaled)
-    lanes = target.lanes("float")
-    columns = np.arange(n) // lanes * lanes
-    factors = np.arange(m)[:, None] * 100 + columns
-    np.testing.assert_allclose(c[0], (a @ b) * factors, rtol=1e-4, atol=1e-2)
+    row, column = random((m, 1), seed=2), random((1, n), seed=3)
+    graph = Graph("product")
+    x, y, z, r, s = (input_like(graph, array) for array in (a, b, c[0], row, column))
+    product = ops.matmul(x, y) * r + s
+    graph.writes = [(z, op(product, product) if op is ops.mul else op(product * 0.01))]
+    compile_graph(graph).call([a, b, c[0], row, column])
+    expected = (a @ b) * row + column
+    expected = expected * expected if op is ops.mul else np.exp(expected * 0.01)
+    np.testing.assert_allclose(c[0], expected, rtol=1e-4, atol=1e-4)
     assert not c[1].any()
 
 
@@ -202,11 +150,15 @@ def test_an_empty_sum_is_zero() -> None:
 
 def test_the_inner_loop_is_multiply_adds_without_calls() -> None:
     target = host_target()
-    module = Module(target)
-    spec = Contraction(32, 64, 64, "float", (64, 1), (64, 1), (64, 1))
-    with FunctionBuilder(module, "kernel", [("ptr", "a"), ("ptr", "b"), ("ptr", "c")]) as b:
-        emit_gemm(b, spec, b.args[0], b.args[1], b.args[2])
-        b.ret()
-    assembly = jit.compile_assembly(module.text(), target)
-    assert assembly.count("fmadd231ps") + assembly.count("fmla") >= plan(spec, target).height
-    assert "call" not in assembly
+    graph = Graph("product")
+    x, y = (
+        graph.add_input(TensorType(dtype_named("f32"), shape)) for shape in ((32, 64), (64, 64))
+    )
+    graph.outputs = [ops.matmul(x, y)]
+    text = compile_graph(graph).llvm
+    assembly = jit.compile_assembly(text, target)
+    height = plan(Contraction(32, 64, 64, "float", (64, 1), (64, 1)), target).height
+    assert assembly.count("fmadd231ps") + assembly.count("fmla") >= height
+    kernel = re.search(r"^define void @k0\(.*?^}$", text, re.M | re.S)
+    assert kernel is not None
+    assert all(name.startswith("llvm.") for name in re.findall(r"call [^@]*@([\w.]+)", kernel[0]))

@@ -129,7 +129,7 @@ def emit_product(
         b, spec, (pointers[0], pointers[1]), scratch, epilogue.element
     )
     follow(emitter, epilogue)
-    emitter.run((0, spec.m))
+    emitter.run()
 
 
 def follow(emitter: Emitter, epilogue: EpilogueEmitter) -> None:
@@ -176,17 +176,17 @@ class TileEmitter(Emitter):
             epilogue.enter(dim, index)
         width = panel.width * lanes
 
-        def finish(i: Val, at: Val, mask: Val | None, used: int) -> None:
+        def finish(i: Val, at: Val, mask: Val | None) -> None:
             place = b.at(self.spec.element, kept, b.add(b.mul(i, width), at))
             value = b.load(self.type, place)
-            position = Position(b.add(row, i), b.add(column, at), i64(0), mask, used)
+            position = Position(b.add(row, i), b.add(column, at), mask)
             epilogue.element(b, value, position)
 
         whole = panel.width - 1 if panel.tail else panel.width
         with b.loop(0, height) as rows:
             if whole:
                 with b.loop(0, whole * lanes, lanes) as columns:
-                    finish(rows.index, columns.index, None, lanes)
+                    finish(rows.index, columns.index, None)
             if panel.tail:
                 mask = self._mask(panel.width - 1, panel)
-                finish(rows.index, i64(whole * lanes), mask, panel.tail)
+                finish(rows.index, i64(whole * lanes), mask)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import ceil
 
@@ -20,23 +20,13 @@ _PAGE_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class BatchAxis:
-    """An outer loop: its length and the strides, in elements; 0 broadcasts an operand."""
-
-    size: int
-    a_stride: int
-    b_stride: int
-    c_stride: int
-
-
-@dataclass(frozen=True, slots=True)
 class Contraction:
-    """C[m, n] = A[m, k] B[k, n], once for each index of the batch.
+    """C[m, n] = A[m, k] B[k, n].
 
     Attributes:
         element: "float", "double", "i32" or "i64".
-        a_strides, b_strides, c_strides: of rows and columns, in elements; any values. Unit column
-            strides of B and C are the fast case.
+        a_strides, b_strides: of rows and columns, in elements; any values. Unit column strides of B
+            are the fast case.
     """
 
     m: int
@@ -45,23 +35,6 @@ class Contraction:
     element: str
     a_strides: tuple[int, int]
     b_strides: tuple[int, int]
-    c_strides: tuple[int, int]
-    batch: tuple[BatchAxis, ...] = ()
-
-    def swapped(self) -> Contraction:
-        """The same product as C^T = B^T A^T."""
-        return Contraction(
-            m=self.n,
-            n=self.m,
-            k=self.k,
-            element=self.element,
-            a_strides=self.b_strides[::-1],
-            b_strides=self.a_strides[::-1],
-            c_strides=self.c_strides[::-1],
-            batch=tuple(
-                replace(axis, a_stride=axis.b_stride, b_stride=axis.a_stride) for axis in self.batch
-            ),
-        )
 
 
 @dataclass(frozen=True)
@@ -163,7 +136,7 @@ def _tile(m: int, vectors: int, registers: int) -> tuple[int, int]:
 
 
 def scratch_bytes(spec: Contraction, target: Target) -> int:
-    """Bytes of scratch memory (64-byte aligned) that one running `emit_gemm` needs."""
+    """Bytes of scratch memory (64-byte aligned) that one running `Emitter` needs."""
     p = plan(spec, target)
     return aligned_bytes(p.a_elements, spec.element) + aligned_bytes(p.b_elements, spec.element)
 
@@ -171,11 +144,6 @@ def scratch_bytes(spec: Contraction, target: Target) -> int:
 def aligned_bytes(elements: int, element: str) -> int:
     """The size of an array, rounded up so that another one may follow."""
     return -(-elements * ELEMENT_BYTES[element] // 64) * 64
-
-
-def row_tile(spec: Contraction, target: Target) -> int:
-    """Rows of a tile: bounds of a `row_range` are multiples of it, or m."""
-    return plan(spec, target).height
 
 
 def whole_a_bytes(p: Plan) -> int:

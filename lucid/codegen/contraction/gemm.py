@@ -10,34 +10,16 @@ Reference: K. Goto and R. van de Geijn, "Anatomy of high-performance matrix mult
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from lucid.codegen.contraction.contraction import (
-    BatchAxis,
     Contraction,
-    Plan,
     aligned_bytes,
     plan,
-    row_tile,
-    scratch_bytes,
 )
 from lucid.codegen.contraction.packing import pack_columns, pack_rows
 from lucid.codegen.llvm.builder import FunctionBuilder, Val, const, const_lanes, i64, vector
-
-__all__ = [
-    "BatchAxis",
-    "Contraction",
-    "Epilogue",
-    "Plan",
-    "Position",
-    "emit_gemm",
-    "plan",
-    "row_tile",
-    "scratch_bytes",
-    "store_to",
-]
 
 _DOTS_AT_ONCE = 4
 
@@ -47,68 +29,16 @@ class Position:
     """Where a vector of results belongs: C[row, col : col + lanes].
 
     Attributes:
-        offset: element offset from the pointer to C, batch included (i64).
         mask: the lanes that exist; None for all.
-        count: how many lanes exist.
     """
 
     row: Val
     col: Val
-    offset: Val
     mask: Val | None
-    count: int
 
 
 Epilogue = Callable[[FunctionBuilder, Val, Position], None]
 """Stores, or uses otherwise, a vector of finished sums."""
-
-
-def emit_gemm(
-    b: FunctionBuilder,
-    spec: Contraction,
-    a_ptr: Val,
-    b_ptr: Val,
-    c_ptr: Val,
-    scratch_ptr: Val | None = None,
-    epilogue: Epilogue | None = None,
-    row_range: tuple[Val | int, Val | int] | None = None,
-) -> None:
-    """Append the loops of a contraction to `b`.
-
-    Args:
-        scratch_ptr: `scratch_bytes` of memory; may be None where that is 0.
-        epilogue: called where a vector of sums is finished; by default it is stored to C.
-        row_range: compute only these rows, multiples of `row_tile` or m, so that threads
-            (each with its own scratch) can share a product.
-    """
-    if epilogue is None and row_range is None and _prefers_swapped(spec):
-        spec, a_ptr, b_ptr = spec.swapped(), b_ptr, a_ptr
-    Emitter(b, spec, (a_ptr, b_ptr), scratch_ptr, epilogue or store_to(spec, c_ptr)).run(
-        row_range or (0, spec.m)
-    )
-
-
-def _prefers_swapped(spec: Contraction) -> bool:
-    return (spec.c_strides[1] != 1 and spec.c_strides[0] == 1) or (
-        spec.n == 1 and spec.c_strides[0] == 1 and spec.a_strides[0] == 1 and spec.m > 1
-    )
-
-
-def store_to(spec: Contraction, c_ptr: Val) -> Epilogue:
-    """The epilogue that writes C, whatever its strides."""
-
-    def store(b: FunctionBuilder, value: Val, place: Position) -> None:
-        pointer = b.at(spec.element, c_ptr, place.offset)
-        if spec.c_strides[1] != 1:
-            for lane in range(place.count):
-                to = b.at(spec.element, pointer, lane * spec.c_strides[1])
-                b.store(b.extract(value, lane), to)
-        elif place.mask is None:
-            b.store(value, pointer)
-        else:
-            b.masked_store(value, pointer, place.mask)
-
-    return store
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +53,13 @@ class _Panel:
 
 
 class Emitter:
-    """State of one `emit_gemm`: operands with the offsets of the current batch index."""
+    """Writes the loops of one contraction.
+
+    Args:
+        operands: where A and B are.
+        scratch: `scratch_bytes` of memory; may be None where that is 0.
+        epilogue: called where a vector of sums is finished.
+    """
 
     def __init__(
         self,
@@ -138,7 +74,6 @@ class Emitter:
         self.plan = plan(spec, b.target)
         self.epilogue = epilogue
         self.a, self.b_source = operands
-        self.c_offset: Val = i64(0)
         self.type = vector(spec.element, self.plan.lanes)
         if scratch is None and (self.plan.pack_a or self.plan.pack_b):
             raise ValueError("this contraction packs operands and needs scratch memory")
@@ -147,29 +82,15 @@ class Emitter:
         if scratch is not None and self.plan.pack_b:
             self.packed_b = b.at("i8", scratch, aligned_bytes(self.plan.a_elements, spec.element))
 
-    def run(self, row_range: tuple[Val | int, Val | int]) -> None:
-        shared_b = all(axis.b_stride == 0 for axis in self.spec.batch)
-        if self.plan.pack_b and shared_b:
+    def run(self) -> None:
+        """Append all of it to the function."""
+        rows = 0, self.spec.m
+        if self.plan.dots:
+            self._dots(rows)
+            return
+        if self.plan.pack_b:
             self._pack_b()
-        with self._batch():
-            if self.plan.dots:
-                self._dots(row_range)
-                return
-            if self.plan.pack_b and not shared_b:
-                self._pack_b()
-            self._rows(row_range)
-
-    @contextmanager
-    def _batch(self) -> Iterator[None]:
-        """Loops over the batch, with the operands moved to the current index."""
-        b, element = self.b, self.spec.element
-        with ExitStack() as loops:
-            for axis in self.spec.batch:
-                index = loops.enter_context(b.loop(0, axis.size)).index
-                self.a = b.at(element, self.a, b.mul(index, axis.a_stride))
-                self.b_source = b.at(element, self.b_source, b.mul(index, axis.b_stride))
-                self.c_offset = b.add(self.c_offset, b.mul(index, axis.c_stride))
-            yield
+        self._rows(rows)
 
     def _pack_b(self) -> None:
         assert self.packed_b is not None
@@ -324,16 +245,11 @@ class Emitter:
 
     def _finish(self, sums: Sequence[Val], row: Val, height: int, panel: _Panel) -> None:
         b, lanes = self.b, self.plan.lanes
-        row_stride, column_stride = self.spec.c_strides
         for i in range(height):
             this_row = b.add(row, i) if i else row
-            start = b.add(self.c_offset, b.mul(this_row, row_stride))
             for v in range(panel.width):
                 col = b.add(panel.col, v * lanes) if v else panel.col
-                offset = b.add(start, b.mul(col, column_stride))
-                mask = self._mask(v, panel)
-                count = lanes if mask is None else panel.tail
-                place = Position(this_row, col, offset, mask, count)
+                place = Position(this_row, col, self._mask(v, panel))
                 self.epilogue(b, sums[i * panel.width + v], place)
 
     # Dot products -------------------------------------------------------------------------
@@ -383,10 +299,7 @@ class Emitter:
             mask = const_lanes("i1", [lane < spec.k % lanes for lane in range(lanes)])
             sums = self._dot_step(pointers, sums, i64(main), mask)
         for (row, col), total in zip(places, sums, strict=True):
-            offset = b.add(self.c_offset, b.mul(row, spec.c_strides[0]))
-            offset = b.add(offset, b.mul(col, spec.c_strides[1]))
-            value = b.reduce(total, b.add)
-            self.epilogue(b, value, Position(row, col, offset, None, 1))
+            self.epilogue(b, b.reduce(total, b.add), Position(row, col, None))
 
     def _dot_step(
         self, pointers: Sequence[tuple[Val, Val]], sums: Sequence[Val], k: Val, mask: Val | None

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lucid.codegen.contraction.axes import Axis
-from lucid.codegen.contraction.gemm import Contraction
+from lucid.codegen.contraction.contraction import Contraction
 from lucid.codegen.emit.lowering import ELEMENTS
 from lucid.codegen.kernel_ir.affine import AffineExpr, form
 from lucid.codegen.kernel_ir.instruction import Inst, print_form
@@ -171,7 +171,7 @@ def contraction(
         bn = 1
     if inner == 1:
         ak, bk = 1, columns
-    return Contraction(rows, columns, inner, ELEMENTS[dtype], (am, ak), (bk, bn), (columns, 1))
+    return Contraction(rows, columns, inner, ELEMENTS[dtype], (am, ak), (bk, bn))
 
 
 def as_matrices(axes: Sequence[Axis], offsets: tuple[int, int]) -> Product | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 from lucid.codegen.contraction.axes import merge_axes
-from lucid.codegen.contraction.gemm import scratch_bytes
+from lucid.codegen.contraction.contraction import scratch_bytes
 from lucid.codegen.contraction.matrices import Product, as_matrices, contraction, join_parts
 from lucid.codegen.kernel_ir.affine import ZERO, AffineExpr, IndexMap, dot, form, unbroadcast
 from lucid.codegen.kernel_ir.instruction import (
