@@ -1,8 +1,18 @@
-"""What the choices of fusion, loops and layouts weigh: one table of relative times and sizes."""
+"""The cost table: all numbers by which the choices of codegen are made, and where they come from.
+
+They are times, sizes, and relative times in vector instructions. Where a line doesn't say otherwise
+they were measured on one core of x86-64 servers with vectors of 256 and 512 bits, with the programs
+in `benchmarks/`: `limits.py` for products, calls and threads, `conv_layers.py` for contractions,
+`run.py` for the rest. Others differ by less than the models err that use them. None of them is
+measured when a program is compiled: equal programs give equal code, and equal bits on any number
+of threads.
+"""
 
 from __future__ import annotations
 
-# Vector instructions of ops that take more than one.
+# Fusion ---------------------------------------------------------------------------------------
+
+# Vector instructions of ops that take more than one, counted in their code.
 _OPS = {
     "exp": 16, "log": 20, "log1p": 26, "expm1": 18, "sin": 30, "cos": 30, "tanh": 20,
     "sigmoid": 20, "erf": 40, "pow": 60, "div": 4, "sqrt": 4, "rsqrt": 8, "reciprocal": 4,
@@ -15,25 +25,19 @@ SHORT = 6
 # So is one whose result has so many times the elements of what it reads: 256 bodies, n**2 pairs,
 # gradient included, 8.6 -> 6.3 ns a pair.
 GROWN = 8
-
 # Elements of a row that is gone over several times: it should stay in the L1 or L2 cache.
 ROW = 16384
 # To store a line that is shorter takes less than to look for an element in it.
 LONG = 64
 # Sums of columns that stay in the L1 cache while rows are swept.
 COLUMNS = 1 << 13
-# Bytes of a temp that don't count where kernels are put into an order that needs little memory.
-LITTLE = 1 << 12
 # Size of one loop body; beyond it registers spill and code generation gets slow.
 LOOP = 400
 EPILOGUE = 200
-# An epilogue up to this is repeated for each accumulator of a tile.
-INLINE = 8
-# A body up to this is repeated with accumulators of its own, to hide the latency.
-UNROLLED = 12
-# Values of an early pass are kept for a later one if they took more than this, and fit (in bytes).
-KEPT = 6
-KEPT_BYTES = 1 << 15
+# The elements of so short a last axis may become values apart.
+SMALL = 4
+
+# Layouts --------------------------------------------------------------------------------------
 
 # Time of a vector whose elements are adjacent, the same, apart, or found by an index each.
 ADJACENT, REPEATED, APART, INDEXED = 1.0, 0.3, 8.0, 8.0
@@ -41,10 +45,49 @@ ADJACENT, REPEATED, APART, INDEXED = 1.0, 0.3, 8.0, 8.0
 SCATTERED = 2.0
 # A shorter vector isn't full; as many lines that are indexed together pay for a copy.
 LINES = 16
-# The elements of so short a last axis may become values apart.
-SMALL = 4
 # Another layout is chosen if the cost falls below this part of what it was.
 WORTHWHILE = 0.75
+# Bytes of a temp that don't count where kernels are put into an order that needs little memory.
+LITTLE = 1 << 12
+
+# Loops ----------------------------------------------------------------------------------------
+
+# An epilogue up to this is repeated for each accumulator of a tile.
+INLINE = 8
+# A body up to this is repeated with accumulators of its own, to hide the latency.
+UNROLLED = 12
+# Values of an early pass are kept for a later one if they took more than this, and fit (in bytes).
+KEPT = 6
+KEPT_BYTES = 1 << 15
+# Elements of a line that a transposition reads from one line after the other.
+TILE = 64
+# Rows whose sums of columns are folded together, and the bytes of the array from which on that is
+# done; vectors of columns that such a sweep wants in a part.
+SWEPT_ROWS = 8
+SWEPT_BYTES = 1 << 17
+SWEPT_VECTORS = 16
+
+# Products of matrices -------------------------------------------------------------------------
+
+# Operands above this size no longer stay in the second-level cache between uses.
+PACK_BYTES = 256 * 1024
+# What a block of packed A may take of the second-level cache.
+BLOCK_BYTES = 512 * 1024
+# Below this many rows a copy of B costs more than it saves, and below so many columns one of A.
+PACK_ROWS = 32
+PACK_COLUMNS = 64
+# An A whose neighbours along the inner axis lie on pages of their own is slow to read.
+PAGE_BYTES = 4096
+# Dot products that run side by side, to hide the latency.
+DOTS_AT_ONCE = 4
+# Large products stream their operands for each part: parts of them should not be small.
+PRODUCT_PART_SECONDS = 150e-6
+SMALL_OPERAND_BYTES = 256 * 1024
+# In longer products a packed B is made by parts of their own, and read by all.
+PACK_APART_SECONDS = 60e-6
+PACK_PART_BYTES = 64 * 1024
+
+# Contractions over axes -----------------------------------------------------------------------
 
 # Least rows, columns and inner elements of a contraction that is made a product of matrices, and
 # columns of one image of a batch of them.
@@ -58,6 +101,66 @@ WORTH_COPIES = 0.9
 # repeated to all lanes, where fewer than so many come from one line of the cache.
 LANES, NEAR_LANES, FAR_LANES, FOLDED_LANES = 8, 0.65, 0.35, 0.7
 NEAR, FAR_REPEATED = 8, 0.6
+# Multiply-adds of a round of the innermost loop, up to which it is unrolled.
+UNROLLED_PRODUCT = 112
+# Instructions that fold the lanes of a dot product.
+FOLDING = 9
+# What the operands of a block of dot products may take of the second-level cache, and the rounds
+# that it has at least.
+FOLDED_BYTES = 640 * 1024
+LEAST_ROUNDS = 40
+# Loads of a vector whose elements are 2 to 4 apart, or further, against those of neighbours.
+NEAR_LOAD, FAR_LOAD = 1.5, 4.0
+
+# Sorts ----------------------------------------------------------------------------------------
+
+# Lines up to so many elements are counted, of 32 and of 64 bits; so many of a longer line are
+# looked for.
+COUNTED, COUNTED_WIDE = 128, 16
+SOUGHT = 32
+# For each element and pass.
+SORT_STEP_SECONDS = 1.5e-9
+
+# Time -----------------------------------------------------------------------------------------
+
+# Per second, of full width; of products per second and byte of the vector's width, and the part of
+# that where a vector or a tile isn't filled.
+VECTOR_INSTRUCTIONS = 4.5e9
+FLOPS_PER_VECTOR_BYTE = 2.8e9
+SMALL_TILE_FLOPS = 0.5
+# Bytes per second, up to the size of a cache and beyond it.
+CACHE_BYTES = 1 << 20
+CACHE_RATE = 60e9
+MEMORY_RATE = 20e9
+# Seconds for each lane that is read or written at an address of its own.
+RANDOM_LANE = 1.2e-9
+# A call of Python may take long.
+HOST_SECONDS = 1e-3
+
+# Threads --------------------------------------------------------------------------------------
+
+# Handing work over takes half a microsecond, and what one processor wrote comes to another at some
+# 40 GB/s. A few parts are enough to even out that one thread begins late; more of them cost claims.
+WORTH_SECONDS = 6e-6
+SHORT_PART_SECONDS, PART_SECONDS = 3e-6, 8e-6
+LEAST_PARTS, MOST_PARTS = 4, 64
+# A worker that is parked needs some 50 us to come; one that isn't waits for the next step as well.
+WAKE_SECONDS = 40e-6
+# How long the caller waits for others before it takes their processors for lost: so many times the
+# estimated time of a part, and some more. A round of waiting takes about 25 ns.
+PATIENCE, LEAST_PATIENCE = 4.0, 1e-3
+PAUSE_SECONDS = 25e-9
+# After such a stall it runs regions alone for so many microseconds, and more if that happens often.
+LEAST_ALONE, MOST_ALONE = 3_000, 200_000
+# Calls from one trial of the threads to the next (a power of two), and calls of a trial. That of a
+# longer step would be felt; its kernels are long enough for threads to help.
+TRIAL_PERIOD, TRIAL_CALLS = 1024, 16
+TRIAL_SECONDS = 20e-3
+
+# Code -----------------------------------------------------------------------------------------
+
+# Calls of kernels in one function: LLVM's time grows with the square of a function's length.
+PART_CALLS = 64
 
 
 def cost_of(op: str) -> int:

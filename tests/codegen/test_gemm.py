@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lucid.codegen import costs
 from lucid.codegen.contraction.contraction import Contraction, plan
 from lucid.codegen.llvm import jit
 from lucid.codegen.llvm.target import Target, host_target
-from lucid.codegen.threads import parallel
 from lucid.ir import ops
 from lucid.ir.graph import Graph, Value
 from lucid.ir.types import TensorType, dtype_named
@@ -116,7 +116,7 @@ def test_parts_give_the_same_bits(
     a, b = random((m, k)), random((k, n), seed=1)
     found = []
     for worth in (np.inf, 0.0):
-        monkeypatch.setattr(parallel, "WORTH_SECONDS", worth)
+        monkeypatch.setattr(costs, "WORTH_SECONDS", worth)
         found.append(multiply(a, b, np.zeros((m, n), np.float32), host_target()).tobytes())
     assert found[0] == found[1]
 
@@ -127,7 +127,7 @@ def test_an_epilogue_knows_rows_and_columns(
     op: Any, worth: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A short one stands behind each accumulator, a long one in a function of its own."""
-    monkeypatch.setattr(parallel, "WORTH_SECONDS", worth)
+    monkeypatch.setattr(costs, "WORTH_SECONDS", worth)
     m, n, k = 19, 37, 23
     a, b, c = random((m, k)), random((k, n), seed=1), np.zeros((2, m, n), np.float32)
     row, column = random((m, 1), seed=2), random((1, n), seed=3)

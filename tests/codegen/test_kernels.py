@@ -19,6 +19,7 @@ from random_programs import numbers, programs
 
 import lucid
 from lucid.autograd import Function
+from lucid.codegen import costs
 from lucid.codegen.kernel_ir.affine import AffineExpr
 from lucid.codegen.kernel_ir.instruction import Inst
 from lucid.codegen.kernel_ir.kernel import Kernel, Partition, TileGrid
@@ -31,7 +32,6 @@ from lucid.codegen.program.interpret import interpret_program
 from lucid.codegen.program.parse import parse_kernel, parse_kernels
 from lucid.codegen.program.program import Program, kernel_names, lifetimes
 from lucid.codegen.program.verify import verify_program
-from lucid.codegen.threads import parallel
 from lucid.ir import ops
 from lucid.ir.errors import ParseError, VerifyError
 from lucid.ir.graph import Graph
@@ -53,7 +53,7 @@ def lowered(graph: Graph, *, fuse: bool = True, share: bool = False) -> Program:
     strides = [contiguous_strides(entry.value.shape) for entry in graph.inputs]
     with pytest.MonkeyPatch.context() as patch:
         if share:
-            patch.setattr(parallel, "WORTH_SECONDS", 0.0)
+            patch.setattr(costs, "WORTH_SECONDS", 0.0)
         return make_program(graph, strides, host_target(), fuse)
 
 
@@ -433,7 +433,7 @@ def agree(graph: Graph, inputs: Results, *, fuse: bool, share: bool) -> None:
     given = [np.array(array) for array in inputs]
     with pytest.MonkeyPatch.context() as patch:
         if share:
-            patch.setattr(parallel, "WORTH_SECONDS", 0.0)
+            patch.setattr(costs, "WORTH_SECONDS", 0.0)
         native = compile_graph(graph, fuse=fuse).call(given)
     written = [given[number] for number in program.written]
     for found in (kernels, (native, written)):

@@ -9,11 +9,11 @@ import hypothesis
 import pytest
 from random_graphs import Case, cases
 
+from lucid.codegen import costs
 from lucid.codegen.llvm.target import host_target
 from lucid.codegen.lower.schedule import make_program
 from lucid.codegen.program import emit
 from lucid.codegen.program.program import Program
-from lucid.codegen.threads import parallel
 from lucid.ir import ops
 from lucid.ir.graph import Graph
 from lucid.ir.strides import Strides, contiguous_strides
@@ -53,7 +53,7 @@ def test_kernels_of_equal_texts_are_equal_code(
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         if worth is not None:
-            patch.setattr(parallel, "WORTH_SECONDS", worth)
+            patch.setattr(costs, "WORTH_SECONDS", worth)
         for text, body in kernels(case.graph, vector_bytes):
             assert seen.setdefault((text, vector_bytes), body) == body
 

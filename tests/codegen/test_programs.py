@@ -10,8 +10,8 @@ import pytest
 from hypothesis import strategies as st
 from random_programs import numbers, programs
 
+from lucid.codegen import costs
 from lucid.codegen.llvm.target import host_target
-from lucid.codegen.threads import parallel
 from lucid.ir.graph import Graph
 from lucid.ir.interpret import interpret
 from lucid.runtime import compile_graph
@@ -41,7 +41,7 @@ def test_a_random_step_computes_what_the_interpreter_does(
     target = target.with_vector_bytes(min(width, target.vector_bytes))
     with pytest.MonkeyPatch.context() as patch:
         if share:
-            patch.setattr(parallel, "WORTH_SECONDS", 0.0)
+            patch.setattr(costs, "WORTH_SECONDS", 0.0)
         executable = compile_graph(graph, target=target, fuse=fuse)
     bits = []
     for count in (1, 2) if share else (1,):

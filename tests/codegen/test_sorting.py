@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lucid.codegen import costs
 from lucid.codegen.kernel_ir.affine import ZERO
 from lucid.codegen.kernels.sort import SortKernel, method
 from lucid.codegen.llvm.target import host_target
-from lucid.codegen.threads import parallel
 from lucid.ir import ops
 from lucid.ir.graph import Graph
 from lucid.ir.interpret import interpret
@@ -113,7 +113,7 @@ def test_short_lines_are_counted_and_the_first_of_long_ones_sought() -> None:
 def test_threads_share_the_lines(
     length: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parallel, "WORTH_SECONDS", 0.0)
+    monkeypatch.setattr(costs, "WORTH_SECONDS", 0.0)
     graph = Graph()
     x = graph.add_input(TensorType(f32, (3, length, 37)))
     graph.outputs = [ops.argsort(x, axis=1, descending=False)]

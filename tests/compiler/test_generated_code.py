@@ -116,3 +116,16 @@ def test_inner_loops_are_vectors_without_calls(rng: np.random.Generator) -> None
     assert declared
     assert [name for name in declared if not re.match(SAFE, name)] == []
     assert re.search(r"= f(mul|add|sub) <\d+ x float>", code)
+
+
+def test_cross_entropy_and_its_gradient_take_one_exponential() -> None:
+    """The rows are read once for each pass, and no array of log-probabilities is stored."""
+
+    @lucid.compile
+    def step(x: lucid.Tensor, y: lucid.Tensor) -> lucid.Tensor:
+        return lucid.autograd.grad(nn.functional.cross_entropy(x, y), x)[0]
+
+    x = lucid.randn(64, 1000, requires_grad=True)
+    step(x, lucid.randint(0, 1000, (64,)))
+    assert step.stages["kernels"].count("= exp ") == 1
+    assert step.stages["buffers"].count("temp") <= 2  # what is there for each row

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from lucid.codegen.program.emit import PART_CALLS
+from lucid.codegen import costs
 from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, DTypeError, IndexOutOfRangeError, ShapeError
 from lucid.ir.graph import Graph
@@ -306,7 +306,7 @@ def long_step(count: int) -> Graph:
 @pytest.mark.parametrize("count", [1, 40, 150])
 def test_a_step_of_many_kernels_is_several_functions(count: int) -> None:
     executable = compile_graph(long_step(count), fuse=False)
-    parts = -(-executable.kernel_count // PART_CALLS)
+    parts = -(-executable.kernel_count // costs.PART_CALLS)
     assert executable.llvm.count("@step_from_") == (2 * parts if parts > 1 else 0)
     x, expected = floats(0.5, -1, 2), floats(0.5, -1, 2)
     order = np.array([2, 0, 1])

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import lucid
+from lucid.codegen import costs
 from lucid.codegen.llvm.target import host_target
-from lucid.codegen.threads import parallel
 from lucid.ir import ops
 from lucid.ir.graph import Graph
 from lucid.ir.types import TensorType, f32
@@ -64,7 +64,7 @@ def test_a_kernel_that_is_loaded_is_not_compiled_again(
 ) -> None:
     """Threads share the work of it, or not."""
     if worth is not None:
-        monkeypatch.setattr(parallel, "WORTH_SECONDS", worth)
+        monkeypatch.setattr(costs, "WORTH_SECONDS", worth)
     graphs = [graph_of("exp"), graph_of("exp", "cos"), graph_of("exp", "cos")]
     programs = [compile_graph(graph) for graph in graphs]
     assert [defined(text) for text in texts] == [2, 1, 0]

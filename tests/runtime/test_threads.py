@@ -16,8 +16,9 @@ import numpy as np
 import pytest
 from random_graphs import Case, cases
 
-from lucid.codegen.threads import parallel, trial
+from lucid.codegen import costs
 from lucid.codegen.threads import pool as code
+from lucid.codegen.threads import trial
 from lucid.ir import environment, ops
 from lucid.ir.errors import IndexOutOfRangeError, OptionError
 from lucid.ir.graph import Graph, Value
@@ -46,7 +47,7 @@ def as_before() -> Iterator[None]:
 @pytest.fixture
 def eager_to_share(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut even the smallest kernels into parts."""
-    monkeypatch.setattr(parallel, "WORTH_SECONDS", 0.0)
+    monkeypatch.setattr(costs, "WORTH_SECONDS", 0.0)
 
 
 def graph_of(build: Build, *shapes: tuple[int, ...], dtype: DType = f32) -> Graph:
@@ -149,7 +150,7 @@ def test_state_is_updated_in_place_by_all_threads(rng: np.random.Generator) -> N
 @hypothesis.given(case=cases())
 def test_random_programs_give_the_same_bits(case: Case) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parallel, "WORTH_SECONDS", 0.0)
+        patch.setattr(costs, "WORTH_SECONDS", 0.0)
         executable = compile_graph(case.graph)
     try:
         assert_same_bits(executable, case.inputs)
@@ -272,12 +273,12 @@ def test_a_step_finds_out_whether_threads_help_it(
     set_num_threads(2)
     executable(inputs)
     executable.free[0].record[trial.CALLS] = 0
-    for call in range(2 * trial.TRIED):
+    for call in range(2 * costs.TRIAL_CALLS):
         assert executable(inputs)[0].tobytes() == expected
         record = record_of(executable)
         assert record[trial.CALLS] == call + 1 and record[trial.WORKERS_THEN] == 1
-        if call < trial.TRIED:
-            assert record[trial.ALONE] == (call >= trial.TRIED // 2)
+        if call < costs.TRIAL_CALLS:
+            assert record[trial.ALONE] == (call >= costs.TRIAL_CALLS // 2)
         else:
             assert record[trial.ALONE] == record[trial.CHOICE]
     best, best_alone = record[trial.BEST], record[trial.BEST_ALONE]
@@ -295,7 +296,7 @@ def test_a_step_that_chose_to_be_alone_tries_again(
     set_num_threads(2)
     executable(inputs)
     record = executable.free[0].record
-    record[trial.CALLS], record[trial.CHOICE] = trial.PERIOD - 2, 1
+    record[trial.CALLS], record[trial.CHOICE] = costs.TRIAL_PERIOD - 2, 1
     ways = []
     for _ in range(4):
         assert executable(inputs)[0].tobytes() == expected

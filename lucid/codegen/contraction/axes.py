@@ -14,19 +14,10 @@ from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 
+from lucid.codegen import costs
 from lucid.codegen.kernel_ir.instruction import Inst
 from lucid.codegen.kernel_ir.nest import forms_of, without_dim
 from lucid.codegen.llvm.target import Target
-
-# Multiply-adds of a round of the innermost loop, up to which it is unrolled.
-UNROLLED = 112
-# Instructions that fold the lanes of a dot product.
-_FOLDING = 9
-# What the operands of a block of dot products may take of the second-level cache.
-_CACHE_BYTES = 640 * 1024
-_LEAST_ROUNDS = 40
-# What loads of a vector cost against those of neighbours: repeated, or some elements apart.
-_NEAR, _FAR = 1.5, 4.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +100,7 @@ def choose_blocking(
         cost = full / (axis.size / -(-axis.size // _lanes(axis.size, full)))
         if axis.kind == "inner":
             cost *= _reading(axis.a) * _reading(axis.b)
-            cost += _FOLDING * full / depth
+            cost += costs.FOLDING * full / depth
         else:
             cost *= _reading(axis.b if axis.kind == "column" else axis.a)
             stores = (f for f in forms_of([i for i in insts if i.op == "store"]))
@@ -133,7 +124,7 @@ def _lanes(size: int, full: int) -> int:
 def _reading(stride: int) -> float:
     if stride in (0, 1):
         return 1.0
-    return _NEAR if 2 <= stride <= 4 else _FAR
+    return costs.NEAR_LOAD if 2 <= stride <= 4 else costs.FAR_LOAD
 
 
 # Tiles ----------------------------------------------------------------------------------------
@@ -228,8 +219,8 @@ def inner_block(blocking: Blocking, itemsize: int) -> int:
     first, *rest = blocking.inner or (None,)
     if first is None or not rest or blocking.vector >= 0 or blocking.lanes == 1:
         return 0
-    most = max(_CACHE_BYTES // (max(abs(first.a) + abs(first.b), 1) * itemsize), 1)
-    least = -(-_LEAST_ROUNDS * blocking.lanes // max(prod(axis.size for axis in rest), 1))
+    most = max(costs.FOLDED_BYTES // (max(abs(first.a) + abs(first.b), 1) * itemsize), 1)
+    least = -(-costs.LEAST_ROUNDS * blocking.lanes // max(prod(axis.size for axis in rest), 1))
     sizes = [n for n in range(least, min(most, first.size - 1) + 1) if first.size % n == 0]
     return max(sizes, default=0)
 
@@ -239,7 +230,7 @@ def unrolled(inner: Sequence[Axis], accumulators: int) -> int:
     work, found = max(accumulators, 1), 0
     for axis in reversed(inner):
         work *= axis.size
-        if work > UNROLLED:
+        if work > costs.UNROLLED_PRODUCT:
             break
         found += 1
     return found

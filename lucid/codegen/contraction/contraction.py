@@ -6,17 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import ceil
 
+from lucid.codegen import costs
 from lucid.codegen.llvm.target import ELEMENT_BYTES, Target
-
-# Operands above this size no longer stay in the second-level cache between uses.
-_PACK_BYTES = 256 * 1024
-# What a block of packed A may take of the second-level cache.
-_BLOCK_BYTES = 512 * 1024
-# Below this many rows a copy of B costs more than it saves, and below so many columns one of A.
-_PACK_ROWS = 32
-_PACK_COLUMNS = 64
-# An A whose neighbours along the inner axis lie on pages of their own is slow to read.
-_PAGE_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +86,10 @@ def plan(spec: Contraction, target: Target) -> Plan:
     dots = along_k and (spec.n == 1 or (spec.b_strides[1] != 1 and spec.m <= 2))
     if dots:
         lanes = min(target.lanes(spec.element), 1 << max(spec.k - 1, 0).bit_length())
-    large = spec.k * spec.n * size > _PACK_BYTES and spec.m >= _PACK_ROWS
-    is_far = abs(spec.a_strides[1]) * size >= _PAGE_BYTES and spec.n >= _PACK_COLUMNS
-    pack_a = (large or is_far) and spec.m * spec.k * size > _PACK_BYTES and not dots
-    rows = max(_BLOCK_BYTES // (spec.k * size * height or 1), 1) * height
+    large = spec.k * spec.n * size > costs.PACK_BYTES and spec.m >= costs.PACK_ROWS
+    is_far = abs(spec.a_strides[1]) * size >= costs.PAGE_BYTES and spec.n >= costs.PACK_COLUMNS
+    pack_a = (large or is_far) and spec.m * spec.k * size > costs.PACK_BYTES and not dots
+    rows = max(costs.BLOCK_BYTES // (spec.k * size * height or 1), 1) * height
     return Plan(
         spec=spec,
         lanes=lanes,

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from lucid.codegen import costs
 from lucid.codegen.contraction.contraction import (
     Contraction,
     aligned_bytes,
@@ -20,8 +21,6 @@ from lucid.codegen.contraction.contraction import (
 )
 from lucid.codegen.contraction.packing import pack_columns, pack_rows
 from lucid.codegen.llvm.builder import FunctionBuilder, Val, const, const_lanes, i64, vector
-
-_DOTS_AT_ONCE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +267,7 @@ class Emitter:
         self, low: Val | int, high: Val | int, place: Callable[[Val], tuple[Val, Val]]
     ) -> None:
         b = self.b
-        group = _DOTS_AT_ONCE
+        group = costs.DOTS_AT_ONCE
         count = b.sub(high, low) if isinstance(high, Val) or isinstance(low, Val) else high - low
         if isinstance(count, Val):
             grouped = b.add(b.sub(count, b.binary("urem", count, group)), low)

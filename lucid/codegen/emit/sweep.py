@@ -17,9 +17,6 @@ from lucid.codegen.kernel_ir.nest import LoopNest
 from lucid.codegen.llvm.builder import FunctionBuilder, Val, vector
 from lucid.ir.types import DType
 
-ROWS = 8
-_LEAST_BYTES = 1 << 17
-
 
 def is_swept(kernel: LoopNest) -> bool:
     """Whether a kernel reduces over outer axes, and enough to pay for accumulators in memory."""
@@ -34,10 +31,10 @@ def is_swept(kernel: LoopNest) -> bool:
         if inst.op == "store" and kernel.in_pass(number) and not kernel.is_inner(number):
             return False
     columns = kernel.kept[column]
-    large = prod(kernel.reduced) * columns * 4 >= _LEAST_BYTES
+    large = prod(kernel.reduced) * columns * 4 >= costs.SWEPT_BYTES
     return (
         large
-        and kernel.reduced[-1] >= 2 * ROWS
+        and kernel.reduced[-1] >= 2 * costs.SWEPT_ROWS
         and 4 * kernel.lanes <= columns <= costs.COLUMNS
         and any(kernel.insts[n].op == "reduce" for n in range(len(kernel.insts)))
     )
@@ -53,7 +50,7 @@ class SweepEmitter(LoopEmitter):
 
     def run(self) -> None:
         self._begin_pass(0)
-        self._choose_dtypes(ROWS)
+        self._choose_dtypes(costs.SWEPT_ROWS)
         for dtype in self._parts():
             columns = self.kernel.kept[self._column] + self.lanes
             self._sums.append((self.b.alloca(lowering.ELEMENTS[dtype], columns), dtype))
@@ -108,13 +105,13 @@ class SweepEmitter(LoopEmitter):
                 self._rows(dim + 1)
             return
         size = self.kernel.sizes[dim]
-        whole = size - size % ROWS
+        whole = size - size % costs.SWEPT_ROWS
         stop: Val | int = whole
         if isinstance(high, Val) and whole < size:
             stop = self.b.select(self.b.lt(high, whole), high, whole)
         elif isinstance(high, Val):
             stop = high
-        self._row_blocks(low, stop, ROWS)
+        self._row_blocks(low, stop, costs.SWEPT_ROWS)
         if whole < size:
             self._row_blocks(whole, high, 1)
 

@@ -34,7 +34,7 @@ from lucid.codegen.kernel_ir.kernel import (
 from lucid.codegen.kernel_ir.nest import LoopNest
 from lucid.codegen.kernel_ir.origins import relocated
 from lucid.codegen.kernel_ir.regions import Buffer
-from lucid.codegen.kernel_ir.timing import SMALL_TILE_FLOPS, nest_seconds, peak
+from lucid.codegen.kernel_ir.timing import nest_seconds, peak
 from lucid.codegen.kernel_ir.work import Traffic, Work
 from lucid.codegen.kernels.evaluation import (
     contracted,
@@ -116,7 +116,7 @@ class AxesKernel(Kernel):
         dtype = self.body.args[0]
         rounds = float(prod(axis.size for axis in (*self.loops, *self.inner)))
         filled = self.lanes / target.lanes(lowering.ELEMENTS[dtype])
-        product = 2.0 * rounds / (peak(dtype, target) * max(filled * SMALL_TILE_FLOPS, 0.1))
+        product = 2.0 * rounds / (peak(dtype, target) * max(filled * costs.SMALL_TILE_FLOPS, 0.1))
         return product + nest_seconds(self.body, self.lanes)
 
     def partition(self, args: list[Buffer], new_temp: NewTemp, target: Target) -> list[Call]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import ClassVar
 
+from lucid.codegen import costs
 from lucid.codegen.emit import lowering
 from lucid.codegen.emit.lines import over_lines
 from lucid.codegen.kernel_ir.affine import AffineExpr
@@ -14,7 +15,6 @@ from lucid.codegen.kernel_ir.instruction import print_form
 from lucid.codegen.kernel_ir.kernel import Access, CallSite, Effect, Kernel, Memory, Origins, World
 from lucid.codegen.kernel_ir.origins import moved
 from lucid.codegen.kernel_ir.regions import Buffer
-from lucid.codegen.kernel_ir.timing import VECTOR_INSTRUCTIONS
 from lucid.codegen.kernel_ir.work import Traffic, Work
 from lucid.codegen.kernels.evaluation import form_values, range_of
 from lucid.codegen.llvm.builder import FunctionBuilder, Val, const, const_lanes, vector
@@ -49,7 +49,7 @@ class CheckKernel(Kernel):
         return traffic.work(0)
 
     def seconds(self, target: Target) -> float:
-        return prod(self.shape) / VECTOR_INSTRUCTIONS
+        return prod(self.shape) / costs.VECTOR_INSTRUCTIONS
 
     def relocate(self) -> tuple[Kernel, Origins]:
         origin = self.form.offset

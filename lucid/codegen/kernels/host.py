@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from lucid.codegen import costs
 from lucid.codegen.kernel_ir.kernel import Access, CallSite, Effect, Kernel, Memory, World
 from lucid.codegen.kernel_ir.regions import Buffer
 from lucid.codegen.kernel_ir.work import Traffic, Work
@@ -17,7 +18,6 @@ from lucid.ir.hosts import host_function
 from lucid.ir.types import TensorType
 
 FAILED = 2  # what the step returns when Python raised
-_SECONDS = 1e-3  # it may take long
 
 
 @dataclass(slots=True)
@@ -52,7 +52,7 @@ class HostKernel(Kernel):
         return traffic.work(0)
 
     def seconds(self, target: Target) -> float:
-        return _SECONDS
+        return costs.HOST_SECONDS
 
     def accesses(self) -> Iterator[Access]:
         for number, type in enumerate((*self.operands, *self.results)):

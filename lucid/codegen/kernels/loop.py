@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from lucid.codegen import costs
 from lucid.codegen.emit.lines import part_of
 from lucid.codegen.emit.loops import LoopEmitter
 from lucid.codegen.emit.lowering import MEMORY
-from lucid.codegen.emit.sweep import ROWS, SweepEmitter, is_swept
+from lucid.codegen.emit.sweep import SweepEmitter, is_swept
 from lucid.codegen.kernel_ir.kernel import (
     Access,
     Call,
@@ -31,11 +32,8 @@ from lucid.codegen.kernel_ir.work import Traffic, Work
 from lucid.codegen.kernels.evaluation import evaluate_nest, nest_accesses, nest_problems
 from lucid.codegen.llvm.builder import FunctionBuilder, Val
 from lucid.codegen.llvm.target import Target
-from lucid.codegen.threads.parallel import LEAST_PARTS, best_cut, wanted_parts
+from lucid.codegen.threads.parallel import best_cut, wanted_parts
 from lucid.codegen.threads.split_reduction import blocked
-
-# A sweep over rows wants this many vectors of columns at once.
-_SWEPT_VECTORS = 16
 
 
 @dataclass(slots=True)
@@ -72,7 +70,7 @@ class LoopKernel(Kernel):
         if wanted == 1:
             return [(self, args)]
         parts = best_cut(nest.sizes, nest.free_dims(), self._unit, wanted)
-        if parts is None or parts.count < min(wanted, LEAST_PARTS):
+        if parts is None or parts.count < min(wanted, costs.LEAST_PARTS):
             dims = range(len(nest.kept), len(nest.sizes))
             inner = best_cut(nest.sizes, dims, self._unit, wanted)
             if inner is not None and (parts is None or inner.count > parts.count):
@@ -87,9 +85,9 @@ class LoopKernel(Kernel):
         nest = self.body
         if dim == nest.vector:
             if dim < len(nest.kept):
-                return nest.lanes * (_SWEPT_VECTORS if is_swept(nest) else 1)
+                return nest.lanes * (costs.SWEPT_VECTORS if is_swept(nest) else 1)
             return nest.lanes * 4
-        return 1 if dim < len(nest.kept) else ROWS
+        return 1 if dim < len(nest.kept) else costs.SWEPT_ROWS
 
     def relocate(self) -> tuple[Kernel, Origins]:
         origins: Origins = {}

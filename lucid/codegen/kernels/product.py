@@ -8,6 +8,7 @@ from math import ceil, prod
 
 import numpy as np
 
+from lucid.codegen import costs
 from lucid.codegen.contraction.contract import emit_contract
 from lucid.codegen.contraction.contraction import Plan, plan, product_scratch, scratch_bytes
 from lucid.codegen.contraction.grid import emit_grid, emit_packing
@@ -26,7 +27,7 @@ from lucid.codegen.kernel_ir.kernel import (
 )
 from lucid.codegen.kernel_ir.origins import moved, relocated
 from lucid.codegen.kernel_ir.regions import Buffer
-from lucid.codegen.kernel_ir.timing import SMALL_TILE_FLOPS, nest_seconds, peak
+from lucid.codegen.kernel_ir.timing import nest_seconds, peak
 from lucid.codegen.kernel_ir.work import Traffic, Work
 from lucid.codegen.kernels.evaluation import (
     evaluate_nest,
@@ -37,15 +38,8 @@ from lucid.codegen.kernels.evaluation import (
 )
 from lucid.codegen.llvm.builder import FunctionBuilder, Val
 from lucid.codegen.llvm.target import ELEMENT_BYTES, Target
-from lucid.codegen.threads.parallel import LEAST_PARTS, wanted_parts
+from lucid.codegen.threads.parallel import wanted_parts
 from lucid.ir.types import Shape
-
-# Large products stream their operands for each part: parts of them should not be small.
-PRODUCT_PART_SECONDS = 150e-6
-SMALL_OPERAND_BYTES = 256 * 1024
-# In longer products a packed B is made by parts of their own, and read by all.
-PACK_APART_SECONDS = 60e-6
-_PACK_PART_BYTES = 64 * 1024
 
 PACKING = "_packing"  # the region that copies operands before the product's own
 
@@ -82,7 +76,7 @@ class ContractKernel(Kernel):
         flops = 2.0 * prod(p.batch) * p.rows * p.inner * p.columns
         lanes = target.lanes(ELEMENTS[dtype])
         narrow = p.columns < lanes or p.rows < 4
-        rate = peak(dtype, target) * (SMALL_TILE_FLOPS if narrow else 1.0)
+        rate = peak(dtype, target) * (costs.SMALL_TILE_FLOPS if narrow else 1.0)
         return flops / rate + nest_seconds(p.body, lanes)
 
     # Parts --------------------------------------------------------------------------------
@@ -102,13 +96,13 @@ class ContractKernel(Kernel):
         wanted = wanted_parts(cost)
         if wanted == 1:
             return None
-        if batch >= min(wanted, 2 * LEAST_PARTS):
+        if batch >= min(wanted, 2 * costs.LEAST_PARTS):
             size = ceil(batch / min(wanted, batch))
             return TileGrid((size, rows, columns), (ceil(batch / size), 1, 1), (0, 0))
         p = plan(self.product.spec, target)
         if _is_large(p):
-            wanted = min(wanted, max(LEAST_PARTS, round(cost / PRODUCT_PART_SECONDS)))
-        by_columns = _is_large(p) or (p.pack_b and cost < PACK_APART_SECONDS)
+            wanted = min(wanted, max(costs.LEAST_PARTS, round(cost / costs.PRODUCT_PART_SECONDS)))
+        by_columns = _is_large(p) or (p.pack_b and cost < costs.PACK_APART_SECONDS)
         height, width = _cut_matrix(p, ceil(wanted / batch), by_columns=by_columns)
         counts = batch, ceil(rows / height), ceil(columns / width)
         if prod(counts) < 2:
@@ -213,7 +207,7 @@ class ContractKernel(Kernel):
 
 def _is_large(p: Plan) -> bool:
     """Whether B is read from beyond the second-level cache for each block of rows."""
-    return p.spec.k * p.spec.n * ELEMENT_BYTES[p.spec.element] > SMALL_OPERAND_BYTES
+    return p.spec.k * p.spec.n * ELEMENT_BYTES[p.spec.element] > costs.SMALL_OPERAND_BYTES
 
 
 def _cut_matrix(p: Plan, wanted: int, *, by_columns: bool) -> tuple[int, int]:
@@ -238,6 +232,6 @@ def _packs(p: Plan) -> tuple[int, int]:
     size = ELEMENT_BYTES[p.spec.element]
     tiles = ceil(p.spec.m / p.height), ceil(p.spec.n / p.panel)
     elements = p.spec.m * p.spec.k, p.spec.n * p.spec.k
-    wanted = [max(1, min(n * size // _PACK_PART_BYTES, 16)) for n in elements]
+    wanted = [max(1, min(n * size // costs.PACK_PART_BYTES, 16)) for n in elements]
     of_a, of_b = (min(n, most) for n, most in zip(wanted, tiles, strict=True))
     return of_a if p.pack_a else 0, of_b if p.pack_b else 0

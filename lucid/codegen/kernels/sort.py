@@ -16,6 +16,7 @@ from math import ceil, prod
 
 import numpy as np
 
+from lucid.codegen import costs
 from lucid.codegen.emit.lines import Cut, over_lines, part_of
 from lucid.codegen.emit.lowering import MEMORY
 from lucid.codegen.kernel_ir.affine import AffineExpr, form
@@ -40,13 +41,9 @@ from lucid.codegen.threads.parallel import wanted_parts
 from lucid.ir.op import OPS
 from lucid.ir.types import DType, Shape, i64
 
-# Up to so many elements are counted, of 32 and of 64 bits; so many of a longer line are looked for.
-_COUNTED, _COUNTED_WIDE = 128, 16
-_SOUGHT = 32
 _DIGITS = 256
 _POSITION_BITS = 32
 _PADDING = 16
-_STEP_SECONDS = 1.5e-9  # for each element and pass
 
 
 @dataclass(slots=True)
@@ -101,7 +98,7 @@ class SortKernel(Kernel):
         rounds = 2.0 + passes(self)
         if way != "digits":
             rounds = 2.0 + (length if way == "count" else self.kept) / 12
-        return prod(self.shape) * length * rounds * _STEP_SECONDS
+        return prod(self.shape) * length * rounds * costs.SORT_STEP_SECONDS
 
     def partition(self, args: list[Buffer], new_temp: NewTemp, target: Target) -> list[Call]:
         """Cut the lines, each part with memory of its own."""
@@ -191,9 +188,9 @@ def passes(kernel: SortKernel) -> int:
 
 def method(kernel: SortKernel) -> str:
     """How the lines are sorted: "count", "seek" or "digits"."""
-    if kernel.length <= (_COUNTED_WIDE if is_wide(kernel) else _COUNTED):
+    if kernel.length <= (costs.COUNTED_WIDE if is_wide(kernel) else costs.COUNTED):
         return "count"
-    return "seek" if kernel.kept <= _SOUGHT and not is_wide(kernel) else "digits"
+    return "seek" if kernel.kept <= costs.SOUGHT and not is_wide(kernel) else "digits"
 
 
 def emit_sort(

@@ -12,9 +12,6 @@ from lucid.codegen.kernel_ir.instruction import EFFECTS, Inst
 from lucid.codegen.kernel_ir.nest import LoopNest, without_dim
 from lucid.codegen.llvm.target import Target
 
-# Elements of a line that a transposition reads from one line after the other.
-_TILE = 64
-
 
 def lanes_for(insts: Sequence[Inst], target: Target) -> int:
     """Lanes of a full vector of the smallest number type that is computed with."""
@@ -111,11 +108,11 @@ def tile(
     accesses = [inst.form for inst in insts if inst.has_address and inst.form is not None]
     strided = [f for f in accesses if abs(f.coefficient(vector)) > 1]
     size = sizes.get(vector, 0)
-    if len(order) < 2 or size < 2 * _TILE or not strided:
+    if len(order) < 2 or size < 2 * costs.TILE or not strided:
         return insts, order, sizes
     if not any(f.coefficient(dim) == 1 for f in strided for dim in order):
         return insts, order, sizes
-    inner = next((n for n in range(_TILE, 15, -16) if size % n == 0), 0)
+    inner = next((n for n in range(costs.TILE, 15, -16) if size % n == 0), 0)
     if not inner:
         return insts, order, sizes
     outer = fresh_dim()

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
+from lucid.codegen import costs
 from lucid.codegen.emit import lowering
 from lucid.codegen.kernel_ir.regions import Buffer
 from lucid.codegen.kernels.host import HostCalls
@@ -27,15 +28,11 @@ from lucid.codegen.llvm.jit import Library
 from lucid.codegen.llvm.target import Target
 from lucid.codegen.program.program import KernelCall, Program, kernel_names
 from lucid.codegen.threads.tasks import Caller, declare_kernel, define_kernel, symbols_of
-from lucid.codegen.threads.trial import LONGEST_SECONDS, Trial
+from lucid.codegen.threads.trial import Trial
 from lucid.ir.errors import MissingRuleError
 from lucid.ir.graph import Graph
 
 STEP = "step"
-# A worker that is parked needs some 50 us to come; one that isn't waits for the next step as well.
-WAKE_SECONDS = 40e-6
-# Calls in one function: LLVM's time grows with the square of a function's length.
-PART_CALLS = 64
 
 
 class Loaded(NamedTuple):
@@ -122,7 +119,7 @@ def emit_program(
         else:
             defined[key] = name
             exports += symbols
-    costs = [call.kernel.seconds(target) for call in program.calls]
+    seconds = [call.kernel.seconds(target) for call in program.calls]
     shared = [call.kernel.parts is not None for call in program.calls]
     return Emitted(
         key=program_key(program, target, imports, timed=timed),
@@ -132,16 +129,16 @@ def emit_program(
         libraries=list({id(x.library): x.library for x in loaded.values()}.values()),
         kernels=len(names),
         calls=len(program.calls),
-        seconds=sum(costs),
+        seconds=sum(seconds),
         shared=sum(shared),
         _write=lambda: _written(
-            _StepEmitter(Module(target), program, costs, shared, imports.keys()), timed
+            _StepEmitter(Module(target), program, seconds, shared, imports.keys()), timed
         ),
     )
 
 
 def _written(emitter: _StepEmitter, timed: bool) -> str:
-    module, count = emitter.module, len(emitter.costs)
+    module, count = emitter.module, len(emitter.seconds)
     parameters = [("ptr", "table")]
     if timed:
         define_now(module)
@@ -153,13 +150,13 @@ def _written(emitter: _StepEmitter, timed: bool) -> str:
             Clock(b, b.args[1]).note(0)
         if trial is not None:
             (trial.keep if timed else trial.begin)()
-        if count <= PART_CALLS:
+        if count <= costs.PART_CALLS:
             emitter.emit_part(b, range(count))
         else:
-            for low in range(0, count, PART_CALLS):
+            for low in range(0, count, costs.PART_CALLS):
                 name = f"{STEP}_from_{low}"
                 with FunctionBuilder(module, name, parameters, "i32", internal=True) as part:
-                    emitter.emit_part(part, range(low, min(low + PART_CALLS, count)))
+                    emitter.emit_part(part, range(low, min(low + costs.PART_CALLS, count)))
                     part.ret(const("i32", 0))
                 code = b.call(name, "i32", *b.args)
                 with b.if_(b.ne(code, 0)):
@@ -205,7 +202,7 @@ class _StepEmitter:
     """Emits the calls of a program's kernels, and the kernels when they are first called.
 
     Attributes:
-        costs: estimated seconds of each call.
+        seconds: estimated, of each call.
         tries: whether the step finds out if threads help it.
     """
 
@@ -213,7 +210,7 @@ class _StepEmitter:
         self,
         module: Module,
         program: Program,
-        costs: list[float],
+        seconds: list[float],
         shared: list[bool],
         imports: Collection[str],
     ) -> None:
@@ -222,12 +219,12 @@ class _StepEmitter:
         self.program = program
         self._names = kernel_names(program.calls)
         self._defined: set[str] = set()
-        self.costs = costs
+        self.seconds = seconds
         self._shared = shared
-        pairs = zip(costs, shared, strict=True)
+        pairs = zip(seconds, shared, strict=True)
         self._ahead = sum(cost for cost, several in pairs if several)
         self.checks = self.hosts = 0
-        self.tries = any(shared) and sum(costs) < LONGEST_SECONDS
+        self.tries = any(shared) and sum(seconds) < costs.TRIAL_SECONDS
 
     def emit_part(self, b: FunctionBuilder, numbers: Sequence[int]) -> None:
         """Emit some of the calls; they return from the function when one fails."""
@@ -243,14 +240,14 @@ class _StepEmitter:
 
     def call_kernel(self, caller: Caller, number: int, args: Sequence[Val]) -> None:
         """Call a kernel's function, which is defined when it is first called."""
-        call, name, cost = self.program.calls[number], self._names[number], self.costs[number]
+        call, name, cost = self.program.calls[number], self._names[number], self.seconds[number]
         if name not in self._defined:
             self._defined.add(name)
             if symbols_of(name, call.kernel)[0] in self._imports:
                 declare_kernel(self.module, name, call.kernel)
             else:
                 define_kernel(self.module, name, call.kernel, len(call.args))
-        caller.call(name, call.kernel, args, cost, self._ahead >= WAKE_SECONDS)
+        caller.call(name, call.kernel, args, cost, self._ahead >= costs.WAKE_SECONDS)
         if self._shared[number]:
             self._ahead -= cost
 

@@ -13,21 +13,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import ceil
 
+from lucid.codegen import costs
 from lucid.codegen.kernel_ir.kernel import Partition
 
-# Handing work over takes half a microsecond, and what one processor wrote comes to another at some
-# 40 GB/s. A few parts are enough to even out that one thread begins late; more of them cost claims.
-WORTH_SECONDS = 6e-6
-SHORT_PART_SECONDS, PART_SECONDS = 3e-6, 8e-6
-LEAST_PARTS, MOST_PARTS = 4, 64
 
-
-def wanted_parts(seconds: float, part_seconds: float = PART_SECONDS) -> int:
+def wanted_parts(seconds: float, part_seconds: float = costs.PART_SECONDS) -> int:
     """How many parts work of this length should have; 1 if it should stay whole."""
-    if seconds < WORTH_SECONDS:
+    if seconds < costs.WORTH_SECONDS:
         return 1
-    few = min(LEAST_PARTS, max(2, int(seconds / SHORT_PART_SECONDS)))
-    return min(MOST_PARTS, max(few, round(seconds / part_seconds)))
+    few = min(costs.LEAST_PARTS, max(2, int(seconds / costs.SHORT_PART_SECONDS)))
+    return min(costs.MOST_PARTS, max(few, round(seconds / part_seconds)))
 
 
 def best_cut(

@@ -26,6 +26,7 @@ that wakes on its caller's processor leaves.
 
 from __future__ import annotations
 
+from lucid.codegen import costs
 from lucid.codegen.llvm.clock import counter_of
 from lucid.codegen.llvm.target import Target
 
@@ -35,7 +36,6 @@ FUNCTION, FRAME, DONE, BUSY, WORKERS, STOP, FIRST_WORKER = 8, 16, 128, 256, 264,
 ALONE, ALONE_NEXT, AWAKE = 272, 280, 296
 PARKED, LOCK = 0, 8
 MOST_CHUNKS = 1 << 18
-LEAST_ALONE, MOST_ALONE = 3_000, 200_000  # microseconds
 
 
 def state_bytes(workers: int) -> int:
@@ -59,8 +59,8 @@ def pool_text(target: Target) -> str:
     text = _TEXT.replace("PAUSE", f"call void @{hint}")
     text = (
         text.replace("CLOCK", counter_of(target))
-        .replace("MOST_ALONE", str(MOST_ALONE))
-        .replace("LEAST_ALONE", str(LEAST_ALONE))
+        .replace("MOST_ALONE", str(costs.MOST_ALONE))
+        .replace("LEAST_ALONE", str(costs.LEAST_ALONE))
     )
     place = _PLACE_ON_LINUX if linux else _NO_PLACE
     declared = f"declare void @{declared}\ndeclare i64 @{counter_of(target)}()"

@@ -7,13 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from lucid.codegen import costs
 from lucid.codegen.kernel_ir.kernel import Kernel
 from lucid.codegen.llvm.builder import FunctionBuilder, Module, Val, const
-
-# How long the caller waits for others before it takes their processors for lost: so many times the
-# estimated time of a part, and some more. A round of waiting takes about 25 ns.
-_PATIENCE, _LEAST_PATIENCE = 4.0, 1e-3
-_PAUSE_SECONDS = 25e-9
 
 
 def symbols_of(name: str, kernel: Kernel) -> list[str]:
@@ -84,7 +80,7 @@ class Caller:
             b.call(name, "void", frame, const("i64", 0))
             return
         values = (self._pool, Val("ptr", f"@{name}"), frame, const("i64", parts))
-        patience = (_LEAST_PATIENCE + _PATIENCE * seconds / parts) / _PAUSE_SECONDS
+        patience = (costs.LEAST_PATIENCE + costs.PATIENCE * seconds / parts) / costs.PAUSE_SECONDS
         hints = int(wake), int(patience), max(1, round(seconds * 1e6))
         arguments = ", ".join(map(str, (*values, *(const("i64", hint) for hint in hints))))
         b.statement(f"call void {self._entry.name}({arguments})")

@@ -10,14 +10,11 @@ A step keeps its notes in the record of each context that it runs in, behind tho
 
 from __future__ import annotations
 
+from lucid.codegen import costs
 from lucid.codegen.llvm.builder import FunctionBuilder, Val, const
 from lucid.codegen.llvm.clock import counter_of
 from lucid.codegen.threads.pool import FIRST_WORKER, WORKERS
 
-# Calls from one trial to the next (a power of two), and calls of a trial: first with the threads.
-PERIOD, TRIED = 1024, 16
-# A trial of a longer step would be felt; its kernels are long enough for threads to help.
-LONGEST_SECONDS = 20e-3
 # Words of the record: calls so far; 1 if this one is alone; the shortest times with threads and
 # without, in ticks; 1 if alone was the better way; the workers that there were.
 CALLS, ALONE, BEST, BEST_ALONE, CHOICE, WORKERS_THEN = range(2, 8)
@@ -50,12 +47,12 @@ class Trial:
             self._set(CALLS, const("i64", 0))
         calls = self._get(CALLS)
         self._set(CALLS, b.add(calls, 1))
-        self._place = b.and_(calls, PERIOD - 1)
+        self._place = b.and_(calls, costs.TRIAL_PERIOD - 1)
         with b.if_(b.eq(self._place, 0)):
             self._set(BEST, const("i64", _NEVER))
             self._set(BEST_ALONE, const("i64", _NEVER))
-        self._is_tried = b.lt(self._place, TRIED)
-        tried = b.cast("zext", b.ge(self._place, TRIED // 2), "i64")
+        self._is_tried = b.lt(self._place, costs.TRIAL_CALLS)
+        tried = b.cast("zext", b.ge(self._place, costs.TRIAL_CALLS // 2), "i64")
         self._way = b.select(self._is_tried, tried, self._get(CHOICE))
         self._set(ALONE, self._way)
         self._start = b.call(counter_of(b.target), "i64")
@@ -68,7 +65,7 @@ class Trial:
             best = b.at("i64", self._record, b.add(self._way, BEST))
             known = b.load("i64", best)
             b.store(b.select(b.lt(taken, known), taken, known), best)
-            with b.if_(b.eq(self._place, TRIED - 1)):
+            with b.if_(b.eq(self._place, costs.TRIAL_CALLS - 1)):
                 alone = b.lt(self._get(BEST_ALONE), self._get(BEST))
                 self._set(CHOICE, b.cast("zext", alone, "i64"))
 

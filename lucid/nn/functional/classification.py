@@ -48,13 +48,44 @@ class NLLLoss(Function):
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None, None]:
-        """A comparison per class rather than a scatter: it fuses with the softmax's gradient."""
         index, weights = ctx.saved_tensors
-        classes = lucid.arange(ctx.classes, dtype=index.dtype)
-        classes = classes.reshape(1, -1, *([1] * (index.ndim - 1)))
-        here = classes == index.unsqueeze(1)
         share = where(weights == 0, 0.0, -g * weights)  # g is infinite when none counts
-        return where(here, share.unsqueeze(1), 0.0), None, None, None
+        return where(_is_target(ctx.classes, index), share.unsqueeze(1), 0.0), None, None, None
+
+
+class CrossEntropy(Function):
+    """log(sum(exp(x[n]))) - x[n, target[n]] per target, times the target's weight.
+
+    The gradient is softmax(x) less one at the target: x alone is saved, no array of
+    log-probabilities is made, and compiled code computes each exponential once.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, index: Tensor, weights: Tensor) -> Tensor:
+        ctx.save_for_backward(x, index, weights)
+        z, _, total = _exponentials(x)
+        return where(weights == 0, 0.0, (total.log().squeeze(1) - _picked(z, index)) * weights)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None]:
+        x, index, weights = ctx.saved_tensors
+        _, e, total = _exponentials(x)
+        share = where(weights == 0, 0.0, g * weights).unsqueeze(1)  # g is infinite if none counts
+        return e / total * share - where(_is_target(x.shape[1], index), share, 0.0), None, None
+
+
+def _exponentials(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Along axis 1: x less its largest element, the exponentials of that, and their sum."""
+    z = x - x.amax(1, keepdim=True)
+    e = z.exp()
+    return z, e, e.sum(1, keepdim=True)
+
+
+def _is_target(classes: int, index: Tensor) -> Tensor:
+    """A comparison per class rather than a scatter: it fuses with the softmax's gradient."""
+    numbers = lucid.arange(classes, dtype=index.dtype)
+    result: Tensor = numbers.reshape(1, -1, *([1] * (index.ndim - 1))) == index.unsqueeze(1)
+    return result
 
 
 def _check_shapes(name: str, input: Tensor, target: Tensor) -> None:
@@ -82,16 +113,14 @@ def _check_weight(name: str, weight: Tensor | None, input: Tensor, classes: int)
         )
 
 
-def _loss_and_weights(
-    name: str,
-    input: Tensor,
-    log_probs: Tensor,
-    target: Tensor,
-    weight: Tensor | None,
-    ignore: int,
+def _index_and_weights(
+    name: str, input: Tensor, target: Tensor, weight: Tensor | None, ignore: int
 ) -> tuple[Tensor, Tensor]:
-    """The weighted loss of each target, and the weights. Raises `IndexOutOfRangeError`."""
-    classes = log_probs.shape[1]
+    """The class of each target, 0 where it is ignored, and its weight.
+
+    Raises `IndexOutOfRangeError`.
+    """
+    classes = input.shape[1]
     index = where(target == ignore, 0, target)
     in_range(
         index,
@@ -103,8 +132,7 @@ def _loss_and_weights(
             f"hint: only ignore_index ({ignore}) may lie outside"
         ),
     )
-    weights = _weights(target, index, weight, ignore, log_probs)
-    return apply(NLLLoss, log_probs, target, index, weights), weights
+    return index, _weights(target, index, weight, ignore, input)
 
 
 def _classes(name: str, target: Tensor) -> Tensor:
@@ -135,7 +163,8 @@ def nll_loss(
         loss = nll_loss(input.unsqueeze(0), target.unsqueeze(0), weight, ignore_index, reduction)
         return loss.squeeze(0) if reduction == "none" else loss
     _check_weight("nll_loss", weight, input, input.shape[1])
-    loss, weights = _loss_and_weights("nll_loss", input, input, target, weight, ignore_index)
+    index, weights = _index_and_weights("nll_loss", input, target, weight, ignore_index)
+    loss = apply(NLLLoss, input, target, index, weights)
     if reduction == "mean":
         return loss.sum() / weights.sum()
     return loss.sum() if reduction == "sum" else loss
@@ -170,10 +199,13 @@ def cross_entropy(
         loss = cross_entropy(*row, weight, ignore_index, reduction, label_smoothing)
         return loss.squeeze(0) if reduction == "none" else loss
     _check_weight("cross_entropy", weight, input, input.shape[1])
-    log_probs = log_softmax(input, 1)
-    loss, weights = _loss_and_weights(
-        "cross_entropy", input, log_probs, target, weight, ignore_index
-    )
+    if label_smoothing > 0.0 or not input.numel() or not input.dtype.is_floating_point:
+        log_probs = log_softmax(input, 1)
+        index, weights = _index_and_weights("cross_entropy", input, target, weight, ignore_index)
+        loss = apply(NLLLoss, log_probs, target, index, weights)
+    else:
+        index, weights = _index_and_weights("cross_entropy", input, target, weight, ignore_index)
+        loss = apply(CrossEntropy, input, index, weights)
     if label_smoothing > 0.0:
         share = label_smoothing / input.shape[1]
         scored = log_probs if weight is None else log_probs * _per_class(weight, input)
