@@ -88,11 +88,24 @@ def power_of_two(b: FunctionBuilder, n: Val) -> Val:
 
 def scale(b: FunctionBuilder, x: Val, n: Val) -> Val:
     """x * 2^n rounded once, also where the result is denormal or overflows."""
-    fits = 1 < x.lanes <= b.target.lanes(x.element)  # LLVM can't split this one
-    if b.target.has_vector_ldexp and fits:
+    if _has_ldexp(b, x):
         return b.intrinsic("ldexp", x, n, overloads=2)
     half = b.ashr(n, 1)
     return b.mul(b.mul(x, power_of_two(b, half)), power_of_two(b, b.sub(n, half)))
+
+
+def _scale_from_one(b: FunctionBuilder, p: Val, n: Val) -> Val:
+    """(1 + p) * 2^n. With floats a constant less is in registers, of which AVX2 has too few."""
+    if _has_ldexp(b, p) or p.element == "double":
+        return scale(b, b.add(p, 1.0), n)
+    half = b.ashr(n, 1)
+    power = power_of_two(b, half)
+    return b.mul(b.fma(p, power, power), power_of_two(b, b.sub(n, half)))
+
+
+def _has_ldexp(b: FunctionBuilder, x: Val) -> bool:
+    fits = 1 < x.lanes <= b.target.lanes(x.element)  # LLVM can't split this one
+    return b.target.has_vector_ldexp and fits
 
 
 def _reduced_expm1(b: FunctionBuilder, x: Val) -> tuple[Val, Val]:
@@ -113,7 +126,7 @@ def exp(b: FunctionBuilder, x: Val) -> Val:
     """e^x; denormal results are rounded once."""
     f = format_of(x)
     n, p = _reduced_expm1(b, clamp_low(b, clamp_high(b, x, f.exp_high), f.exp_low))
-    return scale(b, b.add(p, 1.0), n)
+    return _scale_from_one(b, p, n)
 
 
 def expm1(b: FunctionBuilder, x: Val) -> Val:
