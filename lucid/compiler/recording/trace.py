@@ -165,8 +165,8 @@ def _record(
             collector.is_gradient = lambda tensor: tensor._storage in recorder.grad_leaf_of
             _name_arguments(collector, function, args, kwargs)
             call.take(rebinding.values())
-            ran = _run(recorder, collector, rebinding, call, args, kwargs, state)
             try:
+                ran = _run(recorder, collector, rebinding, call, args, kwargs, state)
                 rebinding.forget()
                 _refuse_escaped(recorder, ran.handles)
                 name_inputs(recorder, collector)
@@ -270,14 +270,19 @@ def _run(
         with recording(recorder):
             made = Finisher(recorder, stand_ins.handles, call).finish(result, finals, rebinding)
         settle(failed=False)
+        pinned = stand_ins.pinned
+        handles = [weakref.ref(h) for i, h in enumerate(stand_ins.handles) if i not in pinned]
+        return _Ran(made, handles, pinned, training, guards)
     except BaseException as error:
-        texts.settle(error)
-        context.grad_enabled = grad_enabled
-        settle(failed=True)
+        try:
+            texts.settle(error)
+            context.grad_enabled = grad_enabled
+            settle(failed=True)
+        except BaseException:  # an interrupt of that
+            context.grad_enabled = grad_enabled
+            settle(failed=True)
+            raise
         raise
-    pinned = stand_ins.pinned
-    handles = [weakref.ref(h) for i, h in enumerate(stand_ins.handles) if i not in pinned]
-    return _Ran(made, handles, pinned, training, guards)
 
 
 def _settle(
