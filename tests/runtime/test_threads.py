@@ -324,12 +324,12 @@ def test_a_worker_is_lost_only_if_it_is_much_slower_than_its_caller(
 
     word = ctypes.c_int64.from_address
     word(pool.address + code.ALONE).value = 0
-    word(pool.address + code.ALONE_NEXT).value = code.LEAST_ALONE
+    word(pool.address + code.ALONE_NEXT).value = costs.LEAST_ALONE
     place = ctypes.cast(part, ctypes.c_void_p)
     run = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3, *[ctypes.c_int64] * 4)(pool.entry)
     run(pool.address, place, None, 2, 1, 10, 1)
-    assert (word(pool.address + code.ALONE_NEXT).value > code.LEAST_ALONE) is stalls
-    run(pool.address, place, None, 0, 0, 10, code.MOST_ALONE)  # uses up what is left
+    assert (word(pool.address + code.ALONE_NEXT).value > costs.LEAST_ALONE) is stalls
+    run(pool.address, place, None, 0, 0, 10, costs.MOST_ALONE)  # uses up what is left
 
 
 @pytest.fixture

@@ -472,11 +472,12 @@ class Fusion:
         return True
 
     def _met(self, group: FusionGroup, other: FusionGroup) -> Iterable[Item]:
-        """The items of two groups that may not fit into one: without reductions, those that meet.
+        """The items of two groups that may not fit into one: most often those that meet.
 
-        With reductions all, in order, for one that waits for another is a pass of its own.
+        With reductions all, in order, for one that waits for another is a pass of its own; and
+        behind a product whose dims are cut.
         """
-        if group.operand_forms or other.operand_forms:
+        if group.operand_forms or other.operand_forms or group.cuts:
             return sorted([*group.items, *other.items], key=_in_kernel)
         few, many = sorted((group, other), key=lambda each: len(each.items))
         readers = (reader for item in few.items for reader in self._readers.get(item, ()))

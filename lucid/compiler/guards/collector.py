@@ -127,6 +127,7 @@ class Collector:
         self._age = Age()
         self._is_finished = False
         self.is_over = False  # then it listens no more, whatever is left of its listening
+        self.is_put_back = False
         self.substitutes = Substitutes()
         self.given_tensors: Set[int] = frozenset()
         self.asked: Collection[str] = ()
@@ -636,10 +637,11 @@ class Collector:
             for guard in self.guards.values():
                 if isinstance(guard, kind) and not isinstance(guard, (AnswerGuard, FieldGuard)):
                     whole = getattr(guard, "holds_whole", guard.holds)
-                    if not whole() and self._is_put_back(guard):
+                    if not whole() and self._goes_back(guard):
                         guard.put_back()
+        self.is_put_back = True
 
-    def _is_put_back(self, guard: Guard) -> bool:
+    def _goes_back(self, guard: Guard) -> bool:
         if isinstance(guard, ArrayGuard) and not self._may_have_written(guard.owner):
             return False
         return self._is_finished or self._is_of_outside(guard)

@@ -165,8 +165,8 @@ def _record(
             collector.is_gradient = lambda tensor: tensor._storage in recorder.grad_leaf_of
             _name_arguments(collector, function, args, kwargs)
             call.take(rebinding.values())
+            ran = _run(recorder, collector, rebinding, call, args, kwargs, state)
             try:
-                ran = _run(recorder, collector, rebinding, call, args, kwargs, state)
                 rebinding.forget()
                 _refuse_escaped(recorder, ran.handles)
                 name_inputs(recorder, collector)
@@ -270,9 +270,6 @@ def _run(
         with recording(recorder):
             made = Finisher(recorder, stand_ins.handles, call).finish(result, finals, rebinding)
         settle(failed=False)
-        pinned = stand_ins.pinned
-        handles = [weakref.ref(h) for i, h in enumerate(stand_ins.handles) if i not in pinned]
-        return _Ran(made, handles, pinned, training, guards)
     except BaseException as error:
         try:
             texts.settle(error)
@@ -283,6 +280,9 @@ def _run(
             settle(failed=True)
             raise
         raise
+    pinned = stand_ins.pinned
+    handles = [weakref.ref(h) for i, h in enumerate(stand_ins.handles) if i not in pinned]
+    return _Ran(made, handles, pinned, training, guards)
 
 
 def _settle(
@@ -301,7 +301,8 @@ def _settle(
         stand_ins.put_back()
         rebinding.put_back()
         collector.clear_caches()
-        collector.put_back()
+        if not collector.is_put_back:  # what is put back means something else after `end`
+            collector.put_back()
     collector.end()
 
 
