@@ -373,9 +373,7 @@ def compile_program(
         )
         for number, entry in enumerate(program.graph.inputs)
     ]
-    emitted = emit_program(
-        program, target, loaded=kernel_code.known(call.key(target) for call in program.calls)
-    )
+    emitted = emit_program(program, target, find=kernel_code.known)
     if emitted.shared:
         pool.load()
     library = compiled(

@@ -34,8 +34,7 @@ class TimedStep:
         plain: Callable[[int], int],
         kind: Callable[..., type],
     ) -> None:
-        loaded = kernel_code.known(call.key(target) for call in program.calls)
-        emitted = emit_program(program, target, timed=True, loaded=loaded)
+        emitted = emit_program(program, target, timed=True, find=kernel_code.known)
         self._libraries = emitted.libraries
         self._library = compiled(emitted.text, target, emitted.exports, emitted.imports)
         addresses = self._library.addresses

@@ -15,7 +15,6 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import NamedTuple
 
 from lucid.codegen import costs
@@ -95,27 +94,28 @@ def emit_program(
     target: Target,
     *,
     timed: bool = False,
-    loaded: Mapping[str, Loaded] = MappingProxyType({}),
+    find: Callable[[Iterable[str]], Mapping[str, Loaded]] = lambda keys: {},
 ) -> Emitted:
     """All kernels and the step that calls them; equal kernels are one function.
 
     Args:
-        loaded: kernels, by their keys, whose functions are there already.
+        find: which of the kernels with these keys have functions that are there already.
     """
-    names: dict[str, str] = {}
+    pairs = zip(kernel_names(program.calls), program.calls, strict=True)
+    kernels = {name: call for name, call in pairs if call.kernel.has_function}
+    keys = {name: call.key(target) for name, call in kernels.items()}
+    loaded = find(keys.values())
     defined: dict[str, str] = {}
     exports = [STEP, NOW] if timed else [STEP]
     imports: dict[str, int] = {}
-    for name, call in zip(kernel_names(program.calls), program.calls, strict=True):
-        if name in names or not call.kernel.has_function:
-            continue
-        key = names[name] = call.key(target)
-        symbols = symbols_of(name, call.kernel)
+    for name, key in keys.items():
+        kernel = kernels[name].kernel
+        symbols = symbols_of(name, kernel)
         if key in loaded:
             library, there = loaded[key]
-            places = symbols_of(there, call.kernel)
-            pairs = zip(symbols, places, strict=True)
-            imports |= {symbol: library.addresses[place] for symbol, place in pairs}
+            places = symbols_of(there, kernel)
+            for symbol, place in zip(symbols, places, strict=True):
+                imports[symbol] = library.addresses[place]
         else:
             defined[key] = name
             exports += symbols
@@ -127,7 +127,7 @@ def emit_program(
         exports=exports,
         imports=imports,
         libraries=list({id(x.library): x.library for x in loaded.values()}.values()),
-        kernels=len(names),
+        kernels=len(kernels),
         calls=len(program.calls),
         seconds=sum(seconds),
         shared=sum(shared),
