@@ -146,7 +146,16 @@ def collector_paused() -> Iterator[None]:
 
 _OWN = frozenset(
     {
-        *("_options", "_optimize", "_programs", "_places", "_ints", "_latest", "_took_over"),
+        *(
+            "_options",
+            "_optimize",
+            "_families",
+            "_programs",
+            "_places",
+            "_ints",
+            "_latest",
+            "_took_over",
+        ),
         *("_asked", "_untraceable", "_is_paced", "_said", "_audits", "_audited", "_distrust"),
         "stats",
     }
@@ -184,6 +193,7 @@ class Compiled:
         self.__wrapped__ = function
         self._options = options
         self._optimize = optimizing(options.passes)
+        self._families: dict[bytes, Any] | None = None if options.passes else {}
         self._programs: dict[Any, list[Program]] = {}
         self._places: dict[Identity, Place] = {}  # that it binds, or that move
         self._ints: set[str] = set()  # among the arguments, which are read at each call
@@ -668,7 +678,7 @@ class Compiled:
         claim.give_up(TRACING)
         options = Options(passes=self._options.passes)
         compiled = functools.partial(Compiled, options=options, is_paced=False)
-        program = Program(recorded, description, call, compiled, self._optimize)
+        program = Program(recorded, description, call, compiled, self._optimize, self._families)
         program.used = self.stats.calls
         if earlier:
             assert reason is not None

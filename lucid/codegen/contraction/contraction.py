@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from math import ceil
 
 from lucid.codegen import costs
 from lucid.codegen.llvm.target import ELEMENT_BYTES, Target
+from lucid.ir.extents import hint, is_open, replaced
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +75,19 @@ class Plan:
         return self.vectors * self.lanes * self.spec.k if self.pack_b else 0
 
 
-@lru_cache(maxsize=1024)
 def plan(spec: Contraction, target: Target) -> Plan:
-    """Choose tile, packing and blocking from the sizes."""
+    """Choose tile, packing and blocking from the sizes; of open ones from those at hand."""
+    at_hand = replaced(spec, hint)
+    chosen = _chosen(at_hand, costs.OPEN_ROWS if is_open(spec.m) else at_hand.m, target)
+    return chosen if at_hand is spec else replace(chosen, spec=spec)
+
+
+@lru_cache(maxsize=1024)
+def _chosen(spec: Contraction, rows: int, target: Target) -> Plan:
+    """Choose for sizes that are known, with a tile that fits so many rows."""
     # A vector no wider than the rows of C: the next power of two of n.
     lanes = min(target.lanes(spec.element), 1 << max(spec.n - 1, 0).bit_length())
-    height, width = _tile(spec.m, -(-spec.n // lanes), target.registers)
+    height, width = _tile(rows, -(-spec.n // lanes), target.registers)
     size = ELEMENT_BYTES[spec.element]
     along_k = spec.a_strides[1] == 1 and spec.b_strides[0] == 1
     dots = along_k and (spec.n == 1 or (spec.b_strides[1] != 1 and spec.m <= 2))
@@ -139,7 +146,7 @@ def aligned_bytes(elements: int, element: str) -> int:
 
 def whole_a_bytes(p: Plan) -> int:
     """Memory of all of A, packed."""
-    rows = ceil(p.spec.m / p.height) * p.height
+    rows = -(-p.spec.m // p.height) * p.height
     return aligned_bytes(rows * p.spec.k if p.pack_a else 0, p.spec.element)
 
 

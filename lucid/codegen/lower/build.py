@@ -17,6 +17,7 @@ from lucid.codegen.kernel_ir.instruction import (
     Indexed,
     Inst,
     Keywords,
+    OpenBits,
     Scattered,
 )
 from lucid.codegen.kernel_ir.kernel import Kernel
@@ -42,6 +43,7 @@ from lucid.codegen.lower.loop_schedule import (
     tile,
 )
 from lucid.ir import ops
+from lucid.ir.extents import hint
 from lucid.ir.graph import Value, freeze_attributes
 from lucid.ir.op import OPS
 from lucid.ir.types import i64
@@ -151,6 +153,9 @@ class Builder:
             if node.op.name == "constant":
                 bits = Bits(node.attributes["value"].tobytes())
                 return self.body.add(Inst("const", base.dtype, attributes=bits))
+            if node.op.name == "parameter":
+                open_ = OpenBits(node.attributes["value"], node.attributes["is_bits"])
+                return self.body.add(Inst("const", base.dtype, attributes=open_))
             assert node.op.name == "iota", f"{node.op.name} has no home"
             return self.body.add(Inst("index", base.dtype, form=address))
         arg = self.body.arg(self.source.homes[base].buffer)
@@ -241,7 +246,7 @@ class Builder:
         attributes = Indexed(layout.strides[axis], x.shape[axis])
         node = base.producer
         if base not in self.source.homes and node is not None:
-            if node.op.name == "constant":
+            if node.op.name in ("constant", "parameter"):
                 return self._read(x, at_x)
             inst = Inst("index_at", x.dtype, (position,), address, attributes=attributes)
             return self.body.add(inst)
@@ -280,7 +285,7 @@ class Builder:
         last = [group[-1] for group in (kept, inner) if group]
         vector = next((dim for dim in last if dim == vector), -1)
         if vector >= 0:
-            lanes = min(lanes, 1 << (sizes[vector] - 1).bit_length())
+            lanes = min(lanes, 1 << (hint(sizes[vector]) - 1).bit_length())
         nest = LoopNest(
             [buffer.dtype for buffer in self.body.args],
             tuple(sizes[dim] for dim in kept),

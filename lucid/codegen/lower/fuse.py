@@ -37,6 +37,7 @@ from lucid.codegen.lower.horizontal_fusion import merge_siblings
 from lucid.codegen.lower.item import Item, is_reduction
 from lucid.codegen.lower.items import ItemList
 from lucid.codegen.lower.precedence import Precedence
+from lucid.ir.extents import hint
 from lucid.ir.graph import Node, Value
 from lucid.ir.strides import contiguous_strides
 from lucid.ir.types import Shape
@@ -289,7 +290,7 @@ class Fusion:
 
     def _repeats_long_row(self, forms: IndexMap, group: FusionGroup, stage: int) -> bool:
         """Whether a pass over a row that is too long for the cache would wait for another one."""
-        return stage > 0 and group.row_size > costs.ROW and group.is_inner(forms)
+        return stage > 0 and hint(group.row_size) > costs.ROW and group.is_inner(forms)
 
     def _propose(self, item: Item, shape: Shape, group: FusionGroup) -> IndexMap | None:
         """Indices over the group's dims at which an item of this shape would be computed."""

@@ -26,7 +26,7 @@ from lucid.ir.strides import (
 )
 from lucid.ir.types import DType, Shape
 
-INLINE = ("constant", "iota")
+INLINE = ("constant", "iota", "parameter")
 _INDEXED_READS = ("take", "gather")
 
 

@@ -16,6 +16,7 @@ from lucid.codegen.kernel_ir.instruction import (
     Inst,
     InstAttributes,
     Keywords,
+    OpenBits,
     Scattered,
 )
 from lucid.codegen.kernel_ir.kernel import Kernel, Partition, TileGrid
@@ -169,6 +170,8 @@ def _attributes(op: str, text: str) -> InstAttributes:
     if not text:
         return None
     if op == "const":
+        if found := re.fullmatch(r" open (-?\d+)( bits)?", text):
+            return OpenBits(int(found[1]), found[2] is not None)
         return Bits(bytes.fromhex(text))
     if op in ("reduce", "scan"):
         return Fold(text.strip())

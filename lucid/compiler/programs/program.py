@@ -51,6 +51,7 @@ from lucid.ir.passes.regions import outline
 from lucid.runtime.entry.layout import LONG_WAY
 from lucid.runtime.entry.words import MOST_ARGUMENTS
 from lucid.runtime.executable import Executable, Results, compile_graph
+from lucid.runtime.open_programs import Family, families_of
 from lucid.runtime.reuse import Reusable
 from lucid.runtime.stages import Stages
 from lucid.tensor.claims import Keys, held, lock, unlocked, wait_for
@@ -121,7 +122,9 @@ class Program:
         call: Call,
         compiled: CompileWalk,
         optimize: Pipeline,
+        families: dict[bytes, Family] | None,
     ) -> None:
+        self._families = families
         self._objects = call.objects  # kept alive: the signature holds their identities
         self.key, self.used = call.key, 0
         self.description = description
@@ -157,15 +160,23 @@ class Program:
         graph = trace.graph
         if trace.left.history is not None:  # whose backwards repeat some of it
             graph = copy_graph(graph)
-        self.recorded = recorded = copy_graph(as_recorded(graph))
         require_known_names()
-        log = PassLog()
-        self.optimize(graph, log)
+        found, log = None, PassLog()
+        if self._families is not None:
+            graph.drop_dead_nodes()
+            family, skeleton, full = families_of(self._families, graph, strides)
+            if family is not None:
+                found = family.executable(graph, full, skeleton, self.optimize, log)
+        self.recorded = recorded = copy_graph(as_recorded(graph))
+        if found is None:
+            self.optimize(graph, log)
         self.path, self._questions = trace.path, trace.questions
         self.links: dict[tuple[int, ...], weakref.ref[Program]] = {}
         self._take_hosts(graph)
-        again, count = partial(rewritten, recorded, self.optimize), len(log.changed)
-        executable = compile_graph(graph, strides=strides, again=again, log=log)
+        if found is None:
+            again, count = partial(rewritten, recorded, self.optimize), len(log.changed)
+            found = compile_graph(graph, strides=strides, again=again, log=log), count
+        executable, count = found
         self.pass_seconds = log.seconds
         after = cache(partial(_texts, recorded, self.optimize))
         texts = {"trace": lambda: str(recorded)}
