@@ -59,6 +59,7 @@ _MODES_ELSEWHERE = ("default", "reduce-overhead", "max-autotune", "max-autotune-
 _ELSEWHERE = ("dynamic", "options")
 MOST_FREE = 8  # traces of one function are made whatever comes of them
 FREE_SECONDS = 10.0  # that traces of paths may take, whatever comes of them
+INSTANCE = 0.9  # of a trace is saved where code is there that serves other sizes as well
 CALLS_PER_TRACE = 8  # that earlier ones must have served, before another one is made
 MOST_PATHS = 32  # through the user's code, by branches on values, that are compiled
 MOST_REASONS = 4096  # that `stats` keeps
@@ -156,7 +157,16 @@ _OWN = frozenset(
             "_latest",
             "_took_over",
         ),
-        *("_asked", "_untraceable", "_is_paced", "_said", "_audits", "_audited", "_distrust"),
+        *(
+            "_asked",
+            "_untraceable",
+            "_is_paced",
+            "_said",
+            "_audits",
+            "_audited",
+            "_instances",
+            "_distrust",
+        ),
         "stats",
     }
 )
@@ -205,6 +215,7 @@ class Compiled:
         self._said: set[str] = set()  # reasons that were logged
         self.stats = Stats()
         self._audits = Pace(self.stats.counted, options.audit and is_paced)
+        self._instances = 0  # traces for which there was code
         self._audited = 0  # how many calls there had been at the last audit
         self._distrust: str | None = None  # what an audit has found
 
@@ -687,6 +698,7 @@ class Compiled:
             logger.info("retrace of %s: %s", _name_of(self.__wrapped__), reason)
         self.stats.traces += 1
         self.stats.paths += is_path
+        self._instances += program.executable.instance is not None and not is_path
         self.stats.compile_seconds += program.compile_seconds
         self.stats.pass_seconds.update(program.pass_seconds)
         return program
@@ -699,9 +711,10 @@ class Compiled:
         """
         stats = self.stats
         traces, calls = stats.paths if is_path else stats.traces - stats.paths, stats.calls
+        weight = traces if is_path else traces - INSTANCE * self._instances
         is_short = is_path and stats.compile_seconds < FREE_SECONDS
-        is_free = traces < MOST_FREE or is_short or not self._is_paced
-        if not is_free and calls < CALLS_PER_TRACE * traces:
+        is_free = weight < MOST_FREE or is_short or not self._is_paced
+        if not is_free and calls < CALLS_PER_TRACE * weight:
             place = None if self._latest is None else self._latest.guards.place_of_failure()
             if place is None:
                 code = getattr(inspect.unwrap(self.__wrapped__), "__code__", None)

@@ -331,6 +331,8 @@ def _known(x: Any) -> tuple[Polynomial, int] | None:
         return x.key, x.hint
     if isinstance(x, int):
         return ((((), int(x)),) if x else ()), int(x)
+    if isinstance(x, float):
+        raise NotOpenError("a size meets a float")
     return None
 
 

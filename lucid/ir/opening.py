@@ -50,7 +50,7 @@ def skeleton_of(graph: Graph, strides: Sequence[Strides]) -> Skeleton:
         if type(value) is int:
             numbers.append(value)
             texts.append("#")
-        elif type(value) is tuple:
+        elif isinstance(value, tuple):
             numbers.extend(value)
             texts.append(f"#{len(value)}")
         elif isinstance(value, np.generic):
@@ -185,7 +185,7 @@ def opened(graph: Graph, numbers: Sequence[Any]) -> tuple[Graph, list[Strides]]:
 def _taken(old: Any, rest: Iterator[Any]) -> Any:
     if type(old) is int:
         return next(rest)
-    if type(old) is tuple:
+    if isinstance(old, tuple):
         return tuple(next(rest) for _ in old)
     if isinstance(old, np.generic):
         new = next(rest)

@@ -9,6 +9,7 @@ words are filled in. A kernel whose code is right for other sizes only is compil
 from __future__ import annotations
 
 import ctypes
+import logging
 import time
 import weakref
 from collections.abc import Callable, Sequence
@@ -42,6 +43,8 @@ from lucid.runtime.executable import Executable, Instance, expected_inputs
 from lucid.runtime.kernel_code import kernel_code
 from lucid.runtime.threads import pool
 
+logger = logging.getLogger("lucid")
+_MOST_FAILURES = 2  # of plans with open sizes, before a family has no more of them
 _RANGE = 4
 """A plan serves sizes from a quarter of those it was made for up to four times these: beyond, other
 tiles, parts and layouts are better."""
@@ -57,6 +60,7 @@ class Family:
     def __init__(self, first: Skeleton) -> None:
         self._first = first
         self._programs: list[OpenProgram] = []
+        self._failures = 0
 
     def executable(
         self,
@@ -79,15 +83,32 @@ class Family:
                 return program.executable(graph, strides, now, begin), program.optimized
         try:
             found = opening(self._first, now)
-            program = OpenProgram(graph, found, now, optimize, passes := PassLog())
         except NotOpenError:
             return None
-        if not program.fits(now):
+        planned = self._planned(graph, found, now, optimize, passes := PassLog())
+        if planned is None or not planned.fits(now):
+            self._failures += 1
             return None
-        self._programs.append(program)
+        self._programs.append(planned)
         log.seconds |= passes.seconds
         log.changed += passes.changed
-        return program.executable(graph, strides, now, begin), program.optimized
+        return planned.executable(graph, strides, now, begin), planned.optimized
+
+    def _planned(
+        self, graph: Graph, found: Opening, now: Skeleton, optimize: Pipeline, log: PassLog
+    ) -> OpenProgram | None:
+        """A program with open sizes; None where that can't be."""
+        if self._failures == _MOST_FAILURES:
+            return None
+        try:
+            return OpenProgram(graph, found, now, optimize, log)
+        except NotOpenError:
+            return None
+        except Exception:  # of code that takes no extents: a defect, but the program is right
+            if VERIFY.read():
+                raise
+            logger.exception("%s: sizes can't be open", graph.name)
+            return None
 
 
 class OpenProgram:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
 
 from lucid.codegen import costs
@@ -18,6 +18,7 @@ class Contraction:
         element: "float", "double", "i32" or "i64".
         a_strides, b_strides: of rows and columns, in elements; any values. Unit column strides of B
             are the fast case.
+        tiling: what was chosen already, where sizes are open, or were when it was.
     """
 
     m: int
@@ -26,11 +27,12 @@ class Contraction:
     element: str
     a_strides: tuple[int, int]
     b_strides: tuple[int, int]
+    tiling: Tiling | None = None
 
 
 @dataclass(frozen=True)
-class Plan:
-    """The blocking of a contraction on a target; all of it is fixed at compile time.
+class Tiling:
+    """What is chosen for a contraction on a target, before code is written.
 
     Attributes:
         lanes: of the vectors that accumulate; along n, or along k for dot products.
@@ -40,7 +42,6 @@ class Plan:
         dots: both operands are contiguous along k, and one is nearly a vector: dot products.
     """
 
-    spec: Contraction
     lanes: int
     height: int
     width: int
@@ -48,6 +49,23 @@ class Plan:
     pack_a: bool
     pack_b: bool
     dots: bool
+
+    def __str__(self) -> str:
+        flags = (("a", self.pack_a), ("b", self.pack_b), ("dots", self.dots))
+        chosen = "".join(f" {name}" for name, is_set in flags if is_set)
+        return f"{self.lanes} lanes {self.height}x{self.width} of {self.block}{chosen}"
+
+
+@dataclass(frozen=True)
+class Plan(Tiling):
+    """How a contraction is computed."""
+
+    spec: Contraction
+
+    @property
+    def tiling(self) -> Tiling:
+        """What was chosen, without the contraction."""
+        return Tiling(**{field.name: getattr(self, field.name) for field in fields(Tiling)})
 
     @cached_property
     def vectors(self) -> int:
@@ -77,6 +95,8 @@ class Plan:
 
 def plan(spec: Contraction, target: Target) -> Plan:
     """Choose tile, packing and blocking from the sizes; of open ones from those at hand."""
+    if spec.tiling is not None:
+        return Plan(**vars(spec.tiling), spec=spec)
     at_hand = replaced(spec, hint)
     chosen = _chosen(at_hand, costs.OPEN_ROWS if is_open(spec.m) else at_hand.m, target)
     return chosen if at_hand is spec else replace(chosen, spec=spec)

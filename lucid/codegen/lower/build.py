@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 from lucid.codegen.contraction.axes import merge_axes
-from lucid.codegen.contraction.contraction import scratch_bytes
+from lucid.codegen.contraction.contraction import plan, scratch_bytes
 from lucid.codegen.contraction.matrices import Product, as_matrices, contraction, join_parts
 from lucid.codegen.kernel_ir.affine import ZERO, AffineExpr, IndexMap, dot, form, unbroadcast
 from lucid.codegen.kernel_ir.instruction import (
@@ -43,7 +43,7 @@ from lucid.codegen.lower.loop_schedule import (
     tile,
 )
 from lucid.ir import ops
-from lucid.ir.extents import hint
+from lucid.ir.extents import hint, replaced
 from lucid.ir.graph import Value, freeze_attributes
 from lucid.ir.op import OPS
 from lucid.ir.types import i64
@@ -344,7 +344,10 @@ class Builder:
         if scratch:
             self.body.args.append(self.source.new_temp(i64, -(-scratch // 8)))
         args = [buffer.dtype for buffer in self.body.args]
-        return ContractKernel(product.chosen(insts, sizes, args, scratch))
+        chosen = product.chosen(insts, sizes, args, scratch)
+        if replaced(chosen.spec, hint) is not chosen.spec:
+            chosen.tiling = plan(chosen.spec, self.target).tiling
+        return ContractKernel(chosen)
 
     def _product_of_matrices(self, item: Item) -> tuple[Product, list[Inst], dict[int, int]]:
         forms = self.group.forms[item]
