@@ -59,7 +59,7 @@ _MODES_ELSEWHERE = ("default", "reduce-overhead", "max-autotune", "max-autotune-
 _ELSEWHERE = ("dynamic", "options")
 MOST_FREE = 8  # traces of one function are made whatever comes of them
 FREE_SECONDS = 10.0  # that traces of paths may take, whatever comes of them
-INSTANCE = 0.9  # of a trace is saved where code is there that serves other sizes as well
+SAVED = 0.9  # of a trace for which there was code that serves other sizes as well
 CALLS_PER_TRACE = 8  # that earlier ones must have served, before another one is made
 MOST_PATHS = 32  # through the user's code, by branches on values, that are compiled
 MOST_REASONS = 4096  # that `stats` keeps
@@ -98,6 +98,7 @@ class Stats:
         exits: how often a branch on a value went another way than in the program that was running.
         audits: how many calls were traced again, to be sure that nothing has moved unseen.
         dropped: how many programs there was no room for any more; see `LIMIT`.
+        reused: how many traces found code that earlier ones had made for other sizes.
     """
 
     traces: int = 0
@@ -110,6 +111,7 @@ class Stats:
     exits: int = 0
     audits: int = 0
     dropped: int = 0
+    reused: int = 0
     counted: np.ndarray = field(default_factory=lambda: np.zeros(2, np.int64), compare=False)
 
     def __repr__(self) -> str:
@@ -164,7 +166,6 @@ _OWN = frozenset(
             "_said",
             "_audits",
             "_audited",
-            "_instances",
             "_distrust",
         ),
         "stats",
@@ -215,7 +216,6 @@ class Compiled:
         self._said: set[str] = set()  # reasons that were logged
         self.stats = Stats()
         self._audits = Pace(self.stats.counted, options.audit and is_paced)
-        self._instances = 0  # traces for which there was code
         self._audited = 0  # how many calls there had been at the last audit
         self._distrust: str | None = None  # what an audit has found
 
@@ -698,7 +698,7 @@ class Compiled:
             logger.info("retrace of %s: %s", _name_of(self.__wrapped__), reason)
         self.stats.traces += 1
         self.stats.paths += is_path
-        self._instances += program.executable.instance is not None and not is_path
+        self.stats.reused += program.executable.instance is not None
         self.stats.compile_seconds += program.compile_seconds
         self.stats.pass_seconds.update(program.pass_seconds)
         return program
@@ -711,7 +711,7 @@ class Compiled:
         """
         stats = self.stats
         traces, calls = stats.paths if is_path else stats.traces - stats.paths, stats.calls
-        weight = traces if is_path else traces - INSTANCE * self._instances
+        weight = traces - SAVED * min(stats.reused, traces)
         is_short = is_path and stats.compile_seconds < FREE_SECONDS
         is_free = weight < MOST_FREE or is_short or not self._is_paced
         if not is_free and calls < CALLS_PER_TRACE * weight:
