@@ -136,7 +136,7 @@ class OpenProgram:
         self._kernels = {
             number: kernel
             for number, call in enumerate(program.calls)
-            if (kernel := open_kernel(call, self._target)) is not None
+            if call.kernel.has_function and (kernel := open_kernel(call, self._target)) is not None
         }
         self._emitted = self._emit()
         self._used: set[Variant] = set()  # of which the next sizes may be in need

@@ -238,7 +238,7 @@ class _StepEmitter:
     ) -> None:
         self.module = module
         self._opened = opened
-        self.words = words
+        self.words = words if opened else None
         self._imports = imports
         self.program = program
         self._names = kernel_names(program.calls)
@@ -349,11 +349,10 @@ class StepWords:
 class Slots:
     """Addresses of buffers, from the table that a step gets."""
 
-    def __init__(self, b: FunctionBuilder, program: Program, words: StepWords) -> None:
+    def __init__(self, b: FunctionBuilder, program: Program, words: StepWords | None) -> None:
         self.b = b
         self._program = program
         self._words = words
-        self._is_open = program.is_open
         self._table = b.args[0]
         slots = len(program.inputs) + len(program.outputs)
         self._arena = b.load("ptr", b.at("ptr", self._table, slots))
@@ -361,7 +360,8 @@ class Slots:
         self.python = b.at("ptr", self._table, slots + 2)
         self.entry = b.load("ptr", b.at("ptr", self._table, slots + 3))
         self.pool = b.load("ptr", b.at("ptr", self._table, slots + 4))
-        self._open = b.load("ptr", b.at("ptr", self._table, slots + 5)) if self._is_open else None
+        if words is not None:
+            self._open = b.load("ptr", b.at("ptr", self._table, slots + 5))
 
     def address(self, buffer: Buffer, origin: int = 0) -> Val:
         """Where a buffer's element number `origin` lies."""
@@ -371,7 +371,7 @@ class Slots:
             skipped = self.word("i64", "size", skipped)
         if buffer.kind == "temp":
             start: int | Val = self._program.offsets[buffer]
-            if self._is_open:
+            if self._words is not None:
                 start = self.word("i64", "offset", buffer)
             elif isinstance(skipped, int):  # then one address is enough
                 start, skipped = self._program.offsets[buffer] + skipped, 0
@@ -387,7 +387,7 @@ class Slots:
 
     def word(self, type_: str, kind: str, *of: object) -> Val:
         """One of the words of a program whose sizes are open."""
-        assert self._open is not None
+        assert self._words is not None
         number = self._words.number(kind, *of)
         return self.b.load(type_, self.b.at("i64", self._open, number))
 
