@@ -12,6 +12,7 @@ import hashlib
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -114,51 +115,86 @@ class Opening:
         return tuple(skeleton.numbers[place] for place in self.places)
 
 
-def opening(earlier: Skeleton, now: Skeleton) -> Opening:
-    """Find what differs, and how it follows from as few sizes as may be.
+def opening(samples: Sequence[Skeleton]) -> Opening:
+    """Find what differs between graphs of one skeleton, and how it follows from few sizes.
 
-    Raises `NotOpenError` where a number is 0 or 1 in one of them, or nothing differs.
+    The sizes at hand are those of the last one. Raises `NotOpenError` where a size is 0 or 1 in one
+    of them, or nothing differs.
     """
-    pairs = list(zip(earlier.numbers, now.numbers, strict=True))
-    found: dict[tuple[int, int, bool], Any] = {}
-    places: list[int] = []
-    for place, (old, new) in enumerate(pairs):
-        key = old, new, place in now.bits
-        if old == new or key in found:
+    *_, now = samples
+    columns = list(zip(*(sample.numbers for sample in samples), strict=True))
+    places: dict[_Column, int] = {}
+    formulas: dict[_Column, _Formula] = {}
+    bits: dict[_Column, int] = {}
+    for place, column in enumerate(columns):
+        if column.count(column[0]) == len(column):
             continue
-        symbols = [(n, pairs[x]) for n, x in enumerate(places) if x not in now.bits]
-        formula = None if key[2] else _formula((old, new), symbols)
-        if formula is None:
-            if not key[2] and min(old, new) < LEAST:
-                raise NotOpenError(f"a number is {old} in one graph and {new} in another")
-            formula = len(places), 1, 0
-            places.append(place)
-        found[key] = formula
-    if not places:
+        if place in now.bits:
+            bits.setdefault(column, place)
+        elif column not in formulas:
+            found = _formula(column, formulas)
+            if found is None:
+                if min(column) < LEAST:
+                    raise NotOpenError(f"a size is {min(column)} in one of the graphs")
+                places[column] = place
+                found = (column,), 1, 0, 1
+            formulas[column] = found
+    if not places and not bits:
         raise NotOpenError("nothing differs")
-    bits = [number for number, place in enumerate(places) if place in now.bits]
-    sizes = Sizes([now.numbers[place] for place in places], bits=bits)
-    opened = {
-        key: sizes.symbols[symbol] * factor + rest for key, (symbol, factor, rest) in found.items()
-    }
-    numbers = [
-        new if old == new else opened[old, new, place in now.bits]
-        for place, (old, new) in enumerate(pairs)
+    known = [*places.values(), *bits.values()]
+    sizes = Sizes([now.numbers[place] for place in known], bits=range(len(places), len(known)))
+    symbols = dict(zip(places, sizes.symbols, strict=False))
+    of_bits = dict(zip(bits, sizes.symbols[len(places) :], strict=True))
+
+    def value(column: _Column, place: int) -> Any:
+        if column.count(column[0]) == len(column):
+            return column[0]
+        if place in now.bits:
+            return of_bits[column]
+        if column in symbols:
+            return symbols[column]
+        factors, factor, rest, divisor = formulas[column]
+        return prod(value(x, -1) for x in factors) * factor // divisor + rest
+
+    numbers = tuple(value(column, place) for place, column in enumerate(columns))
+    return Opening(sizes, tuple(known), numbers)
+
+
+_Column = tuple[int, ...]
+"""A number in each of some graphs."""
+_Formula = tuple[tuple[_Column, ...], int, int, int]
+"""Columns that are multiplied, a factor, a rest that is added in the end, and a divisor before."""
+_KNOWN = 16  # formulas that others are made from
+
+
+def _formula(column: _Column, known: dict[_Column, _Formula]) -> _Formula | None:
+    """How a number follows from others, the plainest way: c·a, c·a·b, a + c, a // c, c·a + d."""
+    few = list(known)[:_KNOWN]
+    products: list[tuple[tuple[_Column, ...], _Column]] = [((a,), a) for a in few]
+    products += [
+        ((a, b), tuple(x * y for x, y in zip(a, b, strict=True)))
+        for n, a in enumerate(few)
+        for b in few[n:]
     ]
-    return Opening(sizes, tuple(places), tuple(numbers))
-
-
-def _formula(
-    pair: tuple[int, int], symbols: Sequence[tuple[int, tuple[int, int]]]
-) -> tuple[int, int, int] | None:
-    """A symbol, a factor and a rest that give both numbers; those without a rest first."""
-    found: list[tuple[int, int, int, int]] = []
-    for number, (x, y) in symbols:
-        factor, left = divmod(pair[1] - pair[0], y - x)
-        if factor and not left:
-            rest = pair[0] - factor * x
-            found.append((abs(rest), number, factor, rest))
-    return min(found)[1:] if found else None
+    for factors, values in products:
+        factor = column[0] // values[0]
+        if factor and all(x == factor * y for x, y in zip(column, values, strict=True)):
+            return factors, factor, 0, 1
+    for a in few:
+        rest = column[0] - a[0]
+        if all(x - y == rest for x, y in zip(column, a, strict=True)):
+            return (a,), 1, rest, 1
+    for a in few:
+        divisor = a[0] // (column[0] or 1)
+        if divisor > 1 and all(x == y // divisor for x, y in zip(column, a, strict=True)):
+            return (a,), 1, 0, divisor
+    for a in few:
+        factor, left = divmod(column[-1] - column[0], a[-1] - a[0] or 1)
+        rest = column[0] - factor * a[0]
+        is_right = all(x == factor * y + rest for x, y in zip(column, a, strict=True))
+        if factor and not left and abs(rest) <= 2 * abs(factor) and is_right:
+            return (a,), factor, rest, 1
+    return None
 
 
 def opened(graph: Graph, numbers: Sequence[Any]) -> tuple[Graph, list[Strides]]:

@@ -44,6 +44,7 @@ from lucid.runtime.kernel_code import kernel_code
 from lucid.runtime.threads import pool
 
 logger = logging.getLogger("lucid")
+_SAMPLES = 4  # graphs from which formulas are found
 _MOST_FAILURES = 2  # of plans with open sizes, before a family has no more of them
 _RANGE = 4
 """A plan serves sizes from a quarter of those it was made for up to four times these: beyond, other
@@ -58,7 +59,7 @@ class Family:
     """
 
     def __init__(self, first: Skeleton) -> None:
-        self._first = first
+        self._samples = [first]
         self._programs: list[OpenProgram] = []
         self._failures = 0
 
@@ -75,14 +76,14 @@ class Family:
         None where its sizes must be known, as those of the first one.
         """
         begin = time.perf_counter()
-        if now.numbers == self._first.numbers:
+        if now.numbers == self._samples[0].numbers:
             return None
         for program in self._programs:
             if program.fits(now):
                 log.changed[:] = program.changed
                 return program.executable(graph, strides, now, begin), program.optimized
         try:
-            found = opening(self._first, now)
+            found = opening([*self._samples[-_SAMPLES:], now])
         except NotOpenError:
             return None
         planned = self._planned(graph, found, now, optimize, passes := PassLog())
@@ -90,6 +91,7 @@ class Family:
             self._failures += 1
             return None
         self._programs.append(planned)
+        self._samples.append(now)
         log.seconds |= passes.seconds
         log.changed += passes.changed
         return planned.executable(graph, strides, now, begin), planned.optimized

@@ -106,10 +106,11 @@ class ContractKernel(Kernel):
         by_columns = _is_large(p) or (p.pack_b and cost < costs.PACK_APART_SECONDS)
         height, width = _cut_matrix(p, ceil(wanted / products), by_columns=by_columns)
         counts = batch, -(-rows // height), -(-columns // width)
-        if hint(prod(counts)) < 2:
+        at_hand = tuple(map(hint, counts))
+        if prod(at_hand) < 2:
             return None
-        packs = (0, 0) if counts[1:] == (1, 1) else _packs(p)
-        if counts[1] == 1:
+        packs = (0, 0) if at_hand[1:] == (1, 1) else _packs(p)
+        if at_hand[1] == 1:
             packs = packs[0], 0
         return TileGrid((1, height, width), counts, packs)
 
@@ -125,7 +126,7 @@ class ContractKernel(Kernel):
     def _scratch_bytes(self, grid: TileGrid, target: Target) -> int:
         """Packed operands: of each part, or of each product whose parts share them."""
         spec = self.product.spec
-        if grid.counts[1:] == (1, 1):
+        if tuple(map(hint, grid.counts[1:])) == (1, 1):
             return grid.counts[0] * scratch_bytes(spec, target)
         return grid.counts[0] * product_scratch(plan(spec, target))
 
