@@ -59,6 +59,9 @@ UNROLLED = 12
 # Values of an early pass are kept for a later one if they took more than this, and fit (in bytes).
 KEPT = 6
 KEPT_BYTES = 1 << 15
+# Bytes of a row from which on the next one is asked for while this one is computed with: cross
+# entropy with its gradient, 4096 rows of 8192 f32, 32 -> 22 ms.
+STREAMED_ROW = 1 << 8
 # Elements of a line that a transposition reads from one line after the other.
 TILE = 64
 # Rows whose sums of columns are folded together, and the bytes of the array from which on that is

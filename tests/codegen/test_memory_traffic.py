@@ -284,6 +284,30 @@ def test_a_loss_of_chosen_elements_stores_no_others(rng: np.random.Generator) ->
     assert "gather" not in executable.stages["kernels"]
 
 
+def test_rows_that_wait_for_a_sum_of_what_is_small_are_gone_over_once(
+    rng: np.random.Generator,
+) -> None:
+    """The number of lines that count is known before the softmax that it divides is computed."""
+    graph = Graph()
+    x, weights = inputs(graph, (LINES, LONG), (LINES,))
+    counted, y = ops.exp(weights), log_softmax(x)
+    total = ops.sum(ops.sum(y, axes=(1,)) * counted, axes=(0,))
+    count = ops.sum(counted, axes=(0,))
+    graph.outputs = [total / count, y / count]
+    assert max(_temp_sizes(run(graph, rng)), default=0) <= LINES * 4
+
+
+def test_of_a_long_array_the_next_row_is_asked_for_meanwhile(rng: np.random.Generator) -> None:
+    def prefetches(rows: int) -> int:
+        graph = Graph()
+        (x,) = inputs(graph, (rows, 300))
+        graph.outputs = [log_softmax(x)]
+        return run(graph, rng).llvm.count("call void @llvm.prefetch")
+
+    assert prefetches(1000) > 0
+    assert prefetches(100) == 0, "all of it is in the cache"
+
+
 def test_what_lies_in_memory_anyway_is_indexed_there(rng: np.random.Generator) -> None:
     graph = Graph()
     (x,) = inputs(graph, (LINES, LONG))
@@ -309,6 +333,19 @@ def test_chosen_elements_are_what_they_were(columns: int) -> None:
     want = np.take_along_axis(-array, chosen, 1)
     np.testing.assert_array_equal(ours, want)
     np.testing.assert_array_equal(np.signbit(ours[1:]), np.signbit(want[1:]))
+
+
+def test_places_are_compared_with_any_index() -> None:
+    """In i32, which has no number beyond 2**31; none of these is a place."""
+    graph = Graph()
+    (x,) = inputs(graph, (1, LONG))
+    index = graph.add_input(TensorType(i64, (6, 1)))
+    places = ops.indices(x, (LONG,), 0)
+    graph.outputs = [ops.where(ops.eq(places, index), x, ops.neg(x))]
+    array = np.arange(1.0, LONG + 1, dtype=np.float32)[None]
+    chosen = np.array([[0], [LONG - 1], [LONG], [-1], [2**32 + 3], [-(2**32) + 3]])
+    (ours,) = compile_graph(graph).call([array, chosen])
+    np.testing.assert_array_equal(ours, np.where(np.arange(LONG) == chosen, array, -array))
 
 
 # Products -------------------------------------------------------------------------------------

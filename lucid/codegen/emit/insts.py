@@ -12,6 +12,7 @@ from lucid.codegen.kernel_ir.instruction import EFFECTS, Inst
 from lucid.codegen.kernel_ir.nest import LoopNest
 from lucid.codegen.llvm.builder import FunctionBuilder, Val, const, const_lanes, i64
 from lucid.ir.op import OPS
+from lucid.ir.types import i32 as int32
 from lucid.ir.types import i64 as int64
 
 
@@ -154,6 +155,8 @@ class InstEmitter:
             return self._load(inst, lanes)
         if inst.op in ("index", "index_at"):
             assert inst.form is not None
+            if inst.op == "index" and dtype is int32:
+                return self.index_lanes(inst.form, lanes, "i32")
             index = self.index_lanes(inst.form, lanes)
             if inst.op == "index_at":
                 axis = inst.axis
