@@ -64,6 +64,8 @@ KEPT_BYTES = 1 << 15
 STREAMED_ROW = 1 << 8
 # Elements of a line that a transposition reads from one line after the other.
 TILE = 64
+# Rows that a kernel which sums along them also sums together, in memory: 256 bodies, n**2 pairs.
+FOLDED_ROWS = 32
 # Rows whose sums of columns are folded together, and the bytes of the array from which on that is
 # done; vectors of columns that such a sweep wants in a part.
 SWEPT_ROWS = 8

@@ -169,6 +169,11 @@ class Builder:
             assert item.region is not None
             self._store(self._read_operand(item, 0, forms), item.region, forms, "accumulate")
             return
+        if item.op == "partial_sum":
+            assert item.region is not None
+            term = self._read_operand(item, 0, self.group.operand_forms[item])
+            self._store(term, item.region, forms, "accumulate", Fold("sum"))
+            return
         number = self._compute(item, forms)
         self.known[item] = number
         if item.value in self.stored:
@@ -186,10 +191,17 @@ class Builder:
         attributes = attributes_of(again)
         return self.body.add(Inst(again.op, again.value.dtype, operands, attributes=attributes))
 
-    def _store(self, number: int, region: BufferView, forms: IndexMap, op: str = "store") -> None:
+    def _store(
+        self,
+        number: int,
+        region: BufferView,
+        forms: IndexMap,
+        op: str = "store",
+        attributes: Fold | None = None,
+    ) -> None:
         address = dot(forms, region.strides, region.offset)
         arg = self.body.arg(region.buffer)
-        self.body.add(Inst(op, region.buffer.dtype, (number,), address, arg))
+        self.body.add(Inst(op, region.buffer.dtype, (number,), address, arg, attributes))
 
     def _compute(self, item: Item, forms: IndexMap) -> int:
         assert item.node is not None and item.value is not None
@@ -298,6 +310,8 @@ class Builder:
         first = self.group.items[0]
         if first.op == "cumsum":
             return self.group.reduced_in_order()
+        if self.group.reduced:
+            return self.group.folded_in_memory()
         if first.op == "add_to":
             assert first.node is not None
             rank = len(first.node.result.shape)

@@ -8,7 +8,7 @@ All choices follow the items' order, so that equal graphs give equal kernels.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
 
 from lucid.codegen import costs
 from lucid.codegen.kernel_ir.affine import (
@@ -39,7 +39,7 @@ from lucid.codegen.lower.items import ItemList
 from lucid.codegen.lower.precedence import Precedence
 from lucid.ir.graph import Node, Value
 from lucid.ir.strides import contiguous_strides
-from lucid.ir.types import Shape
+from lucid.ir.types import Shape, TensorType
 
 # Ops that read their operands at other places than that of the element that they compute.
 _WHOLE_OPERANDS = (
@@ -52,6 +52,17 @@ _PRODUCTS = ("matmul", "contract")
 def _in_kernel(item: Item) -> tuple[bool, int]:
     """Where an item comes in a kernel: a product is first."""
     return item.op not in _PRODUCTS, item.index
+
+
+def _block_of(terms: Sequence[tuple[int, int]], group: FusionGroup) -> int:
+    """How many neighbours of an index are summed in memory; 0 if its dims can't be cut so."""
+    sizes = [group.sizes[dim] for dim, _ in sorted(terms, key=lambda term: term[1])]
+    most, least = costs.FOLDED_ROWS, costs.FOLDED_ROWS // 4
+    if len(terms) == 2:
+        return sizes[0] if least <= sizes[0] <= most else 0
+    if len(terms) != 1:
+        return 0
+    return next((n for n in range(most, least - 1, -1) if sizes[0] % n == 0 and n < sizes[0]), 0)
 
 
 class Fusion:
@@ -121,6 +132,8 @@ class Fusion:
                     if other is not self.group_of[item] and other.number in self.groups:
                         self._try_merge(item, other)
                 return
+        if kind == "reduce":
+            any(self._fold_in_memory(item, group) for group in candidates)
         self._start(item, kind)
 
     def _sees_through(self, item: Item, position: int) -> bool:
@@ -286,6 +299,52 @@ class Fusion:
             return False
         self._enter_reduction(item, group, forms)
         return True
+
+    def _fold_in_memory(self, item: Item, group: FusionGroup) -> bool:
+        """Let a group that sums over its rows also sum over blocks of them, into memory.
+
+        The item, which sums over an axis before the last, then just sums what the blocks leave.
+        Else all of its operand would be stored and read again, or be computed twice.
+        """
+        operand = item.operands[0]
+        axes = reduced_axes(item)
+        if item.op != "sum" or len(axes) != 1 or not group.reduced or group.kind != "loop":
+            return False
+        assert item.value is not None and operand.dtype is item.value.dtype
+        if self._makes_cycle(item, group) or self._needs_memory_of(item, group.forms):
+            return False
+        forms = self._propose(item, operand.shape, group)
+        if forms is None or not self._reads_in_place(item, forms, group):
+            return False
+        if not forms[-1].dims or not forms[-1].dims <= group.reduced:
+            return False
+        terms = forms[axes[0]].terms
+        inner = _block_of(terms, group)
+        if not inner or forms[axes[0]].dims & group.reduced:
+            return False
+        if len(terms) == 1:
+            group.split(terms[0][0], inner)
+            forms = self._propose(item, operand.shape, group)
+            assert forms is not None
+        self._enter_partial_sum(item, axes[0], forms, group)
+        return True
+
+    def _enter_partial_sum(
+        self, item: Item, axis: int, forms: IndexMap, group: FusionGroup
+    ) -> None:
+        source, operand = self.source, item.operands[0]
+        (outer, step), (_, _) = sorted(forms[axis].terms, key=lambda term: -term[1])
+        count = operand.shape[axis] // step
+        shape = (*operand.shape[:axis], count, *operand.shape[axis + 1 :])
+        sums = Value(TensorType(operand.dtype, shape), source.graph, None)
+        region = source.new_region(sums)
+        node, index = item.node, item.index
+        fold = Item("partial_sum", node, (operand,), operand.shape, region=region, index=index)
+        source.homes[sums], source.producers[sums] = region, [fold]
+        group.operand_forms[fold] = forms
+        block = AffineExpr(0, ((outer, 1),))
+        self._enter(fold, group, (*forms[:axis], block, *forms[axis + 1 :]))
+        self._read_instead(item, (sums,))
 
     def _repeats_long_row(self, forms: IndexMap, group: FusionGroup, stage: int) -> bool:
         """Whether a pass over a row that is too long for the cache would wait for another one."""

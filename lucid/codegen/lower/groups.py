@@ -87,6 +87,15 @@ class FusionGroup:
         """Whether these indices vary along a reduced dim."""
         return any(f.dims & self.reduced for f in forms)
 
+    def folded_in_memory(self) -> list[int]:
+        """The dims over which partial sums go: their rounds add to the same elements."""
+        found: set[int] = set()
+        for item in self.items:
+            if item.op == "partial_sum":
+                terms, kept = self.operand_forms[item], self.forms[item]
+                found |= _dims_of(terms) - _dims_of(kept)
+        return [dim for dim in self.sizes if dim in found]
+
     @property
     def row_size(self) -> int:
         return prod(self.sizes[dim] for dim in self.reduced)
@@ -97,6 +106,10 @@ class FusionGroup:
         )
         lines = [f"group {self.number} {self.kind} ({dims}):"]
         return "\n".join([*lines, *(f"  {item}" for item in self.items)])
+
+
+def _dims_of(forms: IndexMap) -> frozenset[int]:
+    return frozenset[int]().union(*(f.dims for f in forms))
 
 
 def match_radix(
