@@ -31,7 +31,7 @@ from lucid.codegen.kernels.sort import SortKernel, scratch_elements
 from lucid.codegen.llvm.target import Target
 from lucid.codegen.lower.contractions import axes_kernel, axes_of
 from lucid.codegen.lower.fuse import Fusion
-from lucid.codegen.lower.groups import FusionGroup
+from lucid.codegen.lower.groups import FusionGroup, serial_axes, writes_slices
 from lucid.codegen.lower.item import Item, is_reduction
 from lucid.codegen.lower.loop_schedule import (
     choose_scratch,
@@ -239,7 +239,7 @@ class Builder:
         """Indices into the index operand, into the indexed array (0 on the axis), and the axis."""
         assert item.node is not None
         axis: int = item.node.attributes["axis"]
-        if item.op == "take" or item.node.op.name.startswith("index_"):
+        if item.op == "take" or writes_slices(item):
             end = axis + len(index.shape)
             return forms[axis:end], (*forms[:axis], ZERO, *forms[end:]), axis
         return forms, (*forms[:axis], ZERO, *forms[axis + 1 :]), axis
@@ -317,15 +317,11 @@ class Builder:
             rank = len(first.node.result.shape)
             dims = frozenset[int]().union(*(f.dims for f in self.group.forms[first][rank:]))
             return [dim for dim in self.group.sizes if dim in dims]
-        if first.op != "write_at":
-            return []
-        index = first.operands[0]
-        forms = self.group.forms[first]
-        at_index, _, axis = self._split_axis(first, forms, index)
-        assert first.node is not None
-        is_slicewise = first.node.op.name.startswith("index_") or len(at_index) != len(forms)
-        chosen = at_index if is_slicewise else (forms[axis],)
-        dims = frozenset[int]().union(*(f.dims for f in chosen))
+        dims = frozenset[int]()
+        for item in self.group.items:
+            if item.op == "write_at":
+                forms = self.group.forms[item]
+                dims |= frozenset[int]().union(*(forms[axis].dims for axis in serial_axes(item)))
         return [dim for dim in self.group.sizes if dim in dims]
 
     def _contract(self) -> ContractKernel | AxesKernel:

@@ -9,8 +9,10 @@ All choices follow the items' order, so that equal graphs give equal kernels.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence
+from math import prod
 
 from lucid.codegen import costs
+from lucid.codegen.contraction.contraction import are_dots
 from lucid.codegen.kernel_ir.affine import (
     ZERO,
     AffineExpr,
@@ -31,7 +33,9 @@ from lucid.codegen.lower.groups import (
     kind_of,
     match_radix,
     reduced_axes,
+    serial_axes,
     values_for_sums,
+    writes_slices,
 )
 from lucid.codegen.lower.horizontal_fusion import merge_siblings
 from lucid.codegen.lower.item import Item, is_reduction
@@ -124,6 +128,8 @@ class Fusion:
         kind = kind_of(item)
         fuses = self.fuse and kind in ("map", "reduce") and item.op not in _WHOLE_OPERANDS
         if fuses and any(self._sees_through(item, n) for n in range(len(item.operands))):
+            return
+        if self.fuse and item.op == "write_at" and self._join_write(item):
             return
         candidates = self._candidates(item) if fuses else []
         for group in candidates:
@@ -270,6 +276,8 @@ class Fusion:
             return False
         if group.kind == "contract" and not self._follows(item, forms, group):
             return False
+        if costs.cost_of(item.op) > costs.ONE_BY_ONE and self._are_dots(group):
+            return False
         if self._repeats_long_row(forms, group, self._stage(item, group)):
             return False
         self._enter(item, group, forms)
@@ -282,6 +290,43 @@ class Fusion:
         """
         covered = frozenset[int]().union(*(f.dims for f in forms))
         return covered == set(group.sizes) and item.value not in self._for_sums
+
+    def _join_write(self, item: Item) -> bool:
+        """Let a loop write what it computes at the indices themselves, so that it isn't stored.
+
+        It becomes serial along the indices: it must be short, and fill vectors along other axes.
+        """
+        index, values = item.operands
+        producer = self.computed.get(self.source.base(values))
+        if producer is None:
+            return False
+        group = self.group_of[producer]
+        if group.closed or group.kind != "loop" or group.reduced:
+            return False
+        if group.cost > costs.UNROLLED or self.computed.get(self.source.base(index)) is not None:
+            return False
+        if self._makes_cycle(item, group) or self._needs_memory_of(item, group.forms):
+            return False
+        forms = self._propose(item, item.shape, group)
+        if forms is None or self.operand_forms_of(values, forms, group) != group.forms[producer]:
+            return False
+        terms, last = forms[-1].terms, len(forms) - 1
+        if not writes_slices(item) or last in serial_axes(item) or len(terms) != 1:
+            return False
+        if group.sizes[terms[0][0]] <= costs.SMALL:
+            return False
+        self._enter(item, group, forms)
+        group.closed = True
+        return True
+
+    def _are_dots(self, group: FusionGroup) -> bool:
+        """Whether a group begins with dot products: what takes long is faster in full vectors."""
+        product = group.items[0]
+        if product.op != "matmul" or prod(product.shape) < costs.LINES:
+            return False
+        m, n = product.shape[-2:]
+        a, b = (self.source.layout(operand).strides[-2:] for operand in product.operands)
+        return are_dots(m, n, a, b) or are_dots(n, m, b[::-1], a[::-1])
 
     def _join_reduction(self, item: Item, group: FusionGroup) -> bool:
         shape = item.operands[0].shape

@@ -138,6 +138,18 @@ def reduced_axes(item: Item) -> tuple[int, ...]:
     return tuple(attributes["axes"]) if "axes" in attributes else (attributes["axis"],)
 
 
+def serial_axes(item: Item) -> range:
+    """The axes of what a "write_at" writes whose indices may be equal: they go one by one."""
+    assert item.node is not None
+    axis: int = item.node.attributes["axis"]
+    return range(axis, axis + (len(item.operands[0].shape) if writes_slices(item) else 1))
+
+
+def writes_slices(item: Item) -> bool:
+    """Whether a "write_at" has an index for each slice, rather than for each element."""
+    return item.node is not None and item.node.op.name.startswith("index_")
+
+
 def kind_of(item: Item) -> str:
     """How an item is placed: "map", "reduce", "contract", "closed" (a loop alone), "opaque"."""
     if item.op == "store":
