@@ -7,6 +7,7 @@ from math import inf
 from typing import cast
 
 from lucid.codegen import costs
+from lucid.codegen.emit.reductions import identity
 from lucid.codegen.lower.rewrites import (
     chain_scatters,
     concat_pads,
@@ -53,7 +54,10 @@ def _checked(node: Node) -> Value:
 
 
 def drop_trivial_reductions(graph: Graph) -> bool:
-    """A reduction over axes of one element -> a reshape; the position of its extremum -> 0."""
+    """A reduction over axes of one element -> a reshape; the position of its extremum -> 0.
+
+    One of no elements -> what it starts from.
+    """
     return rewrite(graph, _TRIVIAL)
 
 
@@ -112,9 +116,12 @@ LEGALIZE = Pipeline(
 def _trivial_reduction(node: Node) -> Value | None:
     x, attributes = node.operands[0], node.attributes
     axes = attributes["axes"] if "axes" in attributes else (attributes["axis"],)
+    type_ = node.result.type
+    if not x.type.size and type_.size:
+        start: Value = ops.full(x, identity(node.op.name, type_.dtype), type_.shape, type_.dtype)
+        return start
     if any(x.shape[axis] != 1 for axis in axes):
         return None
-    type_ = node.result.type
     if "axis" in attributes:
         result = ops.full(x, 0, type_.shape, type_.dtype)
     else:
