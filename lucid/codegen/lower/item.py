@@ -45,7 +45,7 @@ class Item:
 
 def is_reduction(item: Item) -> bool:
     """Whether the item folds axes of its operand."""
-    return item.node is not None and item.op == item.node.op.name and item.node.op.kind == "reduce"
+    return item.node is not None and item.op == item.node.op.name and item.node.op.is_reduction
 
 
 def reads_elements(item: Item) -> bool:
