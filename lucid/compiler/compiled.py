@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from lucid.compiler.recording.trace import Trace
     from lucid.compiler.reports.checking import Check
     from lucid.compiler.reports.profiling import Profile
+    from lucid.runtime.open_programs import Families
 
 logger = logging.getLogger("lucid.retrace")
 MODES = ("native", "eager")
@@ -59,7 +60,7 @@ _MODES_ELSEWHERE = ("default", "reduce-overhead", "max-autotune", "max-autotune-
 _ELSEWHERE = ("dynamic", "options")
 MOST_FREE = 8  # traces of one function are made whatever comes of them
 FREE_SECONDS = 10.0  # that traces of paths may take, whatever comes of them
-SAVED = 0.9  # of a trace for which there was code that serves other sizes as well
+SAVED = 0.9  # of a trace for arguments of other sizes for which there was code
 CALLS_PER_TRACE = 8  # that earlier ones must have served, before another one is made
 MOST_PATHS = 32  # through the user's code, by branches on values, that are compiled
 MOST_REASONS = 4096  # that `stats` keeps
@@ -149,26 +150,9 @@ def collector_paused() -> Iterator[None]:
 
 _OWN = frozenset(
     {
-        *(
-            "_options",
-            "_optimize",
-            "_families",
-            "_programs",
-            "_places",
-            "_ints",
-            "_latest",
-            "_took_over",
-        ),
-        *(
-            "_asked",
-            "_untraceable",
-            "_is_paced",
-            "_said",
-            "_audits",
-            "_audited",
-            "_distrust",
-        ),
-        "stats",
+        *("_options", "_optimize", "_families", "_programs", "_places", "_ints", "_latest"),
+        *("_asked", "_untraceable", "_is_paced", "_said", "_audits", "_audited", "_distrust"),
+        *("_took_over", "_resized", "_shapes", "stats"),
     }
 )
 
@@ -204,7 +188,7 @@ class Compiled:
         self.__wrapped__ = function
         self._options = options
         self._optimize = optimizing(options.passes)
-        self._families: dict[bytes, Any] | None = None if options.passes else {}
+        self._families: Families | None = None
         self._programs: dict[Any, list[Program]] = {}
         self._places: dict[Identity, Place] = {}  # that it binds, or that move
         self._ints: set[str] = set()  # among the arguments, which are read at each call
@@ -216,6 +200,8 @@ class Compiled:
         self._said: set[str] = set()  # reasons that were logged
         self.stats = Stats()
         self._audits = Pace(self.stats.counted, options.audit and is_paced)
+        self._shapes: set[tuple[tuple[int, ...], ...]] = set()  # of the inputs of its traces
+        self._resized = 0  # traces for arguments of other sizes for which there was code
         self._audited = 0  # how many calls there had been at the last audit
         self._distrust: str | None = None  # what an audit has found
 
@@ -673,6 +659,7 @@ class Compiled:
         is_path: bool,
     ) -> Program:
         from lucid.compiler.programs.program import Program
+        from lucid.runtime.open_programs import Families
 
         marked = with_live_ints(self._ints, self.__wrapped__, args, kwargs)
         description = describe(self.__wrapped__, *marked)
@@ -689,6 +676,8 @@ class Compiled:
         claim.give_up(TRACING)
         options = Options(passes=self._options.passes)
         compiled = functools.partial(Compiled, options=options, is_paced=False)
+        if self._families is None and not self._options.passes:
+            self._families = Families()
         program = Program(recorded, description, call, compiled, self._optimize, self._families)
         program.used = self.stats.calls
         if earlier:
@@ -699,6 +688,9 @@ class Compiled:
         self.stats.traces += 1
         self.stats.paths += is_path
         self.stats.reused += program.executable.instance is not None
+        shapes = tuple(entry.value.shape for entry in program.recorded.inputs)
+        self._resized += program.executable.instance is not None and shapes not in self._shapes
+        self._shapes.add(shapes)
         self.stats.compile_seconds += program.compile_seconds
         self.stats.pass_seconds.update(program.pass_seconds)
         return program
@@ -711,7 +703,7 @@ class Compiled:
         """
         stats = self.stats
         traces, calls = stats.paths if is_path else stats.traces - stats.paths, stats.calls
-        weight = traces - SAVED * min(stats.reused, traces)
+        weight = traces if is_path else traces - SAVED * self._resized
         is_short = is_path and stats.compile_seconds < FREE_SECONDS
         is_free = weight < MOST_FREE or is_short or not self._is_paced
         if not is_free and calls < CALLS_PER_TRACE * weight:

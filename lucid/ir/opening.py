@@ -177,7 +177,7 @@ def _formula(column: _Column, known: dict[_Column, _Formula]) -> _Formula | None
         for b in few[n:]
     ]
     for factors, values in products:
-        factor = column[0] // values[0]
+        factor = column[0] // values[0] if values[0] else 0
         if factor and all(x == factor * y for x, y in zip(column, values, strict=True)):
             return factors, factor, 0, 1
     for a in few:

@@ -136,9 +136,10 @@ class Executable:
 
     @property
     def nbytes(self) -> int:
-        """Of code, and of small arenas; large ones are lent to one program after the other."""
+        """Of its own code, and of small arenas; large ones are lent to one after the other."""
         own = self._arena_bytes if self._arena_bytes <= HUGE_FROM else 0
-        return self._library.nbytes + own * len(self.free)
+        code = self._library.nbytes if self.instance is None else ctypes.sizeof(self.instance.words)
+        return code + own * len(self.free)
 
     @property
     def stages(self) -> Stages:

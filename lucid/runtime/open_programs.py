@@ -11,7 +11,6 @@ from __future__ import annotations
 import ctypes
 import logging
 import time
-import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -40,10 +39,11 @@ from lucid.ir.passes.pipeline import PassLog, Pipeline
 from lucid.ir.strides import Strides, contiguous_strides
 from lucid.runtime.cache import compiled
 from lucid.runtime.executable import Executable, Instance, expected_inputs
-from lucid.runtime.kernel_code import kernel_code
+from lucid.runtime.kernel_code import kernel_code, open_code
 from lucid.runtime.threads import pool
 
 logger = logging.getLogger("lucid")
+_MOST_FAMILIES = 64
 _SAMPLES = 4  # graphs from which formulas are found
 _MOST_FAILURES = 2  # of plans with open sizes, before a family has no more of them
 _RANGE = 4
@@ -199,9 +199,11 @@ class OpenProgram:
         if VERIFY.read():
             verify_program(instance_of(self.program, at))
 
+        hosts = graph.hosts
+
         def lower() -> Program:
             made = instance_of(self.program, at)
-            made.graph.hosts = graph.hosts
+            made.graph.hosts = hosts
             return made
 
         if self._emitted.shared:
@@ -253,7 +255,7 @@ class OpenProgram:
         module = Module(self._target)
         for number, kernel in self._kernels.items():
             values = given[number]
-            found = _open_code.find(kernel.key, values)
+            found = open_code.find(kernel.key, values)
             for key, variant in () if found else made:
                 if key == kernel.key and variant.fits(values):
                     found = variant
@@ -268,7 +270,7 @@ class OpenProgram:
             library = compiled(text, self._target, exports)
             for key, variant in made:
                 variant.library = library
-                _open_code.enter(key, variant)
+                open_code.enter(key, variant)
         self._used.update(chosen.values())
         return chosen
 
@@ -305,38 +307,23 @@ def _words(
     return array
 
 
-class _OpenCode:
-    """Loaded code of open kernels, as long as a program uses it."""
+class Families:
+    """The families of the graphs that a function leaves; the last `_MOST_FAMILIES` of them."""
 
     def __init__(self) -> None:
-        self._variants: dict[str, list[weakref.ref[Variant]]] = {}
+        self._families: dict[bytes, Family] = {}
 
-    def find(self, key: str, values: Sequence[int]) -> Variant | None:
-        """Code of a kernel that is right for these sizes."""
-        for reference in self._variants.get(key, ()):
-            variant = reference()
-            if variant is not None and variant.fits(values):
-                return variant
-        return None
-
-    def enter(self, key: str, variant: Variant) -> None:
-        alive = [x for x in self._variants.get(key, ()) if x() is not None]
-        self._variants[key] = [*alive, weakref.ref(variant)]
-
-
-_open_code = _OpenCode()
-
-
-def families_of(
-    families: dict[bytes, Family], graph: Graph, strides: Sequence[Strides | None]
-) -> tuple[Family | None, Skeleton, list[Strides]]:
-    """The family of a flat graph; None if it is the first one, which is entered."""
-    full = [
-        contiguous_strides(entry.value.shape) if known is None else known
-        for entry, known in zip(graph.inputs, strides, strict=True)
-    ]
-    skeleton = skeleton_of(graph, full)
-    family = families.get(skeleton.key)
-    if family is None:
-        families[skeleton.key] = Family(skeleton)
-    return family, skeleton, full
+    def of(
+        self, graph: Graph, strides: Sequence[Strides | None]
+    ) -> tuple[Family | None, Skeleton, list[Strides]]:
+        """The family of a flat graph, None where that is new; its skeleton and all strides."""
+        full = [
+            contiguous_strides(entry.value.shape) if known is None else known
+            for entry, known in zip(graph.inputs, strides, strict=True)
+        ]
+        skeleton = skeleton_of(graph, full)
+        family = self._families.pop(skeleton.key, None)
+        self._families[skeleton.key] = family or Family(skeleton)
+        if len(self._families) > _MOST_FAMILIES:
+            del self._families[next(iter(self._families))]
+        return family, skeleton, full

@@ -310,7 +310,7 @@ class Fusion:
         if self._makes_cycle(item, group) or self._needs_memory_of(item, group.forms):
             return False
         forms = self._propose(item, item.shape, group)
-        if forms is None or self.operand_forms_of(values, forms, group) != group.forms[producer]:
+        if not forms or self.operand_forms_of(values, forms, group) != group.forms[producer]:
             return False
         terms, last = forms[-1].terms, len(forms) - 1
         if not writes_slices(item) or last in serial_axes(item) or len(terms) != 1:
