@@ -111,8 +111,8 @@ def _tile(m: int, vectors: int, registers: int) -> tuple[int, int]:
     best: tuple[float, int, int] | None = None
     for width in range(1, min(vectors, 8) + 1):
         for height in range(1, min(m, 14) + 1):
-            if height * width + width + 1 >= registers:
-                break
+            if height * width + width + 2 >= registers:
+                break  # LLVM spills accumulators if it has no register more than are needed
             cost = 0.0
             bodies = 0
             for h, rows in ((height, m // height), (m % height, int(m % height > 0))):

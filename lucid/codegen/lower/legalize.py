@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from math import inf
 
 from lucid.codegen import costs
+from lucid.codegen.lower.image_folding import fold_images
 from lucid.codegen.lower.rewrites import chain_scatters, concat_pads, lift_reshapes
 from lucid.codegen.lower.small_axes import split_small_axes
-from lucid.codegen.lower.unfolding import unfold_contractions
 from lucid.ir import ops
 from lucid.ir.graph import Graph, Node, Value
 from lucid.ir.op import Trait
@@ -88,7 +88,7 @@ LEGALIZE = Pipeline(
         concat_pads,
         chain_scatters,
         lift_reshapes,
-        unfold_contractions,
+        fold_images,
         reshape_windows,
     ),
 )
