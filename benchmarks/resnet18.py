@@ -46,10 +46,7 @@ def resnet18(nn: Any, F: Any) -> Any:
             return F.relu(self.norms[1](self.second(y)) + self.around(x))
 
     widths = [64, 64, 64, 128, 128, 256, 256, 512, 512]
-    blocks = [
-        Block(given, made, 2 if given != made else 1)
-        for given, made in pairwise(widths)
-    ]
+    blocks = [Block(given, made, 2 if given != made else 1) for given, made in pairwise(widths)]
     stem = [nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.BatchNorm2d(64), nn.ReLU()]
     head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, CLASSES)]
     return nn.Sequential(*stem, *blocks, *head)
