@@ -126,7 +126,7 @@ def _tile(m: int, vectors: int, registers: int) -> tuple[int, int]:
                     if h and w and rows and cols:
                         cost += rows * cols * (max(h * w, h + w, 8) + 0.5)
                         bodies += 1
-            score = cost * (1 + 0.01 * bodies)
+            score = cost * (1 + 0.03 * bodies)
             if best is None or score < best[0] * (1 - 1e-9):
                 best = score, height, width
     return best[1:] if best else (1, 1)
