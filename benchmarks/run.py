@@ -22,7 +22,8 @@ from report import markdown, plot, write_json
 from worker import Worker, work
 from workloads import WORKLOADS
 
-LOOKING, CONV_LAYERS, VARYING_BATCH = "looking", "conv_layers", "varying_batch"
+LOOKING, VARYING_BATCH = "looking", "varying_batch"
+CONV_LAYERS, RESNET = "conv_layers", "resnet18"
 SLOW = ("torch.compile", "lucid eager")  # measured when asked for
 PROGRAMS = {
     "steps": (WORKLOADS, FRAMEWORKS),
@@ -52,7 +53,7 @@ def measure(name: str, args: argparse.Namespace) -> list[Worker]:
 def parse_arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    steps = [*WORKLOADS, outside_backward.NAME, LOOKING, CONV_LAYERS, VARYING_BATCH]
+    steps = [*WORKLOADS, outside_backward.NAME, LOOKING, CONV_LAYERS, RESNET, VARYING_BATCH]
     parser.add_argument("--steps", nargs="+", choices=steps, default=steps)
     parser.add_argument(
         "--frameworks",
@@ -90,7 +91,7 @@ def main() -> int:
         print(f"written to {args.out / 'steps.json'} and {args.out / 'steps.png'}")
     if outside_backward.NAME in args.steps:
         wrong += outside_backward.compare(args)
-    for name in (LOOKING, CONV_LAYERS, VARYING_BATCH):
+    for name in (LOOKING, CONV_LAYERS, RESNET, VARYING_BATCH):
         if name in args.steps:
             options = [] if name == LOOKING else ["--peers-python", args.peers_python]
             print(flush=True)

@@ -97,20 +97,22 @@ SMALL_OPERAND_BYTES = 256 * 1024
 PACK_APART_SECONDS = 60e-6
 PACK_PART_BYTES = 64 * 1024
 
+# What of a packed B a tile goes through for each block of rows: it stays in the first-level cache.
+PANEL_BYTES = 32 * 1024
+# Rows of a part that copies its columns of B by itself.
+PART_ROWS = 96
+# Copying a vector of lanes, in multiply-adds of vectors: for each run of neighbours, for each run
+# of elements further apart and each step of those, by transposing a square block, by a gather.
+RUN, NEAR_RUN, TRANSPOSED_LANES, GATHERED_LANES = 3.0, 2.5, 10.0, 32.0
+
 # Contractions over axes -----------------------------------------------------------------------
 
-# Least rows, columns and inner elements of a contraction that is made a product of matrices, and
-# columns of one image of a batch of them.
+# Least rows, columns and inner elements of a product for which images are folded, and neighbours in
+# the result that are enough without it.
 MATRIX, IMAGE = 16, 96
-# Multiply-adds in the time of copying an element, and of reading one in another order.
-COPIED = 24
-COPIED_BYTES = 1 << 26
-WORTH_COPIES = 0.9
-# How fast a contraction over axes is: lanes that are enough, then lanes 2 to 4 elements apart,
-# lanes further apart, and dot products, all against loads of adjacent elements; elements that are
-# repeated to all lanes, where fewer than so many come from one line of the cache.
-LANES, NEAR_LANES, FAR_LANES, FOLDED_LANES = 8, 0.65, 0.35, 0.7
-NEAR, FAR_REPEATED = 8, 0.6
+# How fast contractions over axes are against products of matrices: with lanes along the result, and
+# of dot products.
+AXES_LANES, FOLDED_LANES = 0.95, 0.7
 # Multiply-adds of a round of the innermost loop, up to which it is unrolled.
 UNROLLED_PRODUCT = 112
 # Instructions that fold the lanes of a dot product.

@@ -8,11 +8,17 @@ import numpy as np
 import pytest
 from codegen.test_lowering import WIDTHS, run
 
+from lucid.codegen import costs
 from lucid.codegen.contraction.axes import best_tile
+from lucid.codegen.kernels.blocked import BlockedKernel
 from lucid.codegen.llvm.target import host_target
+from lucid.codegen.lower.schedule import make_program
+from lucid.codegen.program.interpret import interpret_program
+from lucid.codegen.program.parse import parse_kernel
 from lucid.ir import ops
 from lucid.ir.graph import Graph, Value
 from lucid.ir.interpret import interpret
+from lucid.ir.strides import contiguous_strides
 from lucid.ir.types import TensorType, f32, f64, type_of_array
 from lucid.runtime import Executable, compile_graph
 
@@ -82,12 +88,12 @@ def test_what_follows_is_computed_in_the_same_kernel(
 def test_long_dot_products_go_block_by_block() -> None:
     """Each tile sees a part of the operands that stays in the cache, then comes the next part."""
     graph = Graph()
-    a = graph.add_input(TensorType(f32, (8, 16, 4096)))
+    a = graph.add_input(TensorType(f32, (8, 6, 4096)))
     b = graph.add_input(TensorType(f32, (8, 32, 4096)))
     graph.outputs = [ops.contract(a, b, indices="noy,ncy->oc")]
     executable = compile_graph(graph)
     assert "inner k0 in 8 in blocks of 1\n" in executable.stages["kernels"]
-    assert arena_bytes(executable) == 16 * 32 * 4
+    assert arena_bytes(executable) == 6 * 32 * 4
 
 
 # Strided lanes --------------------------------------------------------------------------------
@@ -204,25 +210,27 @@ def test_a_tile_fits_into_the_registers(registers: int, dots: bool) -> None:
             assert all(1 <= w <= n for w, n in zip(widths, columns, strict=True))
 
 
-# Indices and sizes of contractions, where the windows that the second operand is made of move in
-# steps, and the kernels that compute them: over the axes, of a matrix for each image, of copies.
+# Indices and sizes of contractions over windows that move in steps, and the kernels that compute
+# them: over the axes where they lie, in blocks that are copied, one image after the other or all
+# of them at once.
 PRODUCTS = {
-    "adjacent lanes": ("ocij,ncxyij->noxy", (20, 3, 16, 18), 1, "axes"),
-    "steps": ("ocij,ncxyij->noxy", (64, 3, 16, 16), 2, "copies"),
-    "small images": ("ocij,ncxyij->noxy", (64, 8, 16, 4), 1, "copies"),
-    "few rows": ("ocij,ncxyij->noxy", (8, 8, 16, 4), 1, "axes"),
-    "weights of steps": ("noxy,ncxyij->ocij", (64, 8, 32, 8), 2, "copies"),
-    "channels alone": ("ocij,ncxyij->noxy", (40, 3, 32, 18), 1, "images"),
+    "few rows": ("ocij,ncxyij->noxy", (8, 8, 16, 18), 1, "axes"),
+    "images": ("ocij,ncxyij->noxy", (64, 3, 16, 18), 1, "blocks, 3 times"),
+    "steps": ("ocij,ncxyij->noxy", (64, 3, 16, 33), 2, "blocks, 3 times"),
+    "small images": ("ocij,ncxyij->noxy", (64, 8, 16, 4), 1, "blocks"),
+    "weights of few channels": ("noxy,ncxyij->ocij", (16, 4, 4, 20), 1, "axes"),
+    "weights of steps": ("noxy,ncxyij->ocij", (64, 8, 32, 9), 2, "blocks"),
+    "channels alone": ("ocij,ncxyij->noxy", (200, 3, 32, 18), 1, "blocks, 3 times"),
 }
 
 
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("case", PRODUCTS)
-def test_a_contraction_over_windows_is_a_product_where_that_is_faster(
+def test_a_contraction_over_windows_is_copied_in_blocks_where_that_is_faster(
     case: str, width: int, rng: np.random.Generator
 ) -> None:
     indices, (channels, examples, given, side), step, expected = PRODUCTS[case]
-    kernel = 1 if expected == "images" else 3
+    kernel = 1 if case == "channels alone" else 3
     at = (side - kernel) // step + 1
     x = rng.integers(-3, 4, (examples, given, side, side)).astype(np.float32)
     shape = {"o": channels, "n": examples, "c": given, "x": at, "y": at, "i": kernel, "j": kernel}
@@ -233,8 +241,118 @@ def test_a_contraction_over_windows_is_a_product_where_that_is_faster(
     graph.outputs = [ops.contract(a, ops.windows(b, **place), indices=indices)]
     expected_result = interpret(graph, [other, x])[0][0]
     np.testing.assert_array_equal(run(graph, [other, x], width)[0], expected_result)
-    text = compile_graph(graph).stages["kernels"]
-    found = re.search(r"contract (over axes|\d+x\d+x\d+ batch \[(\d*)\])", text)
-    assert found is not None
-    kind = "axes" if found[1] == "over axes" else "images" if found[2] else "copies"
-    assert kind == expected, text
+    if width == WIDTHS[0] == 64:
+        text = compile_graph(graph).stages["kernels"]
+        found = re.search(r"contract (over axes|in blocks)", text)
+        assert found is not None
+        images = re.search(r"^  column i0 in (\d+)", text, re.M)
+        kind = "axes" if found[1] == "over axes" else "blocks"
+        assert kind + (f", {images[1]} times" if images and kind != "axes" else "") == expected
+
+
+# Copies in blocks -----------------------------------------------------------------------------
+
+# Groups, channels in and out, sides of images and of weights, steps, dilations, examples.
+LAYERS = {
+    "odd": (1, 5, 19, (13, 11), (3, 2), (1, 1), (1, 1), 3),
+    "steps": (1, 3, 21, (17, 23), (3, 5), (2, 3), (1, 1), 2),
+    "far steps": (1, 4, 17, (31, 29), (2, 2), (7, 6), (1, 1), 2),
+    "dilated": (1, 6, 18, (19, 20), (3, 3), (1, 2), (3, 2), 2),
+    "groups": (3, 12, 57, (9, 16), (3, 3), (1, 1), (1, 1), 2),
+    "channels alone": (1, 37, 20, (7, 9), (1, 1), (1, 1), (1, 1), 3),
+    "few positions": (1, 18, 33, (4, 3), (3, 3), (1, 1), (1, 1), 5),
+    "a line": (1, 7, 19, (65,), (5,), (2,), (1,), 3),
+    "volumes": (1, 3, 17, (6, 5, 9), (2, 3, 2), (1, 2, 1), (1, 1, 2), 2),
+}
+PASSES = ("forward", "input", "weights")
+
+
+def layer_of(case: str, kind: str, dtype: type, rng: np.random.Generator) -> tuple[Graph, list]:
+    """One pass of a convolution as a contraction of windows, and its operands."""
+    groups, given, made, sides, kernel, steps, dilations, examples = LAYERS[case]
+    rank = len(sides)
+    at = tuple(
+        (n - d * (k - 1) - 1) // s + 1
+        for n, k, s, d in zip(sides, kernel, steps, dilations, strict=True)
+    )
+    axes = tuple(range(3, 3 + rank))
+    x = (examples, groups, given // groups, *sides)
+    w = (groups, made // groups, given // groups, *kernel)
+    g = (examples, groups, made // groups, *at)
+    p, q = "xyz"[:rank], "ijk"[:rank]
+    shapes, indices = {
+        "forward": ((w, x), f"goc{q},ngc{p}{q}->ngo{p}"),
+        "weights": ((g, x), f"ngo{p},ngc{p}{q}->goc{q}"),
+        "input": ((w, g), f"goc{q},ngo{p}->ngc{q}{p}"),
+    }[kind]
+    arrays = [rng.integers(-3, 4, shape).astype(dtype) for shape in shapes]
+    graph = Graph()
+    a, b = (graph.add_input(type_of_array(array)) for array in arrays)
+    place = {"axes": axes, "sizes": kernel, "steps": steps, "dilations": dilations}
+    windows = b if kind == "input" else ops.windows(b, **place)
+    graph.outputs = [ops.contract(a, windows, indices=indices)]
+    return graph, arrays
+
+
+def always_in_blocks(patch: pytest.MonkeyPatch, small: bool) -> None:
+    """Copy operands always; small blocks have a few inner indices, rows and columns."""
+    for name in ("AXES_LANES", "FOLDED_LANES"):
+        patch.setattr(costs, name, 1e-6)
+    if small:
+        patch.setattr(costs, "PANEL_BYTES", 1 << 10)
+        patch.setattr(costs, "BLOCK_BYTES", 1 << 12)
+        patch.setattr(costs, "PACK_BYTES", 1 << 8)
+        patch.setattr(costs, "PART_ROWS", 5)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("small", [False, True])
+@pytest.mark.parametrize("case", LAYERS)
+def test_copies_in_blocks_have_every_element_once(
+    case: str, small: bool, width: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exactly, in small integers, whatever the blocks and the parts, and so are their texts."""
+    always_in_blocks(monkeypatch, small)
+    for kind in PASSES:
+        for dtype in (np.float32, np.float64):
+            graph, arrays = layer_of(case, kind, dtype, rng)
+            expected = interpret(graph, arrays)[0][0]
+            for worth in (np.inf, 0.0):
+                monkeypatch.setattr(costs, "WORTH_SECONDS", worth)
+                np.testing.assert_array_equal(run(graph, arrays, width)[0], expected)
+            strides = [contiguous_strides(array.shape) for array in arrays]
+            program = make_program(graph, strides, host_target().with_vector_bytes(width))
+            assert any(isinstance(call.kernel, BlockedKernel) for call in program.calls)
+            for call in program.calls:
+                assert parse_kernel(call.text) == call.kernel
+            found = interpret_program(program, arrays)[0][0]
+            np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("way", ["RUN", "TRANSPOSED_LANES", "GATHERED_LANES"])
+@pytest.mark.parametrize("case", LAYERS)
+def test_lanes_are_copied_in_any_way(
+    case: str, way: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    always_in_blocks(monkeypatch, True)
+    monkeypatch.setattr(costs, way, 0.0)
+    if way == "RUN":
+        monkeypatch.setattr(costs, "NEAR_RUN", 0.0)
+    for kind in PASSES:
+        graph, arrays = layer_of(case, kind, np.float32, rng)
+        np.testing.assert_array_equal(run(graph, arrays)[0], interpret(graph, arrays)[0][0])
+
+
+def test_sums_have_the_same_bits_in_any_blocks_and_parts(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = []
+    graph, arrays = layer_of("odd", "weights", np.float32, rng)
+    arrays = [rng.normal(size=array.shape).astype(np.float32) for array in arrays]
+    for small in (False, True):
+        for worth in (np.inf, 0.0):
+            with monkeypatch.context() as patch:
+                always_in_blocks(patch, small)
+                patch.setattr(costs, "WORTH_SECONDS", worth)
+                found.append(run(graph, arrays)[0].tobytes())
+    assert len(set(found)) == 1

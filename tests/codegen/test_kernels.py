@@ -371,12 +371,13 @@ def step_of_all_kinds() -> str:
             return g
 
     @lucid.compile
-    def step(x, w, index, image, kernel):
+    def step(x, w, index, image, kernels):
         y = Host.apply((x @ w).cumsum(0))[index]
-        return y.sort(dim=0)[0], lucid.nn.functional.conv2d(image, kernel).exp()
+        convolved = [lucid.nn.functional.conv2d(image, w).exp() for w in kernels]
+        return y.sort(dim=0)[0], convolved
 
-    image, kernel = lucid.randn(2, 3, 20, 20), lucid.randn(4, 3, 3, 3)
-    step(lucid.randn(5, 6), lucid.randn(6, 7), lucid.tensor([1, 0, 1]), image, kernel)
+    image, kernels = lucid.randn(2, 3, 20, 20), [lucid.randn(n, 3, 3, 3) for n in (4, 96)]
+    step(lucid.randn(5, 6), lucid.randn(6, 7), lucid.tensor([1, 0, 1]), image, kernels)
     return step.stages["kernels"]
 
 

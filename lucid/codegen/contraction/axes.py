@@ -93,6 +93,26 @@ def choose_blocking(
 ) -> Blocking:
     """Choose vector axis, tile and order of the loops by what a multiply-add then costs."""
     full = target.lanes(element)
+    _, chosen = _lane_axis(axes, insts, full)
+    swapped = chosen >= 0 and axes[chosen].kind == "row"
+    if swapped:
+        axes = [axis.swapped() for axis in axes]
+    lanes = 1 if chosen < 0 else _lanes(hint(axes[chosen].size), full)
+    vector = None if chosen < 0 else axes[chosen]
+    return _blocked(axes, vector, lanes, swapped, target.registers)
+
+
+def axes_cost(axes: Sequence[Axis], insts: Sequence[Inst], element: str, target: Target) -> float:
+    """What the multiply-adds of one inner index cost, in those of full vectors."""
+    full = target.lanes(element)
+    cost, chosen = _lane_axis(axes, insts, full)
+    is_folded = chosen < 0 or axes[chosen].kind == "inner"
+    rounds: int = hint(prod(axis.size for axis in axes if axis.kind in ("row", "column")))
+    return rounds / full * cost / (costs.FOLDED_LANES if is_folded else costs.AXES_LANES)
+
+
+def _lane_axis(axes: Sequence[Axis], insts: Sequence[Inst], full: int) -> tuple[float, int]:
+    """What a full vector's multiply-adds cost along the best axis, and its number; -1 for none."""
     depth = max(hint(prod(axis.size for axis in axes if axis.kind == "inner")), 1)
     best, chosen = 2.0 * full, -1
     for number, axis in enumerate(axes):
@@ -110,12 +130,7 @@ def choose_blocking(
             cost += 2 * full / depth if strided else 0
         if cost < best:
             best, chosen = cost, number
-    swapped = chosen >= 0 and axes[chosen].kind == "row"
-    if swapped:
-        axes = [axis.swapped() for axis in axes]
-    lanes = 1 if chosen < 0 else _lanes(hint(axes[chosen].size), full)
-    vector = None if chosen < 0 else axes[chosen]
-    return _blocked(axes, vector, lanes, swapped, target.registers)
+    return best, chosen
 
 
 def _lanes(size: int, full: int) -> int:
@@ -190,7 +205,7 @@ def best_tile(
     inner, outer = (*columns, 1, 1)[:2]
     for height, width, depth in _tiles(rows, inner, outer):
         count = width * depth
-        if height * count + min(height, count) + 1 >= registers:
+        if height * count + min(height, count) + 2 >= registers:
             continue
         total, bodies = 0.0, 0
         parts = (_parts(rows, height), _parts(inner, width), _parts(outer, depth))

@@ -3,20 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from lucid.codegen import costs
-from lucid.codegen.contraction.gemm import Emitter, Position, _Panel
+from lucid.codegen.contraction.gemm import Emitter, Panel, Position
 from lucid.codegen.contraction.matrices import MatrixProduct
 from lucid.codegen.emit import lowering, memory
 from lucid.codegen.emit.insts import InstEmitter
+from lucid.codegen.kernel_ir.nest import LoopNest
 from lucid.codegen.llvm.builder import FunctionBuilder, Val, i64
 from lucid.codegen.llvm.target import ELEMENT_BYTES
+
+
+class Finished(Protocol):
+    """A product as what follows it sees it: the dims of `body` are batch dims, rows, columns."""
+
+    @property
+    def body(self) -> LoopNest: ...
+    @property
+    def batch(self) -> tuple[int, ...]: ...
+    @property
+    def rows(self) -> int: ...
+    @property
+    def columns(self) -> int: ...
 
 
 class EpilogueEmitter(InstEmitter):
     """The instructions of a product's kernel for a vector of the result."""
 
-    def __init__(self, b: FunctionBuilder, product: MatrixProduct, args: Sequence[Val]) -> None:
+    def __init__(self, b: FunctionBuilder, product: Finished, args: Sequence[Val]) -> None:
         super().__init__(b, product.body, args)
         self.lanes = b.target.lanes(lowering.MEMORY[product.body.args[0]])
         batch, last = len(product.batch), len(product.body.sizes) - 1
@@ -148,7 +163,7 @@ class TileEmitter(Emitter):
 
     finishing: EpilogueEmitter
 
-    def _finish(self, sums: Sequence[Val], row: Val, height: int, panel: _Panel) -> None:
+    def _finish(self, sums: Sequence[Val], row: Val, height: int, panel: Panel) -> None:
         b, lanes, element = self.b, self.plan.lanes, self.spec.element
         epilogue, kept = self.finishing, self.finishing.sums
         assert kept is not None
@@ -168,7 +183,7 @@ class TileEmitter(Emitter):
                 f.ret()
         b.call(name, "void", *passed)
 
-    def _define(self, b: FunctionBuilder, height: int, panel: _Panel) -> None:
+    def _define(self, b: FunctionBuilder, height: int, panel: Panel) -> None:
         """What follows the product, for a tile whose sums are in memory."""
         caller, lanes = self.finishing, self.plan.lanes
         count = len(caller.args)

@@ -43,7 +43,7 @@ Epilogue = Callable[[FunctionBuilder, Val, Position], None]
 
 
 @dataclass(frozen=True, slots=True)
-class _Panel:
+class Panel:
     """Columns that a tile computes: the first one, and how its part of B is read."""
 
     col: Val
@@ -174,16 +174,16 @@ class Emitter:
             panel = self._panel(i64(full * p.panel), width, rest % p.lanes)
             self._tiles(low, high, height, panel)
 
-    def _panel(self, col: Val, width: int, tail: int) -> _Panel:
+    def _panel(self, col: Val, width: int, tail: int) -> Panel:
         b, p, spec = self.b, self.plan, self.spec
         if p.pack_b:
             assert self.packed_b is not None
             pointer = b.at(spec.element, self.packed_b, b.mul(col, spec.k))
-            return _Panel(col, width, pointer, width * p.lanes, tail)
+            return Panel(col, width, pointer, width * p.lanes, tail)
         pointer = b.at(spec.element, self.b_source, col)
-        return _Panel(col, width, pointer, spec.b_strides[0], tail)
+        return Panel(col, width, pointer, spec.b_strides[0], tail)
 
-    def _tiles(self, low: Val | int, high: Val | int, height: int, panel: _Panel) -> None:
+    def _tiles(self, low: Val | int, high: Val | int, height: int, panel: Panel) -> None:
         b, spec = self.b, self.spec
         with b.loop(low, high, height) as loop:
             row = loop.index
@@ -202,10 +202,17 @@ class Emitter:
 
     # The register tile --------------------------------------------------------------------
 
-    def _tile(self, tile: Val, strides: tuple[int, int], height: int, panel: _Panel) -> list[Val]:
-        """Sums over all of k, row by row."""
+    def _tile(
+        self,
+        tile: Val,
+        strides: tuple[int, int],
+        height: int,
+        panel: Panel,
+        before: Sequence[Val] = (),
+    ) -> list[Val]:
+        """Sums over all of k, row by row, added to those `before`."""
         b, k = self.b, self.spec.k
-        sums = [const(self.type, 0)] * (height * panel.width)
+        sums = list(before) or [const(self.type, 0)] * (height * panel.width)
         unroll = 4 if height * panel.width <= 16 else 2
         main = k - k % unroll
         if is_open(main) or main:
@@ -227,7 +234,7 @@ class Emitter:
         sums: Sequence[Val],
         tile: Val,
         strides: tuple[int, int],
-        panel: _Panel,
+        panel: Panel,
         k: Val,
         count: int,
     ) -> list[Val]:
@@ -249,19 +256,19 @@ class Emitter:
                     sums[i * width + v] = b.muladd(factor, vectors[v], sums[i * width + v])
         return sums
 
-    def _load_b(self, row: Val, offset: int, v: int, panel: _Panel) -> Val:
+    def _load_b(self, row: Val, offset: int, v: int, panel: Panel) -> Val:
         pointer = self.b.at(self.spec.element, row, offset)
         mask = self._mask(v, panel)
         if mask is None or self.plan.pack_b:
             return self.b.load(self.type, pointer)
         return self.b.masked_load(self.type, pointer, mask)
 
-    def _mask(self, v: int, panel: _Panel) -> Val | None:
+    def _mask(self, v: int, panel: Panel) -> Val | None:
         if not panel.tail or v < panel.width - 1:
             return None
         return const_lanes("i1", [lane < panel.tail for lane in range(self.plan.lanes)])
 
-    def _finish(self, sums: Sequence[Val], row: Val, height: int, panel: _Panel) -> None:
+    def _finish(self, sums: Sequence[Val], row: Val, height: int, panel: Panel) -> None:
         b, lanes = self.b, self.plan.lanes
         for i in range(height):
             this_row = b.add(row, i) if i else row

@@ -9,7 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from lucid.codegen.contraction.contract import EpilogueEmitter, TileEmitter, emit_product, follow
+from lucid.codegen.contraction.contract import (
+    EpilogueEmitter,
+    Finished,
+    TileEmitter,
+    emit_product,
+    follow,
+)
 from lucid.codegen.contraction.contraction import (
     Contraction,
     plan,
@@ -39,14 +45,14 @@ def emit_grid(
     if rows * columns == 1:
         _emit_batches(b, product, grid, args, epilogue, part)
         return
-    batch, rest = _split(b, part, rows * columns)
-    row, column = _split(b, rest, columns)
-    _enter_batch(b, product, epilogue, batch)
+    batch, rest = split(b, part, rows * columns)
+    row, column = split(b, rest, columns)
+    enter_batch(b, product, epilogue, batch)
     emitter = _grid_emitter(b, product, args, epilogue, batch)
-    own = _range(b, column, grid.size[2], product.columns)
+    own = part_range(b, column, grid.size[2], product.columns)
     if emitter.plan.pack_b and not grid.packs[1]:
         emitter.pack_columns(*own)
-    emitter.run_part(_range(b, row, grid.size[1], product.rows), own)
+    emitter.run_part(part_range(b, row, grid.size[1], product.rows), own)
 
 
 def emit_packing(
@@ -55,8 +61,8 @@ def emit_packing(
     """Append one part of the copying of operands to a function."""
     of_a, of_b = grid.packs
     epilogue = EpilogueEmitter(b, product, args)
-    batch, piece = _split(b, part, of_a + of_b)
-    _enter_batch(b, product, epilogue, batch)
+    batch, piece = split(b, part, of_a + of_b)
+    enter_batch(b, product, epilogue, batch)
     emitter = _grid_emitter(b, product, args, epilogue, batch)
     if not of_a:
         emitter.pack_b_part(piece, of_b)
@@ -70,14 +76,15 @@ def emit_packing(
                 emitter.pack_b_part(b.sub(piece, of_a), of_b)
 
 
-def _split(b: FunctionBuilder, number: Val, count: int) -> tuple[Val, Val]:
+def split(b: FunctionBuilder, number: Val, count: int) -> tuple[Val, Val]:
     """Quotient and remainder of a number that isn't negative."""
     if count == 1:
         return number, i64(0)
     return b.binary("udiv", number, count), b.binary("urem", number, count)
 
 
-def _range(b: FunctionBuilder, number: Val, size: int, total: int) -> Range:
+def part_range(b: FunctionBuilder, number: Val, size: int, total: int) -> Range:
+    """What part `number` has of `total` indices, `size` in each."""
     low = b.mul(number, size)
     return low, smaller(b, b.add(low, size), total)
 
@@ -85,13 +92,13 @@ def _range(b: FunctionBuilder, number: Val, size: int, total: int) -> Range:
 # Batches --------------------------------------------------------------------------------------
 
 
-def _enter_batch(
-    b: FunctionBuilder, product: MatrixProduct, epilogue: EpilogueEmitter, number: Val
+def enter_batch(
+    b: FunctionBuilder, product: Finished, epilogue: EpilogueEmitter, number: Val
 ) -> None:
     """Bind the indices of the batch dims, of which `number` counts all combinations."""
     for dim in range(len(product.batch) - 1, -1, -1):
         if dim:
-            number, index = _split(b, number, product.batch[dim])
+            number, index = split(b, number, product.batch[dim])
         else:
             index = number
         epilogue.enter(dim, index)
@@ -111,10 +118,10 @@ def _emit_batches(
     if product.has_scratch:
         own = scratch_bytes(product.spec, b.target)
         args[-1] = b.at("i8", args[-1], b.mul(part, own))
-    low, high = _range(b, part, grid.size[0], total)
+    low, high = part_range(b, part, grid.size[0], total)
     with b.loop(low, high) as loop:
         saved = dict(epilogue.places), dict(epilogue.index)
-        _enter_batch(b, product, epilogue, loop.index)
+        enter_batch(b, product, epilogue, loop.index)
         emit_product(b, product, args, epilogue)
         epilogue.places, epilogue.index = saved
 
@@ -202,7 +209,7 @@ class GridEmitter(Emitter):
         """Copy some tiles of rows of A."""
         b, p, spec = self.b, self.plan, self.spec
         size = ceil_div(ceil_div(spec.m, p.height), pieces) * p.height
-        low, high = _range(b, piece, size, spec.m)
+        low, high = part_range(b, piece, size, spec.m)
         rest = spec.m % p.height
         full = spec.m - rest
         if is_open(full) or full:
@@ -234,7 +241,7 @@ class GridEmitter(Emitter):
         """Copy some panels of columns of B."""
         b, p, spec = self.b, self.plan, self.spec
         size = ceil_div(ceil_div(spec.n, p.panel), pieces) * p.panel
-        self.pack_columns(*_range(b, piece, size, spec.n))
+        self.pack_columns(*part_range(b, piece, size, spec.n))
 
     def pack_columns(self, low: Val, high: Val) -> None:
         """Copy panels of columns of B."""

@@ -439,17 +439,17 @@ class FunctionBuilder:
         """True in the first `count` (i64) lanes."""
         return self.lt(iota("i64", lanes), self.splat(count, lanes))
 
-    def masked_load(self, type_: str, pointer: Val, mask: Val, otherwise: float = 0) -> Val:
+    def masked_load(self, type_: str, pointer: Val, mask: Val, otherwise: Operand = 0) -> Val:
         """Load the lanes of the mask and touch no other memory; the others get `otherwise`."""
+        passed = otherwise if isinstance(otherwise, Val) else const(type_, otherwise)
         if lanes_of(type_) == 1:
             with self.if_else(mask) as branch:
                 with branch.then():
                     loaded = self.load(type_, pointer)
                 with branch.otherwise():
                     pass
-            return branch.merge(loaded, const(type_, otherwise))
+            return branch.merge(loaded, passed)
         align = ELEMENT_BYTES[element_of(type_)]
-        passed = const(type_, otherwise)
         name = f"llvm.masked.load.{mangled(type_)}.p0"
         self.module.declare(name, type_, ["ptr", mask.type, type_])
         args = f"ptr align {align} {pointer.name}, {mask}, {passed}"

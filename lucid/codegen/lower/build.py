@@ -23,14 +23,13 @@ from lucid.codegen.kernel_ir.instruction import (
 from lucid.codegen.kernel_ir.kernel import Kernel
 from lucid.codegen.kernel_ir.nest import LoopNest, analyze, renamed
 from lucid.codegen.kernel_ir.regions import Buffer, BufferView
-from lucid.codegen.kernels.axes import AxesKernel
 from lucid.codegen.kernels.check import CheckKernel
 from lucid.codegen.kernels.host import HostKernel
 from lucid.codegen.kernels.loop import LoopKernel
 from lucid.codegen.kernels.product import ContractKernel
 from lucid.codegen.kernels.sort import SortKernel, scratch_elements
 from lucid.codegen.llvm.target import Target
-from lucid.codegen.lower.contractions import axes_kernel, axes_of
+from lucid.codegen.lower.contractions import axes_kernel, axes_of, blocked_kernel
 from lucid.codegen.lower.fuse import Fusion
 from lucid.codegen.lower.groups import FusionGroup, writes_slices
 from lucid.codegen.lower.item import Item, is_reduction
@@ -305,7 +304,7 @@ class Builder:
         choose_scratch(nest)
         return LoopKernel(nest)
 
-    def _contract(self) -> ContractKernel | AxesKernel:
+    def _contract(self) -> Kernel:
         first = self.group.items[0]
         assert first.value is not None
         for operand in first.operands:
@@ -320,7 +319,7 @@ class Builder:
         self.body.drop_dead()
         if first.op == "contract":
             product, insts, sizes = self._product_over_axes(first)
-            if isinstance(product, AxesKernel):
+            if isinstance(product, Kernel):
                 return product
         else:
             product, insts, sizes = self._product_of_matrices(first)
@@ -355,9 +354,7 @@ class Builder:
         insts = product.take_batch_as_rows(insts, sizes)
         return product, insts, sizes
 
-    def _product_over_axes(
-        self, item: Item
-    ) -> tuple[Product | AxesKernel, list[Inst], dict[int, int]]:
+    def _product_over_axes(self, item: Item) -> tuple[Product | Kernel, list[Inst], dict[int, int]]:
         """The product of two matrices, if it is one after all."""
         layouts = [self.source.layout(operand) for operand in item.operands]
         axes = axes_of(item, layouts, self.group.forms[item])
@@ -368,6 +365,10 @@ class Builder:
         if matrices is not None:
             return matrices, insts, sizes
         args = [buffer.dtype for buffer in self.body.args]
+        blocked = blocked_kernel(axes, insts, args, offsets, self.target)
+        if blocked is not None:
+            self.body.args.append(self.source.new_temp(i64, 1))
+            return blocked, insts, sizes
         kernel = axes_kernel(axes, insts, args, offsets, self.target)
         if kernel.block:
             self.body.args.append(self.source.new_temp(args[0], prod(kernel.body.sizes)))

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import prod
 
-from lucid.codegen.contraction.axes import Axis, choose_blocking, inner_block
+from lucid.codegen.contraction.axes import Axis, axes_cost, choose_blocking, inner_block
+from lucid.codegen.contraction.blocked import UNPLANNED, BlockedProduct, choose
+from lucid.codegen.contraction.lanes import MOST_OFFSET
 from lucid.codegen.emit.lowering import ELEMENTS
 from lucid.codegen.kernel_ir.affine import IndexMap
 from lucid.codegen.kernel_ir.instruction import Inst
-from lucid.codegen.kernel_ir.nest import LoopNest, analyze, renamed
+from lucid.codegen.kernel_ir.nest import LoopNest, analyze, forms_of, renamed, without_dim
 from lucid.codegen.kernel_ir.regions import Layout
 from lucid.codegen.kernels.axes import AxesKernel
+from lucid.codegen.kernels.blocked import BlockedKernel
 from lucid.codegen.llvm.target import Target
 from lucid.codegen.lower.item import Item
+from lucid.ir.extents import NotOpenError, hint, replaced
 from lucid.ir.ops.contraction import split_indices
-from lucid.ir.types import DType
+from lucid.ir.types import DType, i64
 
 
 def axes_of(item: Item, layouts: Sequence[Layout], forms: IndexMap) -> list[Axis]:
@@ -35,6 +40,72 @@ def axes_of(item: Item, layouts: Sequence[Layout], forms: IndexMap) -> list[Axis
         kind = "batch" if name in dims and name in a and name in b else kind
         found.append(Axis(kind, sizes[name], a.get(name, 0), b.get(name, 0), dims.get(name, -1)))
     return found
+
+
+def blocked_kernel(
+    axes: Sequence[Axis],
+    insts: list[Inst],
+    args: list[DType],
+    offsets: tuple[int, int],
+    target: Target,
+) -> BlockedKernel | None:
+    """A kernel that copies its operands block by block; None where that doesn't pay.
+
+    Rows and columns are the innermost axes of the result that all instructions walk through as one;
+    what is left of them belongs to the batch. The columns are neighbours in the result.
+
+    Raises `NotOpenError` where it would pay, but sizes are open.
+    """
+    at_hand = replaced([*axes], hint)
+    if any(a is not b for a, b in zip(at_hand, axes, strict=True)):
+        if blocked_kernel(at_hand, replaced(insts, hint), args, replaced(offsets, hint), target):
+            raise NotOpenError("the blocks of a product follow from its sizes")
+        return None
+    kept = [axis for axis in axes if axis.dim >= 0]
+    operands = (0, 1)
+    if not args[0].is_floating_point or not kept:
+        return None
+    if kept[-1].kind == "row":
+        axes, operands, offsets = [axis.swapped() for axis in axes], (1, 0), offsets[::-1]
+    batch = [axis for axis in axes if axis.kind == "batch"]
+    groups = []
+    for kind in ("row", "column"):
+        found = [axis for axis in axes if axis.kind == kind]
+        if not found:
+            return None
+        first = len(found) - 1
+        while first and _are_one(found[first - 1], found[first], insts):
+            first -= 1
+        batch += found[:first]
+        groups.append(tuple(found[first:]))
+    rows, columns = groups
+    inner = tuple(axis for axis in axes if axis.kind == "inner")
+    reach = max(sum((x.size - 1) * abs(x.b or x.a) for x in group) for group in groups)
+    if not inner or not all(axis.size for axis in axes) or reach >= MOST_OFFSET:
+        return None
+    dear = axes_cost(axes, insts, ELEMENTS[args[0]], target)
+    dear *= prod(axis.size for axis in axes if axis.kind == "batch")
+    for axis in (*rows[:-1], *columns[:-1]):
+        insts = [without_dim(inst, axis.dim) for inst in insts]
+    order = [*batch, rows[-1], columns[-1]]
+    names = {axis.dim: number for number, axis in enumerate(order)}
+    sizes = (
+        *(axis.size for axis in batch),
+        *(prod(axis.size for axis in group) for group in (rows, columns)),
+    )
+    args = [*args, i64]
+    body = LoopNest(args, sizes, (), len(sizes) - 1, 1, [renamed(i, names) for i in insts])
+    analyze(body)
+    b, m, n, k = (tuple(replace(x, dim=-1) for x in x) for x in (batch, rows, columns, inner))
+    product = BlockedProduct(body, b, m, n, k, operands, offsets, UNPLANNED)
+    product.plan = choose(product, target)
+    return BlockedKernel(product) if product.cost() < dear else None
+
+
+def _are_one(outer: Axis, inner: Axis, insts: Sequence[Inst]) -> bool:
+    """Whether all instructions walk through two dims of the result as through one."""
+    step = inner.size
+    return all(f.coefficient(outer.dim) == f.coefficient(inner.dim) * step for f in forms_of(insts))
 
 
 def axes_kernel(

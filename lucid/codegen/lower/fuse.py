@@ -38,11 +38,13 @@ from lucid.codegen.lower.groups import (
     writes_slices,
 )
 from lucid.codegen.lower.horizontal_fusion import merge_siblings
+from lucid.codegen.lower.image_folding import has_small_images
 from lucid.codegen.lower.item import Item, is_reduction
 from lucid.codegen.lower.items import ItemList
 from lucid.codegen.lower.precedence import Precedence
 from lucid.ir.extents import hint, is_multiple, is_open, replaced
 from lucid.ir.graph import Node, Value
+from lucid.ir.ops.contraction import split_indices
 from lucid.ir.strides import contiguous_strides
 from lucid.ir.types import Shape, TensorType
 
@@ -291,7 +293,20 @@ class Fusion:
         They are loops of their own, which compute it from what is stored anyway.
         """
         covered = frozenset[int]().union(*(f.dims for f in forms))
-        return covered == set(group.sizes) and item.value not in self._for_sums
+        if covered != set(group.sizes) or item.value in self._for_sums:
+            return False
+        first = group.items[0]
+        return first.op != "contract" or not self._has_small_images(first, forms, group)
+
+    def _has_small_images(self, first: Item, forms: IndexMap, group: FusionGroup) -> bool:
+        """Whether elements in the order of these forms would be stored a few at a time."""
+        assert first.node is not None
+        _, _, letters = split_indices(first.node.attributes["indices"])
+        names = {
+            dim: name for name, f in zip(letters, group.forms[first], strict=True) for dim in f.dims
+        }
+        order = "".join(names[dim] for f in forms for dim, _ in f.terms)
+        return has_small_images(first.node, order)
 
     def _join_write(self, item: Item) -> bool:
         """Let a loop write what it computes at the indices themselves, so that it isn't stored.

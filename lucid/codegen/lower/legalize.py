@@ -8,6 +8,7 @@ from typing import cast
 
 from lucid.codegen import costs
 from lucid.codegen.emit.reductions import identity
+from lucid.codegen.lower.image_folding import fold_images
 from lucid.codegen.lower.rewrites import (
     chain_scatters,
     concat_pads,
@@ -15,7 +16,6 @@ from lucid.codegen.lower.rewrites import (
     reduce_small_first,
 )
 from lucid.codegen.lower.small_axes import split_small_axes
-from lucid.codegen.lower.unfolding import unfold_contractions
 from lucid.ir import ops
 from lucid.ir.extents import hint
 from lucid.ir.graph import Graph, Node, Value
@@ -106,7 +106,7 @@ LEGALIZE = Pipeline(
         concat_pads,
         chain_scatters,
         lift_reshapes,
-        unfold_contractions,
+        fold_images,
         reshape_windows,
         reduce_small_first,
     ),

@@ -7,6 +7,7 @@ from ast import literal_eval
 from collections.abc import Callable, Sequence
 
 from lucid.codegen.contraction.axes import Axis
+from lucid.codegen.contraction.blocked import BlockedPlan, BlockedProduct
 from lucid.codegen.contraction.contraction import Tiling
 from lucid.codegen.contraction.matrices import MatrixProduct
 from lucid.codegen.kernel_ir.affine import AffineExpr, form
@@ -23,6 +24,7 @@ from lucid.codegen.kernel_ir.instruction import (
 from lucid.codegen.kernel_ir.kernel import Kernel, Partition, TileGrid
 from lucid.codegen.kernel_ir.nest import LoopNest, analyze
 from lucid.codegen.kernels.axes import AxesKernel
+from lucid.codegen.kernels.blocked import BlockedKernel
 from lucid.codegen.kernels.check import CheckKernel
 from lucid.codegen.kernels.host import HostKernel
 from lucid.codegen.kernels.loop import LoopKernel
@@ -259,6 +261,41 @@ def _over_axes(lines: list[str]) -> Kernel:
     )
 
 
+def _blocked(lines: list[str]) -> Kernel:
+    pattern = (
+        r"contract in blocks of (\d+) of k(\d+), (\d+) rows, (\d+) columns, a (.*?), "
+        r"tile (\d+)x(\d+) of (\d+) lanes"
+        r"(?: in (\S+) parts of (\d+x\d+x\d+))?(?:, packed in (\d+) \+ (\d+))?:"
+    )
+    extent, split, rows, columns, pack_a, height, width, lanes, counts, size, of_a, of_b = _match(
+        pattern, lines[0]
+    ).groups()
+    blocks = int(split), int(extent), int(columns), int(rows)
+    start = next(number for number, line in enumerate(lines) if line.startswith("loop("))
+    sides = [_match(r"  ([ab]): a(\d+)\[(.*)\]", line) for line in lines[start - 2 : start]]
+    strides, offsets = zip(*(_strides(side[3]) for side in sides), strict=True)
+    axes: dict[str, list[Axis]] = {letter: [] for letter in "imnk"}
+    for line in lines[1 : start - 2]:
+        kind, letter, number, extent = _match(r"  (\w+) ([imnk])(\d+) in (\d+)", line).groups()
+        a, b = (found.get(letter + number, 0) for found in strides)
+        axes[letter].append(Axis(kind, int(extent), a, b))
+    nest, _ = _nest(lines[start:])
+    product = BlockedProduct(
+        nest,
+        tuple(axes["i"]),
+        tuple(axes["m"]),
+        tuple(axes["n"]),
+        tuple(axes["k"]),
+        (int(sides[0][2]), int(sides[1][2])),
+        (offsets[0], offsets[1]),
+        BlockedPlan(int(lanes), int(height), int(width), *blocks, pack_a),
+    )
+    if counts is None:
+        return BlockedKernel(product)
+    (p, q, r), (s, t, u) = _ints(counts, "x"), _ints(size, "x")
+    return BlockedKernel(product, TileGrid((s, t, u), (p, q, r), (int(of_a or 0), int(of_b or 0))))
+
+
 def _strides(text: str) -> tuple[dict[str, int], int]:
     """Of `i0*24 + k1*3 + 7` the strides by axis, and the offset."""
     *terms, offset = text.split(" + ")
@@ -310,6 +347,7 @@ def _types(text: str) -> tuple[TensorType, ...]:
 _KINDS: dict[str, Callable[[list[str]], Kernel]] = {
     "loop(": _loop,
     "contract over axes": _over_axes,
+    "contract in blocks": _blocked,
     "contract ": _matrices,
     "check(": _check,
     "sort(": _sort,

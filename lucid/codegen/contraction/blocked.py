@@ -1,0 +1,468 @@
+"""Products of matrices whose rows, columns or inner indices run along several axes, as windows do.
+
+Operands are copied block by block into the order of the register tile (`lanes.py`), so that what is
+multiplied lies in the caches and nothing as large as all windows is ever stored. A block has some
+of the inner indices; the sums of earlier ones wait in memory, so every element is summed in the
+order of the inner axes, whatever the blocks and the threads.
+
+Reference: M. Dukhan, "The indirect convolution algorithm", 2019; K. Goto and R. van de Geijn,
+"Anatomy of high-performance matrix multiplication", 2008.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import ceil, prod
+
+from lucid.codegen import costs
+from lucid.codegen.contraction.axes import Axis
+from lucid.codegen.contraction.contract import EpilogueEmitter, TileEmitter, follow
+from lucid.codegen.contraction.contraction import Contraction, aligned_bytes, plan
+from lucid.codegen.contraction.gemm import Emitter, Epilogue, Panel
+from lucid.codegen.contraction.lanes import LaneCopier, LaneCopy, Walk, joined
+from lucid.codegen.emit import lowering
+from lucid.codegen.emit.lines import smaller
+from lucid.codegen.kernel_ir.affine import AffineExpr, form
+from lucid.codegen.kernel_ir.nest import LoopNest
+from lucid.codegen.llvm.builder import FunctionBuilder, Val, const, i64, vector
+from lucid.codegen.llvm.target import Target
+
+Range = tuple[Val, Val]
+
+
+@dataclass(frozen=True, slots=True)
+class BlockedPlan:
+    """How a blocked product goes through its operands.
+
+    Attributes:
+        height, width: rows and vectors of a tile.
+        split: the inner axis of which a block has `extent` elements; a block has one element of
+            those before it, and all of those behind it.
+        columns: of a block of the second operand.
+        pack_a: the first operand is copied: "whole", before all else, or a "block" at a time where
+            each of its elements meets one block of columns alone; "in place" if it is read where it
+            lies.
+        rows: of a block of it.
+    """
+
+    lanes: int
+    height: int
+    width: int
+    split: int
+    extent: int
+    columns: int
+    rows: int
+    pack_a: str
+
+
+UNPLANNED = BlockedPlan(1, 1, 1, 0, 1, 1, 1, "in place")
+
+
+@dataclass(slots=True)
+class BlockedProduct:
+    """A product for each index of a batch, and instructions for each element of it.
+
+    The dims of `body` are the batch axes, the rows, and the columns; instruction 0 is the product.
+
+    Attributes:
+        row_axes, column_axes, inner: what rows, columns and inner indices run along, outermost
+            first.
+        operands: numbers of the arguments that the operands are. `offsets`: where they begin.
+        plan: made by `choose`.
+    """
+
+    body: LoopNest
+    batch_axes: tuple[Axis, ...]
+    row_axes: tuple[Axis, ...]
+    column_axes: tuple[Axis, ...]
+    inner: tuple[Axis, ...]
+    operands: tuple[int, int]
+    offsets: tuple[int, int]
+    plan: BlockedPlan
+
+    @property
+    def batch(self) -> tuple[int, ...]:
+        return tuple(axis.size for axis in self.batch_axes)
+
+    @property
+    def rows(self) -> int:
+        return prod(axis.size for axis in self.row_axes)
+
+    @property
+    def columns(self) -> int:
+        return prod(axis.size for axis in self.column_axes)
+
+    @property
+    def depth(self) -> int:
+        """Inner indices."""
+        return prod(axis.size for axis in self.inner)
+
+    @property
+    def places(self) -> tuple[AffineExpr, AffineExpr]:
+        """Where the operands begin for a batch index."""
+        a = form(self.offsets[0], [(n, axis.a) for n, axis in enumerate(self.batch_axes)])
+        b = form(self.offsets[1], [(n, axis.b) for n, axis in enumerate(self.batch_axes)])
+        return a, b
+
+    def walks(self, side: int) -> tuple[Walk, Walk]:
+        """What the lanes and the inner indices of an operand run along."""
+        if not side:
+            lanes, inner = ([(x.size, x.a) for x in axes] for axes in (self.row_axes, self.inner))
+        else:
+            lanes, inner = (
+                [(x.size, x.b) for x in axes] for axes in (self.column_axes, self.inner)
+            )
+        return joined(lanes), tuple(inner)
+
+    def copy(self, side: int) -> LaneCopy:
+        dtype, plan = self.body.args[0], self.plan
+        outer, _ = self.walks(side)
+        lanes = plan.lanes if side else min(plan.lanes, 1 << (plan.height - 1).bit_length())
+        return LaneCopy(dtype, lowering.MEMORY[dtype], lanes, outer, bool(side))
+
+    @property
+    def copies_of_a(self) -> int:
+        """Different first operands in the batch."""
+        return prod(axis.size for axis in self.batch_axes if axis.a)
+
+    def cost(self) -> float:
+        """What one inner index costs, in multiply-adds of full vectors, copies included."""
+        found = self.plan
+        vectors = ceil(self.columns / found.lanes)
+        uses = prod(axis.size for axis in self.batch_axes if not axis.a)
+        cost = float(self.rows * vectors)
+        cost += vectors * self.copy(1).way(joined(self.walks(1)[1]))[0]
+        if found.pack_a != "in place":
+            copy = self.copy(0)
+            tiles = ceil(self.rows / found.height) * ceil(found.height / copy.lanes)
+            cost += tiles * copy.way(joined(self.walks(0)[1]))[0] / uses
+        return cost * prod(self.batch)
+
+    def text(self, parts: str) -> str:
+        """The operands and the loops; `parts` says how threads share it."""
+        p = self.plan
+        blocks = f"{p.extent} of k{p.split}, {p.rows} rows, {p.columns} columns"
+        tile = f"tile {p.height}x{p.width} of {p.lanes} lanes"
+        lines = [f"contract in blocks of {blocks}, a {p.pack_a}, {tile}{parts}:"]
+        groups = (("i", self.batch_axes), ("m", self.row_axes), ("n", self.column_axes))
+        named = [
+            (f"{letter}{number}", axis)
+            for letter, axes in (*groups, ("k", self.inner))
+            for number, axis in enumerate(axes)
+        ]
+        lines += [f"  {axis.kind} {name} in {axis.size}" for name, axis in named]
+        for operand, offset, side in zip(self.operands, self.offsets, "ab", strict=True):
+            terms = [f"{name}*{getattr(axis, side)}" for name, axis in named]
+            kept = [term for term in terms if not term.endswith("*0")]
+            lines.append(f"  {side}: a{operand}[{' + '.join([*kept, str(offset)])}]")
+        return "\n".join([*lines, str(self.body)])
+
+
+def choose(product: BlockedProduct, target: Target) -> BlockedPlan:
+    """Tile and blocks from the sizes."""
+    dtype = product.body.args[0]
+    element, size = lowering.MEMORY[dtype], dtype.itemsize
+    whole = Contraction(product.rows, product.columns, product.depth, element, (0, 0), (0, 1))
+    tile = plan(whole, target)
+    lines, inner = product.walks(0)
+    uses = prod(axis.size for axis in product.batch_axes if not axis.a)
+    is_large = product.rows * product.depth * size > costs.PACK_BYTES
+    is_scattered = len(lines) > 1 or len(joined(inner)) > 1 or inner[-1][1] != 1
+    packs = is_scattered or (is_large and product.columns * uses >= costs.PACK_COLUMNS)
+    split, extent = _split(product.inner, costs.PANEL_BYTES // (tile.panel * size))
+    if is_large and not packs:
+        split, extent = 0, product.inner[0].size  # long lines are read faster
+    count = extent * prod(axis.size for axis in product.inner[split + 1 :])
+    waiting = product.rows if count < product.depth else 0
+    panels = costs.BLOCK_BYTES // ((count + waiting) * size * tile.panel or 1)
+    panels = max(1, min(panels, ceil(product.columns / tile.panel)))
+    rows = max(1, costs.BLOCK_BYTES // (count * size * tile.height or 1)) * tile.height
+    is_used_once = uses == 1 and panels * tile.panel >= product.columns
+    is_used_once &= product.rows >= 2 * costs.PART_ROWS  # parts have rows of their own
+    return BlockedPlan(
+        tile.lanes,
+        tile.height,
+        tile.width,
+        split,
+        extent,
+        panels * tile.panel,
+        min(rows, ceil(product.rows / tile.height) * tile.height),
+        ("block" if is_used_once else "whole") if packs else "in place",
+    )
+
+
+def _split(inner: Sequence[Axis], most: int) -> tuple[int, int]:
+    """The axis to cut, and how much of it is in a block of about `most` inner indices."""
+    most = most * 3 // 2
+    for number, axis in enumerate(inner):
+        rest = prod(x.size for x in inner[number + 1 :])
+        if rest > most:
+            continue
+        sizes = [n for n in range(1, axis.size + 1) if axis.size % n == 0]
+        fitting = [n for n in sizes if n * rest <= most]
+        if fitting[-1] * rest * 6 >= most or fitting[-1] == axis.size:
+            return number, fitting[-1]
+        return number, next(n for n in sizes if n * rest * 6 >= most or n == axis.size)
+    return len(inner) - 1, inner[-1].size
+
+
+class BlockMemory:
+    """Where copies and waiting sums lie in a kernel's scratch memory, in bytes."""
+
+    def __init__(self, product: BlockedProduct, rows: int) -> None:
+        """`rows`: of a part."""
+        plan = product.plan
+        element = lowering.MEMORY[product.body.args[0]]
+        lanes = product.copy(0).lanes
+        self.pitch = ceil(plan.height / lanes) * lanes
+        tiles = ceil(product.rows / plan.height)
+        self.block = plan.extent * prod(axis.size for axis in product.inner[plan.split + 1 :])
+        self.of_rows = tiles * self.pitch * self.block  # elements of a block of all rows
+        whole = tiles * self.pitch * product.depth * product.copies_of_a
+        own = plan.rows // plan.height * self.pitch * self.block
+        waiting = ceil(rows / plan.height) * plan.height * plan.columns
+        self.blocks = product.depth // self.block
+        self.of_a = aligned_bytes(whole if plan.pack_a == "whole" else 0, element)
+        self.of_b = aligned_bytes(self.block * plan.columns, element)
+        self.of_waiting = aligned_bytes(waiting if self.blocks > 1 else 0, element)
+        of_block = aligned_bytes(own if plan.pack_a == "block" else 0, element)
+        self.of_part = self.of_b + self.of_waiting + of_block
+
+
+class BlockedEmitter(Emitter):
+    """Writes the loops of a blocked product.
+
+    Args:
+        scratch: memory of all copies of the first operand, then of each part.
+        part: number of the part.
+    """
+
+    def __init__(
+        self,
+        b: FunctionBuilder,
+        product: BlockedProduct,
+        args: Sequence[Val],
+        epilogue: EpilogueEmitter,
+        rows: int,
+        part: Val,
+    ) -> None:
+        found, element = product.plan, lowering.MEMORY[product.body.args[0]]
+        self.memory = memory = BlockMemory(product, rows)
+        self.product, self.blocking, self.args, self.after = product, found, args, epilogue
+        lines, inner = product.walks(0)
+        is_packed = found.pack_a != "in place"
+        in_place = lines[0][1], joined(inner)[0][1]
+        self.a_strides = (1, memory.pitch) if is_packed else in_place
+        panel = found.width * found.lanes
+        spec = Contraction(
+            product.rows, product.columns, memory.block, element, self.a_strides, (panel, 1)
+        )
+        scratch = args[-1]
+        call: Epilogue = epilogue.element
+        super().__init__(b, spec, (args[0], args[1]), scratch, call)
+        self.plan = replace(
+            self.plan,
+            lanes=found.lanes,
+            height=found.height,
+            width=found.width,
+            pack_a=is_packed,
+            pack_b=True,
+            dots=False,
+        )
+        self.type = vector(element, found.lanes)
+        own = b.add(b.mul(part, memory.of_part), memory.of_a)
+        self.block = b.at("i8", scratch, own)
+        self.waiting = b.at("i8", self.block, memory.of_b)
+        self.block_of_a = b.at("i8", self.waiting, memory.of_waiting)
+        self.copiers = [LaneCopier(b, product.copy(side)) for side in (0, 1)]
+
+    # The first operand --------------------------------------------------------------------
+
+    def _source(self, side: int) -> Val:
+        """Where an operand begins for the batch indices that are bound."""
+        b, place = self.b, self.product.places[side]
+        start = b.at(self.spec.element, self.args[self.product.operands[side]], place.offset)
+        return self.after.address(start, self.spec.element, place)
+
+    def _whole_a(self) -> Val:
+        """The copy of the first operand for the batch indices that are bound."""
+        b, number = self.b, i64(0)
+        for dim, axis in enumerate(self.product.batch_axes):
+            if axis.a:
+                number = b.add(b.mul(number, axis.size), self.after.index[dim])
+        own = self.memory.of_a // self.product.copies_of_a
+        return b.at("i8", self.args[-1], b.mul(number, own))
+
+    def enter_copy(self, number: Val) -> None:
+        """Bind the batch indices of a copy of the first operand; it is the same for all others."""
+        b = self.b
+        for dim, axis in reversed([*enumerate(self.product.batch_axes)]):
+            index = i64(0)
+            if axis.a:
+                rest = b.binary("udiv", number, axis.size)
+                index, number = b.sub(number, b.mul(rest, axis.size)), rest
+            self.after.index[dim] = index
+
+    def pack_a(self, low: Val | int, high: Val | int) -> None:
+        """Copy tiles of rows of the whole first operand: each block of inner indices apart."""
+        b, memory = self.b, self.memory
+        source, target = self._source(0), self._whole_a()
+        with b.loop(0, memory.blocks) as blocks:
+            start, _ = self._starts(blocks.index, (source, source))
+            block = b.at(self.spec.element, target, b.mul(blocks.index, memory.of_rows))
+            with b.loop(low, high) as tile:
+                place = b.mul(tile.index, memory.pitch * memory.block)
+                self._pack_tile(start, b.at(self.spec.element, block, place), tile.index)
+
+    def _pack_tile(self, source: Val, target: Val, tile: Val) -> None:
+        """Copy a tile of rows for a block of inner indices, which begin at `source`."""
+        b, found = self.b, self.blocking
+        _, walk = self.product.walks(0)
+        inner = joined([(found.extent, walk[found.split][1]), *walk[found.split + 1 :]])
+        for lane in range(0, found.height, self.copiers[0].copy.lanes):
+            first = b.add(b.mul(tile, found.height), lane)
+            to = b.at(self.spec.element, target, lane)
+            self.copiers[0].emit(source, to, first, inner, self.memory.pitch)
+
+    # Blocks -------------------------------------------------------------------------------
+
+    def run_part(self, rows: Range, columns: Range) -> None:
+        """Some rows and columns for the batch indices that are bound."""
+        b, step = self.b, self.blocking.columns
+        sources = self._source(0), self._source(1)
+        if self.blocking.pack_a == "whole":
+            sources = self._whole_a(), sources[1]
+        with b.loop(columns[0], columns[1], step) as loop:
+            end = b.add(loop.index, step)
+            end = b.select(b.lt(end, columns[1]), end, columns[1])
+            with b.loop(0, self.memory.blocks) as blocks:
+                self._block_of(sources, rows, (loop.index, end), blocks.index)
+
+    def _block_of(self, sources: tuple[Val, Val], rows: Range, columns: Range, number: Val) -> None:
+        b, found, memory = self.b, self.blocking, self.memory
+        element = self.spec.element
+        self.is_first, self.is_last = b.eq(number, 0), b.eq(number, memory.blocks - 1)
+        left, right = self._starts(number, sources)
+        self._pack_block(right, columns)
+        self.low, self.first_column = rows[0], columns[0]
+        if found.pack_a != "block":
+            apart = memory.of_rows if self.plan.pack_a else memory.block * self.a_strides[1]
+            self.left = b.at(element, sources[0], b.mul(number, apart))
+            self.first_row = i64(0)
+            self._over_columns(rows, columns)
+            return
+        self.left = self.block_of_a
+        with b.loop(rows[0], rows[1], found.rows) as loop:
+            end = b.add(loop.index, found.rows)
+            end = b.select(b.lt(end, rows[1]), end, rows[1])
+            with b.loop(loop.index, end, found.height) as tiles:
+                at = b.binary("udiv", b.sub(tiles.index, loop.index), found.height)
+                place = b.at(element, self.block_of_a, b.mul(at, memory.pitch * memory.block))
+                self._pack_tile(left, place, b.binary("udiv", tiles.index, found.height))
+            self.first_row = loop.index
+            self._over_columns((loop.index, end), columns)
+
+    def _starts(self, number: Val, sources: tuple[Val, Val]) -> tuple[Val, Val]:
+        """Where both operands begin for a block of inner indices."""
+        b, found = self.b, self.blocking
+        left, right = sources
+        axes = self.product.inner[: found.split + 1]
+        for axis in reversed(axes):
+            step = found.extent if axis is axes[-1] else 1
+            index = number
+            if axis is not axes[0]:
+                number = b.binary("udiv", index, axis.size // step)
+                index = b.sub(index, b.mul(number, axis.size // step))
+            left = b.at(self.spec.element, left, b.mul(index, axis.a * step))
+            right = b.at(self.spec.element, right, b.mul(index, axis.b * step))
+        return left, right
+
+    def _over_columns(self, rows: Range, columns: Range) -> None:
+        b = self.b
+        full = self.spec.n - self.spec.n % self.plan.panel
+        if full:
+            stop = columns[1] if full == self.spec.n else smaller(b, columns[1], full)
+            with b.loop(columns[0], stop, self.plan.panel) as loop:
+                self._over_rows(rows, self._panel(loop.index, self.plan.width, 0))
+        if full < self.spec.n:
+            width = ceil((self.spec.n - full) / self.plan.lanes)
+            with b.if_(b.eq(columns[1], self.spec.n)):
+                tail = (self.spec.n - full) % self.plan.lanes
+                self._over_rows(rows, self._panel(i64(full), width, tail))
+
+    def _pack_block(self, start: Val, columns: Range) -> None:
+        b, found, lanes = self.b, self.blocking, self.blocking.lanes
+        _, inner = self.product.walks(1)
+        size, stride = found.extent, inner[found.split][1]
+        walk = joined([(size, stride), *inner[found.split + 1 :]])
+        with b.loop(columns[0], columns[1], self.plan.panel) as loop:
+            place = self._of_column(loop.index, columns[0])
+            with b.loop(0, self.plan.panel, lanes) as vectors:
+                to = b.at(self.spec.element, place, vectors.index)
+                first = b.add(loop.index, vectors.index)
+                self.copiers[1].emit(start, to, first, walk, self.plan.panel)
+
+    def _of_column(self, column: Val, first: Val) -> Val:
+        """Where a panel of the block lies."""
+        b = self.b
+        return b.at(self.spec.element, self.block, b.mul(b.sub(column, first), self.memory.block))
+
+    def _panel(self, col: Val, width: int, tail: int) -> Panel:
+        return Panel(col, width, self._of_column(col, self.first_column), self.plan.panel, tail)
+
+    # Tiles --------------------------------------------------------------------------------
+
+    def _over_rows(self, rows: Range, panel: Panel) -> None:
+        b, m, height = self.b, self.spec.m, self.plan.height
+        full = m - m % height
+        if full:
+            stop = rows[1] if full == m else smaller(b, rows[1], full)
+            with b.loop(rows[0], stop, height) as loop:
+                self._blocked_tile(loop.index, height, panel)
+        if full < m:
+            with b.if_(b.eq(rows[1], m)):
+                self._blocked_tile(i64(full), m - full, panel)
+
+    def _blocked_tile(self, row: Val, height: int, panel: Panel) -> None:
+        b, element, found = self.b, self.spec.element, self.blocking
+        if self.plan.pack_a:
+            at = b.binary("udiv", b.sub(row, self.first_row), found.height)
+            tile = b.at(element, self.left, b.mul(at, self.memory.pitch * self.memory.block))
+        else:
+            tile = b.at(element, self.left, b.mul(row, self.a_strides[0]))
+        if self.memory.blocks == 1:
+            if self.prepare is not None:
+                for i in range(height):
+                    self.prepare(b.add(row, i), panel.col, panel.width * self.plan.lanes)
+            self._finish(self._tile(tile, self.a_strides, height, panel), row, height, panel)
+            return
+        offset = b.mul(b.sub(row, self.low), found.columns)
+        offset = b.add(offset, b.mul(b.sub(panel.col, self.first_column), found.height))
+        kept = b.at(element, self.waiting, offset)
+        places = [b.at(element, kept, n * self.plan.lanes) for n in range(height * panel.width)]
+        zero = const(self.type, 0)
+        before = [b.select(self.is_first, zero, b.load(self.type, place)) for place in places]
+        sums = self._tile(tile, self.a_strides, height, panel, before)
+        with b.if_else(self.is_last) as branch:
+            with branch.then():
+                self._finish(sums, row, height, panel)
+            with branch.otherwise():
+                for value, place in zip(sums, places, strict=True):
+                    b.store(value, place)
+
+
+class BlockedTileEmitter(BlockedEmitter, TileEmitter):
+    """The same for an epilogue that is emitted once."""
+
+
+def blocked_emitter(
+    b: FunctionBuilder, product: BlockedProduct, args: Sequence[Val], rows: int, part: Val
+) -> BlockedEmitter:
+    """What writes a part of so many rows, with what follows it prepared."""
+    epilogue = EpilogueEmitter(b, product, args)
+    epilogue.prepare()
+    kind = BlockedEmitter if epilogue.sums is None else BlockedTileEmitter
+    emitter = kind(b, product, args, epilogue, rows, part)
+    follow(emitter, epilogue)
+    return emitter

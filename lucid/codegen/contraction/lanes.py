@@ -1,0 +1,252 @@
+"""Copies of an operand that lies along several axes, in the order of a product's register tile.
+
+Lanes are consecutive indices of the operand's outer axes. The copy has a row of lanes for each
+index of the inner axes. Where lanes are neighbours in memory it is made of loads along them, one
+for each run of neighbours; where inner indices are, of square blocks that are transposed in
+registers; and else of gathers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import ceil, prod
+
+from lucid.codegen import costs
+from lucid.codegen.contraction.packing import transpose
+from lucid.codegen.emit import memory
+from lucid.codegen.llvm.builder import (
+    FunctionBuilder,
+    Module,
+    Val,
+    const,
+    const_lanes,
+    i64,
+    iota,
+    vector,
+)
+from lucid.ir.types import DType
+
+MOST_OFFSET = 1 << 31  # lanes lie less than so many elements from the first one
+
+Walk = tuple[tuple[int, int], ...]
+"""Sizes and strides of the axes, outermost first, along which an index runs."""
+
+
+def joined(walk: Sequence[tuple[int, int]]) -> Walk:
+    """The same walk with as few axes as possible, at least one."""
+    found: list[tuple[int, int]] = []
+    for size, stride in walk:
+        if size == 1:
+            continue
+        if found and found[-1][1] == stride * size:
+            found[-1] = found[-1][0] * size, stride
+        else:
+            found.append((size, stride))
+    return tuple(found) or ((1, 1),)
+
+
+@dataclass(frozen=True, slots=True)
+class LaneCopy:
+    """How an operand is copied.
+
+    Attributes:
+        lanes: of a vector. `outer`: the axes that lanes run along.
+        aligned: vectors begin at multiples of `lanes` lanes.
+    """
+
+    dtype: DType
+    element: str
+    lanes: int
+    outer: Walk
+    aligned: bool
+
+    @property
+    def runs(self) -> int:
+        """Runs of equally distant lanes that a vector may consist of."""
+        size = self.outer[-1][0]
+        if len(self.outer) == 1 or (self.aligned and size % self.lanes == 0):
+            return 1
+        if self.aligned and self.lanes % size == 0:
+            return self.lanes // size
+        return ceil((self.lanes - 1) / size) + 1
+
+    def way(self, inner: Walk) -> tuple[float, str]:
+        """The time of a vector in multiply-adds, and how it is copied."""
+        step, (size, stride) = abs(self.outer[-1][1]), inner[-1]
+        filled = size / (ceil(size / self.lanes) * self.lanes)
+        ways = [(costs.GATHERED_LANES, "gathered")]
+        if step <= 1 or memory.is_near(self.outer[-1][1], self.lanes):
+            ways.append((self.runs * (costs.RUN if step <= 1 else costs.NEAR_RUN * step), "along"))
+        if stride == 1:
+            ways.append((costs.TRANSPOSED_LANES / filled, "across"))
+        return min(ways)
+
+
+class LaneCopier:
+    """Writes copies of an operand into a function; to be made outside of loops."""
+
+    def __init__(self, b: FunctionBuilder, copy: LaneCopy) -> None:
+        self.b = b
+        self.copy = copy
+        self.kept = b.alloca("i32", copy.lanes)
+
+    def emit(self, source: Val, target: Val, first: Val, inner: Walk, pitch: int) -> None:
+        """target[k * pitch + l] = lane first + l of inner index k.
+
+        Behind the last lane that there is, what is copied is any element of the operand.
+        """
+        _, way = self.copy.way(inner)
+        offsets = self._offsets(first)
+        if way == "along":
+            self._along(source, target, first, inner, pitch, offsets)
+        elif way == "across":
+            self._across(source, target, inner, pitch, offsets)
+        else:
+            self._gathered(source, target, inner, pitch, offsets)
+
+    def _offsets(self, first: Val) -> Val:
+        """Where each lane lies, as i32."""
+        b, lanes = self.b, self.copy.lanes
+        total = prod(size for size, _ in self.copy.outer)
+        rest = b.add(b.splat(b.cast("trunc", first, "i32"), lanes), iota("i32", lanes))
+        rest = b.select(b.lt(rest, total - 1), rest, const(rest.type, total - 1))
+        found: Val | None = None
+        for number, (size, stride) in reversed([*enumerate(self.copy.outer)]):
+            index = rest
+            if number:
+                rest = b.binary("udiv", index, size)
+                index = b.sub(index, b.mul(rest, size))
+            part = b.mul(index, stride)
+            found = part if found is None else b.add(found, part)
+        assert found is not None
+        return found
+
+    def _along(
+        self, source: Val, target: Val, first: Val, inner: Walk, pitch: int, offsets: Val
+    ) -> None:
+        b, copy = self.b, self.copy
+        size, step = copy.outer[-1]
+        type_ = vector(copy.element, copy.lanes)
+        starts = b.sub(offsets, const_lanes("i32", [lane * step for lane in range(copy.lanes)]))
+        b.store(starts, self.kept)
+        pointers, masks = [], []
+        for run in range(copy.runs):
+            lane = i64(0)
+            if run:
+                begun = b.mul(b.add(b.binary("udiv", first, size), run), size)
+                lane = b.sub(begun, first)
+                lane = b.select(b.lt(lane, copy.lanes - 1), lane, i64(copy.lanes - 1))
+            start = b.load("i32", b.at("i32", self.kept, lane))
+            pointers.append(b.at(copy.element, source, b.cast("sext", start, "i64")))
+            masks.append(b.eq(starts, b.splat(start, copy.lanes)))
+        is_whole = copy.runs == 1 and not prod(n for n, _ in copy.outer) % copy.lanes
+        is_whole = is_whole and copy.aligned
+
+        def one(pointers: list[Val], to: Val) -> None:
+            value: Val | None = None
+            for pointer, mask in zip(pointers, masks, strict=True):
+                if is_whole:
+                    value = memory.load(b, copy.dtype, pointer, copy.lanes, step, None)
+                elif value is None:
+                    value = memory.load(b, copy.dtype, pointer, copy.lanes, step, mask)
+                elif step == 1:
+                    value = b.masked_load(type_, pointer, mask, value)
+                else:
+                    more = memory.load(b, copy.dtype, pointer, copy.lanes, step, mask)
+                    value = b.select(mask, more, value)
+            assert value is not None
+            b.store(value, to)
+
+        self._nest(inner, pointers, target, pitch, one)
+
+    def _across(self, source: Val, target: Val, inner: Walk, pitch: int, offsets: Val) -> None:
+        b, copy = self.b, self.copy
+        b.store(offsets, self.kept)
+        name = _define_transpose_lines(b.module, copy.element, copy.lanes)
+        size, rest = inner[-1][0], inner[-1][0] % copy.lanes
+
+        def one(pointers: list[Val], to: Val) -> None:
+            with b.loop(0, size - rest, copy.lanes) as loop:
+                block = b.at(copy.element, pointers[0], loop.index)
+                place = b.at(copy.element, to, b.mul(loop.index, pitch))
+                b.call(name, "void", block, self.kept, i64(copy.lanes), place, i64(pitch))
+            if rest:
+                block = b.at(copy.element, pointers[0], size - rest)
+                place = b.at(copy.element, to, (size - rest) * pitch)
+                b.call(name, "void", block, self.kept, i64(rest), place, i64(pitch))
+
+        self._nest(inner[:-1], [source], target, size * pitch, one)
+
+    def _gathered(self, source: Val, target: Val, inner: Walk, pitch: int, offsets: Val) -> None:
+        b, copy = self.b, self.copy
+        wide = b.cast("sext", offsets, "i64")
+
+        def one(pointers: list[Val], to: Val) -> None:
+            places = memory.pointers_at(b, copy.element, pointers[0], wide)
+            b.store(memory.gather(b, vector(copy.element, copy.lanes), places, None), to)
+
+        self._nest(inner, [source], target, pitch, one)
+
+    def _nest(
+        self,
+        inner: Walk,
+        pointers: list[Val],
+        target: Val,
+        pitch: int,
+        one: Callable[[list[Val], Val], None],
+    ) -> None:
+        """Call `one` for each inner index, with all pointers there."""
+        if not inner:
+            one(pointers, target)
+            return
+        b, element = self.b, self.copy.element
+        (size, stride), rest = inner[0], inner[1:]
+        apart = pitch * prod(n for n, _ in rest)
+        unrolled = 1
+        if not rest:
+            unrolled = next(n for n in (4, 3, 2, 1) if size % n == 0)
+        with b.loop(0, size, unrolled) as loop:
+            for step in range(unrolled):
+                index = b.add(loop.index, step) if step else loop.index
+                moved = [b.at(element, p, b.mul(index, stride)) for p in pointers]
+                self._nest(rest, moved, b.at(element, target, b.mul(index, apart)), pitch, one)
+
+
+def _define_transpose_lines(module: Module, element: str, lanes: int) -> str:
+    """Define `void (source, offsets, count, target, pitch)`.
+
+    target[k * pitch + l] = source[offsets[l] + k] for k < count <= lanes.
+    """
+    name = f"lucid_transpose_lines_{element}{lanes}"
+    if name in module.functions:
+        return name
+    parameters = [
+        ("ptr", "source"),
+        ("ptr", "offsets"),
+        ("i64", "count"),
+        ("ptr", "target"),
+        ("i64", "pitch"),
+    ]
+    with FunctionBuilder(module, name, parameters, internal=True, attributes="noinline") as b:
+        source, offsets, count, target, pitch = b.args
+        type_ = vector(element, lanes)
+        kept = b.alloca(element, lanes * lanes)
+        mask = b.tail_mask(lanes, count)
+        lines = []
+        for lane in range(lanes):
+            offset = b.cast("sext", b.load("i32", b.at("i32", offsets, lane)), "i64")
+            lines.append(b.masked_load(type_, b.at(element, source, offset), mask))
+        columns = transpose(b, lines)
+        with b.if_else(b.eq(count, lanes)) as branch:
+            with branch.then():
+                for number, column in enumerate(columns):
+                    b.store(column, b.at(element, target, b.mul(pitch, number)))
+            with branch.otherwise():
+                for number, column in enumerate(columns):
+                    b.store(column, b.at(element, kept, number * lanes))
+                with b.loop(0, count) as loop:
+                    column = b.load(type_, b.at(element, kept, b.mul(loop.index, lanes)))
+                    b.store(column, b.at(element, target, b.mul(loop.index, pitch)))
+        b.ret()
+    return name

@@ -1,0 +1,220 @@
+"""Products whose operands lie along several axes, copied block by block, cut as others are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import ceil, prod
+
+import numpy as np
+
+from lucid.codegen import costs
+from lucid.codegen.contraction.axes import Axis
+from lucid.codegen.contraction.blocked import (
+    BlockedEmitter,
+    BlockedProduct,
+    BlockMemory,
+    blocked_emitter,
+)
+from lucid.codegen.contraction.grid import Range, enter_batch, part_range, split
+from lucid.codegen.kernel_ir.affine import AffineExpr, form
+from lucid.codegen.kernel_ir.kernel import (
+    Access,
+    Call,
+    Kernel,
+    Memory,
+    NewTemp,
+    Origins,
+    TileGrid,
+    World,
+)
+from lucid.codegen.kernel_ir.origins import relocated
+from lucid.codegen.kernel_ir.regions import Buffer
+from lucid.codegen.kernel_ir.timing import nest_seconds, peak
+from lucid.codegen.kernel_ir.work import Traffic, Work
+from lucid.codegen.kernels.evaluation import (
+    contracted,
+    evaluate_nest,
+    form_values,
+    nest_accesses,
+    nest_problems,
+    range_of,
+)
+from lucid.codegen.llvm.builder import FunctionBuilder, Val, i64
+from lucid.codegen.llvm.target import Target
+from lucid.codegen.threads.parallel import wanted_parts
+from lucid.ir.types import Shape
+
+PACKING = "_packing"  # the region that copies the first operand before the product's own
+
+
+@dataclass(slots=True)
+class BlockedKernel(Kernel):
+    """A product that copies its operands, and how threads share it; None if it is too small."""
+
+    product: BlockedProduct
+    parts: TileGrid | None = None
+
+    @property
+    def kind(self) -> str:
+        return "contract"
+
+    def __str__(self) -> str:
+        return self.product.text(str(self.parts or ""))
+
+    @property
+    def scratch(self) -> Sequence[int]:
+        return (len(self.product.body.args) - 1,)
+
+    @property
+    def _totals(self) -> tuple[int, int, int]:
+        """Indices of the batch, rows, columns."""
+        return prod(self.product.batch), self.product.rows, self.product.columns
+
+    @property
+    def _axes(self) -> tuple[Axis, ...]:
+        p = self.product
+        return (*p.batch_axes, *p.row_axes, *p.column_axes, *p.inner)
+
+    def work(self, args: Sequence[Buffer]) -> Work:
+        traffic = Traffic(args)
+        for side, name in enumerate("ab"):
+            sizes = (axis.size for axis in self._axes if getattr(axis, name))
+            traffic.read(self.product.operands[side], prod(sizes))
+        flops = 2 * prod(axis.size for axis in self._axes)
+        return traffic.work(flops + traffic.nest(self.product.body))
+
+    def seconds(self, target: Target) -> float:
+        body = self.product.body
+        flops = 2.0 * prod(axis.size for axis in self._axes)
+        lanes = target.vector_bytes // body.args[0].itemsize
+        return flops / peak(body.args[0], target) + nest_seconds(body, lanes)
+
+    # Parts --------------------------------------------------------------------------------
+
+    def partition(self, args: list[Buffer], new_temp: NewTemp, target: Target) -> list[Call]:
+        self.parts = self._grid(target)
+        rows = self.product.rows if self.parts is None else self.parts.size[1]
+        count = 1 if self.parts is None else self.parts.count
+        memory = BlockMemory(self.product, rows)
+        args[-1].size = -(-(memory.of_a + memory.of_part * count) // 8)
+        return [(self, args)]
+
+    def _grid(self, target: Target) -> TileGrid | None:
+        """Cut the batch if it is large, else columns, and then rows, by whole tiles."""
+        batch, rows, columns = self._totals
+        body, cost = self.product.body, self.seconds(target)
+        wanted = wanted_parts(cost)
+        if wanted == 1 or len(body.free_dims()) != len(body.sizes):
+            return None
+        wanted = min(wanted, max(costs.LEAST_PARTS, round(cost / costs.PRODUCT_PART_SECONDS)))
+        plan = self.product.plan
+        panel = plan.width * plan.lanes
+        tiles = ceil(rows / plan.height)
+        packs = min(tiles, 16) if plan.pack_a == "whole" else 0
+        if batch >= min(wanted, 2 * costs.LEAST_PARTS):
+            size = ceil(batch / min(wanted, batch))
+            return TileGrid((size, rows, columns), (ceil(batch / size), 1, 1), (packs, 0))
+        wanted = ceil(wanted / batch)
+        panels = ceil(columns / panel)
+        most = max(1, rows // costs.PART_ROWS)  # each copies what it needs of the second operand
+        width = panels if plan.pack_a == "block" else ceil(panels / min(wanted, panels))
+        height = ceil(tiles / min(tiles, most, ceil(wanted / ceil(panels / width))))
+        size_of = (1, min(height * plan.height, rows), min(width * panel, columns))
+        counts = batch, ceil(rows / size_of[1]), ceil(columns / size_of[2])
+        return None if prod(counts) < 2 else TileGrid(size_of, counts, (packs, 0))
+
+    def relocate(self) -> tuple[Kernel, Origins]:
+        origins: Origins = {}
+        p = self.product
+        pairs = zip(p.operands, p.offsets, strict=True)
+        x, y = (offset - origins.setdefault(arg, offset) for arg, offset in pairs)
+        product = replace(p, offsets=(x, y), body=relocated(p.body, origins))
+        return BlockedKernel(product, self.parts), origins
+
+    # What it means ------------------------------------------------------------------------
+
+    def accesses(self) -> Iterator[Access]:
+        p = self.product
+        for arg, (place, sizes) in zip(p.operands, self._operands(), strict=True):
+            yield Access(arg, *range_of(place, sizes), p.body.args[arg])
+        yield from nest_accesses(p.body, None)
+
+    def problems(self) -> Iterator[str]:
+        p = self.product
+        if p.body.sizes != (*p.batch, p.rows, p.columns) or p.body.reduced:
+            yield f"has loops over {p.body.sizes} for {p.rows} rows and {p.columns} columns"
+        yield from nest_problems(p.body, has_product=True)
+        if self.parts is not None:
+            yield from self.parts.problems(self._totals)
+            if len(p.body.free_dims()) != len(p.body.sizes):
+                yield "is cut into parts that store the same elements"
+
+    def _operands(self) -> list[tuple[AffineExpr, Shape]]:
+        """Where the elements of both operands lie, over all axes."""
+        found = []
+        for name, absent, offset in zip("ab", ("column", "row"), self.product.offsets, strict=True):
+            place = form(offset, [(n, getattr(x, name)) for n, x in enumerate(self._axes)])
+            sizes = tuple(
+                1 if x.kind == absent or not getattr(x, name) else x.size for x in self._axes
+            )
+            found.append((place, sizes))
+        return found
+
+    def evaluate(self, memory: Sequence[Memory], world: World) -> None:
+        p, axes = self.product, self._axes
+        places = zip(p.operands, self._operands(), strict=True)
+        read = [(arg, form_values(*place)) for arg, place in places]
+        a, b = (memory[arg].read(index) for arg, index in read)
+        numbers = list(range(len(axes)))
+        product = contracted(a, b, numbers, len(axes) - len(p.inner)).reshape(p.body.sizes)
+        if self.parts is None:
+            evaluate_nest(p.body, memory, product=product, operands=read)
+            return
+        for block in self.parts.blocks():
+            chosen = np.zeros(self._totals, np.bool_)
+            chosen[block] = True
+            only = chosen.reshape(p.body.sizes)
+            evaluate_nest(p.body, memory, product=product, only=only, operands=read)
+
+    # LLVM IR ------------------------------------------------------------------------------
+
+    def regions(self) -> dict[str, int]:
+        if self.parts is None:
+            return {}
+        packing = self.product.copies_of_a * self.parts.packs[0]
+        return {**({PACKING: packing} if packing else {}), "": self.parts.count}
+
+    def emit(self, b: FunctionBuilder, args: Sequence[Val]) -> None:
+        batch, rows, columns = self._totals
+        emitter = blocked_emitter(b, self.product, args, rows, i64(0))
+        if emitter.blocking.pack_a == "whole":
+            with b.loop(0, self.product.copies_of_a) as loop:
+                emitter.enter_copy(loop.index)
+                emitter.pack_a(0, ceil(rows / emitter.blocking.height))
+        every = (i64(0), i64(batch)), (i64(0), i64(rows)), (i64(0), i64(columns))
+        _run(b, emitter, *every)
+
+    def emit_part(self, b: FunctionBuilder, region: str, args: list[Val], part: Val) -> None:
+        grid, product = self.parts, self.product
+        assert grid is not None
+        emitter = blocked_emitter(b, product, args, grid.size[1], part)
+        if region == PACKING:
+            number, piece = split(b, part, grid.packs[0])
+            emitter.enter_copy(number)
+            tiles = ceil(product.rows / emitter.blocking.height)
+            emitter.pack_a(*part_range(b, piece, ceil(tiles / grid.packs[0]), tiles))
+            return
+        first, rest = split(b, part, grid.counts[1] * grid.counts[2])
+        row, column = split(b, rest, grid.counts[2])
+        numbers = zip((first, row, column), grid.size, self._totals, strict=True)
+        _run(b, emitter, *(part_range(b, *entry) for entry in numbers))
+
+
+def _run(b: FunctionBuilder, emitter: BlockedEmitter, batch: Range, *block: Range) -> None:
+    """Rows and columns of the products of some batch indices."""
+    with b.loop(*batch) as loop:
+        saved = dict(emitter.after.places), dict(emitter.after.index)
+        enter_batch(b, emitter.product, emitter.after, loop.index)
+        emitter.run_part(*block)
+        emitter.after.places, emitter.after.index = saved
