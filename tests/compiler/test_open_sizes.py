@@ -85,6 +85,8 @@ LAYERS: dict[str, Layer] = {
     "matrices": lambda x: F.pad((x.reshape(-1, 2, 3) @ x.reshape(-1, 3, 2)).flatten(1), (1, 1)),
 }  # fmt: skip
 
+IN_BLOCKS = {"convolution along rows"}  # whose products know their sizes where these are large
+
 
 def gradients(function: Callable[..., Tensor], array: np.ndarray) -> list[np.ndarray]:
     x = lucid.tensor(array, requires_grad=True)
@@ -119,8 +121,10 @@ def test_a_step_with_other_sizes_is_right_and_runs_code_that_is_there(
     name: str, dtype: str
 ) -> None:
     stats = agrees_at([LAYERS[name]], SIZES, dtype).stats
-    assert (stats.traces, stats.reused) == (len(SIZES), len(SIZES) - 1)
+    assert stats.traces == len(SIZES)
     assert not stats.eager_reasons
+    if name not in IN_BLOCKS:
+        assert stats.reused == len(SIZES) - 1
 
 
 @pytest.mark.parametrize("name", ["all pairs", "a layer", "convolution", "gram", "sorted"])
