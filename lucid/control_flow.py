@@ -1,6 +1,7 @@
 """Control flow over tensors: `cond`, `while_loop`, `fori_loop`, `scan` and `map`.
 
-They are what their Python says.
+In eager mode they are what their Python says. A compiled step records the function of a `scan`
+once, as the body of an op that runs it natively, round by round (`compiler/recording/loops.py`).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 
 from lucid.autograd.function import Function
 from lucid.autograd.modes import no_grad
+from lucid.compiler.recording.loops import record_scan
 from lucid.functions.arguments import integer, kind_of
 from lucid.functions.border import explain_calls
 from lucid.functions.creation import arange, zeros
@@ -163,7 +165,11 @@ def scan(
             ys.append(y)
         return carry, stack(ys)
 
-    With no rounds f is called once nevertheless, on zeros, to see what ys are like.
+    A compiled step records f once, so its compile time doesn't depend on the length, and runs the
+    rounds natively; its backward is such a loop in the other direction. Where f does in Python what
+    each round would do anew – binds what is outside of it, looks at a value, calls the host – it is
+    recorded once for each round. With no rounds f is called once nevertheless, on zeros, to see
+    what ys are like.
 
     Args:
         f: gets the carry and a row of each tensor of `xs`, and returns a carry of the same
@@ -223,7 +229,9 @@ def _scan(
             return new, kept[0].tensors
         return new, kept[0].take("what f returns for ys", found[1])
 
-    state, ys = _rounds(step, carry.tensors, rows.tensors, count, reverse, checkpoint_every)
+    name = getattr(f, "__name__", api)
+    name = name if name.isidentifier() else api
+    state, ys = _rounds(step, carry.tensors, rows.tensors, count, reverse, checkpoint_every, name)
     return carry.like(state), kept[0].like(ys)
 
 
@@ -234,8 +242,13 @@ def _rounds(
     count: int,
     reverse: bool,
     checkpoint_every: int | None,
+    name: str,
 ) -> tuple[list[Tensor], list[Tensor]]:
     """The carry after all rounds, and ys."""
+    if context.recorder is not None:
+        recorded = record_scan(step, carry, xs, count, reverse, checkpoint_every, name)
+        if recorded is not None:
+            return recorded
     if not count:
         return _no_rounds(step, carry, xs)
     if checkpoint_every is None or checkpoint_every >= count or not context.grad_enabled:

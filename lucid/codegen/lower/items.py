@@ -16,6 +16,7 @@ from lucid.codegen.emit.lowering import RULES
 from lucid.codegen.kernel_ir.regions import Buffer, BufferView, Layout
 from lucid.codegen.lower.assembled import ASSEMBLED, Assembler
 from lucid.codegen.lower.item import Item, is_reduction, reads_elements
+from lucid.codegen.program.program import Program
 from lucid.ir.graph import Graph, Node, Value
 from lucid.ir.ranges import Ranges
 from lucid.ir.strides import (
@@ -53,6 +54,7 @@ class ItemList:
         made_by: the item that computes a value.
         in_place: state that is written over in parts, and the items that do.
         copied_arguments: copies of inputs that are only worth it in another order of axes.
+        bodies: the programs of what region ops run.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class ItemList:
         self.in_place = self._assembler.in_place
         self._written = {cell for cell, _ in graph.writes}
         self.copied_arguments: dict[Value, Value] = {}
+        self.bodies: dict[Node, Program] = {}
         self._copied: dict[Value, tuple[BufferView, Item | None]] = {}
         self._ranges = Ranges()
         self._named_checks: dict[Node, Item] = {}
@@ -142,7 +145,9 @@ class ItemList:
         if node.op.kind == "view":
             self._add_view(node)
         elif node.op.kind == "host":
-            self._add_host(node)
+            self._in_turn(self._add_results(node))
+        elif node.op.kind == "region":
+            self.append(self._add_results(node))
         elif node.op.kind == "check":
             self._add_range(node)
         elif name in ASSEMBLED:
@@ -338,12 +343,14 @@ class ItemList:
         self.producers[held] = [] if store is None else [store]
         return held
 
-    def _add_host(self, node: Node) -> None:
+    def _add_results(self, node: Node) -> Item:
+        """The item of a node that reads and fills whole buffers."""
         operands = tuple(map(self._in_row_major_order, node.operands))
-        item = self._in_turn(Item("host", node, (*operands, *node.results), ()))
+        item = Item(node.op.name, node, (*operands, *node.results), ())
         for result in node.results:
             self.homes[result] = self.new_region(result)
             self.producers[result] = [item]
+        return item
 
     def _in_row_major_order(self, value: Value) -> Value:
         """The value itself if it fills a buffer in this order, else a copy that does."""

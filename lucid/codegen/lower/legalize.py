@@ -91,6 +91,7 @@ LEGALIZE = Pipeline(
         unfold_contractions,
         reshape_windows,
     ),
+    in_bodies=False,  # each is lowered by itself
 )
 
 

@@ -21,6 +21,7 @@ from lucid.codegen.lower.legalize import legalize
 from lucid.codegen.program.memory_plan import place, size_of
 from lucid.codegen.program.program import KernelCall, Program, lifetimes
 from lucid.codegen.program.verify import verify_program
+from lucid.ir import ops
 from lucid.ir.clone import copy_graph
 from lucid.ir.environment import VERIFY
 from lucid.ir.graph import Graph, Node, Value
@@ -44,6 +45,10 @@ def make_program(
     checked = legalize(graph, log)
     late = _behind_exits(graph)
     items = ItemList(graph, strides, checked)
+    for node in graph.nodes:
+        if node.op is ops.scan:
+            body = graph.functions[node.attributes["function"]]
+            items.bodies[node] = _lowered_body(node, body, graph, target, fuse)
     items.let_wait(late)
     fusion = Fusion(items, fuse)
     _update_in_place(fusion)
@@ -55,11 +60,11 @@ def make_program(
         if not _has_effect(group, stored):
             continue
         kernel, args = Builder(fusion, group, stored, target).build()
-        node = group.items[0].node if kernel.effect else None
+        checked_by = group.items[0].node if kernel.effect else None
         nodes = tuple(dict.fromkeys(item.node for item in group.items if item.node is not None))
         for part, given in kernel.partition(args, items.new_temp, target):
             moved, origins = part.relocate()
-            calls.append(KernelCall(moved, given, origins, node, nodes))
+            calls.append(KernelCall(moved, given, origins, checked_by, nodes))
         calls[-1].leaves = _leaves(group, stored)
     offsets, size = place(lifetimes(calls))
     cells = [cell for cell, _ in graph.writes]
@@ -71,6 +76,17 @@ def make_program(
     if VERIFY.read():
         verify_program(program)
     return program
+
+
+def _lowered_body(node: Node, body: Graph, graph: Graph, target: Target, fuse: bool) -> Program:
+    """One round of a scan: the carry is state that it writes, and rows are its outputs."""
+    copied, carries = copy_graph(body), node.attributes["carries"]
+    copied.functions = graph.functions
+    cells = [entry.value for entry in copied.inputs[:carries]]
+    copied.writes = [*zip(cells, copied.outputs[:carries], strict=True)]
+    copied.outputs = copied.outputs[carries:]
+    strides = [contiguous_strides(entry.value.shape) for entry in copied.inputs]
+    return make_program(copied, strides, target, fuse)
 
 
 def _leaves(
@@ -107,7 +123,7 @@ def _behind_exits(graph: Graph) -> set[Node]:
 def _has_effect(group: FusionGroup, stored: dict[Value, BufferView]) -> bool:
     """Whether a group stores, or checks, anything; what has no elements isn't computed."""
     return any(
-        item.op in ("store", "write_at", "add_to", "check", "host") or item.value in stored
+        item.op in ("store", "write_at", "add_to", "check", "host", "scan") or item.value in stored
         for item in group.items
     )
 

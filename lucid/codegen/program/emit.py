@@ -14,6 +14,7 @@ import hashlib
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -76,7 +77,7 @@ class Emitted:
 
 def require_rules(graph: Graph) -> None:
     """Raise `MissingRuleError` for an op that has no lowering."""
-    for node in graph.nodes:
+    for node in chain(graph.nodes, *(body.nodes for body in graph.functions.values())):
         if node.op.kind == "map" and node.op.name not in lowering.RULES:
             raise MissingRuleError(f"{node.op.name}: no lowering to native code")
         if node.op.kind not in _KINDS:
@@ -85,7 +86,7 @@ def require_rules(graph: Graph) -> None:
 
 _KINDS = (
     "map", "create", "view", "move", "scan", "sort", "reduce", "contract", "random", "check",
-    "host",
+    "host", "region",
 )  # fmt: skip
 
 
