@@ -118,8 +118,10 @@ def test_interpreter_kernels_and_native_code_agree(name, length, reverse, rng):
     assert is_same_program(parse(str(graph)), graph)
     given = arrays(graph, rng)
     wanted = interpret(graph, given)[0]
+    plain = compile_graph(graph)(given)
     passes.optimize(graph)
     for found in (
+        plain,
         interpret(graph, given)[0],
         interpret_program(lowered(graph), given)[0],
         compile_graph(graph)(given),

@@ -136,7 +136,7 @@ class Finisher:
 
     def _refuse_loops(self, tensors: Sequence[tuple[Any, Outcome]]) -> None:
         """Begin again without loops where results are differentiated outside, through them."""
-        found = [x for x, _ in tensors if isinstance(x, TensorCore) and x.requires_grad]
+        found = [x for x, outcome in tensors if _is_open(x, outcome)]
         roots = [edge[0] for x in found if (edge := edge_of(x)) is not None]
         if any(isinstance(node, LoopNode) for node in iterate_graph(roots)):
             self._recorder.loops.unroll_all("is differentiated outside")

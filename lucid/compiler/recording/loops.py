@@ -24,12 +24,14 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from lucid.autograd.engine import BackwardRun, zeros_of
-from lucid.autograd.node import Edge, Gradients, Node, edge_of, sequence_numbers
+from lucid.autograd.node import Edge, Gradients, Node, edge_of, origin_line, sequence_numbers
+from lucid.autograd.saved import FREED
 from lucid.compiler.guards.age import Age
 from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.recording.hooks import running
 from lucid.ir import ops
 from lucid.ir.clone import copy_node
+from lucid.ir.errors import LucidError
 from lucid.ir.graph import Graph, Input, Value
 from lucid.ir.graph import Node as GraphNode
 from lucid.ir.location import Location, here
@@ -73,6 +75,7 @@ class Body:
         sequence: the numbers of the autograd nodes that were recorded in it.
         results: the tensors that are the next carry and the rows of ys.
         loop: the autograd node of the whole.
+        same: the values that are the same in all rounds.
     """
 
     place: Location | None
@@ -88,6 +91,11 @@ class Body:
     sequence: range = range(0)
     results: list[TensorCore] = field(default_factory=list)
     loop: LoopNode | None = None
+    same: set[Value] = field(default_factory=set)
+
+    def repeats(self, node: GraphNode) -> bool:
+        """Whether a backward computes a node again rather than being given what it computed."""
+        return self.is_repeated or node.op.kind in _REPEATED
 
     @property
     def chain(self) -> Iterator[Body]:
@@ -240,7 +248,7 @@ class Loops:
                 known[value] = frame.kept[body, value]
             elif node is None and value.index >= body.carries + body.rows:
                 known[value] = self.local(body.nodes[0].operands[value.index])
-            elif node is None or not (body.is_repeated or node.op.kind in _REPEATED):
+            elif node is None or not (value in body.same or body.repeats(node)):
                 frame.kept[body, value] = Value(value.type, self._recorder.graph, None)
             elif missing := [x for x in node.operands if x not in known]:
                 pending += missing
@@ -312,6 +320,10 @@ class Loops:
         body.graph, captures = _cut(recorder.graph, frame.start, name, inputs, known, outputs)
         operands += [self.local(forward.stack_of(value)) for forward, value in kept]
         node = self._append(body, [*operands, *captures])
+        body.same = {entry.value for entry in body.graph.inputs[body.carries + body.rows :]}
+        for inner_node in body.graph.nodes:
+            if body.same.issuperset(inner_node.operands):
+                body.same.update(inner_node.results)
         results = [of_value(x) for x in node.results]
         recorder.made += map(weakref.ref, results)
         for (storage, *_), value in zip(states, node.results[len(carry) :], strict=False):
@@ -466,6 +478,7 @@ class LoopNode(Node):
 
     __slots__ = (
         "_body", "_called", "_carried", "_carries", "_leaves", "_loops", "_rows", "_state", "_sums",
+        "saved",
     )  # fmt: skip
 
     @staticmethod
@@ -511,6 +524,9 @@ class LoopNode(Node):
         self._leaves = leaves
         self._carries = carries
         self._called = name
+        self.saved: tuple[()] | None = ()  # None: an earlier backward has freed the graph
+        if body.place is not None:
+            self._line = body.place.file, body.place.line
         at = {node: number for number, (node, _) in enumerate(leaves)}
         found = [None if node is None else at.get(node) for node in body.inputs]
         self._carried = {i: n for i, n in enumerate(found[:carries]) if n is not None}
@@ -524,7 +540,12 @@ class LoopNode(Node):
     def _name(self) -> str:
         return "ScanBackward"
 
+    def _release(self) -> None:
+        self.saved = None
+
     def apply(self, gradients: Gradients) -> Gradients:
+        if self.saved is None:
+            raise LucidError(FREED + origin_line(self._short_name(), self._line))
         loops, body, recorder = self._loops(), self._body, running.recorder
         assert loops is not None and recorder is not None and recorder.loops is loops
         count = len(body.results)
@@ -587,18 +608,18 @@ def _leaves(body: Body) -> tuple[list[Edge], list[set[Edge]]]:
     reached = []
     for result in body.results:
         edge = edge_of(result) if result.dtype.is_floating_point else None
-        ends: set[Edge] = set()
+        ends: dict[Edge, None] = {}
         pending, seen = [] if edge is None else [edge], set()
         while pending:
             node, output = pending.pop()
             is_inside = any(node._sequence in numbers for numbers in ranges)
             if isinstance(node, BodyInput) or not is_inside:
-                ends.add((node, output))
+                ends[node, output] = None
             elif node not in seen:
                 seen.add(node)
                 pending += [x for x in node._edges if x is not None]
-        found |= dict.fromkeys(sorted(ends, key=lambda x: (x[0]._sequence, x[1])))
-        reached.append(ends)
+        found |= ends
+        reached.append(set(ends))
     return [*found], reached
 
 

@@ -17,6 +17,7 @@ from lucid.ir.passes.checks import drop_satisfied_checks
 from lucid.ir.passes.constant_fold import constant_fold
 from lucid.ir.passes.cse import cse
 from lucid.ir.passes.dce import dce
+from lucid.ir.passes.loops import hoist_from_loops, sink_from_loops, trim_loops
 from lucid.ir.passes.regions import inline
 from lucid.ir.passes.rematerialize import rematerialize
 from lucid.ir.passes.simplify_algebra import simplify_algebra
@@ -28,7 +29,9 @@ Pass = Callable[[Graph], bool]
 it has that attribute, or its `__name__`: it stands in stages, times and `LUCID_PRINT_AFTER`."""
 
 _known: set[str] = set()  # the names of all passes so far
-_WHOLE: frozenset[Pass] = frozenset({inline, rematerialize, dce})
+_WHOLE: frozenset[Pass] = frozenset(
+    {inline, rematerialize, dce, trim_loops, hoist_from_loops, sink_from_loops}
+)
 """Passes that go into the functions of a graph themselves; all others are run on each of these."""
 
 
@@ -206,7 +209,10 @@ simplify = Pipeline(
 """What makes a graph smaller. Results stay bit for bit."""
 
 
-optimize = Pipeline("optimize", (inline, rematerialize, simplify))
+_LOOPS: tuple[Pass, ...] = (trim_loops, hoist_from_loops, sink_from_loops, trim_loops)
+"""What makes loops smaller; sums of products over rounds may round otherwise."""
+
+optimize = Pipeline("optimize", (inline, rematerialize, *_LOOPS, simplify))
 """What each step goes through: functions are inlined, checkpointed blocks repeated."""
 
 
@@ -214,7 +220,7 @@ def optimizing(passes: Sequence[Pass]) -> Pipeline:
     """As `optimize`, with passes of the user's before what simplifies."""
     if not passes:
         return optimize
-    return Pipeline("optimize", (inline, rematerialize, *map(_users, passes), simplify))
+    return Pipeline("optimize", (inline, rematerialize, *map(_users, passes), *_LOOPS, simplify))
 
 
 def _users(run: Pass) -> Pass:
