@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import lucid
+from lucid.codegen import costs
 from lucid.codegen.llvm.target import host_target
 from lucid.codegen.lower.schedule import make_program
 from lucid.codegen.program.interpret import interpret_program
@@ -182,6 +184,30 @@ def test_the_kernel_says_all_of_it_in_its_text(name):
     for call in program.calls:
         assert parse_kernel(call.text) == call.kernel
     assert list(parse_kernels(program.kernel_text()))
+
+
+@pytest.mark.parametrize("name", ["rnn", "nested"])
+def test_threads_share_the_work_of_each_round(name, rng, monkeypatch):
+    monkeypatch.setattr(costs, "WORTH_SECONDS", 0.0)
+    large = {"rnn": {"2,3]": "33,3]"}, "nested": {"4]": "256]", "[4,": "[256,"}}
+    text = ALL[name]
+    for size, larger in large[name].items():
+        text = text.replace(size, larger)
+    graph = graph_of(text)
+    given = arrays(graph, rng)
+    before = lucid.get_num_threads()
+    found = []
+    try:
+        for threads in (1, 2):
+            lucid.set_num_threads(threads)
+            executable = compile_graph(graph)
+            assert executable.shared_count
+            found.append([x.tobytes() for x in executable(given)])
+    finally:
+        lucid.set_num_threads(before)
+    assert found[0] == found[1]
+    for x, y in zip(interpret(graph, given)[0], executable(given), strict=True):
+        np.testing.assert_allclose(y, x, rtol=2e-4, atol=1e-4)
 
 
 def test_temps_of_a_body_are_planned_once_for_all_rounds():

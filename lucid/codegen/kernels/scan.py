@@ -12,12 +12,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lucid.codegen.kernel_ir.kernel import Access, Kernel, Memory, World
+from lucid.codegen import costs
+from lucid.codegen.kernel_ir.kernel import Access, CallSite, Kernel, Memory, World
 from lucid.codegen.kernel_ir.regions import Buffer
 from lucid.codegen.kernel_ir.work import Traffic, Work
 from lucid.codegen.llvm.builder import FunctionBuilder, Val, vector
 from lucid.codegen.llvm.target import Target
-from lucid.codegen.threads.tasks import define_kernel
+from lucid.codegen.threads.tasks import Caller, define_kernel
 from lucid.ir.types import DType, TensorType, i64
 
 
@@ -85,6 +86,10 @@ class ScanKernel(Kernel):
         return "\n".join(lines)
 
     @property
+    def is_shared(self) -> bool:
+        return any(kernel.is_shared for kernel, _ in self.calls)
+
+    @property
     def scratch(self) -> Sequence[int]:
         return (len(self.operands) + len(self.results),) if self.bytes else ()
 
@@ -116,20 +121,36 @@ class ScanKernel(Kernel):
 
     # LLVM IR ------------------------------------------------------------------------------
 
+    def parameters(self) -> list[tuple[str, str]]:
+        return [("ptr", "region"), ("ptr", "pool")] if self.is_shared else []
+
+    def emit_call(self, site: CallSite) -> None:
+        site.call([*(site.pool if self.is_shared else ()), *site.args])
+
     def emit(self, b: FunctionBuilder, args: Sequence[Val]) -> None:
+        nobody = Val("ptr", "null")
+        pool = args[:2] if self.is_shared else [nobody, nobody]
+        args = args[2:] if self.is_shared else args
         first = len(self.operands)
         for number in range(self.carries):
             _copy(b, args[first + number], args[number], self.operands[number].nbytes)
         names = self._define(b)
+        shared = [kernel.is_shared for kernel, _ in self.calls]
         most = max((len(places) for kernel, places in self.calls if kernel.regions()), default=0)
-        frame = b.alloca("ptr", most) if most else None
+        caller = Caller(b, pool[0], pool[1], most)
+        seconds = [kernel.seconds(b.target) for kernel, _ in self.calls]
+        ahead = self.length * sum(
+            cost for cost, several in zip(seconds, shared, strict=True) if several
+        )
         if not self.length:
             return
         with b.loop(0, self.length) as loop:
             t = b.sub(self.length - 1, loop.index) if self.reverse else loop.index
-            for name, (kernel, places) in zip(names, self.calls, strict=True):
+            for name, (kernel, places), cost in zip(names, self.calls, seconds, strict=True):
                 given = [self._address(b, args, place, t) for place in places]
-                _call(b, name, kernel, given, frame)
+                before = pool if kernel.parameters() else ()
+                wake = ahead >= costs.WAKE_SECONDS
+                caller.call(name, kernel, [*before, *given], cost, wake)
 
     def _define(self, b: FunctionBuilder) -> list[str]:
         """Add the functions of the body's kernels; those of equal texts are one."""
@@ -168,19 +189,3 @@ def _copy(b: FunctionBuilder, target: Val, source: Val, size: int) -> None:
                 value = b.load(type, b.at("i8", source, loop.index), align=1)
                 b.store(value, b.at("i8", target, loop.index), align=1)
         done = stop
-
-
-def _call(
-    b: FunctionBuilder, name: str, kernel: Kernel, args: Sequence[Val], frame: Val | None
-) -> None:
-    """Call a kernel, or all its parts, one after the other."""
-    regions = kernel.regions()
-    if not regions:
-        b.call(name, "void", *args)
-        return
-    assert frame is not None
-    for number, arg in enumerate(args):
-        b.store(arg, b.at("ptr", frame, number))
-    for region, parts in regions.items():
-        with b.loop(0, parts) as loop:
-            b.call(name + region, "void", frame, loop.index)

@@ -121,7 +121,7 @@ def emit_program(
             defined[key] = name
             exports += symbols
     seconds = [call.kernel.seconds(target) for call in program.calls]
-    shared = [call.kernel.parts is not None for call in program.calls]
+    shared = [call.kernel.is_shared for call in program.calls]
     return Emitted(
         key=program_key(program, target, imports, timed=timed),
         defined=defined,
@@ -269,6 +269,7 @@ class _Site:
         self._python, self._clock, self._number = python, clock, number
         self._call: KernelCall = step.program.calls[number]
         self.record = slots.record
+        self.pool = caller.pool
 
     @functools.cached_property
     def args(self) -> Sequence[Val]:

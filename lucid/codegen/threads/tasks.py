@@ -51,12 +51,14 @@ class Caller:
         entry: address of the pool's function that runs a region.
         pool: address of its state.
         most_args: of all kernels that threads share.
+
+    Attributes:
+        pool: both addresses.
     """
 
     def __init__(self, b: FunctionBuilder, entry: Val, pool: Val, most_args: int) -> None:
         self._b = b
-        self._entry = entry
-        self._pool = pool
+        self.pool = entry, pool
         self._frame = b.alloca("ptr", most_args) if most_args else None
 
     def call(
@@ -79,8 +81,8 @@ class Caller:
         if parts == 1:
             b.call(name, "void", frame, const("i64", 0))
             return
-        values = (self._pool, Val("ptr", f"@{name}"), frame, const("i64", parts))
+        values = (self.pool[1], Val("ptr", f"@{name}"), frame, const("i64", parts))
         patience = (costs.LEAST_PATIENCE + costs.PATIENCE * seconds / parts) / costs.PAUSE_SECONDS
         hints = int(wake), int(patience), max(1, round(seconds * 1e6))
         arguments = ", ".join(map(str, (*values, *(const("i64", hint) for hint in hints))))
-        b.statement(f"call void {self._entry.name}({arguments})")
+        b.statement(f"call void {self.pool[0].name}({arguments})")
