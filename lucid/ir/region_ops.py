@@ -43,6 +43,11 @@ class ScanParts(NamedTuple):
         )
 
 
+def is_exit(node: Node) -> bool:
+    """Whether Python looks at the value that a node checks."""
+    return node.op is ops.check and node.attributes["error"] == "exit"
+
+
 def stacked(type: TensorType, length: int) -> TensorType:
     """The type of so many rows."""
     return TensorType(type.dtype, (length, *type.shape))
@@ -56,8 +61,8 @@ def scan_problem(node: Node, body: Graph) -> str | None:
         return "has a negative number of carries, rows or rounds"
     if least > len(node.operands) or node.attributes["carries"] > len(node.results):
         return "has fewer operands, or results, than it says"
-    if any(inner.op.has_effect for inner in body.nodes):
-        return f"its body {body.name} checks a value, or calls Python"
+    if any(inner.op is ops.host or is_exit(inner) for inner in body.nodes):
+        return f"its body {body.name} calls Python, or looks at a value"
     carried = [value.type for value in parts.carries]
     taken = [entry.value.type for entry in body.inputs]
     rows = [stacked(type, length) for type in taken[len(carried) :][: len(parts.rows)]]

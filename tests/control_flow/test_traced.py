@@ -132,6 +132,19 @@ def nested(world):
     return step
 
 
+def reading_outwards(world):
+    def step(h, x):
+        u = h * world.v
+
+        def inner(g, row):
+            return (g * h[0] + u[1] * x[1] + row).sin(), g * u.sum()
+
+        g, ys = lucid.scan(inner, h[0], x, reverse=True)
+        return h.cos() + g, ys
+
+    return step
+
+
 def looping(world):
     def step(h, x):
         h = lucid.fori_loop(0, 3, lambda i, v: (v * world.v + i).sin(), h)
@@ -182,9 +195,37 @@ def checkpointed(world):
     return step
 
 
+def indexing(world):
+    def step(h, x):
+        i = (x[0, 0] > 0).long()
+        return h * world.v[i] + x, world.w[i]
+
+    return step
+
+
+def tokens(world):
+    def step(h, x):
+        row = (x[:, 0] > 0).long() + 1
+        h = lucid.tanh(h + nn.functional.embedding(row, world.w))
+        return h, nn.functional.cross_entropy(h @ world.w, row)
+
+    return step
+
+
+def table(world):
+    def step(h, x):
+        def body(i, v):
+            return v * world.w[i] + world.v[-i] + x[i - 2]
+
+        return lucid.fori_loop(0, 2, body, h), h
+
+    return step
+
+
 RECORDED = [
     plain, with_inner_computation, random, custom, statistics, in_place, detached, passing_on,
-    replacing, nested, looping, inner_gradient, local_list, module,
+    replacing, nested, looping, inner_gradient, local_list, module, reading_outwards, indexing,
+    tokens, table,
 ]  # fmt: skip
 
 
@@ -223,9 +264,9 @@ def number(world):
     return step
 
 
-def indexing(world):
+def found_place(world):
     def step(h, x):
-        i = (x[0, 0] > 0).long()
+        i = (h[0, 0] > 0).long()
         return h * world.v[i] + x, world.w[i]
 
     return step
@@ -277,7 +318,7 @@ def iterating(world):
     return step
 
 
-UNROLLED = [counting, keeping, looking, number, numpy, leaking, iterating, indexing]
+UNROLLED = [counting, keeping, looking, number, numpy, leaking, iterating, found_place]
 
 
 def program(make: Callable[[World], Any], way: str, world: World, **options: Any) -> Any:
@@ -450,6 +491,25 @@ def test_the_trace_does_not_grow_with_the_length():
         return len(step.dump_ir().splitlines())
 
     assert nodes(3) == nodes(300)
+
+
+def test_an_index_is_checked_before_the_loop():
+    world = World()
+
+    def run(rows):
+        def step(h, row):
+            h = h + nn.functional.embedding(row, world.w).sum()
+            return h, h
+
+        return lucid.autograd.grad(lucid.scan(step, world.init, rows)[0].sum(), world.w)
+
+    step = lucid.compile(run)
+    good = lucid.tensor([[0, 1], [2, 0]])
+    np.testing.assert_allclose(step(good)[0].numpy(), run(good)[0].numpy())
+    for call in (run, step):
+        with pytest.raises(IndexError, match="index 7 is out of range for 3 rows") as caught:
+            call(lucid.tensor([[0, 1], [7, 0]]))
+        assert "nn.functional.embedding(row, world.w)" in str(caught.value)
 
 
 def test_errors_in_a_step_are_those_of_eager_mode():

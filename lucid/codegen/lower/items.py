@@ -17,6 +17,7 @@ from lucid.codegen.kernel_ir.regions import Buffer, BufferView, Layout
 from lucid.codegen.lower.assembled import ASSEMBLED, Assembler
 from lucid.codegen.lower.item import Item, is_reduction, reads_elements
 from lucid.codegen.program.program import Program
+from lucid.ir.errors import MissingRuleError
 from lucid.ir.graph import Graph, Node, Value
 from lucid.ir.ranges import Ranges
 from lucid.ir.strides import (
@@ -55,10 +56,18 @@ class ItemList:
         in_place: state that is written over in parts, and the items that do.
         copied_arguments: copies of inputs that are only worth it in another order of axes.
         bodies: the programs of what region ops run.
+
+    Args:
+        is_body: it is one of those.
     """
 
     def __init__(
-        self, graph: Graph, strides: Sequence[Strides], checked: Sequence[Node] = ()
+        self,
+        graph: Graph,
+        strides: Sequence[Strides],
+        checked: Sequence[Node] = (),
+        *,
+        is_body: bool = False,
     ) -> None:
         self.graph = graph
         self.items: list[Item] = []
@@ -75,6 +84,7 @@ class ItemList:
         self._written = {cell for cell, _ in graph.writes}
         self.copied_arguments: dict[Value, Value] = {}
         self.bodies: dict[Node, Program] = {}
+        self._is_body = is_body
         self._copied: dict[Value, tuple[BufferView, Item | None]] = {}
         self._ranges = Ranges()
         self._named_checks: dict[Node, Item] = {}
@@ -283,7 +293,11 @@ class ItemList:
         index = node.operands[1]
         known = self._ranges.of(index)
         if known is not None and known.is_within(-size, size - 1):
-            return [self._named_checks[check] for check in known.checks]
+            return [self._named_checks[check] for check in known.checks if not self._is_body]
+        if self._is_body:
+            raise MissingRuleError(
+                f"{node.op.name}: an index in the body of a loop that nothing has checked before"
+            )
         index = self._in_memory(index)
         key = (self.layout(index), index.shape, size)  # behind a barrier they are the same
         if key not in self._checks:
@@ -292,7 +306,9 @@ class ItemList:
         return [self._checks[key]]
 
     def _add_range(self, node: Node) -> None:
-        """A check in the user's words."""
+        """A check in the user's words; of a body all rounds were checked before."""
+        if self._is_body:
+            return
         values = self._in_memory(node.operands[0])
         limits = node.attributes["low"], node.attributes["high"]
         item = Item("check", node, (values,), values.shape, limits=limits)

@@ -35,8 +35,12 @@ def make_program(
     target: Target,
     fuse: bool = True,
     log: PassLog | None = None,
+    *,
+    is_body: bool = False,
 ) -> Program:
-    """Lower a flat graph to kernels over buffers; `log` has the passes that legalize it.
+    """Lower a flat graph, or the body of a loop, to kernels over buffers.
+
+    `log` gets the passes that legalize it.
 
     Raises:
         MissingRuleError: an op has no lowering.
@@ -44,7 +48,7 @@ def make_program(
     graph = copy_graph(graph)
     checked = legalize(graph, log)
     late = _behind_exits(graph)
-    items = ItemList(graph, strides, checked)
+    items = ItemList(graph, strides, checked, is_body=is_body)
     for node in graph.nodes:
         if node.op is ops.scan:
             body = graph.functions[node.attributes["function"]]
@@ -86,7 +90,7 @@ def _lowered_body(node: Node, body: Graph, graph: Graph, target: Target, fuse: b
     copied.writes = [*zip(cells, copied.outputs[:carries], strict=True)]
     copied.outputs = copied.outputs[carries:]
     strides = [contiguous_strides(entry.value.shape) for entry in copied.inputs]
-    return make_program(copied, strides, target, fuse)
+    return make_program(copied, strides, target, fuse, is_body=True)
 
 
 def _leaves(

@@ -36,7 +36,9 @@ from lucid.ir.graph import Graph, Input, Value
 from lucid.ir.graph import Node as GraphNode
 from lucid.ir.location import Location, here
 from lucid.ir.op import Trait
-from lucid.ir.region_ops import stacked
+from lucid.ir.passes.loops import Hoisting, Loop
+from lucid.ir.ranges import Ranges
+from lucid.ir.region_ops import is_exit, stacked
 from lucid.ir.types import TensorType
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, of_value
@@ -75,7 +77,7 @@ class Body:
         sequence: the numbers of the autograd nodes that were recorded in it.
         results: the tensors that are the next carry and the rows of ys.
         loop: the autograd node of the whole.
-        same: the values that are the same in all rounds.
+        same: the values that are the same in all rounds; checks: what is checked, and by what.
     """
 
     place: Location | None
@@ -92,6 +94,7 @@ class Body:
     results: list[TensorCore] = field(default_factory=list)
     loop: LoopNode | None = None
     same: set[Value] = field(default_factory=set)
+    checks: dict[Value, list[GraphNode]] = field(default_factory=dict)
 
     def repeats(self, node: GraphNode) -> bool:
         """Whether a backward computes a node again rather than being given what it computed."""
@@ -132,6 +135,7 @@ class Frame:
         written: memory from before that it has written: what it held, and its version.
         again: values of other bodies that it has computed again; repeated: the nodes that did.
         changed: Python objects from before that were changed meanwhile.
+        checked: checks that the forward body has made.
     """
 
     def __init__(self, recorder: Recorder, body: Body) -> None:
@@ -142,6 +146,7 @@ class Frame:
         self.written: dict[Storage, tuple[Value, VersionCounter, int]] = {}
         self.again: dict[Value, Value] = {}
         self.repeated: dict[GraphNode, GraphNode] = {}
+        self.checked: set[GraphNode] = set()
         self.changed: list[tuple[Any, bool]] = []
         self._recorder = recorder
         self._age = Age()
@@ -181,9 +186,16 @@ class Frame:
             return f"changes a {type(self.changed[0][0]).__name__} from outside in each round"
         if self._told != self._what_was_told():
             return "does something in Python in each round"
+        ranges = Ranges()
         for node in self._recorder.graph.nodes[self.start :]:
-            if node.op.has_effect or Trait.INDEXED in node.op.traits:
-                return f"looks at values in each round, by {node.op.name}"
+            if node.op is ops.host or is_exit(node):
+                return "looks at values in each round"
+            if Trait.INDEXED in node.op.traits:
+                size = node.operands[0].shape[node.attributes["axis"]]
+                known = ranges.of(node.operands[1])
+                if known is None or not known.is_within(-size, size - 1):
+                    return "has an index of its own in each round"
+            ranges.note(node)
         if any(x in self.stand_ins for x, *_ in self.written.values()):
             return "writes its carry, or a row, in place"
         if any(x is not None and (x._tensor_hooks or x._retained) for x in self.body.inputs):
@@ -246,6 +258,7 @@ class Loops:
                 pending.pop()
             elif (body, value) in frame.kept:
                 known[value] = frame.kept[body, value]
+                self._check_again(frame, body, value)
             elif node is None and value.index >= body.carries + body.rows:
                 known[value] = self.local(body.nodes[0].operands[value.index])
             elif node is None or not (value in body.same or body.repeats(node)):
@@ -254,7 +267,13 @@ class Loops:
                 pending += missing
             else:
                 known.update(zip(node.results, self._repeat(frame, node).results, strict=True))
+                self._check_again(frame, body, value)
         return known[wanted]
+
+    def _check_again(self, frame: Frame, body: Body, value: Value) -> None:
+        """Say in a backward what the forward body has checked of a value."""
+        for node in body.checks.get(value, ()):
+            frame.checked.add(self._repeat(frame, node))
 
     def _repeat(self, frame: Frame, node: GraphNode) -> GraphNode:
         """Compute a node of the forward body again, before what is being recorded in the frame."""
@@ -320,6 +339,7 @@ class Loops:
         body.graph, captures = _cut(recorder.graph, frame.start, name, inputs, known, outputs)
         operands += [self.local(forward.stack_of(value)) for forward, value in kept]
         node = self._append(body, [*operands, *captures])
+        self._check_before(frame, body)
         body.same = {entry.value for entry in body.graph.inputs[body.carries + body.rows :]}
         for inner_node in body.graph.nodes:
             if body.same.issuperset(inner_node.operands):
@@ -376,6 +396,29 @@ class Loops:
                 counter.value += (length - 1) * (counter.value - version)
                 found.append((storage, before, storage.value))
         return found
+
+    def _check_before(self, frame: Frame, body: Body) -> None:
+        """Check what the body checks before the loop, of all rounds together."""
+        assert body.graph is not None
+        hoisting = Hoisting(Loop(self._recorder.graph, body.nodes[0], body.graph))
+        free = hoisting.free()
+        for node in body.graph.nodes:
+            if node.op is not ops.check:
+                continue
+            body.checks.setdefault(node.operands[0], []).append(node)
+            if node in frame.checked:
+                continue
+            value = node.operands[0]
+            if value not in hoisting.outside and value.producer not in free:
+                raise _unrolling("checks what it computes in each round", [body.place])
+            whole, _ = hoisting.place(value, behind=False)
+            check = node.op
+            made = hoisting.loop.emit(
+                lambda check=check, x=whole, at=node.attributes: check(x, **at),  # type: ignore[misc]
+                behind=False,
+            )
+            if made.producer is not None:
+                made.producer.location = node.location
 
     def _append(self, body: Body, operands: list[Value]) -> GraphNode:
         """Append the loop to what is being recorded."""
@@ -533,7 +576,8 @@ class LoopNode(Node):
         goes_on = [i for i, x in enumerate(body.results[:carries]) if edge_of(x) is not None]
         self._state = sorted({*self._carried, *goes_on})
         own = [node for node in body.inputs[:carries] if node is not None]
-        inputs = [n for n, (node, _) in enumerate(leaves) if isinstance(node, BodyInput)]
+        ends = {node for each in body.chain for node in each.inputs}
+        inputs = [n for n, (node, _) in enumerate(leaves) if node in ends]
         self._rows = [n for n in inputs if leaves[n][0] not in own]
         self._sums = [n for n in range(len(leaves)) if n not in inputs]
 

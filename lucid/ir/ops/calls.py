@@ -42,4 +42,5 @@ scan = declare(Op("scan", _of_its_body, _of_its_bodies, kind="region"))
 """Operands: `carries` values to begin with, `rows` tensors of `length` rows, and what the body
 reads besides. In each round the body gets the carry, a row of each and the rest; it gives the carry
 of the next round, and a row of each of the further results. The last carry, then these, are the
-results. With `reverse` the rounds go from the last row to the first."""
+results. With `reverse` the rounds go from the last row to the first. A `check` in a body says what
+the graph around has checked of all rounds."""

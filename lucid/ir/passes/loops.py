@@ -204,6 +204,7 @@ def _drop_unused(loop: Loop) -> bool:
     if len(inputs) == len(body.inputs) and len(kept) == len(node.results):
         return False
     loop.keep(inputs, kept)
+    body.nodes = [x for x in body.nodes if x.op is not ops.check or x.operands[0] in read]
     body.drop_dead_nodes()
     return True
 
@@ -225,11 +226,11 @@ def hoist_from_loops(graph: Graph) -> bool:
 
     (Loop-invariant code motion; loop fission for products.)
     """
-    changed = [_Hoisting(loop).run() for loop in reversed([*_loops(graph)])]
+    changed = [Hoisting(loop).run() for loop in reversed([*_loops(graph)])]
     return any(changed)
 
 
-class _Hoisting:
+class Hoisting:
     """Values of a body outside of the loop: those of all rounds, or of each.
 
     Attributes:
@@ -246,7 +247,7 @@ class _Hoisting:
     def run(self) -> bool:
         """Move what can be moved."""
         loop, replacement = self.loop, dict[Value, Value]()
-        free = self._free()
+        free = self.free()
         for node in [*loop.body.nodes]:
             by_row = free.get(node)
             if by_row is None or node.op.kind in _FREE:
@@ -258,7 +259,7 @@ class _Hoisting:
         loop.body.drop_dead_nodes()
         return bool(replacement)
 
-    def _free(self) -> dict[Node, bool]:
+    def free(self) -> dict[Node, bool]:
         """The nodes that no carry comes into, and whether rows do."""
         known = {value: by_row for value, (_, by_row) in self.outside.items()}
         found: dict[Node, bool] = {}
@@ -359,7 +360,7 @@ def _summed(body: Graph, number: int, uses: Counter[Value]) -> Value | None:
     return others[0] if others[0].shape == carry.shape else None
 
 
-class _Sinking(_Hoisting):
+class _Sinking(Hoisting):
     """Values of a body behind the loop, computed from stacks."""
 
     def are_small(self, factors: Sequence[Value], product: Value) -> bool:
