@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -31,6 +32,20 @@ class Straight(Function):
     def backward(ctx, g):
         (x,) = ctx.saved_tensors
         return g * 3 + g * x
+
+
+class Backwards(Function):
+    """Its backward is a loop."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.sin()
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return lucid.scan(lambda h, row: (h * 0.5 + row, h), g, lucid.stack([g, g * x]))[0]
 
 
 class World:
@@ -68,7 +83,7 @@ def with_inner_computation(world):
     return step
 
 
-def random(world):
+def noise(world):
     def step(h, x):
         h = h * 0.5 + nn.functional.dropout(x, 0.5) * lucid.rand(3, dtype=f64)
         return h, h
@@ -163,6 +178,13 @@ def inner_gradient(world):
     return step
 
 
+def with_a_loop_in_its_backward(world):
+    def step(h, x):
+        return Backwards.apply(h * world.v + x), h
+
+    return step
+
+
 def local_list(world):
     def step(h, x):
         parts = []
@@ -223,8 +245,9 @@ def table(world):
 
 
 RECORDED = [
-    plain, with_inner_computation, random, custom, statistics, in_place, detached, passing_on,
+    plain, with_inner_computation, noise, custom, statistics, in_place, detached, passing_on,
     replacing, nested, looping, inner_gradient, local_list, module, reading_outwards, indexing,
+    with_a_loop_in_its_backward,
     tokens, table,
 ]  # fmt: skip
 
@@ -262,6 +285,67 @@ def number(world):
         return h * x.sum().item() * 0.1, h
 
     return step
+
+
+def binds_a_name_around(world):
+    count = 0
+
+    def step(h, x):
+        nonlocal count
+        count += 1
+        return h * 0.5 + x * count, h
+
+    return step
+
+
+def python_numbers(world):
+    random.seed(3)
+
+    def step(h, x):
+        return h * 0.5 + x * random.random(), h
+
+    return step
+
+
+def state_of_a_module(world):
+    keeper = nn.Identity()
+    keeper.count = 0
+
+    def step(h, x):
+        keeper.count += 1
+        return h * 0.5 + x * keeper.count, h
+
+    return step
+
+
+def kept_by_a_module(world):
+    keeper = nn.Identity()
+    keeper.h = lucid.zeros(2, 3, dtype=f64)
+
+    def step(h, x):
+        before = keeper.h
+        keeper.h = (h + x).detach()
+        return h * 0.5 + x + before, h
+
+    return step
+
+
+def sometimes_wrong(world):
+    rounds = [0]
+
+    def step(h, x):
+        rounds[0] += 1
+        if rounds[0] > 3:
+            raise ValueError("enough")
+        return h + x, h
+
+    def caught(h, x):
+        try:
+            return step(h, x)
+        except ValueError:
+            return h - x, h
+
+    return caught
 
 
 def found_place(world):
@@ -318,7 +402,9 @@ def iterating(world):
     return step
 
 
-UNROLLED = [counting, keeping, looking, number, numpy, leaking, iterating, found_place]
+UNROLLED = [counting, keeping, looking, number, numpy, leaking, iterating, found_place,
+    binds_a_name_around, python_numbers, state_of_a_module, kept_by_a_module, sometimes_wrong,
+]  # fmt: skip
 
 
 def program(make: Callable[[World], Any], way: str, world: World, **options: Any) -> Any:
@@ -409,7 +495,7 @@ def test_others_keep_their_meaning(make):
 
 
 @pytest.mark.parametrize("length", [0, 1])
-@pytest.mark.parametrize("make", [plain, random, in_place, nested, passing_on])
+@pytest.mark.parametrize("make", [plain, noise, in_place, nested, passing_on])
 def test_no_round_and_one(make, length):
     def run(init, xs):
         world = World()
@@ -491,6 +577,27 @@ def test_the_trace_does_not_grow_with_the_length():
         return len(step.dump_ir().splitlines())
 
     assert nodes(3) == nodes(300)
+
+
+def test_an_error_in_a_round_leaves_what_the_rounds_before_have_done():
+    def outcome(compiles):
+        world = World()
+
+        def run(init, xs):
+            def step(h, x):
+                with lucid.no_grad():
+                    world.buffer.add_(x[0])
+                return lucid.cat([h, h]), None
+
+            try:
+                lucid.scan(step, init, xs)
+            except lucid.ShapeError:
+                return init * 2
+
+        step = lucid.compile(run) if compiles else run
+        return step(world.init, world.xs).tolist(), world.buffer.tolist()
+
+    assert outcome(True) == outcome(False)
 
 
 def test_an_index_is_checked_before_the_loop():

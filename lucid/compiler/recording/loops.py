@@ -31,7 +31,7 @@ from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.recording.hooks import running
 from lucid.ir import ops
 from lucid.ir.clone import copy_node
-from lucid.ir.errors import LucidError
+from lucid.ir.errors import LucidError, TraceError
 from lucid.ir.graph import Graph, Input, Value
 from lucid.ir.graph import Node as GraphNode
 from lucid.ir.location import Location, here
@@ -322,6 +322,11 @@ class Loops:
             body.sequence = range(first, next(sequence_numbers))
             if problem := frame.problem(values):
                 self.unroll(problem)
+        except TraceError:
+            raise
+        except Exception as error:  # some rounds may have run before it, in eager mode
+            self.unroll(f"raises {type(error).__name__}")
+            raise
         finally:
             self.frames.pop()
         states, kept = self._written(frame, length), [*frame.kept]
