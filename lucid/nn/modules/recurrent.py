@@ -234,6 +234,11 @@ class _Layers(_Recurrent):
                 f"{type(self).__name__}: input must be of 2 or 3 axes, the last one of size "
                 f"{self.input_size}, not {input._type}"
             )
+        is_pair = isinstance(hx, (tuple, list)) and len(hx) == 2
+        if hx is not None and self._has_cell() and not is_pair:
+            raise ArgumentError(
+                f"{type(self).__name__}: hx must be a pair (h, c), not {type(hx).__name__}"
+            )
         x = input.unsqueeze(1) if single else input
         if self.batch_first and not single:
             x = x.transpose(0, 1)
