@@ -92,7 +92,9 @@ def div(input: Operand, other: Operand, *, rounding_mode: str | None = None) -> 
 
 
 def rdiv(input: Operand, other: Operand) -> Tensor:
-    """Return `other / input`."""
+    """Return `other / input`; 1 / x is the reciprocal, whose derivative has no division."""
+    if type(other) in (int, float) and other == 1 and isinstance(input, Tensor):
+        return reciprocal(input)
     return div(other, input)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,9 +15,12 @@ from lucid.ir.inference import no_memory
 from lucid.ir.location import at_line
 from lucid.ir.region_ops import run_scan
 
+# What becomes of a node's result: called with the node, its operands and the result.
+After = Callable[[Node, Sequence[np.ndarray], np.ndarray], np.ndarray]
+
 
 def interpret(
-    graph: Graph, inputs: Sequence[np.ndarray | float]
+    graph: Graph, inputs: Sequence[np.ndarray | float], after: After | None = None
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Evaluate a graph, one op after the other, with the ops' NumPy references.
 
@@ -25,6 +28,7 @@ def interpret(
         graph: may contain calls of its functions, and of Python.
         inputs: one for each of the graph's inputs, of its dtype and shape; a Python number for
             a live input.
+        after: gives what takes the place of the result of an op.
 
     Returns:
         The outputs, and the new values of the graph's writes in their order. They are fresh arrays:
@@ -36,7 +40,7 @@ def interpret(
     """
     arrays = _checked(graph, inputs)
     with np.errstate(all="ignore"):
-        results = _run(graph, arrays, _Tables(graph.functions, graph.hosts))
+        results = _run(graph, arrays, _Tables(graph.functions, graph.hosts, after))
     fresh = [np.array(result, order="C") for result in results]
     return fresh[: len(graph.outputs)], fresh[len(graph.outputs) :]
 
@@ -77,6 +81,7 @@ class _Tables:
 
     functions: dict[str, Graph]
     hosts: dict[str, HostFunction]
+    after: After | None = None
     frame: Frame = field(default_factory=dict)
 
 
@@ -103,7 +108,8 @@ def _results(node: Node, operands: Sequence[np.ndarray], tables: _Tables) -> Seq
     if node.op is ops.host:
         function = host_function(tables.hosts, node.attributes["function"])
         return function(tables.frame, [np.asarray(operand, order="C") for operand in operands])
-    return [evaluate_node(node, operands)]
+    result = evaluate_node(node, operands)
+    return [result if tables.after is None else tables.after(node, operands, result)]
 
 
 def evaluated(

@@ -14,6 +14,7 @@ from random_graphs import cases as random_cases
 
 from lucid.codegen.emit.lowering import RULES
 from lucid.codegen.llvm.target import Target, host_target
+from lucid.codegen.program.parse import parse_kernels
 from lucid.ir import ops
 from lucid.ir.errors import MissingRuleError
 from lucid.ir.graph import Graph, Value
@@ -227,6 +228,30 @@ def test_large_columns_are_folded_row_by_row(
     want, _ = interpret(graph, [x])
     for ours, theirs in zip(run(graph, [x], width), want, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=2e-6)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("shape", [(256, 40), (75, 19), (3, 64, 21), (40, 3, 37)])
+def test_sums_along_rows_and_over_them_are_one_kernel(
+    shape: tuple[int, ...], width: int, rng: np.random.Generator
+) -> None:
+    """The second one adds blocks of rows up in memory; a NaN there from before is not added."""
+    x = rng.random(shape)
+    graph = Graph()
+    root = ops.exp(graph.add_input(type_of_array(x)))
+    axis = int(np.argmax(shape[:-1]))
+    last = len(shape) - 1
+    scaled = ops.div(root, ops.keep_axes(ops.sum(root, axes=(last,)), shape, (last,)))
+    graph.outputs = [ops.sum(scaled, axes=(last,)), ops.sum(scaled, axes=(axis,))]
+    want, _ = interpret(graph, [x])
+    for ours, theirs in zip(run(graph, [x], width), want, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-14)
+    executable = compile_graph(graph)
+    assert executable.kernel_count == 2
+    kernels = executable.stages["kernels"]
+    assert "] += %" in kernels
+    for name, kernel in parse_kernels(kernels).items():
+        assert f"kernel {name} = {kernel}\ncall " in kernels
 
 
 @pytest.mark.parametrize("shape", [(128, 192), (130, 70), (3, 128, 256)])

@@ -67,6 +67,34 @@ def test_columns_that_are_indexed_together_are_moved_as_lines(rng: np.random.Gen
     assert "masked.scatter" not in executable.llvm
 
 
+@pytest.mark.parametrize("is_sorted", [False, True])
+def test_what_is_computed_of_lines_is_added_to_others_at_once(
+    is_sorted: bool, rng: np.random.Generator
+) -> None:
+    """A sparse matrix times a dense one: products of single elements are nowhere stored."""
+    graph = Graph()
+    x, values, base = inputs(graph, (LINES, 24), (CHOSEN,), (LINES, 24))
+    at, to = indices(graph, CHOSEN), indices(graph, CHOSEN)
+    weights = ops.reshape(values, shape=(CHOSEN, 1))
+    terms = ops.take(x, at, axis=0) * weights
+    graph.outputs = [ops.index_add(base, to, terms, axis=0)]
+    executable = compile_graph(graph)
+    assert "temp" not in executable.stages["buffers"]
+    arrays = [rng.normal(size=e.value.shape).astype(np.float32) for e in graph.inputs[:3]]
+    places = rng.integers(-LINES, LINES // 2, (2, CHOSEN))  # many twice, some lines never
+    arrays += list(np.sort(places) if is_sorted else places)
+    want, _ = interpret(graph, arrays)
+    np.testing.assert_array_equal(executable.call(arrays)[0], want[0])
+
+
+def test_what_single_elements_are_added_to_is_computed_in_vectors(rng: np.random.Generator) -> None:
+    graph = Graph()
+    (values,) = inputs(graph, (CHOSEN,))
+    (base,) = inputs(graph, (LINES,))
+    graph.outputs = [ops.index_add(base, indices(graph, CHOSEN), values * values, axis=0)]
+    assert run(graph, rng).kernel_count > 2
+
+
 def test_an_argument_is_copied_only_for_another_order_of_axes(rng: np.random.Generator) -> None:
     """Here the result is row-major, so that lines would have to be turned back."""
     graph = Graph()
@@ -284,6 +312,30 @@ def test_a_loss_of_chosen_elements_stores_no_others(rng: np.random.Generator) ->
     assert "gather" not in executable.stages["kernels"]
 
 
+def test_rows_that_wait_for_a_sum_of_what_is_small_are_gone_over_once(
+    rng: np.random.Generator,
+) -> None:
+    """The number of lines that count is known before the softmax that it divides is computed."""
+    graph = Graph()
+    x, weights = inputs(graph, (LINES, LONG), (LINES,))
+    counted, y = ops.exp(weights), log_softmax(x)
+    total = ops.sum(ops.sum(y, axes=(1,)) * counted, axes=(0,))
+    count = ops.sum(counted, axes=(0,))
+    graph.outputs = [total / count, y / count]
+    assert max(_temp_sizes(run(graph, rng)), default=0) <= LINES * 4
+
+
+def test_of_a_long_array_the_next_row_is_asked_for_meanwhile(rng: np.random.Generator) -> None:
+    def prefetches(rows: int) -> int:
+        graph = Graph()
+        (x,) = inputs(graph, (rows, 300))
+        graph.outputs = [log_softmax(x)]
+        return run(graph, rng).llvm.count("call void @llvm.prefetch")
+
+    assert prefetches(1000) > 0
+    assert prefetches(100) == 0, "all of it is in the cache"
+
+
 def test_what_lies_in_memory_anyway_is_indexed_there(rng: np.random.Generator) -> None:
     graph = Graph()
     (x,) = inputs(graph, (LINES, LONG))
@@ -311,6 +363,19 @@ def test_chosen_elements_are_what_they_were(columns: int) -> None:
     np.testing.assert_array_equal(np.signbit(ours[1:]), np.signbit(want[1:]))
 
 
+def test_places_are_compared_with_any_index() -> None:
+    """In i32, which has no number beyond 2**31; none of these is a place."""
+    graph = Graph()
+    (x,) = inputs(graph, (1, LONG))
+    index = graph.add_input(TensorType(i64, (6, 1)))
+    places = ops.indices(x, (LONG,), 0)
+    graph.outputs = [ops.where(ops.eq(places, index), x, ops.neg(x))]
+    array = np.arange(1.0, LONG + 1, dtype=np.float32)[None]
+    chosen = np.array([[0], [LONG - 1], [LONG], [-1], [2**32 + 3], [-(2**32) + 3]])
+    (ours,) = compile_graph(graph).call([array, chosen])
+    np.testing.assert_array_equal(ours, np.where(np.arange(LONG) == chosen, array, -array))
+
+
 # Products -------------------------------------------------------------------------------------
 
 
@@ -325,6 +390,16 @@ def test_what_only_sums_read_is_not_stored(rng: np.random.Generator) -> None:
     executable = run(graph, rng)
     assert _temp_sizes(executable) == [30 * 50 * 4], "the gradient"
     assert executable.kernel_count == 2
+
+
+def test_dot_products_are_stored_before_what_takes_long(rng: np.random.Generator) -> None:
+    """Of each there is one at a time: an exponential of it would have one lane."""
+    graph = Graph()
+    x, w = inputs(graph, (LINES, COLUMNS), (COLUMNS, 1))
+    graph.outputs = [ops.exp(ops.neg(ops.matmul(x, w)))]
+    executable = run(graph, rng)
+    assert executable.kernel_count == 2
+    assert "neg" in executable.stages["kernels"].split("kernel k1")[0]
 
 
 # Order ----------------------------------------------------------------------------------------

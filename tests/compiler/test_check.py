@@ -50,6 +50,41 @@ def test_a_training_step_agrees_with_numpy_and_its_two_calls_train() -> None:
         assert np.array_equal(p.detach().numpy(), q.detach().numpy())
 
 
+@pytest.mark.parametrize("optimizer", [lucid.optim.SGD, lucid.optim.Adam])
+def test_what_rounding_alone_makes_is_no_difference(
+    optimizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bias before BatchNorm has no gradient: its terms cancel, and Adam makes what is left large.
+
+    What is wrong by more, in the same step, is found.
+    """
+    monkeypatch.setenv("LUCID_CACHE", "0")
+    lucid.manual_seed(0)
+
+    def check() -> Any:
+        model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
+        opt = optimizer(model.parameters(), lr=1e-2)
+
+        @lucid.compile
+        def step(x, y):
+            opt.zero_grad()
+            loss = F.cross_entropy(model(x), y)
+            loss.backward()
+            opt.step()
+            return loss
+
+        return step.check(lucid.randn(32, 6), lucid.arange(32) % 3)
+
+    found = check()
+    assert found.agrees and max(row.difference for row in found.rows) > 1e-3, str(found)
+    rule = lowering.RULES["sqrt"]
+    monkeypatch.setitem(lowering.RULES, "sqrt", lambda b, d, x: b.mul(rule(b, d, x), 1.001))
+    monkeypatch.setitem(lowering.RULES, "rsqrt", lambda b, d, x: b.mul(rule(b, d, x), 0.999))
+    wrong = check()
+    assert wrong.culprit.startswith("native code: k")
+    assert sum(not row.agrees for row in wrong.rows) > 3
+
+
 def test_a_wrong_kernel_is_found_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LUCID_CACHE", "0")
     monkeypatch.setitem(lowering.RULES, "tanh", lowering.RULES["sin"])

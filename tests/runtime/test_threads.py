@@ -93,6 +93,10 @@ LARGE: dict[str, tuple[Build, tuple[tuple[int, ...], ...]]] = {
     "columns": (lambda x: [ops.sum(ops.exp(x), axes=(0,))], ((503, 2011),)),
     "few columns": (lambda x: [ops.sum(ops.exp(x), axes=(0,))], ((60003, 7),)),
     "some columns": (lambda x: [ops.amax(ops.exp(x), axes=(0,))], ((20003, 40),)),
+    "rows and columns": (
+        lambda x: [ops.sum(y := ops.exp(x), axes=(1,)), ops.sum(y, axes=(0,))],
+        ((1008, 211),),
+    ),
     "everything": (
         lambda x: [ops.sum(ops.exp(x), axes=(0, 1)), ops.amin(x, axes=(0, 1)), ops.exp(x)],
         ((1003, 211),),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import ceil
@@ -82,8 +83,7 @@ def plan(spec: Contraction, target: Target) -> Plan:
     lanes = min(target.lanes(spec.element), 1 << max(spec.n - 1, 0).bit_length())
     height, width = _tile(spec.m, -(-spec.n // lanes), target.registers)
     size = ELEMENT_BYTES[spec.element]
-    along_k = spec.a_strides[1] == 1 and spec.b_strides[0] == 1
-    dots = along_k and (spec.n == 1 or (spec.b_strides[1] != 1 and spec.m <= 2))
+    dots = are_dots(spec.m, spec.n, spec.a_strides, spec.b_strides)
     if dots:
         lanes = min(target.lanes(spec.element), 1 << max(spec.k - 1, 0).bit_length())
     large = spec.k * spec.n * size > costs.PACK_BYTES and spec.m >= costs.PACK_ROWS
@@ -100,6 +100,12 @@ def plan(spec: Contraction, target: Target) -> Plan:
         pack_b=(large or spec.b_strides[1] != 1) and not dots,
         dots=dots,
     )
+
+
+def are_dots(m: int, n: int, a_strides: Sequence[int], b_strides: Sequence[int]) -> bool:
+    """Whether each element is summed by itself, in lanes along k: its epilogue has one lane."""
+    along_k = a_strides[1] == 1 and b_strides[0] == 1
+    return along_k and (n == 1 or (b_strides[1] != 1 and m <= 2))
 
 
 def _tile(m: int, vectors: int, registers: int) -> tuple[int, int]:

@@ -12,6 +12,7 @@ from lucid.codegen.kernel_ir.instruction import EFFECTS, Inst
 from lucid.codegen.kernel_ir.nest import LoopNest
 from lucid.codegen.llvm.builder import FunctionBuilder, Val, const, const_lanes, i64
 from lucid.ir.op import OPS
+from lucid.ir.types import i32 as int32
 from lucid.ir.types import i64 as int64
 
 
@@ -154,6 +155,8 @@ class InstEmitter:
             return self._load(inst, lanes)
         if inst.op in ("index", "index_at"):
             assert inst.form is not None
+            if inst.op == "index" and dtype is int32:
+                return self.index_lanes(inst.form, lanes, "i32")
             index = self.index_lanes(inst.form, lanes)
             if inst.op == "index_at":
                 axis = inst.axis
@@ -212,6 +215,14 @@ class InstEmitter:
         raw = memory.gather(self.b, type_, pointers, self.mask)
         return self.b.ne(raw, 0) if inst.dtype.kind == "bool" else raw
 
+    def _or_zero(self, inst: Inst, old: Val) -> Val:
+        """What is in memory, or 0 where nothing has been added yet."""
+        assert inst.form is not None
+        first = const("i1", 1)
+        for dim in set(range(len(self.kernel.sizes))) - inst.form.dims:
+            first = self.b.and_(first, self.b.eq(self.index[dim], 0))
+        return self.b.select(self.b.splat(first, old.lanes), 0, old)
+
     def _write(self, inst: Inst, lanes: int) -> None:
         assert inst.form is not None
         b, dtype = self.b, inst.dtype
@@ -221,8 +232,9 @@ class InstEmitter:
         mask = self.mask if lanes > 1 else None
         value = self.value(inst.operands[-1], lanes)
         if inst.op != "write":
-            if inst.op == "accumulate":
-                value = b.add(memory.load(b, dtype, pointer, lanes, step, mask), value)
+            if inst.adds:
+                old = memory.load(b, dtype, pointer, lanes, step, mask)
+                value = b.add(self._or_zero(inst, old) if inst.begins else old, value)
             memory.store(b, dtype, value, pointer, step, mask)
             return
         offset = self._offset_of(inst)

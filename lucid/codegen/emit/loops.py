@@ -25,15 +25,63 @@ class LoopEmitter(InstEmitter):
         super().__init__(b, kernel, args)
         self.outer = len(kernel.kept)
         self.depth = len(kernel.sizes)
+        self.stage = 0
         self.needed: set[int] = set()
         self.folded: list[int] = []
         self.dtypes: list[DType] = []
         self.scratch: dict[int, Val] = {}
         self.saved: set[int] = set()
         self.cut: tuple[int, Val, Val] | None = None  # a dim, and the part of it to go through
+        self.busy = -1
+        self.loads_ahead: list[Inst] = []
+        self.stores_ahead: list[Inst] = []
+        self._choose_prefetches()
         self.straight = self._is_straight()
         if not self.straight:
             self._allocate_scratch()
+
+    def _choose_prefetches(self) -> None:
+        """Find the pass that computes most: meanwhile memory is asked for what comes after it.
+
+        That is the next row, and the lines that later passes over this one fill. Without it, each
+        pass waits either for memory or for arithmetic.
+        """
+        kernel = self.kernel
+        if kernel.passes < 2 or kernel.vector != self.depth - 1 or not self.outer:
+            return
+        work = [0] * kernel.passes
+        for number, inst in enumerate(kernel.insts):
+            if kernel.in_pass(number):
+                work[kernel.stages[number]] += costs.cost_of(inst.op)
+        self.busy = work.index(max(work))
+        for number, inst in enumerate(kernel.insts):
+            if not inst.has_address or inst.form is None or not self._is_streamed(inst):
+                continue
+            if inst.op == "load":
+                self.loads_ahead.append(inst)
+            elif inst.op == "store" and kernel.stages[number] > self.busy:
+                self.stores_ahead.append(inst)
+
+    def _is_streamed(self, inst: Inst) -> bool:
+        """Whether each row has a long line of its own, of an array that no cache holds."""
+        assert inst.form is not None
+        kernel = self.kernel
+        row = kernel.sizes[-1] * inst.dtype.itemsize
+        size = inst.dtype.itemsize * prod(kernel.sizes[dim] for dim in inst.form.dims)
+        adjacent = inst.form.coefficient(kernel.vector) == 1
+        is_new = inst.form.coefficient(self.outer - 1) != 0
+        return adjacent and is_new and row >= costs.STREAMED_ROW and size > costs.CACHE_BYTES
+
+    def _prefetch(self) -> None:
+        """Ask for the lines of the current vector, in the next row of what is read."""
+        for inst in self.loads_ahead:
+            assert inst.form is not None
+            step = inst.form.coefficient(self.outer - 1)
+            element = lowering.MEMORY[inst.dtype]
+            memory.prefetch(self.b, self.b.at(element, self.places[inst.arg, inst.form], step))
+        for inst in self.stores_ahead:
+            assert inst.form is not None
+            memory.prefetch(self.b, self.places[inst.arg, inst.form], writes=True)
 
     def run(self) -> None:
         if 0 in self.kernel.kept:
@@ -113,7 +161,7 @@ class LoopEmitter(InstEmitter):
 
     def _begin_pass(self, stage: int) -> None:
         """Find what a pass computes."""
-        kernel = self.kernel
+        kernel, self.stage = self.kernel, stage
         roots = [
             n
             for n, inst in enumerate(kernel.insts)
@@ -205,6 +253,8 @@ class LoopEmitter(InstEmitter):
 
     def _element(self, accumulators: list[Val]) -> list[Val]:
         """One element of the pass: everything at the deepest level, and the accumulation."""
+        if self.stage == self.busy:
+            self._prefetch()
         result: list[Val] = []
         position = 0
         for number in sorted(self.needed):
@@ -284,6 +334,36 @@ class LoopEmitter(InstEmitter):
             self.env[number] = result
             self.widen(number)
 
+    def _slots(self) -> Iterator[tuple[int, slice]]:
+        """The reductions of the pass, and where in a part of the state their accumulators are."""
+        position = 0
+        for index, number in enumerate(self.folded):
+            count = 2 if self.is_position(number) else 1
+            yield index, slice(position, position + count)
+            position += count
+
+    def _mixed(
+        self, part: list[Val], starts: list[Val], wide: list[DType], narrow: list[DType]
+    ) -> list[Val]:
+        """What a block begins with: new accumulators of what is narrow in it, else those so far."""
+        result: list[Val] = []
+        for index, slot in self._slots():
+            result += part[slot] if wide[index] is narrow[index] else starts[slot]
+        return result
+
+    def _added(self, old: list[Val], new: list[Val], narrow: list[DType]) -> list[Val]:
+        """The accumulators after a block."""
+        result: list[Val] = []
+        for index, slot in self._slots():
+            dtype = self.dtypes[index]
+            if dtype is narrow[index]:
+                result += new[slot]
+                continue
+            fold = self.kernel.insts[self.folded[index]].fold
+            block = [lowering.convert(self.b, narrow[index], x, dtype) for x in new[slot]]
+            result += reductions.combine(self.b, fold, dtype, old[slot], block)
+        return result
+
     # Loops ------------------------------------------------------------------------------
 
     def _over(self, dim: int, state: State, inside: Callable[[list[Val]], list[Val]]) -> State:
@@ -295,9 +375,53 @@ class LoopEmitter(InstEmitter):
         repeat = len(state)
         main = size // (step * repeat) * step * repeat
         keep = self.straight and dim >= self.outer
-        if main:
+        if main and dim == self.depth - 1 and self._sums_blocks(main // (step * repeat)):
+            state = self._blocks(dim, main, step, state, inside)
+        elif main:
             state = self._loop(dim, 0, main, step, state, inside, keep)
         return self._rest(dim, main, step, state, inside, keep)
+
+    def _sums_blocks(self, rounds: int) -> bool:
+        """Whether sums of f32 that are too long for an accumulator are made of shorter ones."""
+        return rounds > reductions.SHORT and self.dtypes != self._narrow_dtypes()
+
+    def _narrow_dtypes(self) -> list[DType]:
+        """The dtypes in which a few rounds may be added; of products the range would be less."""
+        insts, found = self.kernel.insts, []
+        for number, dtype in zip(self.folded, self.dtypes, strict=True):
+            is_sum = insts[number].fold == "sum"
+            found.append(insts[insts[number].operands[0]].dtype if is_sum else dtype)
+        return found
+
+    def _blocks(
+        self,
+        dim: int,
+        main: int,
+        step: int,
+        state: State,
+        inside: Callable[[list[Val]], list[Val]],
+    ) -> State:
+        """A loop whose sums are narrow for some rounds, and then added to wide ones."""
+        b, parts = self.b, len(state)
+        stride = step * parts
+        block = stride * reductions.SHORT
+        wide, narrow = self.dtypes, self._narrow_dtypes()
+        with b.loop(0, main, block, _flat(state)) as blocks:
+            outer = _unflat(blocks.carried, parts)
+            self.dtypes = narrow
+            starts = self._starts()
+            inner = [self._mixed(part, starts, wide, narrow) for part in outer]
+            stop = b.add(blocks.index, block)
+            if main % block:
+                stop = b.select(b.lt(stop, main), stop, i64(main))
+            with b.loop(blocks.index, stop, stride, _flat(inner)) as loop:
+                turn = _unflat(loop.carried, parts)
+                loop.carry(*_flat(self._step(dim, loop.index, turn, step, inside, False)))
+            self.dtypes = wide
+            done = _unflat(loop.results, parts)
+            sums = [self._added(old, new, narrow) for old, new in zip(outer, done, strict=True)]
+            blocks.carry(*_flat(sums))
+        return _unflat(blocks.results, parts)
 
     def _over_part(
         self,

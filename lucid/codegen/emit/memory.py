@@ -96,10 +96,10 @@ def _store_near(
         b.masked_store(spread, b.at(value.element, pointer, part * lanes), chosen)
 
 
-def prefetch(b: FunctionBuilder, pointer: Val) -> None:
-    """Ask for the cache line of an address that will be read."""
+def prefetch(b: FunctionBuilder, pointer: Val, writes: bool = False) -> None:
+    """Ask for the cache line of an address that will be read, or written."""
     b.module.declare("llvm.prefetch.p0", "void", ["ptr", "i32", "i32", "i32"])
-    b.statement(f"call void @llvm.prefetch.p0({pointer}, i32 0, i32 3, i32 1)")
+    b.statement(f"call void @llvm.prefetch.p0({pointer}, i32 {int(writes)}, i32 3, i32 1)")
 
 
 def lane_pointers(b: FunctionBuilder, type_: str, pointer: Val, stride: int) -> Val:

@@ -23,7 +23,7 @@ def is_swept(kernel: LoopNest) -> bool:
     column = len(kernel.kept) - 1
     if not kernel.reduced or kernel.vector != column or column < 0 or kernel.passes != 1:
         return False
-    if any(inst.op in ("scan", "write") for inst in kernel.insts):
+    if any(inst.op in ("scan", "write", "accumulate") for inst in kernel.insts):
         return False
     for number, inst in enumerate(kernel.insts):
         if inst.op == "reduce" and column not in kernel.dims[inst.operands[0]]:

@@ -23,7 +23,7 @@ class Bits:
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """How a "reduce" or a "scan" combines elements: "sum", "amax", "argmin" …"""
+    """How a "reduce", "scan" or "accumulate" combines elements: "sum", "amax", "argmin" …"""
 
     op: str
 
@@ -77,7 +77,8 @@ class Inst:
     Attributes:
         op: "const", "index" (the form's value), "load", "gather" (a load at an index operand),
             "index_at", "product" (of a contraction), "reduce", "scan", "store", "accumulate" (add
-            to memory), "write" (a store at an index operand), or an op's name.
+            to memory; with a `Fold` to 0, where the dims that the address lacks begin), "write"
+            (a store at an index operand), or an op's name.
         operands: numbers of earlier instructions.
         form: for memory the element's address, for "index" and random ops the value.
         arg: the buffer argument of a memory access.
@@ -102,7 +103,7 @@ class Inst:
 
     @property
     def reads_memory(self) -> bool:
-        return self.op in ("load", "gather") or self.adds
+        return self.op in ("load", "gather") or (self.adds and not self.begins)
 
     @property
     def adds(self) -> bool:
@@ -111,6 +112,11 @@ class Inst:
             assert isinstance(self.attributes, Scattered)
             return self.attributes.adds
         return self.op == "accumulate"
+
+    @property
+    def begins(self) -> bool:
+        """Whether what it adds to is 0 at first, whatever is in memory."""
+        return self.op == "accumulate" and isinstance(self.attributes, Fold)
 
     @property
     def bits(self) -> bytes:

@@ -323,6 +323,8 @@ class _Evaluation:
             index, value = (np.broadcast_to(x, taken.shape)[taken] for x in (index, value))
         if inst.arg in self.shared:
             self.touched.append((number, inst.arg, index))
+        if inst.begins:
+            self.memory[inst.arg].write(index, np.zeros_like(value))
         if inst.adds:
             self.memory[inst.arg].add(index, value)
         else:

@@ -32,7 +32,7 @@ from lucid.codegen.kernels.sort import SortKernel, scratch_elements
 from lucid.codegen.llvm.target import Target
 from lucid.codegen.lower.contractions import axes_kernel, axes_of
 from lucid.codegen.lower.fuse import Fusion
-from lucid.codegen.lower.groups import FusionGroup
+from lucid.codegen.lower.groups import FusionGroup, writes_slices
 from lucid.codegen.lower.item import Item, is_reduction
 from lucid.codegen.lower.loop_schedule import (
     choose_scratch,
@@ -46,6 +46,13 @@ from lucid.ir import ops
 from lucid.ir.graph import Value, freeze_attributes
 from lucid.ir.op import OPS
 from lucid.ir.types import i64
+
+# The instruction that stores an item's operand in its region, and how that combines elements.
+_STORES: dict[str, tuple[str, Fold | None]] = {
+    "store": ("store", None),
+    "add_to": ("accumulate", None),
+    "partial_sum": ("accumulate", Fold("sum")),
+}
 
 
 @dataclass(slots=True)
@@ -129,14 +136,9 @@ class Builder:
             kernel: Kernel = self._loop()
         elif self.group.kind == "contract":
             kernel = self._contract()
-        elif first.op == "check":
-            kernel = self._check(first)
-        elif first.op == "host":
-            kernel = self._host(first)
-        elif first.op == "scan":
-            kernel = self._scan(first)
         else:
-            kernel = self._sort(first)
+            own = {"check": self._check, "host": self._host, "scan": self._scan}
+            kernel = own.get(first.op, self._sort)(first)
         return kernel, self.body.args
 
     # Instructions -----------------------------------------------------------------------
@@ -151,26 +153,23 @@ class Builder:
         node = base.producer
         address = dot(forms, layout.strides, layout.offset)
         if base not in self.source.homes and node is not None:
-            if node.op.name == "constant":
+            if node.op is ops.constant:
                 bits = Bits(node.attributes["value"].tobytes())
                 return self.body.add(Inst("const", base.dtype, attributes=bits))
-            assert node.op.name == "iota", f"{node.op.name} has no home"
+            assert node.op is ops.iota, f"{node.op.name} has no home"
             return self.body.add(Inst("index", base.dtype, form=address))
         arg = self.body.arg(self.source.homes[base].buffer)
         return self.body.add(Inst("load", base.dtype, form=address, arg=arg))
 
     def _add_item(self, item: Item) -> None:
         forms = self.group.forms[item]
-        if item.op == "store":
+        if item.op in _STORES:
             assert item.region is not None
-            self._store(self._read_operand(item, 0, forms), item.region, forms)
+            at = self.group.operand_forms.get(item, forms)
+            self._store(self._read_operand(item, 0, at), item.region, forms, *_STORES[item.op])
             return
         if item.op == "write_at":
             self._write_at(item, forms)
-            return
-        if item.op == "add_to":
-            assert item.region is not None
-            self._store(self._read_operand(item, 0, forms), item.region, forms, "accumulate")
             return
         number = self._compute(item, forms)
         self.known[item] = number
@@ -189,10 +188,17 @@ class Builder:
         attributes = attributes_of(again)
         return self.body.add(Inst(again.op, again.value.dtype, operands, attributes=attributes))
 
-    def _store(self, number: int, region: BufferView, forms: IndexMap, op: str = "store") -> None:
+    def _store(
+        self,
+        number: int,
+        region: BufferView,
+        forms: IndexMap,
+        op: str = "store",
+        attributes: Fold | None = None,
+    ) -> None:
         address = dot(forms, region.strides, region.offset)
         arg = self.body.arg(region.buffer)
-        self.body.add(Inst(op, region.buffer.dtype, (number,), address, arg))
+        self.body.add(Inst(op, region.buffer.dtype, (number,), address, arg, attributes))
 
     def _compute(self, item: Item, forms: IndexMap) -> int:
         assert item.node is not None and item.value is not None
@@ -230,7 +236,7 @@ class Builder:
         """Indices into the index operand, into the indexed array (0 on the axis), and the axis."""
         assert item.node is not None
         axis: int = item.node.attributes["axis"]
-        if item.op == "take" or item.node.op.name.startswith("index_"):
+        if item.op == "take" or writes_slices(item):
             end = axis + len(index.shape)
             return forms[axis:end], (*forms[:axis], ZERO, *forms[end:]), axis
         return forms, (*forms[:axis], ZERO, *forms[axis + 1 :]), axis
@@ -244,7 +250,7 @@ class Builder:
         attributes = Indexed(layout.strides[axis], x.shape[axis])
         node = base.producer
         if base not in self.source.homes and node is not None:
-            if node.op.name == "constant":
+            if node.op is ops.constant:
                 return self._read(x, at_x)
             inst = Inst("index_at", x.dtype, (position,), address, attributes=attributes)
             return self.body.add(inst)
@@ -269,7 +275,7 @@ class Builder:
 
     def _loop(self) -> LoopKernel:
         insts = self.instructions().insts
-        serial = self._serial_dims()
+        serial = self.group.serial_dims()
         reduced = self.group.reduced
         lanes = lanes_for(insts, self.target)
         vector = choose_vector(insts, self.group.sizes, serial, reduced, lanes)
@@ -295,27 +301,6 @@ class Builder:
         analyze(nest)
         choose_scratch(nest)
         return LoopKernel(nest)
-
-    def _serial_dims(self) -> list[int]:
-        """Dims that must be gone through in order, one by one: of a scan, of duplicate indices."""
-        first = self.group.items[0]
-        if first.op == "cumsum":
-            return self.group.reduced_in_order()
-        if first.op == "add_to":
-            assert first.node is not None
-            rank = len(first.node.result.shape)
-            dims = frozenset[int]().union(*(f.dims for f in self.group.forms[first][rank:]))
-            return [dim for dim in self.group.sizes if dim in dims]
-        if first.op != "write_at":
-            return []
-        index = first.operands[0]
-        forms = self.group.forms[first]
-        at_index, _, axis = self._split_axis(first, forms, index)
-        assert first.node is not None
-        is_slicewise = first.node.op.name.startswith("index_") or len(at_index) != len(forms)
-        chosen = at_index if is_slicewise else (forms[axis],)
-        dims = frozenset[int]().union(*(f.dims for f in chosen))
-        return [dim for dim in self.group.sizes if dim in dims]
 
     def _contract(self) -> ContractKernel | AxesKernel:
         first = self.group.items[0]

@@ -8,9 +8,11 @@ All choices follow the items' order, so that equal graphs give equal kernels.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
+from math import prod
 
 from lucid.codegen import costs
+from lucid.codegen.contraction.contraction import are_dots
 from lucid.codegen.kernel_ir.affine import (
     ZERO,
     AffineExpr,
@@ -31,7 +33,9 @@ from lucid.codegen.lower.groups import (
     kind_of,
     match_radix,
     reduced_axes,
+    serial_axes,
     values_for_sums,
+    writes_slices,
 )
 from lucid.codegen.lower.horizontal_fusion import merge_siblings
 from lucid.codegen.lower.item import Item, is_reduction
@@ -39,7 +43,7 @@ from lucid.codegen.lower.items import ItemList
 from lucid.codegen.lower.precedence import Precedence
 from lucid.ir.graph import Node, Value
 from lucid.ir.strides import contiguous_strides
-from lucid.ir.types import Shape
+from lucid.ir.types import Shape, TensorType
 
 # Ops that read their operands at other places than that of the element that they compute.
 _WHOLE_OPERANDS = (
@@ -52,6 +56,17 @@ _PRODUCTS = ("matmul", "contract")
 def _in_kernel(item: Item) -> tuple[bool, int]:
     """Where an item comes in a kernel: a product is first."""
     return item.op not in _PRODUCTS, item.index
+
+
+def _block_of(terms: Sequence[tuple[int, int]], group: FusionGroup) -> int:
+    """How many neighbours of an index are summed in memory; 0 if its dims can't be cut so."""
+    sizes = [group.sizes[dim] for dim, _ in sorted(terms, key=lambda term: term[1])]
+    most, least = costs.FOLDED_ROWS, costs.FOLDED_ROWS // 4
+    if len(terms) == 2:
+        return sizes[0] if least <= sizes[0] <= most else 0
+    if len(terms) != 1:
+        return 0
+    return next((n for n in range(most, least - 1, -1) if sizes[0] % n == 0 and n < sizes[0]), 0)
 
 
 class Fusion:
@@ -114,6 +129,8 @@ class Fusion:
         fuses = self.fuse and kind in ("map", "reduce") and item.op not in _WHOLE_OPERANDS
         if fuses and any(self._sees_through(item, n) for n in range(len(item.operands))):
             return
+        if self.fuse and item.op == "write_at" and self._join_write(item):
+            return
         candidates = self._candidates(item) if fuses else []
         for group in candidates:
             if self._try(item, group):
@@ -121,6 +138,8 @@ class Fusion:
                     if other is not self.group_of[item] and other.number in self.groups:
                         self._try_merge(item, other)
                 return
+        if kind == "reduce":
+            any(self._fold_in_memory(item, group) for group in candidates)
         self._start(item, kind)
 
     def _sees_through(self, item: Item, position: int) -> bool:
@@ -257,6 +276,8 @@ class Fusion:
             return False
         if group.kind == "contract" and not self._follows(item, forms, group):
             return False
+        if costs.cost_of(item.op) > costs.ONE_BY_ONE and self._are_dots(group):
+            return False
         if self._repeats_long_row(forms, group, self._stage(item, group)):
             return False
         self._enter(item, group, forms)
@@ -269,6 +290,43 @@ class Fusion:
         """
         covered = frozenset[int]().union(*(f.dims for f in forms))
         return covered == set(group.sizes) and item.value not in self._for_sums
+
+    def _join_write(self, item: Item) -> bool:
+        """Let a loop write what it computes at the indices themselves, so that it isn't stored.
+
+        It becomes serial along the indices: it must be short, and fill vectors along other axes.
+        """
+        index, values = item.operands
+        producer = self.computed.get(self.source.base(values))
+        if producer is None:
+            return False
+        group = self.group_of[producer]
+        if group.closed or group.kind != "loop" or group.reduced:
+            return False
+        if group.cost > costs.UNROLLED or self.computed.get(self.source.base(index)) is not None:
+            return False
+        if self._makes_cycle(item, group) or self._needs_memory_of(item, group.forms):
+            return False
+        forms = self._propose(item, item.shape, group)
+        if forms is None or self.operand_forms_of(values, forms, group) != group.forms[producer]:
+            return False
+        terms, last = forms[-1].terms, len(forms) - 1
+        if not writes_slices(item) or last in serial_axes(item) or len(terms) != 1:
+            return False
+        if group.sizes[terms[0][0]] <= costs.SMALL:
+            return False
+        self._enter(item, group, forms)
+        group.closed = True
+        return True
+
+    def _are_dots(self, group: FusionGroup) -> bool:
+        """Whether a group begins with dot products: what takes long is faster in full vectors."""
+        product = group.items[0]
+        if product.op != "matmul" or prod(product.shape) < costs.LINES:
+            return False
+        m, n = product.shape[-2:]
+        a, b = (self.source.layout(operand).strides[-2:] for operand in product.operands)
+        return are_dots(m, n, a, b) or are_dots(n, m, b[::-1], a[::-1])
 
     def _join_reduction(self, item: Item, group: FusionGroup) -> bool:
         shape = item.operands[0].shape
@@ -286,6 +344,52 @@ class Fusion:
             return False
         self._enter_reduction(item, group, forms)
         return True
+
+    def _fold_in_memory(self, item: Item, group: FusionGroup) -> bool:
+        """Let a group that sums over its rows also sum over blocks of them, into memory.
+
+        The item, which sums over an axis before the last, then just sums what the blocks leave.
+        Else all of its operand would be stored and read again, or be computed twice.
+        """
+        operand = item.operands[0]
+        axes = reduced_axes(item)
+        if item.op != "sum" or len(axes) != 1 or not group.reduced or group.kind != "loop":
+            return False
+        assert item.value is not None and operand.dtype is item.value.dtype
+        if self._makes_cycle(item, group) or self._needs_memory_of(item, group.forms):
+            return False
+        forms = self._propose(item, operand.shape, group)
+        if forms is None or not self._reads_in_place(item, forms, group):
+            return False
+        if not forms[-1].dims or not forms[-1].dims <= group.reduced:
+            return False
+        terms = forms[axes[0]].terms
+        inner = _block_of(terms, group)
+        if not inner or forms[axes[0]].dims & group.reduced:
+            return False
+        if len(terms) == 1:
+            group.split(terms[0][0], inner)
+            forms = self._propose(item, operand.shape, group)
+            assert forms is not None
+        self._enter_partial_sum(item, axes[0], forms, group)
+        return True
+
+    def _enter_partial_sum(
+        self, item: Item, axis: int, forms: IndexMap, group: FusionGroup
+    ) -> None:
+        source, operand = self.source, item.operands[0]
+        (outer, step), (_, _) = sorted(forms[axis].terms, key=lambda term: -term[1])
+        count = operand.shape[axis] // step
+        shape = (*operand.shape[:axis], count, *operand.shape[axis + 1 :])
+        sums = Value(TensorType(operand.dtype, shape), source.graph, None)
+        region = source.new_region(sums)
+        node, index = item.node, item.index
+        fold = Item("partial_sum", node, (operand,), operand.shape, region=region, index=index)
+        source.homes[sums], source.producers[sums] = region, [fold]
+        group.operand_forms[fold] = forms
+        block = AffineExpr(0, ((outer, 1),))
+        self._enter(fold, group, (*forms[:axis], block, *forms[axis + 1 :]))
+        self._read_instead(item, (sums,))
 
     def _repeats_long_row(self, forms: IndexMap, group: FusionGroup, stage: int) -> bool:
         """Whether a pass over a row that is too long for the cache would wait for another one."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import prod
 
 from lucid.codegen.kernel_ir.affine import AffineExpr, IndexMap, SplitNeeded, form, fresh_dim
@@ -87,6 +87,14 @@ class FusionGroup:
         """Whether these indices vary along a reduced dim."""
         return any(f.dims & self.reduced for f in forms)
 
+    def serial_dims(self) -> list[int]:
+        """The dims whose rounds must run in order, one by one."""
+        found = frozenset[int]()
+        for item in self.items:
+            if item.op in _SERIAL:
+                found |= _SERIAL[item.op](item, self)
+        return [dim for dim in self.sizes if dim in found]
+
     @property
     def row_size(self) -> int:
         return prod(self.sizes[dim] for dim in self.reduced)
@@ -97,6 +105,10 @@ class FusionGroup:
         )
         lines = [f"group {self.number} {self.kind} ({dims}):"]
         return "\n".join([*lines, *(f"  {item}" for item in self.items)])
+
+
+def _dims_of(forms: Iterable[AffineExpr]) -> frozenset[int]:
+    return frozenset[int]().union(*(f.dims for f in forms))
 
 
 def match_radix(
@@ -125,6 +137,41 @@ def reduced_axes(item: Item) -> tuple[int, ...]:
     return tuple(attributes["axes"]) if "axes" in attributes else (attributes["axis"],)
 
 
+def serial_axes(item: Item) -> range:
+    """The axes of what a "write_at" writes whose indices may be equal: they go one by one."""
+    assert item.node is not None
+    axis: int = item.node.attributes["axis"]
+    return range(axis, axis + (len(item.operands[0].shape) if writes_slices(item) else 1))
+
+
+def _serial_of_write(item: Item, group: FusionGroup) -> frozenset[int]:
+    return _dims_of(group.forms[item][axis] for axis in serial_axes(item))
+
+
+def _serial_of_windows(item: Item, group: FusionGroup) -> frozenset[int]:
+    """Those within a window, and from one to the next, which overlaps it."""
+    assert item.node is not None
+    return _dims_of(group.forms[item][len(item.node.result.shape) :])
+
+
+def _serial_of_sum(item: Item, group: FusionGroup) -> frozenset[int]:
+    """Those that add to the same elements."""
+    return _dims_of(group.operand_forms[item]) - _dims_of(group.forms[item])
+
+
+_SERIAL: dict[str, Callable[[Item, FusionGroup], frozenset[int]]] = {
+    "cumsum": lambda item, group: group.reduced,
+    "write_at": _serial_of_write,
+    "add_to": _serial_of_windows,
+    "partial_sum": _serial_of_sum,
+}
+
+
+def writes_slices(item: Item) -> bool:
+    """Whether a "write_at" has an index for each slice, rather than for each element."""
+    return item.node is not None and item.node.op.name.startswith("index_")
+
+
 def kind_of(item: Item) -> str:
     """How an item is placed: "map", "reduce", "contract", "closed" (a loop alone), "opaque"."""
     if item.op == "store":
@@ -146,8 +193,7 @@ def values_for_sums(graph: Graph) -> set[Value]:
         for value in node.results:
             readers = users.get(value, ())
             reduced = all(
-                reader.op.kind == "reduce"
-                or (reader.op.kind == "view" and found.issuperset(reader.results))
+                reader.op.is_reduction or (reader.op.is_view and found.issuperset(reader.results))
                 for reader in readers
             )
             if readers and reduced and value not in needed:

@@ -17,8 +17,8 @@ class Item:
     Attributes:
         op: name of the op that computes `value`; or "store" (operand 0 into `region`), "check"
             (that the indices in operand 0 lie within `limits`), "write_at", "add_to" (overlapping
-            windows), "host" (a call of Python) or "scan" (rounds of a body), whose operands
-            are what it reads and then what it fills.
+            windows), "partial_sum" (of blocks of an axis into `region`), "host" (a call of Python)
+            or "scan" (rounds of a body), whose operands are what it reads and then what it fills.
         operands: what is read; may be views.
         shape: the iteration shape of a store; otherwise that of the value.
         after: items that must have run, besides the producers of the operands.
@@ -45,9 +45,9 @@ class Item:
 
 def is_reduction(item: Item) -> bool:
     """Whether the item folds axes of its operand."""
-    return item.node is not None and item.op == item.node.op.name and item.node.op.kind == "reduce"
+    return item.node is not None and item.op == item.node.op.name and item.node.op.is_reduction
 
 
 def reads_elements(item: Item) -> bool:
     """Whether an item reads of each operand, broadcast, the element that it works on."""
-    return item.op in RULES or item.op == "store" or is_reduction(item)
+    return item.op in RULES or item.op in ("store", "partial_sum") or is_reduction(item)

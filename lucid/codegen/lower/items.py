@@ -17,6 +17,7 @@ from lucid.codegen.kernel_ir.regions import Buffer, BufferView, Layout
 from lucid.codegen.lower.assembled import ASSEMBLED, Assembler
 from lucid.codegen.lower.item import Item, is_reduction, reads_elements
 from lucid.codegen.program.program import Program
+from lucid.ir import ops
 from lucid.ir.errors import MissingRuleError
 from lucid.ir.graph import Graph, Node, Value
 from lucid.ir.ranges import Ranges
@@ -28,8 +29,8 @@ from lucid.ir.strides import (
 )
 from lucid.ir.types import DType, Shape
 
-INLINE = ("constant", "iota")
-_INDEXED_READS = ("take", "gather")
+INLINE = (ops.constant, ops.iota)
+_INDEXED_READS = (ops.take, ops.gather)
 
 
 class _Short(NamedTuple):
@@ -95,7 +96,7 @@ class ItemList:
         self._dependences: dict[Item, list[Item]] = {}
         self._awaited: dict[Item, list[Item]] = {}
         self._effects: list[Item] = []
-        self._has_barriers = any(node.op.name == "barrier" for node in graph.nodes)
+        self._has_barriers = any(node.op is ops.barrier for node in graph.nodes)
         for number, (entry, given) in enumerate(zip(graph.inputs, strides, strict=True)):
             self._add_input(number, entry.value, given)
         for node in graph.nodes:
@@ -152,7 +153,7 @@ class ItemList:
 
     def _add_node(self, node: Node) -> None:
         name = node.op.name
-        if node.op.kind == "view":
+        if node.op.is_view:
             self._add_view(node)
         elif node.op.kind == "host":
             self._in_turn(self._add_results(node))
@@ -162,13 +163,13 @@ class ItemList:
             self._add_range(node)
         elif name in ASSEMBLED:
             self._assembler.add(node)
-        elif name not in INLINE:
+        elif node.op not in INLINE:
             after = []
-            if name in _INDEXED_READS:
+            if node.op in _INDEXED_READS:
                 axis = node.attributes["axis"]
                 after = self.check(node, node.operands[0].shape[axis])
             operands = node.operands
-            if name == "take":
+            if node.op is ops.take:
                 count = operands[1].type.size
                 operands = self._in_lines(operands[0], node.attributes["axis"], count), operands[1]
             if node.op.kind in ("contract", "sort"):
@@ -197,7 +198,7 @@ class ItemList:
     def without_copies(self, value: Value) -> Value | None:
         """A view as if none before it were a copy, for loop indices only; None if none is."""
         node = value.producer
-        if node is None or node.op.kind != "view":
+        if node is None or not node.op.is_view:
             return None
         seen = self.without_copies(node.operands[0])
         if seen is None and not self._is_copy(value):
@@ -211,7 +212,7 @@ class ItemList:
 
     def base(self, value: Value) -> Value:
         """The value that a chain of views looks at."""
-        while (node := value.producer) and node.op.kind == "view" and not self._is_copy(value):
+        while (node := value.producer) and node.op.is_view and not self._is_copy(value):
             value = node.operands[0]
         return value
 
@@ -227,12 +228,12 @@ class ItemList:
 
     def _find_layout(self, value: Value) -> Layout:
         node = value.producer
-        if node is not None and node.op.kind == "view" and not self._is_copy(value):
+        if node is not None and node.op.is_view and not self._is_copy(value):
             operand = node.operands[0]
             seen = self.layout(operand)
             strides = view_strides(node.op, node.attributes, operand.shape, seen.strides)
             offset = seen.offset
-            if node.op.name == "slice" and value.type.size:
+            if node.op is ops.slice and value.type.size:
                 pairs = zip(node.attributes["starts"], seen.strides, strict=True)
                 offset += sum(start * stride for start, stride in pairs)
             assert strides is not None, "a view that needs a copy has one"
@@ -240,7 +241,7 @@ class ItemList:
         if value in self.homes:
             region = self.homes[value]
             return Layout(value, region.offset, region.strides)
-        if node is not None and node.op.name == "iota":
+        if node is not None and node.op is ops.iota:
             axis = node.attributes["axis"]
             return Layout(value, 0, tuple(int(i == axis) for i in range(len(value.shape))))
         return Layout(value, 0, contiguous_strides(value.shape))
@@ -252,7 +253,7 @@ class ItemList:
     def _note_viewers(self) -> None:
         """Find the views of each value that are read from its home, in order."""
         for node in self.graph.nodes:
-            if node.op.kind == "view" and not self._is_copy(node.result):
+            if node.op.is_view and not self._is_copy(node.result):
                 self._viewers.setdefault(self.base(node.result), []).append(node)
 
     def reads_with_strides(self, value: Value, region: BufferView) -> bool:
@@ -323,7 +324,7 @@ class ItemList:
     def _in_memory(self, value: Value) -> Value:
         """The value itself, or a stored copy of one that has no memory, a constant or an iota."""
         node = self.base(value).producer
-        if node is None or node.op.name not in INLINE or self.base(value) in self.homes:
+        if node is None or node.op not in INLINE or self.base(value) in self.homes:
             return value
         return self._copy_of(value)
 
@@ -411,7 +412,7 @@ class ItemList:
     def _behind_barriers(self, value: Value) -> list[Item]:
         """What the barriers between a value and its base wait for."""
         found: list[Item] = []
-        while (node := value.producer) and node.op.kind == "view" and not self._is_copy(value):
+        while (node := value.producer) and node.op.is_view and not self._is_copy(value):
             for other in node.operands[1:]:
                 found += self.producers.get(self.base(other), [])
             value = node.operands[0]
@@ -467,9 +468,9 @@ class ItemList:
 
     def _has_plain_views(self, value: Value) -> bool:
         """Whether the views between a value and its base only move, repeat or drop axes."""
-        while (node := value.producer) and node.op.kind == "view" and not self._is_copy(value):
+        while (node := value.producer) and node.op.is_view and not self._is_copy(value):
             value = node.operands[0]
-            if node.op.name == "reshape":
+            if node.op is ops.reshape:
                 old, new = value.shape, node.result.shape
                 if [n for n in old if n != 1] != [n for n in new if n != 1]:
                     return False
@@ -489,7 +490,7 @@ class ItemList:
         for operand in item.operands:
             base = self.base(operand)
             node, made = base.producer, self.made_by.get(base)
-            if node is not None and node.op.name in INLINE and base not in self.homes:
+            if node is not None and node.op in INLINE and base not in self.homes:
                 continue
             short = None if made is None else self._short.get(made)
             if node is not None and not self._has_plain_views(operand):

@@ -175,7 +175,7 @@ class _Layouts:
             self.source.set_home(value, region)
             if value in self.stored:
                 self.stored[value] = region
-        for item in self.source.items:
+        for item in self.fusion.group_of:
             if item.region is not None and item.region.buffer is buffer:
                 item.region = region
         for user in self.users[buffer]:

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import inf
+from typing import cast
 
 from lucid.codegen import costs
-from lucid.codegen.lower.rewrites import chain_scatters, concat_pads, lift_reshapes
+from lucid.codegen.emit.reductions import identity
+from lucid.codegen.lower.rewrites import (
+    chain_scatters,
+    concat_pads,
+    lift_reshapes,
+    reduce_small_first,
+)
 from lucid.codegen.lower.small_axes import split_small_axes
 from lucid.codegen.lower.unfolding import unfold_contractions
 from lucid.ir import ops
@@ -15,6 +22,7 @@ from lucid.ir.op import Trait
 from lucid.ir.passes.dce import dce
 from lucid.ir.passes.pipeline import PassLog, Pipeline
 from lucid.ir.passes.rewrite import Rules, rewrite
+from lucid.ir.types import i32, i64
 
 
 def legalize(graph: Graph, log: PassLog | None = None) -> list[Node]:
@@ -32,7 +40,7 @@ def legalize(graph: Graph, log: PassLog | None = None) -> list[Node]:
     return indexed
 
 
-_SCATTERS, _TRIVIAL, _WINDOWS, _PAST_CHECKS = Rules(), Rules(), Rules(), Rules()
+_SCATTERS, _TRIVIAL, _WINDOWS, _PAST_CHECKS, _PLACES = (Rules() for _ in range(5))
 
 
 def read_past_checks(graph: Graph) -> bool:
@@ -46,7 +54,10 @@ def _checked(node: Node) -> Value:
 
 
 def drop_trivial_reductions(graph: Graph) -> bool:
-    """A reduction over axes of one element -> a reshape; the position of its extremum -> 0."""
+    """A reduction over axes of one element -> a reshape; the position of its extremum -> 0.
+
+    One of no elements -> what it starts from.
+    """
     return rewrite(graph, _TRIVIAL)
 
 
@@ -71,6 +82,11 @@ def reduce_gathers(graph: Graph) -> bool:
     return rewrite(graph, rules)
 
 
+def narrow_places(graph: Graph) -> bool:
+    """iota == i -> the same in i32, with one i per line: a vector has twice as many of them."""
+    return rewrite(graph, _PLACES)
+
+
 def reshape_windows(graph: Graph) -> bool:
     """overlap_add of windows that touch but don't overlap -> a reshape, with zeros behind."""
     return rewrite(graph, _WINDOWS)
@@ -83,6 +99,7 @@ LEGALIZE = Pipeline(
         split_small_axes,
         expand_scatters,
         reduce_gathers,
+        narrow_places,
         read_past_checks,
         drop_trivial_reductions,
         concat_pads,
@@ -90,6 +107,7 @@ LEGALIZE = Pipeline(
         lift_reshapes,
         unfold_contractions,
         reshape_windows,
+        reduce_small_first,
     ),
     in_bodies=False,  # each is lowered by itself
 )
@@ -99,9 +117,12 @@ LEGALIZE = Pipeline(
 def _trivial_reduction(node: Node) -> Value | None:
     x, attributes = node.operands[0], node.attributes
     axes = attributes["axes"] if "axes" in attributes else (attributes["axis"],)
+    type_ = node.result.type
+    if not x.type.size and type_.size:
+        start: Value = ops.full(x, identity(node.op.name, type_.dtype), type_.shape, type_.dtype)
+        return start
     if any(x.shape[axis] != 1 for axis in axes):
         return None
-    type_ = node.result.type
     if "axis" in attributes:
         result = ops.full(x, 0, type_.shape, type_.dtype)
     else:
@@ -170,6 +191,41 @@ def _from_the_front(index: Value, size: int) -> Value:
     result = ops.where(negative, ops.add(index, index.constant(size, index.dtype)), index)
     assert isinstance(result, Value)
     return result
+
+
+@_PLACES.on(ops.eq, ops.ne)
+def _narrow_place(node: Node) -> Value | None:
+    for places, index in (node.operands, node.operands[::-1]):
+        axis_size = _counted(places)
+        few = index.type.size * costs.GROWN <= node.result.type.size
+        if places.dtype is not i64 or not 0 < axis_size < 1 << 31 or not few:
+            continue
+        outside = index.constant(-1, i64), index.constant(axis_size, i64)
+        found = ops.cast(ops.clamp(index, *outside), dtype=i32)
+        result = node.op(_recounted(places), found)
+        assert isinstance(result, Value)
+        return result
+    return None
+
+
+def _counted(value: Value) -> int:
+    """The size of the axis whose places a view shows, all elements of it counting; 0 if none."""
+    node = value.producer
+    while node is not None and node.op.is_view:
+        node = node.operands[0].producer
+    if node is None or node.op is not ops.iota:
+        return 0
+    return node.result.shape[node.attributes["axis"]]
+
+
+def _recounted(value: Value) -> Value:
+    """The same view of places in i32."""
+    node = value.producer
+    assert node is not None
+    if node.op is ops.iota:
+        return value.emit(ops.iota, (), {**node.attributes, "dtype": i32})
+    inner = _recounted(node.operands[0])
+    return cast(Value, node.op(inner, *node.operands[1:], **node.attributes))
 
 
 @_WINDOWS.on(ops.overlap_add)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
+from lucid.codegen import costs
 from lucid.ir import ops
 from lucid.ir.graph import Graph, Node, Value
 from lucid.ir.op import Trait
@@ -199,6 +200,38 @@ def _unmerged(value: Value, groups: list[Shape], shape: Shape) -> Value:
         for size, part in zip(value.shape, mine, strict=True)
     ]
     return _value(ops.reshape(value, shape=tuple(n for part in sizes for n in part)))
+
+
+def reduce_small_first(graph: Graph) -> bool:
+    """Put a reduction of what is small before what is much larger, right behind its operand.
+
+    Only the order changes. Loops are fused in that order: one over all classes of all samples can
+    then use the number of samples that count, which otherwise is summed with the losses, after it.
+    """
+    reach: dict[Value, int] = {e.value: e.value.type.size for e in graph.inputs}
+    place = dict.fromkeys(reach, -1)
+    sizes: list[int] = []
+    largest = 0
+    moved: dict[int, list[Node]] = {}
+    for number, node in enumerate(graph.nodes):
+        size = max((result.type.size for result in node.results), default=0)
+        size = max([size, *(reach[operand] for operand in node.operands)])
+        sizes.append(size)
+        at, largest = number, max(largest, size)
+        if node.op.is_reduction:
+            behind = max(place[operand] for operand in node.operands)
+            if size * costs.GROWN <= largest and size * costs.GROWN <= max(sizes[behind + 1 :]):
+                moved.setdefault(at := behind, []).append(node)
+        reach.update(dict.fromkeys(node.results, size))
+        place.update(dict.fromkeys(node.results, at))
+    if not moved:
+        return False
+    gone = {node for nodes in moved.values() for node in nodes}
+    order = [*moved.get(-1, ())]
+    for number, node in enumerate(graph.nodes):
+        order += [] if node in gone else [node, *moved.get(number, ())]
+    graph.nodes = order
+    return True
 
 
 def _value(result: object) -> Value:

@@ -126,10 +126,7 @@ def _behind_exits(graph: Graph) -> set[Node]:
 
 def _has_effect(group: FusionGroup, stored: dict[Value, BufferView]) -> bool:
     """Whether a group stores, or checks, anything; what has no elements isn't computed."""
-    return any(
-        item.op in ("store", "write_at", "add_to", "check", "host", "scan") or item.value in stored
-        for item in group.items
-    )
+    return any(item.value is None or item.value in stored for item in group.items)
 
 
 # State ----------------------------------------------------------------------------------------

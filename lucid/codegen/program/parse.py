@@ -149,8 +149,8 @@ _VALUE = r"%(\d+) = (\w+)(?: a(\d+)\[([^]]*)\]| \(([^)]*)\))?((?: %\d+,?)*)(.*) 
 def _inst(text: str, args: Sequence[DType]) -> tuple[int, Inst]:
     if "] <- " in text or "] += " in text:
         number, arg, place, arrow, given, rest = _match(_EFFECT, text).groups()
-        attributes = _attributes("write", rest)
-        op = "accumulate" if arrow == "+=" else "write" if attributes else "store"
+        op = "accumulate" if arrow == "+=" else "write" if rest else "store"
+        attributes = _attributes(op, rest)
         dtype, operands = args[int(arg)], _numbers(given)
         return int(number), Inst(op, dtype, operands, _form(place), int(arg), attributes)
     number, op, arg, place, value, given, rest, name = _match(_VALUE, text).groups()
@@ -171,7 +171,7 @@ def _attributes(op: str, text: str) -> InstAttributes:
         return None
     if op == "const":
         return Bits(bytes.fromhex(text))
-    if op in ("reduce", "scan"):
+    if op in ("reduce", "scan", "accumulate"):
         return Fold(text.strip())
     if op in ("gather", "index_at", "write"):
         stride, size, mode = _match(r" stride (-?\d+) size (\d+)(?: (add|set))?", text).groups()

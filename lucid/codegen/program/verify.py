@@ -115,12 +115,9 @@ class _Verifier:
 
 
 def _span(buffer: Buffer, strides: tuple[int, ...], shape: tuple[int, ...]) -> Span:
-    """The first and the last element of an input, counted from where its index is 0.
-
-    What is the same for all of no elements may be read before a loop over them: any memory will do.
-    """
+    """The first and the last element of an input, counted from where its index is 0."""
     if not buffer.size:
-        return 0, 0
+        return 0, -1
     steps = [(size - 1) * stride for size, stride in zip(shape, strides, strict=True)]
     return sum(step for step in steps if step < 0), sum(step for step in steps if step > 0)
 

@@ -34,30 +34,38 @@ def _short_power(b: FunctionBuilder, x: Val, y: float) -> Val:
     whole, has_root = int(abs(y)), y != int(y)
     if has_root:
         base = absolute(b, base)
-    if y == -2.5:  # whose inverse must not become infinite before it is taken
-        is_vast = b.gt(base, 2.0**400)
-        base = b.select(is_vast, b.mul(base, 2.0**-400), base)
-    elif y < 0 and whole:
+    given = base
+    if y < 0 and whole:  # the inverse and its root are those of other powers of x, too
         base = b.div(1.0, base)
     root = b.intrinsic("sqrt", base) if has_root else None
     power = base
     if whole >= 2:
         square = b.mul(base, base)
         power = {2: square, 3: b.mul(square, base), 4: b.mul(square, square)}[whole]
-    if root is not None and whole == 2:  # with what the square has lost by rounding
-        lost = b.fma(base, base, b.neg(power))
-        power = b.fma(power, root, b.select(b.lt(power, math.inf), b.mul(lost, root), 0.0))
+    if root is not None and whole == 2 and x.element == "double":
+        power = b.fma(power, root, _lost_in_square(b, given, base, power, root))
     elif root is not None:
         power = b.mul(power, root) if whole else root
-    if y in (-0.5, -2.5):
+    if y == -0.5:
         power = b.div(1.0, power)
-    if y == -2.5:
-        power = b.select(is_vast, b.mul(power, 2.0**-1000), power)
     result = b.cast("fptrunc", power, "float") if x.element == "float" else power
     if not has_root:
         return result
     is_negative = b.and_(b.lt(x, 0.0), b.gt(x, -math.inf))
     return b.select(is_negative, math.nan, result)
+
+
+def _lost_in_square(b: FunctionBuilder, x: Val, base: Val, square: Val, root: Val) -> Val:
+    """What base^2.5 = square * root lacks, as square was rounded, and base if it is 1/x.
+
+    0 where anything is infinite.
+    """
+    lost = b.fma(base, base, b.neg(square))
+    if base is not x:
+        relative = b.mul(b.fma(b.neg(x), base, 1.0), 2.5)
+        lost = b.fma(square, relative, lost)
+    lost = b.mul(lost, root)
+    return b.select(b.lt(absolute(b, lost), math.inf), lost, 0.0)
 
 
 # Exponents of which products and roots are as near as the general way.

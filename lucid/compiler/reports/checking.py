@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,10 +12,11 @@ from lucid.codegen.llvm.target import Target
 from lucid.codegen.program.interpret import Run, interpret_program
 from lucid.codegen.program.program import Program as Lowered
 from lucid.compiler.programs.program import Program
+from lucid.ir import ops
 from lucid.ir.clone import rewritten
 from lucid.ir.errors import LucidError
-from lucid.ir.graph import Graph
-from lucid.ir.interpret import every_value, interpret
+from lucid.ir.graph import Graph, Node
+from lucid.ir.interpret import evaluate_node, every_value, interpret
 from lucid.ir.text.printer import value_names
 from lucid.runtime.single import SingleKernel
 from lucid.runtime.watched import WatchedStep
@@ -24,6 +25,8 @@ Results = tuple[Sequence[np.ndarray], Sequence[np.ndarray]]  # outputs, and what
 
 # Of the largest element: sums may be rounded in another order.
 TOLERANCE = {np.dtype(np.float32): 1e-4, np.dtype(np.float64): 1e-10}
+# And so many times the difference that rounding each op otherwise makes.
+ROUNDINGS = 4.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +37,7 @@ class Compared:
         name: as in `dump_ir()`; of state that is written, the state's.
         difference: the largest one between elements, as a part of the largest element; inf where
             only one of them is NaN, or where infinities, integers or bools differ.
-        tolerance: what `difference` may be.
+        tolerance: what `difference` may be: more where terms cancel that were rounded before.
     """
 
     name: str
@@ -97,10 +100,14 @@ def check(run: Callable[[], object], program: Callable[[], Program]) -> Check:
         )
     names = _names(found.recorded)
     expected = interpret(found.recorded, watched.inputs)
-    rows = list(_compare(names, (watched.outputs, watched.written), expected))
+    native = watched.outputs, watched.written
+    rows = list(_compare(names, native, expected))
     culprit = ""
-    if not all(row.agrees for row in rows):
-        culprit = _culprit(found, watched, lambda x: _same(_compare(names, x, expected)))
+    if not _same(rows):
+        otherwise = interpret(found.recorded, watched.inputs, _Rounding())
+        rows = list(_compare(names, native, expected, otherwise))
+    if not _same(rows):
+        culprit = _culprit(found, watched, lambda x: _same(_compare(names, x, expected, otherwise)))
     return Check(rows, culprit)
 
 
@@ -202,14 +209,51 @@ def _largest(array: np.ndarray) -> float:
     return float(np.max(np.abs(finite))) if finite.size else 0.0
 
 
-def _same(rows: Iterator[Compared]) -> bool:
+def _same(rows: Iterable[Compared]) -> bool:
     return all(row.agrees for row in rows)
 
 
-def _compare(names: Sequence[str], found: Results, expected: Results) -> Iterator[Compared]:
-    pairs = zip((*found[0], *found[1]), (*expected[0], *expected[1]), strict=True)
-    for name, (array, wanted) in zip(names, pairs, strict=True):
-        yield Compared(name, _difference(array, wanted), TOLERANCE.get(wanted.dtype, 0.0))
+def _compare(
+    names: Sequence[str], found: Results, expected: Results, otherwise: Results | None = None
+) -> Iterator[Compared]:
+    """Compare results; those `otherwise` rounded say by how much rounding alone can change them."""
+    for name, array, wanted, other in zip(
+        names,
+        (*found[0], *found[1]),
+        (*expected[0], *expected[1]),
+        [*otherwise[0], *otherwise[1]] if otherwise else [None] * len(names),
+        strict=True,
+    ):
+        tolerance = TOLERANCE.get(wanted.dtype, 0.0)
+        rounding = _difference(other, wanted) if other is not None and tolerance else 0.0
+        if np.isfinite(rounding):
+            tolerance = max(tolerance, ROUNDINGS * rounding)
+        yield Compared(name, _difference(array, wanted), tolerance)
+
+
+class _Rounding:
+    """Monte Carlo arithmetic: each result is off by a unit in the last place, up or down.
+
+    That of a sum by a unit of the sum of its terms' sizes, so results say by how much an error of
+    this kind grows on its way to them: where terms cancel, little of them may be right.
+    Reference: D. S. Parker, "Monte Carlo arithmetic", 1997.
+    """
+
+    def __init__(self) -> None:
+        self._random = np.random.default_rng(0)
+
+    def __call__(
+        self, node: Node, operands: Sequence[np.ndarray], result: np.ndarray
+    ) -> np.ndarray:
+        if result.dtype.kind != "f" or node.op.kind not in ("map", "reduce", "contract"):
+            return result
+        size = np.abs(result)
+        if node.op in (ops.sum, ops.matmul, ops.contract):
+            size = evaluate_node(node, [np.abs(operand) for operand in operands])
+        units = size * np.finfo(result.dtype).eps
+        off = np.where(np.isfinite(units), units, 0)
+        signs = self._random.choice([-1, 1], result.shape)
+        return np.asarray(result + off * signs, result.dtype)
 
 
 def _difference(found: np.ndarray, expected: np.ndarray) -> float:

@@ -71,7 +71,7 @@ class CrossEntropy(Function):
         x, index, weights = ctx.saved_tensors
         _, e, total = _exponentials(x)
         share = where(weights == 0, 0.0, g * weights).unsqueeze(1)  # g is infinite if none counts
-        return e / total * share - where(_is_target(x.shape[1], index), share, 0.0), None, None
+        return e * (share / total) - where(_is_target(x.shape[1], index), share, 0.0), None, None
 
 
 def _exponentials(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
