@@ -619,6 +619,26 @@ def test_an_index_is_checked_before_the_loop():
         assert "nn.functional.embedding(row, world.w)" in str(caught.value)
 
 
+def test_checkpoints_take_the_memory_of_a_block_and_of_the_carries():
+    def arena(every):
+        world = World()
+
+        def run(init, xs):
+            def step(h, x):
+                return (h @ world.w + x).tanh() * h.sin() + h.cos(), None
+
+            last, _ = lucid.scan(step, init, xs, checkpoint_every=every)
+            return lucid.autograd.grad(last.sum(), world.w)
+
+        step = lucid.compile(run)
+        step(randn(32, 3), randn(400, 1, 1))
+        return int(step.stages["buffers"].split()[2])
+
+    rounds, carry = arena(None) / 400, 32 * 3 * 8
+    assert rounds > 3 * carry  # what a round saves
+    assert arena(20) < 2 * (400 / 20 * carry + 20 * rounds)
+
+
 def test_errors_in_a_step_are_those_of_eager_mode():
     @lucid.compile
     def step(x):
