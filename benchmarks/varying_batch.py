@@ -28,9 +28,6 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 WIDTH, HEADS, LENGTH, CHARACTERS, CLASSES = 64, 4, 64, 100, 10
 SIZES = [*range(8, 38)]
 LAYERS = [2, 4, 8, 16, 32, 48]
-CALLS = (
-    25  # with each size: who calls a function less often than it must be compiled runs it op by op
-)
 LUCID, JAX, TORCH = "lucid", "jax.jit", "torch.compile"
 Step = Callable[[int], None]
 """Takes a batch size, and returns when the step is over."""
@@ -168,8 +165,6 @@ def seconds_of(framework: str, model: str, layers: int, sizes: list[int]) -> lis
         begin = time.perf_counter()
         step(size)
         found.append(time.perf_counter() - begin)
-        for _ in range(CALLS):
-            step(size)
     return found
 
 

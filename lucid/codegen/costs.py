@@ -83,6 +83,9 @@ BLOCK_BYTES = 512 * 1024
 # Below this many rows a copy of B costs more than it saves, and below so many columns one of A.
 PACK_ROWS = 32
 PACK_COLUMNS = 64
+# Rows that the tile of a product with an open number of them is chosen for: many, and a multiple of
+# most heights.
+OPEN_ROWS = 840
 # An A whose neighbours along the inner axis lie on pages of their own is slow to read.
 PAGE_BYTES = 4096
 # Dot products that run side by side, to hide the latency.

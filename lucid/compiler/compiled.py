@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from lucid.compiler.recording.trace import Trace
     from lucid.compiler.reports.checking import Check
     from lucid.compiler.reports.profiling import Profile
+    from lucid.runtime.open_programs import Families
 
 logger = logging.getLogger("lucid.retrace")
 MODES = ("native", "eager")
@@ -59,6 +60,7 @@ _MODES_ELSEWHERE = ("default", "reduce-overhead", "max-autotune", "max-autotune-
 _ELSEWHERE = ("dynamic", "options")
 MOST_FREE = 8  # traces of one function are made whatever comes of them
 FREE_SECONDS = 10.0  # that traces of paths may take, whatever comes of them
+SAVED = 0.9  # of a trace for arguments of other sizes for which there was code
 CALLS_PER_TRACE = 8  # that earlier ones must have served, before another one is made
 MOST_PATHS = 32  # through the user's code, by branches on values, that are compiled
 MOST_REASONS = 4096  # that `stats` keeps
@@ -97,6 +99,7 @@ class Stats:
         exits: how often a branch on a value went another way than in the program that was running.
         audits: how many calls were traced again, to be sure that nothing has moved unseen.
         dropped: how many programs there was no room for any more; see `LIMIT`.
+        reused: how many traces found code that earlier ones had made for other sizes.
     """
 
     traces: int = 0
@@ -109,6 +112,7 @@ class Stats:
     exits: int = 0
     audits: int = 0
     dropped: int = 0
+    reused: int = 0
     counted: np.ndarray = field(default_factory=lambda: np.zeros(2, np.int64), compare=False)
 
     def __repr__(self) -> str:
@@ -146,9 +150,9 @@ def collector_paused() -> Iterator[None]:
 
 _OWN = frozenset(
     {
-        *("_options", "_optimize", "_programs", "_places", "_ints", "_latest", "_took_over"),
+        *("_options", "_optimize", "_families", "_programs", "_places", "_ints", "_latest"),
         *("_asked", "_untraceable", "_is_paced", "_said", "_audits", "_audited", "_distrust"),
-        "stats",
+        *("_took_over", "_resized", "_shapes", "stats"),
     }
 )
 
@@ -184,6 +188,7 @@ class Compiled:
         self.__wrapped__ = function
         self._options = options
         self._optimize = optimizing(options.passes)
+        self._families: Families | None = None
         self._programs: dict[Any, list[Program]] = {}
         self._places: dict[Identity, Place] = {}  # that it binds, or that move
         self._ints: set[str] = set()  # among the arguments, which are read at each call
@@ -195,6 +200,8 @@ class Compiled:
         self._said: set[str] = set()  # reasons that were logged
         self.stats = Stats()
         self._audits = Pace(self.stats.counted, options.audit and is_paced)
+        self._shapes: set[tuple[tuple[int, ...], ...]] = set()  # of the inputs of its traces
+        self._resized = 0  # traces for arguments of other sizes for which there was code
         self._audited = 0  # how many calls there had been at the last audit
         self._distrust: str | None = None  # what an audit has found
 
@@ -652,6 +659,7 @@ class Compiled:
         is_path: bool,
     ) -> Program:
         from lucid.compiler.programs.program import Program
+        from lucid.runtime.open_programs import Families
 
         marked = with_live_ints(self._ints, self.__wrapped__, args, kwargs)
         description = describe(self.__wrapped__, *marked)
@@ -668,7 +676,9 @@ class Compiled:
         claim.give_up(TRACING)
         options = Options(passes=self._options.passes)
         compiled = functools.partial(Compiled, options=options, is_paced=False)
-        program = Program(recorded, description, call, compiled, self._optimize)
+        if self._families is None and not self._options.passes:
+            self._families = Families()
+        program = Program(recorded, description, call, compiled, self._optimize, self._families)
         program.used = self.stats.calls
         if earlier:
             assert reason is not None
@@ -677,6 +687,10 @@ class Compiled:
             logger.info("retrace of %s: %s", _name_of(self.__wrapped__), reason)
         self.stats.traces += 1
         self.stats.paths += is_path
+        self.stats.reused += program.executable.instance is not None
+        shapes = tuple(entry.value.shape for entry in program.recorded.inputs)
+        self._resized += program.executable.instance is not None and shapes not in self._shapes
+        self._shapes.add(shapes)
         self.stats.compile_seconds += program.compile_seconds
         self.stats.pass_seconds.update(program.pass_seconds)
         return program
@@ -689,9 +703,10 @@ class Compiled:
         """
         stats = self.stats
         traces, calls = stats.paths if is_path else stats.traces - stats.paths, stats.calls
+        weight = traces if is_path else traces - SAVED * self._resized
         is_short = is_path and stats.compile_seconds < FREE_SECONDS
-        is_free = traces < MOST_FREE or is_short or not self._is_paced
-        if not is_free and calls < CALLS_PER_TRACE * traces:
+        is_free = weight < MOST_FREE or is_short or not self._is_paced
+        if not is_free and calls < CALLS_PER_TRACE * weight:
             place = None if self._latest is None else self._latest.guards.place_of_failure()
             if place is None:
                 code = getattr(inspect.unwrap(self.__wrapped__), "__code__", None)

@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 
 from lucid.ir.errors import ArgumentError, LucidError
+from lucid.ir.extents import is_open
 from lucid.ir.op import Attributes, Op
 from lucid.ir.types import DTYPES, DType
 
 
 def is_whole(value: Any) -> bool:
-    """Whether it is an int of 64 bits, as compiled code counts with; a bool is none."""
-    return type(value) is int and -(2**63) <= value < 2**63
+    """Whether it is an int of 64 bits, as compiled code counts with, or open; a bool is none."""
+    return (type(value) is int and -(2**63) <= value < 2**63) or is_open(value)
 
 
 def _is_list(value: Any) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 
 from lucid.ir import ops
 from lucid.ir.attributes import check_arguments
+from lucid.ir.extents import is_open
 from lucid.ir.hosts import HostFunction
 from lucid.ir.inference import result_type
 from lucid.ir.location import Location
@@ -213,7 +214,10 @@ class Graph:
         return node
 
     def constant(self, value: float, dtype: DType) -> Value:
-        """Append a 0-d constant."""
+        """Append a 0-d constant; of an open size one whose value passes don't see."""
+        if is_open(value):
+            given = {"value": value, "is_bits": False, "dtype": dtype}
+            return self.append(ops.parameter, (), given).result
         attributes = {"value": dtype.numpy.type(value), "dtype": dtype}
         return self.append(ops.constant, (), attributes).result
 

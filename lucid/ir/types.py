@@ -129,7 +129,7 @@ class TensorType:
         _set_dtype(self, dtype)
         _set_shape(self, shape)
         _set_size(self, size)
-        if shape and not (min(shape) > 0 and size < _SMALL):
+        if shape and not (all(n > 0 for n in shape) and size < _SMALL):
             self._check_sizes()
 
     def _check_sizes(self) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 from lucid.ir import ops
 from lucid.ir.attributes import check_arguments
 from lucid.ir.errors import LucidError, VerifyError
+from lucid.ir.extents import Extent
 from lucid.ir.graph import Graph, Node, Value, has_effect
 from lucid.ir.inference import result_type
 from lucid.ir.region_ops import body_names, scan_problem
@@ -167,7 +168,7 @@ def _is_normal(value: Any) -> bool:
     """Ints, bools, strings, dtypes, NumPy scalars, and flat tuples of them."""
     if isinstance(value, tuple):
         return not any(isinstance(item, tuple) for item in value) and all(map(_is_normal, value))
-    return type(value) in (int, bool, str) or isinstance(value, (DType, np.generic))
+    return type(value) in (int, bool, str) or isinstance(value, (DType, Extent, np.generic))
 
 
 def _verify_no_function_calls_itself(graph: Graph) -> None:

@@ -100,13 +100,18 @@ class Context:
     """
 
     def __init__(
-        self, expected: Sequence[Expected], outputs: int, arena_bytes: int, hosts: HostCalls
+        self,
+        expected: Sequence[Expected],
+        outputs: int,
+        arena_bytes: int,
+        hosts: HostCalls,
+        open_words: int = 0,
     ) -> None:
         inputs = len(expected)
         self.expected = expected
         self.hosts = hosts
         self.has_hosts = bool(hosts)
-        self.table = (ctypes.c_uint64 * (inputs + outputs + 5))()
+        self.table = (ctypes.c_uint64 * (inputs + outputs + 6))()
         self.doubles = (ctypes.c_double * inputs).from_buffer(self.table)
         self.integers = (ctypes.c_int64 * inputs).from_buffer(self.table)
         self.record = (ctypes.c_int64 * _RECORD_WORDS)()
@@ -120,6 +125,7 @@ class Context:
             self.table[inputs + outputs + 2] = place or 0
         self.table[inputs + outputs + 3] = pool.entry
         self.table[inputs + outputs + 4] = pool.address
+        self.table[inputs + outputs + 5] = open_words
         self.address = ctypes.addressof(self.table)
         self.bound: list[object] = [_NOTHING] * inputs
         self.entered: Sequence[int] = ()

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import numpy as np
@@ -65,6 +66,18 @@ class Results(list[np.ndarray]):
         return self.codes == [0]
 
 
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """What the sizes of an executable are, where its code serves others as well.
+
+    Attributes:
+        words: what the code reads; code: what must stay loaded.
+    """
+
+    words: ctypes.Array[ctypes.c_int64]
+    code: Sequence[object]
+
+
 class Executable:
     """One native function for a graph.
 
@@ -77,6 +90,7 @@ class Executable:
         function_count: different kernels among them.
         shared_count: calls of kernels whose work threads share.
         is_short: whether a call keeps the interpreter's lock.
+        instance: if its code serves other sizes as well; None: it doesn't.
         free: contexts that no call uses.
         address: of the native function.
         is_open: a word: whether other native code may call it; only `run` knows of replaced ones.
@@ -91,8 +105,10 @@ class Executable:
         lower: Callable[[], Program],
         target: Target,
         compile_seconds: float,
+        instance: Instance | None = None,
     ) -> None:
         self.lower = lower
+        self.instance = instance
         self._target = target
         self._library = library
         self._libraries = emitted.libraries
@@ -120,9 +136,10 @@ class Executable:
 
     @property
     def nbytes(self) -> int:
-        """Of code, and of small arenas; large ones are lent to one program after the other."""
+        """Of its own code, and of small arenas; large ones are lent to one after the other."""
         own = self._arena_bytes if self._arena_bytes <= HUGE_FROM else 0
-        return self._library.nbytes + own * len(self.free)
+        code = self._library.nbytes if self.instance is None else ctypes.sizeof(self.instance.words)
+        return code + own * len(self.free)
 
     @property
     def stages(self) -> Stages:
@@ -248,7 +265,8 @@ class Executable:
 
     def _new_context(self) -> Context:
         hosts = HostCalls(self._hosts, self._functions)
-        context = Context(self._expected, len(self._outputs), self._arena_bytes, hosts)
+        words = 0 if self.instance is None else ctypes.addressof(self.instance.words)
+        context = Context(self._expected, len(self._outputs), self._arena_bytes, hosts, words)
         context.use_arena(arenas.provide(context, self.free))
         return context
 
@@ -352,6 +370,23 @@ def compile_graph(
     )
 
 
+def expected_inputs(program: Program) -> list[Expected]:
+    """What the inputs must be.
+
+    Raises `ArgumentError` for a written one that has several elements at one address.
+    """
+    return [
+        expected_input(
+            f"{number} ({entry.source or entry.value.name or entry.kind})",
+            entry.value.type,
+            program.strides[number],
+            written=number in program.written,
+            live=number in program.live,
+        )
+        for number, entry in enumerate(program.graph.inputs)
+    ]
+
+
 def compile_program(
     program: Program, target: Target, lower: Callable[[], Program], begin: float
 ) -> Executable:
@@ -363,16 +398,7 @@ def compile_program(
     Raises:
         ArgumentError: a written input has several elements at one address.
     """
-    expected = [
-        expected_input(
-            f"{number} ({entry.source or entry.value.name or entry.kind})",
-            entry.value.type,
-            program.strides[number],
-            written=number in program.written,
-            live=number in program.live,
-        )
-        for number, entry in enumerate(program.graph.inputs)
-    ]
+    expected = expected_inputs(program)
     emitted = emit_program(program, target, find=kernel_code.known)
     if emitted.shared:
         pool.load()

@@ -7,10 +7,11 @@ mode, a part of the same model, calls the functions that are there and compiles 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from lucid.codegen.llvm.jit import Library
 from lucid.codegen.program.emit import Emitted, Loaded
+from lucid.codegen.program.open_kernels import Variant
 
 
 class KernelCode:
@@ -46,4 +47,32 @@ class KernelCode:
         self._places.update((key, (reference, name)) for key, name in emitted.defined.items())
 
 
+class OpenKernelCode:
+    """The same of kernels with open sizes, of which each key may have several variants."""
+
+    def __init__(self) -> None:
+        self._variants: dict[str, tuple[weakref.ref[Variant], ...]] = {}
+
+    def find(self, key: str, values: Sequence[int]) -> Variant | None:
+        """Code of a kernel that is right for these sizes."""
+        for reference in self._variants.get(key, ()):
+            variant = reference()
+            if variant is not None and variant.fits(values):
+                return variant
+        return None
+
+    def enter(self, key: str, variant: Variant) -> None:
+        """Note a variant whose library is loaded."""
+
+        def forget(gone: weakref.ref[Variant]) -> None:
+            left = tuple(x for x in self._variants.get(key, ()) if x is not gone)
+            if left:
+                self._variants[key] = left
+            else:
+                self._variants.pop(key, None)
+
+        self._variants[key] = (*self._variants.get(key, ()), weakref.ref(variant, forget))
+
+
 kernel_code = KernelCode()
+open_code = OpenKernelCode()

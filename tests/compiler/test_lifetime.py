@@ -267,13 +267,22 @@ def test_of_a_trace_only_the_recorded_graph_outlives_it() -> None:
     work = Kernel, Inst, KernelCall, Trace, Recorder
     before_work = alive(*work)
     step, call = perceptron()
-    for size in (3, 4, 5, 3, 4, 5):
-        call(size)
-    programs = [program for known in step._programs.values() for program in known]
-    graphs = [g for p in programs for g in (p.recorded, *p.recorded.functions.values())]
-    assert len(programs) == 3
-    assert alive(Node) - before == sum(len(graph.nodes) for graph in graphs)
+    call(3)
+    call(3)
+
+    def recorded() -> int:
+        """The nodes of the graphs as they were recorded."""
+        programs = [program for known in step._programs.values() for program in known]
+        graphs = [g for p in programs for g in (p.recorded, *p.recorded.functions.values())]
+        return sum(len(graph.nodes) for graph in graphs)
+
+    assert alive(Node) - before == recorded()
     assert alive(*work) == before_work
+    call(5)  # one plan with open sizes serves all others
+    plan, planned = alive(*work), alive(Node) - recorded()
+    for size in (7, 6, 3, 9, 5, 6):
+        call(size)
+    assert (alive(*work), alive(Node) - recorded()) == (plan, planned)
     assert "kernel k0" in step.stages["kernels"], "made again for who looks at them"
 
 
@@ -281,12 +290,12 @@ def test_programs_that_are_dropped_free_their_code(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("lucid.compiler.compiled.LIMIT", 2)
     step, call = perceptron()
     code = []
-    for size in (3, 4, 5, 6):
+    for size in (3, 5, 6, 7):
         for _ in range(3):
             call(size)
         code.append(weakref.ref(step._latest_program().executable._library._tracker))
-    # The first one has what is the same for all sizes, such as the updates of parameters.
-    assert [tracker() is None for tracker in code] == [False, True, False, False]
+    # The first one's is for its size; that of all others is one.
+    assert [tracker() is None for tracker in code] == [True, False, False, False]
     assert step.stats.dropped == 2
     del step, call
     gc.collect()

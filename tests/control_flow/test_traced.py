@@ -646,3 +646,15 @@ def test_errors_in_a_step_are_those_of_eager_mode():
 
     with pytest.raises(lucid.DTypeError, match=r"there is f32\[\] where i64\[\] was"):
         step(lucid.ones(3))
+
+
+def test_each_length_has_a_program_of_its_own():
+    def run(xs):
+        return lucid.scan(lambda h, x: (h * 0.5 + x * len(xs), h.sum()), xs[0], xs)
+
+    step = lucid.compile(run)
+    with lucid.no_grad():
+        for length in (3, 5, 9, 17, 5, 33):
+            xs = randn(length, 2, 3)
+            for a, b in zip(run(xs), step(xs), strict=True):
+                np.testing.assert_allclose(b.numpy(), a.numpy(), rtol=1e-9)

@@ -18,7 +18,7 @@ from lucid.ir.types import DTYPES, f64
 from lucid.tensor.core import of_array
 
 SIZE = 3
-WITHOUT = {"constant", "iota", "random_uniform", "random_normal"}
+WITHOUT = {"constant", "iota", "parameter", "random_uniform", "random_normal"}
 
 
 def mapped_ops() -> list[Op]:

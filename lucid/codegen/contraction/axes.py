@@ -18,6 +18,7 @@ from lucid.codegen import costs
 from lucid.codegen.kernel_ir.instruction import Inst
 from lucid.codegen.kernel_ir.nest import forms_of, without_dim
 from lucid.codegen.llvm.target import Target
+from lucid.ir.extents import hint, is_multiple, is_open
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +93,13 @@ def choose_blocking(
 ) -> Blocking:
     """Choose vector axis, tile and order of the loops by what a multiply-add then costs."""
     full = target.lanes(element)
-    depth = max(prod(axis.size for axis in axes if axis.kind == "inner"), 1)
+    depth = max(hint(prod(axis.size for axis in axes if axis.kind == "inner")), 1)
     best, chosen = 2.0 * full, -1
     for number, axis in enumerate(axes):
         if axis.kind == "batch" or not axis.size:
             continue
-        cost = full / (axis.size / -(-axis.size // _lanes(axis.size, full)))
+        size = hint(axis.size)
+        cost = full / (size / -(-size // _lanes(size, full)))
         if axis.kind == "inner":
             cost *= _reading(axis.a) * _reading(axis.b)
             cost += costs.FOLDING * full / depth
@@ -111,7 +113,7 @@ def choose_blocking(
     swapped = chosen >= 0 and axes[chosen].kind == "row"
     if swapped:
         axes = [axis.swapped() for axis in axes]
-    lanes = 1 if chosen < 0 else _lanes(axes[chosen].size, full)
+    lanes = 1 if chosen < 0 else _lanes(hint(axes[chosen].size), full)
     vector = None if chosen < 0 else axes[chosen]
     return _blocked(axes, vector, lanes, swapped, target.registers)
 
@@ -122,6 +124,7 @@ def _lanes(size: int, full: int) -> int:
 
 
 def _reading(stride: int) -> float:
+    stride = hint(stride)
     if stride in (0, 1):
         return 1.0
     return costs.NEAR_LOAD if 2 <= stride <= 4 else costs.FAR_LOAD
@@ -134,16 +137,18 @@ def _blocked(
     axes: Sequence[Axis], chosen: Axis | None, lanes: int, swapped: bool, registers: int
 ) -> Blocking:
     dots = chosen is not None and chosen.kind == "inner"
-    rows = sorted((x for x in axes if x.kind == "row"), key=lambda x: x.size)
-    columns = sorted((x for x in axes if x.kind == "column"), key=lambda x: -abs(x.b))
+    rows = sorted((x for x in axes if x.kind == "row"), key=lambda x: hint(x.size))
+    columns = sorted((x for x in axes if x.kind == "column"), key=lambda x: -abs(hint(x.b)))
     inner = [x for x in axes if x.kind == "inner" and x is not chosen]
     if chosen is not None:
         if dots:
             inner.append(chosen)
         else:
             columns = [*(x for x in columns if x is not chosen), chosen]
-    counts = [x.size if dots or x is not chosen else -(-x.size // lanes) for x in columns[-2:]]
-    height, *widths = best_tile(rows[-1].size if rows else 1, counts[::-1], registers, dots)
+    counts = [
+        hint(x.size if dots or x is not chosen else -(-x.size // lanes)) for x in columns[-2:]
+    ]
+    height, *widths = best_tile(hint(rows[-1].size) if rows else 1, counts[::-1], registers, dots)
     steps = {id(rows[-1]): height} if rows else {}
     for axis, width in zip(columns[::-1], widths, strict=False):
         steps[id(axis)] = width * (lanes if axis is chosen else 1)
@@ -166,8 +171,9 @@ def _is_better_outside(
     """
     if len(columns) < 2 or not rows or steps[id(columns[-2])] > 1:
         return False
-    size, height = rows[-1].size, steps[id(rows[-1])]
-    return size * prod(axis.size for axis in inner) <= -(-size // height) * abs(columns[-2].b)
+    size, height = hint(rows[-1].size), steps[id(rows[-1])]
+    read = size * hint(prod(axis.size for axis in inner))
+    return bool(read <= -(-size // height) * abs(hint(columns[-2].b)))
 
 
 def best_tile(
@@ -219,9 +225,11 @@ def inner_block(blocking: Blocking, itemsize: int) -> int:
     first, *rest = blocking.inner or (None,)
     if first is None or not rest or blocking.vector >= 0 or blocking.lanes == 1:
         return 0
-    most = max(costs.FOLDED_BYTES // (max(abs(first.a) + abs(first.b), 1) * itemsize), 1)
-    least = -(-costs.LEAST_ROUNDS * blocking.lanes // max(prod(axis.size for axis in rest), 1))
-    sizes = [n for n in range(least, min(most, first.size - 1) + 1) if first.size % n == 0]
+    far, rounds = abs(hint(first.a)) + abs(hint(first.b)), hint(prod(axis.size for axis in rest))
+    most = max(costs.FOLDED_BYTES // (max(far, 1) * itemsize), 1)
+    least = -(-costs.LEAST_ROUNDS * blocking.lanes // max(rounds, 1))
+    last = min(most, hint(first.size) - 1)
+    sizes = [n for n in range(least, last + 1) if is_multiple(first.size, n)]
     return max(sizes, default=0)
 
 
@@ -229,7 +237,9 @@ def unrolled(inner: Sequence[Axis], accumulators: int) -> int:
     """How many of the inner axes, from the last one on, are to be unrolled."""
     work, found = max(accumulators, 1), 0
     for axis in reversed(inner):
-        work *= axis.size
+        work *= hint(axis.size)
+        if is_open(axis.size):
+            break
         if work > costs.UNROLLED_PRODUCT:
             break
         found += 1

@@ -156,10 +156,14 @@ class TileEmitter(Emitter):
             b.store(value, b.at(element, kept, number * lanes))
         batch = [epilogue.index[dim] for dim in range(len(epilogue.batch))]
         passed = [*epilogue.args, *epilogue.slots.values(), kept, row, panel.col, *batch]
+        if b.sizes is not None:
+            passed.append(b.sizes)
         name = f"{b.name}_{height}x{panel.width}" + (f"_{panel.tail}" if panel.tail else "")
         if name not in b.module.functions:
             parameters = [(value.type, f"p{i}") for i, value in enumerate(passed)]
             with FunctionBuilder(b.module, name, parameters, internal=True) as f:
+                if b.sizes is not None:
+                    f.read_sizes(f.args.pop())
                 self._define(f, height, panel)
                 f.ret()
         b.call(name, "void", *passed)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
-from math import ceil
 
 from lucid.codegen import costs
 from lucid.codegen.llvm.target import ELEMENT_BYTES, Target
+from lucid.ir.extents import hint, is_open, replaced
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +19,7 @@ class Contraction:
         element: "float", "double", "i32" or "i64".
         a_strides, b_strides: of rows and columns, in elements; any values. Unit column strides of B
             are the fast case.
+        tiling: what was chosen already, where sizes are open, or were when it was.
     """
 
     m: int
@@ -27,11 +28,12 @@ class Contraction:
     element: str
     a_strides: tuple[int, int]
     b_strides: tuple[int, int]
+    tiling: Tiling | None = None
 
 
 @dataclass(frozen=True)
-class Plan:
-    """The blocking of a contraction on a target; all of it is fixed at compile time.
+class Tiling:
+    """What is chosen for a contraction on a target, before code is written.
 
     Attributes:
         lanes: of the vectors that accumulate; along n, or along k for dot products.
@@ -41,7 +43,6 @@ class Plan:
         dots: both operands are contiguous along k, and one is nearly a vector: dot products.
     """
 
-    spec: Contraction
     lanes: int
     height: int
     width: int
@@ -49,6 +50,23 @@ class Plan:
     pack_a: bool
     pack_b: bool
     dots: bool
+
+    def __str__(self) -> str:
+        flags = (("a", self.pack_a), ("b", self.pack_b), ("dots", self.dots))
+        chosen = "".join(f" {name}" for name, is_set in flags if is_set)
+        return f"{self.lanes} lanes {self.height}x{self.width} of {self.block}{chosen}"
+
+
+@dataclass(frozen=True)
+class Plan(Tiling):
+    """How a contraction is computed."""
+
+    spec: Contraction
+
+    @property
+    def tiling(self) -> Tiling:
+        """What was chosen, without the contraction."""
+        return Tiling(**{field.name: getattr(self, field.name) for field in fields(Tiling)})
 
     @cached_property
     def vectors(self) -> int:
@@ -76,12 +94,21 @@ class Plan:
         return self.vectors * self.lanes * self.spec.k if self.pack_b else 0
 
 
-@lru_cache(maxsize=1024)
 def plan(spec: Contraction, target: Target) -> Plan:
-    """Choose tile, packing and blocking from the sizes."""
+    """Choose tile, packing and blocking from the sizes; of open ones from those at hand."""
+    if spec.tiling is not None:
+        return Plan(**vars(spec.tiling), spec=spec)
+    at_hand = replaced(spec, hint)
+    chosen = _chosen(at_hand, costs.OPEN_ROWS if is_open(spec.m) else at_hand.m, target)
+    return chosen if at_hand is spec else replace(chosen, spec=spec)
+
+
+@lru_cache(maxsize=1024)
+def _chosen(spec: Contraction, rows: int, target: Target) -> Plan:
+    """Choose for sizes that are known, with a tile that fits so many rows."""
     # A vector no wider than the rows of C: the next power of two of n.
     lanes = min(target.lanes(spec.element), 1 << max(spec.n - 1, 0).bit_length())
-    height, width = _tile(spec.m, -(-spec.n // lanes), target.registers)
+    height, width = _tile(rows, -(-spec.n // lanes), target.registers)
     size = ELEMENT_BYTES[spec.element]
     dots = are_dots(spec.m, spec.n, spec.a_strides, spec.b_strides)
     if dots:
@@ -145,7 +172,7 @@ def aligned_bytes(elements: int, element: str) -> int:
 
 def whole_a_bytes(p: Plan) -> int:
     """Memory of all of A, packed."""
-    rows = ceil(p.spec.m / p.height) * p.height
+    rows = -(-p.spec.m // p.height) * p.height
     return aligned_bytes(rows * p.spec.k if p.pack_a else 0, p.spec.element)
 
 

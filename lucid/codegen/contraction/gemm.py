@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from lucid.codegen import costs
 from lucid.codegen.contraction.contraction import (
@@ -21,6 +22,7 @@ from lucid.codegen.contraction.contraction import (
 )
 from lucid.codegen.contraction.packing import pack_columns, pack_rows
 from lucid.codegen.llvm.builder import FunctionBuilder, Val, const, const_lanes, i64, vector
+from lucid.ir.extents import is_open
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +114,8 @@ class Emitter:
         b, p, m = self.b, self.plan, self.spec.m
         rest = m % p.height
         low, high = row_range
-        if not isinstance(high, Val):
-            full: Val | int = min(high, m - rest)
-        else:
+        full: Val | int = m - rest
+        if isinstance(high, Val):
             full = b.select(b.lt(high, m - rest), high, m - rest)
         if not p.pack_a:
             self._block(low, full, p.height)
@@ -123,17 +124,30 @@ class Emitter:
                 end = b.add(loop.index, p.block)
                 limit = i64(full)
                 self._block(loop.index, b.select(b.lt(end, limit), end, limit), p.height)
-        if not rest:
-            return
         if isinstance(high, Val):
-            with b.if_(b.eq(high, m)):
-                self._block(m - rest, m, rest)
-        elif high == m:
-            self._block(m - rest, m, rest)
+            if is_open(rest) or rest:
+                with b.if_(b.eq(high, m)):
+                    self._last_rows(self._block)
+        else:
+            self._last_rows(self._block)
+
+    def _last_rows(self, block: Callable[[Val | int, Val | int, int], None]) -> None:
+        """The rows behind whole tiles: in one lower tile; if it is open how many, in some."""
+        m, height = self.spec.m, self.plan.height
+        if not is_open(m % height):
+            if m % height:
+                block(m - m % height, m, m % height)
+            return
+        low: Any = m - m % height
+        for lower in (8, 4, 2, 1):
+            if lower < height:
+                high = low + (m - low) // lower * lower
+                block(low, high, lower)
+                low = high
 
     def _block(self, low: Val | int, high: Val | int, height: int) -> None:
         """Rows [low, high) in tiles of `height`, against all panels of B."""
-        if not isinstance(low, Val) and not isinstance(high, Val) and low >= high:
+        if type(low) is int and type(high) is int and low >= high:
             return
         b, p, spec = self.b, self.plan, self.spec
         if p.pack_a:
@@ -194,12 +208,17 @@ class Emitter:
         sums = [const(self.type, 0)] * (height * panel.width)
         unroll = 4 if height * panel.width <= 16 else 2
         main = k - k % unroll
-        if main:
+        if is_open(main) or main:
             with b.loop(0, main, unroll, sums) as loop:
                 sums = self._steps(loop.carried, tile, strides, panel, loop.index, unroll)
                 loop.carry(*sums)
             sums = loop.results
-        if k % unroll:
+        if is_open(k % unroll):
+            with b.loop(main, k, 1, sums) as loop:
+                sums = self._steps(loop.carried, tile, strides, panel, loop.index, 1)
+                loop.carry(*sums)
+            sums = loop.results
+        elif k % unroll:
             sums = self._steps(sums, tile, strides, panel, i64(main), k % unroll)
         return sums
 
@@ -269,7 +288,8 @@ class Emitter:
         b = self.b
         group = costs.DOTS_AT_ONCE
         count = b.sub(high, low) if isinstance(high, Val) or isinstance(low, Val) else high - low
-        if isinstance(count, Val):
+        if isinstance(count, Val) or is_open(count):
+            count = i64(count)
             grouped = b.add(b.sub(count, b.binary("urem", count, group)), low)
         else:
             assert not isinstance(low, Val)
@@ -290,11 +310,14 @@ class Emitter:
         ]
         sums = [const(self.type, 0)] * len(places)
         main = spec.k - spec.k % lanes
-        if main:
+        if is_open(main) or main:
             with b.loop(0, main, lanes, sums) as loop:
                 loop.carry(*self._dot_step(pointers, loop.carried, loop.index, None))
             sums = loop.results
-        if spec.k % lanes:
+        if is_open(spec.k - main):
+            mask = b.tail_mask(lanes, i64(spec.k - main))
+            sums = self._dot_step(pointers, sums, i64(main), mask)
+        elif spec.k % lanes:
             mask = const_lanes("i1", [lane < spec.k % lanes for lane in range(lanes)])
             sums = self._dot_step(pointers, sums, i64(main), mask)
         for (row, col), total in zip(places, sums, strict=True):

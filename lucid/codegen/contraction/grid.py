@@ -7,7 +7,7 @@ product read. Every element is still summed in the order of k.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import ceil, prod
+from math import prod
 
 from lucid.codegen.contraction.contract import EpilogueEmitter, TileEmitter, emit_product, follow
 from lucid.codegen.contraction.contraction import (
@@ -24,6 +24,7 @@ from lucid.codegen.emit import lowering
 from lucid.codegen.emit.lines import smaller
 from lucid.codegen.kernel_ir.kernel import TileGrid
 from lucid.codegen.llvm.builder import FunctionBuilder, Val, i64
+from lucid.ir.extents import ceil_div, is_open
 
 Range = tuple[Val, Val]
 
@@ -171,7 +172,7 @@ class GridEmitter(Emitter):
 
     def _block(self, low: Val | int, high: Val | int, height: int) -> None:
         b, p, spec = self.b, self.plan, self.spec
-        if not isinstance(low, Val) and not isinstance(high, Val) and low >= high:
+        if type(low) is int and type(high) is int and low >= high:
             return
         if p.pack_a:
             assert self.whole_a is not None
@@ -200,15 +201,21 @@ class GridEmitter(Emitter):
     def pack_a_part(self, piece: Val, pieces: int) -> None:
         """Copy some tiles of rows of A."""
         b, p, spec = self.b, self.plan, self.spec
-        size = ceil(ceil(spec.m / p.height) / pieces) * p.height
+        size = ceil_div(ceil_div(spec.m, p.height), pieces) * p.height
         low, high = _range(b, piece, size, spec.m)
-        full = spec.m - spec.m % p.height
-        if full:
-            with b.loop(low, high if full == spec.m else smaller(b, high, full), p.height) as loop:
+        rest = spec.m % p.height
+        full = spec.m - rest
+        if is_open(full) or full:
+            is_whole = not is_open(rest) and not rest
+            with b.loop(low, high if is_whole else smaller(b, high, full), p.height) as loop:
                 self._pack_tile(loop.index, p.height)
-        if full < spec.m:
-            with b.if_(b.eq(high, spec.m)):
-                self._pack_tile(i64(full), spec.m - full)
+        if is_open(rest) or rest:
+            with b.if_(b.and_(b.eq(high, spec.m), b.lt(low, spec.m))):
+                self._last_rows(self._pack_tiles)
+
+    def _pack_tiles(self, low: Val | int, high: Val | int, height: int) -> None:
+        with self.b.loop(low, high, height) as loop:
+            self._pack_tile(loop.index, height)
 
     def _pack_tile(self, row: Val, height: int) -> None:
         b, spec = self.b, self.spec
@@ -226,7 +233,7 @@ class GridEmitter(Emitter):
     def pack_b_part(self, piece: Val, pieces: int) -> None:
         """Copy some panels of columns of B."""
         b, p, spec = self.b, self.plan, self.spec
-        size = ceil(ceil(spec.n / p.panel) / pieces) * p.panel
+        size = ceil_div(ceil_div(spec.n, p.panel), pieces) * p.panel
         self.pack_columns(*_range(b, piece, size, spec.n))
 
     def pack_columns(self, low: Val, high: Val) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lucid.codegen.contraction.axes import Axis
-from lucid.codegen.contraction.contraction import Contraction
+from lucid.codegen.contraction.contraction import Contraction, Tiling
 from lucid.codegen.emit.lowering import ELEMENTS
 from lucid.codegen.kernel_ir.affine import AffineExpr, form
 from lucid.codegen.kernel_ir.instruction import Inst, print_form
@@ -25,6 +25,7 @@ class MatrixProduct:
         strides: elements from one row, inner index, column to the next: of a, of b.
         operands: numbers of the arguments that a and b are.
         has_scratch: the last argument is memory for packed operands.
+        tiling: as in `Contraction`.
     """
 
     body: LoopNest
@@ -37,22 +38,24 @@ class MatrixProduct:
     strides: tuple[int, int, int, int]
     operands: tuple[int, int]
     has_scratch: bool
+    tiling: Tiling | None = None
 
     @property
     def spec(self) -> Contraction:
         """One of the products."""
         sizes = self.rows, self.inner, self.columns
-        return contraction(self.body.args[0], sizes, self.strides)
+        return replace(contraction(self.body.args[0], sizes, self.strides), tiling=self.tiling)
 
     def text(self, parts: str) -> str:
         """The operands and the loops; `parts` says how threads share it."""
         am, ak, bk, bn = self.strides
         scratch = ", packed" if self.has_scratch else ""
+        tiling = "" if self.tiling is None else f", tiled {self.tiling}"
         head = (
             f"contract {self.rows}x{self.inner}x{self.columns} batch {list(self.batch)}: "
             f"a{self.operands[0]}[{print_form(self.a)} + m*{am} + k*{ak}] . "
             f"a{self.operands[1]}[{print_form(self.b)} + k*{bk} + n*{bn}]"
-            f"{scratch}{parts}"
+            f"{scratch}{tiling}{parts}"
         )
         return f"{head}\n{self.body}"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lucid.codegen.llvm.builder import FunctionBuilder, Module, Val, const, const_lanes, i64, vector
+from lucid.ir.extents import is_open
 
 
 def pack_rows(
@@ -79,14 +80,14 @@ def _pack_vector(
 ) -> None:
     """destination[k * stride : + lanes] = the first `count` columns of row k of the source."""
     start = 0
-    if strides[0] == 1 and count == lanes and lanes > 1 and k >= lanes:
+    if strides[0] == 1 and count == lanes and lanes > 1 and (is_open(k) or k >= lanes):
         name = define_transpose(b.module, element, lanes)
         start = k - k % lanes
         with b.loop(0, start, lanes) as loop:
             block = b.at(element, source, loop.index)
             to = b.at(element, destination, b.mul(loop.index, stride))
             b.call(name, "void", block, i64(strides[1]), to, i64(stride))
-    if start == k:
+    if not is_open(k) and start == k:
         return
     type_ = vector(element, lanes)
     mask = const_lanes("i1", [lane < count for lane in range(lanes)])

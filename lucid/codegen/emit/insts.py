@@ -8,10 +8,13 @@ import numpy as np
 
 from lucid.codegen.emit import lowering, memory, philox
 from lucid.codegen.kernel_ir.affine import AffineExpr
-from lucid.codegen.kernel_ir.instruction import EFFECTS, Inst
+from lucid.codegen.kernel_ir.instruction import EFFECTS, Inst, OpenBits
 from lucid.codegen.kernel_ir.nest import LoopNest
-from lucid.codegen.llvm.builder import FunctionBuilder, Val, const, const_lanes, i64
+from lucid.codegen.llvm.builder import FunctionBuilder, Val, const, const_lanes, i64, iota
+from lucid.ir.extents import is_open
 from lucid.ir.op import OPS
+from lucid.ir.types import DType
+from lucid.ir.types import f64 as float64
 from lucid.ir.types import i32 as int32
 from lucid.ir.types import i64 as int64
 
@@ -117,7 +120,13 @@ class InstEmitter:
         step = form.coefficient(self.kernel.vector)
         if lanes == 1 or not step:
             return base
-        return self.b.add(base, const_lanes(element, [lane * step for lane in range(lanes)]))
+        return self.b.add(base, self._by_lane(element, lanes, step))
+
+    def _by_lane(self, element: str, lanes: int, step: int) -> Val:
+        """0, step, 2 * step …"""
+        if is_open(step):
+            return self.b.mul(iota(element, lanes), step)
+        return const_lanes(element, [lane * step for lane in range(lanes)])
 
     # Values -----------------------------------------------------------------------------
 
@@ -148,6 +157,8 @@ class InstEmitter:
 
     def _compute(self, inst: Inst, lanes: int) -> Val:
         b, dtype = self.b, inst.dtype
+        if isinstance(inst.attributes, OpenBits):
+            return self._open_number(inst.attributes, dtype)
         if inst.op == "const":
             (value,) = np.frombuffer(inst.bits, dtype.numpy)
             return const(lowering.ELEMENTS[dtype], value.item())
@@ -170,6 +181,12 @@ class InstEmitter:
         operands = [self.value(n, lanes) for n in inst.operands]
         working = self.kernel.insts[inst.operands[-1]].dtype
         return lowering.apply(b, inst.op, working, operands, inst.keywords)
+
+    def _open_number(self, number: OpenBits, dtype: DType) -> Val:
+        value = i64(number.value)
+        if number.is_bits and dtype.is_floating_point:
+            return lowering.convert(self.b, float64, self.b.bitcast(value, "double"), dtype)
+        return lowering.convert(self.b, int64, value, dtype)
 
     def _from_index(self, inst: Inst, index: Val) -> Val:
         return lowering.convert(self.b, int64, index, inst.dtype)
@@ -204,8 +221,7 @@ class InstEmitter:
     def _lane_offsets(self, offset: Val, step: int) -> Val:
         if not step:
             return offset
-        lanes = range(offset.lanes)
-        return self.b.add(offset, const_lanes("i64", [lane * step for lane in lanes]))
+        return self.b.add(offset, self._by_lane("i64", offset.lanes, step))
 
     def _load_at(self, inst: Inst, pointer: Val, offset: Val, step: int) -> Val:
         element = lowering.MEMORY[inst.dtype]

@@ -13,6 +13,7 @@ from lucid.codegen.kernel_ir.affine import AffineExpr
 from lucid.codegen.kernel_ir.instruction import Inst
 from lucid.codegen.kernel_ir.nest import LoopNest
 from lucid.codegen.llvm.builder import FunctionBuilder, Val, const_lanes, i64
+from lucid.ir.extents import hint, is_open
 from lucid.ir.types import DType
 
 State = list[list[Val]]  # for each repetition of the body, all accumulators one after the other
@@ -66,8 +67,8 @@ class LoopEmitter(InstEmitter):
         """Whether each row has a long line of its own, of an array that no cache holds."""
         assert inst.form is not None
         kernel = self.kernel
-        row = kernel.sizes[-1] * inst.dtype.itemsize
-        size = inst.dtype.itemsize * prod(kernel.sizes[dim] for dim in inst.form.dims)
+        row = hint(kernel.sizes[-1]) * inst.dtype.itemsize
+        size = inst.dtype.itemsize * hint(prod(kernel.sizes[dim] for dim in inst.form.dims))
         adjacent = inst.form.coefficient(kernel.vector) == 1
         is_new = inst.form.coefficient(self.outer - 1) != 0
         return adjacent and is_new and row >= costs.STREAMED_ROW and size > costs.CACHE_BYTES
@@ -135,7 +136,12 @@ class LoopEmitter(InstEmitter):
         inner = self.kernel.reduced
         if not inner:
             return True
-        return len(inner) == 1 and self.kernel.vector == self.outer and inner[0] <= self.lanes
+        return (
+            not is_open(inner[0])
+            and len(inner) == 1
+            and self.kernel.vector == self.outer
+            and inner[0] <= self.lanes
+        )
 
     def _allocate_scratch(self) -> None:
         count = prod(self.kernel.reduced)
@@ -208,7 +214,7 @@ class LoopEmitter(InstEmitter):
         if not self.folded or sum(costs.cost_of(insts[n].op) for n in self.needed) > costs.UNROLLED:
             return 1
         last = self.depth - 1
-        rounds = self.kernel.sizes[last] // (self.lanes if self.kernel.vector == last else 1)
+        rounds = hint(self.kernel.sizes[last]) // (self.lanes if self.kernel.vector == last else 1)
         for repeat in (4, 2):
             if rounds >= repeat and (rounds % repeat == 0 or rounds >= 4 * repeat):
                 return repeat
@@ -217,7 +223,7 @@ class LoopEmitter(InstEmitter):
     def _choose_dtypes(self, repeat: int) -> None:
         """Decide in which precision the pass accumulates."""
         inner_vector = self.kernel.vector >= self.outer
-        rounds = prod(self.kernel.reduced) // (self.lanes if inner_vector else 1) // repeat
+        rounds = hint(prod(self.kernel.reduced)) // (self.lanes if inner_vector else 1) // repeat
         self.dtypes = []
         for number in self.folded:
             inst = self.kernel.insts[number]
@@ -375,9 +381,10 @@ class LoopEmitter(InstEmitter):
         repeat = len(state)
         main = size // (step * repeat) * step * repeat
         keep = self.straight and dim >= self.outer
-        if main and dim == self.depth - 1 and self._sums_blocks(main // (step * repeat)):
+        some = is_open(main) or main > 0
+        if some and dim == self.depth - 1 and self._sums_blocks(hint(main) // (step * repeat)):
             state = self._blocks(dim, main, step, state, inside)
-        elif main:
+        elif some:
             state = self._loop(dim, 0, main, step, state, inside, keep)
         return self._rest(dim, main, step, state, inside, keep)
 
@@ -412,7 +419,7 @@ class LoopEmitter(InstEmitter):
             starts = self._starts()
             inner = [self._mixed(part, starts, wide, narrow) for part in outer]
             stop = b.add(blocks.index, block)
-            if main % block:
+            if is_open(main) or main % block:
                 stop = b.select(b.lt(stop, main), stop, i64(main))
             with b.loop(blocks.index, stop, stride, _flat(inner)) as loop:
                 turn = _unflat(loop.carried, parts)
@@ -436,13 +443,14 @@ class LoopEmitter(InstEmitter):
         step = self.lanes if dim == self.kernel.vector else 1
         stride = step * len(state)
         main = size - size % stride
-        if main:
-            stop = high if main == size else b.select(b.lt(high, main), high, main)
+        is_whole = main is size or (not is_open(size) and main == size)
+        if is_open(main) or main:
+            stop = high if is_whole else b.select(b.lt(high, main), high, main)
             with b.loop(low, stop, stride, _flat(state)) as loop:
                 parts = _unflat(loop.carried, len(state))
                 loop.carry(*_flat(self._step(dim, loop.index, parts, step, inside, False)))
             state = _unflat(loop.results, len(state))
-        if main == size:
+        if is_whole:
             return state
         with b.if_else(b.eq(high, size)) as branch:
             with branch.then():
@@ -464,9 +472,11 @@ class LoopEmitter(InstEmitter):
         """What is left of a dim after the full rounds, by the first part of the state alone."""
         size = self.kernel.sizes[dim]
         whole = size - size % step
-        if whole > start:
+        if is_open(whole - start) or whole > start:
             first = self._loop(dim, start, whole, step, [state[0]], inside, keep)
             state = [*first, *state[1:]]
+        if is_open(size - whole):
+            return self._open_tail(dim, whole, step, state, inside)
         if size > whole:
             outer_mask = self.mask
             self.mask = const_lanes("i1", [lane < size - whole for lane in range(step)])
@@ -475,6 +485,29 @@ class LoopEmitter(InstEmitter):
             if not keep:
                 self.mask = outer_mask
         return state
+
+    def _open_tail(
+        self,
+        dim: int,
+        whole: int,
+        step: int,
+        state: State,
+        inside: Callable[[list[Val]], list[Val]],
+    ) -> State:
+        """What is left behind full vectors, where that is only known at run time."""
+        b, left = self.b, i64(self.kernel.sizes[dim] - whole)
+        outer_mask = self.mask
+        with b.if_else(b.gt(left, 0)) as branch:
+            with branch.then():
+                self.mask = b.tail_mask(step, left)
+                (part,) = self._step(dim, i64(whole), [state[0]], step, inside, False)
+            with branch.otherwise():
+                pass
+        self.mask = outer_mask
+        return [
+            [branch.merge(new, old) for new, old in zip(part, state[0], strict=True)],
+            *state[1:],
+        ]
 
     def _loop(
         self,
@@ -487,7 +520,7 @@ class LoopEmitter(InstEmitter):
         keep: bool,
     ) -> State:
         stride = step * len(state)
-        if high - low == stride:
+        if not is_open(high - low) and high - low == stride:
             return self._step(dim, i64(low), state, step, inside, keep)
         with self.b.loop(low, high, stride, _flat(state)) as loop:
             parts = _unflat(loop.carried, len(state))

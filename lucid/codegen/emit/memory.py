@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from lucid.codegen.emit.lowering import MEMORY
-from lucid.codegen.llvm.builder import FunctionBuilder, Val, const, const_lanes, element_of, vector
+from lucid.codegen.llvm.builder import (
+    FunctionBuilder,
+    Val,
+    const,
+    const_lanes,
+    element_of,
+    iota,
+    vector,
+)
 from lucid.codegen.llvm.target import ELEMENT_BYTES
 from lucid.codegen.llvm.values import mangled
+from lucid.ir.extents import is_open
 from lucid.ir.types import DType
 
 
@@ -45,7 +54,7 @@ def store(
 
 def is_near(stride: int, lanes: int) -> bool:
     """Whether strided lanes are better moved as whole vectors, and shuffled, than one by one."""
-    return 2 <= stride <= 4 <= lanes
+    return not is_open(stride) and 2 <= stride <= 4 <= lanes
 
 
 def _spread_mask(b: FunctionBuilder, mask: Val, stride: int, part: int) -> Val:
@@ -105,7 +114,10 @@ def prefetch(b: FunctionBuilder, pointer: Val, writes: bool = False) -> None:
 def lane_pointers(b: FunctionBuilder, type_: str, pointer: Val, stride: int) -> Val:
     """The address of each lane of a strided vector."""
     lanes = int(type_[1 : type_.index("x")])
-    offsets = const_lanes("i64", [lane * stride for lane in range(lanes)])
+    if is_open(stride):
+        offsets = b.mul(iota("i64", lanes), stride)
+    else:
+        offsets = const_lanes("i64", [lane * stride for lane in range(lanes)])
     return pointers_at(b, element_of(type_), pointer, offsets)
 
 

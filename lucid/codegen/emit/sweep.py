@@ -15,6 +15,7 @@ from lucid.codegen.emit import lowering, reductions
 from lucid.codegen.emit.loops import LoopEmitter
 from lucid.codegen.kernel_ir.nest import LoopNest
 from lucid.codegen.llvm.builder import FunctionBuilder, Val, vector
+from lucid.ir.extents import hint, is_open
 from lucid.ir.types import DType
 
 
@@ -30,11 +31,11 @@ def is_swept(kernel: LoopNest) -> bool:
             return False
         if inst.op == "store" and kernel.in_pass(number) and not kernel.is_inner(number):
             return False
-    columns = kernel.kept[column]
-    large = prod(kernel.reduced) * columns * 4 >= costs.SWEPT_BYTES
+    columns = hint(kernel.kept[column])
+    large = hint(prod(kernel.reduced)) * columns * 4 >= costs.SWEPT_BYTES
     return (
         large
-        and kernel.reduced[-1] >= 2 * costs.SWEPT_ROWS
+        and hint(kernel.reduced[-1]) >= 2 * costs.SWEPT_ROWS
         and 4 * kernel.lanes <= columns <= costs.COLUMNS
         and any(kernel.insts[n].op == "reduce" for n in range(len(kernel.insts)))
     )
@@ -107,12 +108,13 @@ class SweepEmitter(LoopEmitter):
         size = self.kernel.sizes[dim]
         whole = size - size % costs.SWEPT_ROWS
         stop: Val | int = whole
-        if isinstance(high, Val) and whole < size:
+        is_whole = not is_open(whole) and whole == size
+        if isinstance(high, Val) and not is_whole:
             stop = self.b.select(self.b.lt(high, whole), high, whole)
         elif isinstance(high, Val):
             stop = high
         self._row_blocks(low, stop, costs.SWEPT_ROWS)
-        if whole < size:
+        if not is_whole:
             self._row_blocks(whole, high, 1)
 
     def _range(self, dim: int) -> tuple[Val | int, Val | int]:
@@ -121,7 +123,7 @@ class SweepEmitter(LoopEmitter):
         return 0, self.kernel.sizes[dim]
 
     def _row_blocks(self, low: Val | int, high: Val | int, count: int) -> None:
-        if not isinstance(high, Val) and not isinstance(low, Val) and low >= high:
+        if type(low) is int and type(high) is int and low >= high:
             return
         with self.b.loop(low, high, count) as loop, self.scope(False):
             self.row = loop.index, count

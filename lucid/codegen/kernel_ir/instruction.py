@@ -22,6 +22,22 @@ class Bits:
 
 
 @dataclass(frozen=True, slots=True)
+class OpenBits:
+    """The number that a "const" is where a program leaves it open.
+
+    Attributes:
+        value: the number if it is whole.
+        is_bits: it is the f64 with the bits of `value`, if the instruction gives floats.
+    """
+
+    value: int
+    is_bits: bool
+
+    def __str__(self) -> str:
+        return f" open {self.value}{' bits' if self.is_bits else ''}"
+
+
+@dataclass(frozen=True, slots=True)
 class Fold:
     """How a "reduce", "scan" or "accumulate" combines elements: "sum", "amax", "argmin" …"""
 
@@ -67,7 +83,7 @@ class Keywords:
         return "".join(f" {name}={value!r}" for name, value in self.entries)
 
 
-InstAttributes = Bits | Fold | Indexed | Keywords | None
+InstAttributes = Bits | OpenBits | Fold | Indexed | Keywords | None
 
 
 @dataclass(frozen=True, slots=True)

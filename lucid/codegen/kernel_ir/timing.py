@@ -12,6 +12,7 @@ from lucid.codegen.costs import cost_of
 from lucid.codegen.kernel_ir.instruction import Inst
 from lucid.codegen.kernel_ir.nest import LoopNest
 from lucid.codegen.llvm.target import Target
+from lucid.ir.extents import hint
 from lucid.ir.types import DType
 
 
@@ -22,11 +23,11 @@ def nest_seconds(nest: LoopNest, lanes: int) -> float:
         dims = nest.dims[number]
         if inst.op == "reduce":
             dims |= nest.dims[inst.operands[0]]
-        rounds = float(prod(nest.sizes[dim] for dim in dims))
+        rounds = float(prod(hint(nest.sizes[dim]) for dim in dims))
         wide = lanes if nest.vector in dims else 1
         computing += rounds / wide * _inst_seconds(nest, inst, wide)
         if inst.form is not None and inst.has_address:
-            moved += inst.dtype.itemsize * prod(nest.sizes[dim] for dim in inst.form.dims)
+            moved += inst.dtype.itemsize * prod(hint(nest.sizes[dim]) for dim in inst.form.dims)
     rate = costs.CACHE_RATE if moved <= costs.CACHE_BYTES else costs.MEMORY_RATE
     return max(computing, moved / rate)
 
@@ -36,7 +37,7 @@ def _inst_seconds(nest: LoopNest, inst: Inst, lanes: int) -> float:
     if inst.op in ("const", "product"):
         return 0.0
     if inst.has_address and inst.form is not None:
-        stride = abs(inst.form.coefficient(nest.vector))
+        stride = abs(hint(inst.form.coefficient(nest.vector)))
         indexed = inst.op in ("gather", "write")
         if lanes > 1 and (stride > 1 or (indexed and nest.vector in _index_dims(nest, inst))):
             return lanes * costs.RANDOM_LANE

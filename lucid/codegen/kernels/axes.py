@@ -47,6 +47,7 @@ from lucid.codegen.kernels.evaluation import (
 from lucid.codegen.llvm.builder import FunctionBuilder, Val, const, const_lanes, i64, vector
 from lucid.codegen.llvm.target import Target
 from lucid.codegen.threads.parallel import best_cut, wanted_parts
+from lucid.ir.extents import hint, is_open
 from lucid.ir.strides import contiguous_strides
 from lucid.ir.types import Shape
 
@@ -114,7 +115,7 @@ class AxesKernel(Kernel):
 
     def seconds(self, target: Target) -> float:
         dtype = self.body.args[0]
-        rounds = float(prod(axis.size for axis in (*self.loops, *self.inner)))
+        rounds = float(hint(prod(axis.size for axis in (*self.loops, *self.inner))))
         filled = self.lanes / target.lanes(lowering.ELEMENTS[dtype])
         product = 2.0 * rounds / (peak(dtype, target) * max(filled * costs.SMALL_TILE_FLOPS, 0.1))
         return product + nest_seconds(self.body, self.lanes)
@@ -281,13 +282,29 @@ class AxesEmitter(InstEmitter):
         axis, step = self.product.loops[level], self.product.steps[level]
         main = axis.size - axis.size % step
         low, stop = self._bounds(level, main)
-        if main:
-            with self.b.loop(low, stop, step) as loop, self._at(level, loop.index):
-                self._loops(level + 1, self._moved(level, pointers, loop.index), (*extents, step))
-        if main < axis.size:
+        if is_open(main) or main:
+            self._tiles(level, (low, stop), step, pointers, extents)
+        if is_open(axis.size - main) and level != self.product.vector:
+            with self._if_last(level):
+                for lower in (n for n in (8, 4, 2, 1) if n < step):
+                    end = main + (axis.size - main) // lower * lower
+                    self._tiles(level, (main, end), lower, pointers, extents)
+                    main = end
+        elif main < axis.size:
             rest, index = axis.size - main, i64(main)
             with self._if_last(level), self._at(level, index):
                 self._loops(level + 1, self._moved(level, pointers, index), (*extents, rest))
+
+    def _tiles(
+        self,
+        level: int,
+        bounds: tuple[Val | int, Val | int],
+        step: int,
+        pointers: Pair,
+        extents: tuple[int, ...],
+    ) -> None:
+        with self.b.loop(*bounds, step) as loop, self._at(level, loop.index):
+            self._loops(level + 1, self._moved(level, pointers, loop.index), (*extents, step))
 
     def _bounds(self, level: int, main: int) -> tuple[Val | int, Val | int]:
         """Where the whole tiles of a loop begin and end."""
@@ -317,7 +334,7 @@ class AxesEmitter(InstEmitter):
         """Both pointers `index` steps further."""
         moved = []
         for pointer, stride in zip(pointers, strides, strict=True):
-            if isinstance(index, int):
+            if not isinstance(index, Val):
                 offset: Val | int = index * stride
             else:
                 offset = self._times(index, stride) if stride else 0
@@ -377,6 +394,8 @@ class AxesEmitter(InstEmitter):
 
     def _tail(self, count: int) -> Val | None:
         lanes = self.product.lanes
+        if is_open(count):
+            return self.b.tail_mask(lanes, i64(count))
         if count >= lanes or lanes == 1:
             return None
         return const_lanes("i1", [lane < count for lane in range(lanes)])
@@ -402,14 +421,14 @@ class AxesEmitter(InstEmitter):
         def one(index: Val | int, sums: list[Val]) -> list[Val]:
             return self._sum(level + 1, sums, self._step_from(pointers, index, strides), tile)
 
-        if len(inner) - level <= self.unrolled or main == step:
+        if len(inner) - level <= self.unrolled or (not is_open(main) and main == step):
             for index in range(0, main, step):
                 sums = one(index, sums)
-        elif main:
+        elif is_open(main) or main:
             with self.b.loop(0, main, step, sums) as loop:
                 loop.carry(*one(loop.index, loop.carried))
             sums = loop.results
-        if main < axis.size:
+        if is_open(axis.size - main) or main < axis.size:
             last = self._step_from(pointers, main, strides)
             sums = self._round(sums, last, tile, self._tail(axis.size - main))
         return sums

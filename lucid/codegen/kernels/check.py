@@ -17,9 +17,10 @@ from lucid.codegen.kernel_ir.origins import moved
 from lucid.codegen.kernel_ir.regions import Buffer
 from lucid.codegen.kernel_ir.work import Traffic, Work
 from lucid.codegen.kernels.evaluation import form_values, range_of
-from lucid.codegen.llvm.builder import FunctionBuilder, Val, const, const_lanes, vector
+from lucid.codegen.llvm.builder import FunctionBuilder, Val, const, const_lanes, i64, vector
 from lucid.codegen.llvm.target import Target
 from lucid.ir.errors import IndexOutOfRangeError
+from lucid.ir.extents import hint, is_open
 from lucid.ir.types import DType, Shape
 
 
@@ -49,7 +50,7 @@ class CheckKernel(Kernel):
         return traffic.work(0)
 
     def seconds(self, target: Target) -> float:
-        return prod(self.shape) / costs.VECTOR_INSTRUCTIONS
+        return float(hint(prod(self.shape))) / costs.VECTOR_INSTRUCTIONS
 
     def relocate(self) -> tuple[Kernel, Origins]:
         origin = self.form.offset
@@ -102,12 +103,17 @@ def emit_check(b: FunctionBuilder, kernel: CheckKernel, args: Sequence[Val]) -> 
         lanes = b.target.lanes(element)
         main = size - size % lanes
         wrong = const(vector("i1", lanes), 0)
-        if main:
+        if is_open(main) or main:
             with b.loop(0, main, lanes, [wrong]) as loop:
                 found = b.load(vector(element, lanes), b.at(element, start, loop.index))
                 loop.carry(b.or_(loop.carried[0], _is_outside(b, found, kernel)))
             wrong = loop.results[0]
-        if main < size:
+        if is_open(main):
+            mask = b.tail_mask(lanes, i64(size - main))
+            found = b.masked_load(vector(element, lanes), b.at(element, start, main), mask)
+            outside = _is_outside(b, found, kernel)
+            wrong = b.or_(wrong, b.and_(outside, mask))
+        elif main < size:
             mask = const_lanes("i1", [lane < size - main for lane in range(lanes)])
             found = b.masked_load(vector(element, lanes), b.at(element, start, main), mask)
             wrong = b.or_(wrong, _is_outside(b, found, kernel))

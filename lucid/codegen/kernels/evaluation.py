@@ -14,10 +14,10 @@ import numpy as np
 
 from lucid.codegen.emit import reductions
 from lucid.codegen.kernel_ir.affine import AffineExpr
-from lucid.codegen.kernel_ir.instruction import EFFECTS, Inst, InstAttributes, Keywords
+from lucid.codegen.kernel_ir.instruction import EFFECTS, Inst, InstAttributes, Keywords, OpenBits
 from lucid.codegen.kernel_ir.kernel import Access, Memory, Partition
 from lucid.codegen.kernel_ir.nest import LoopNest
-from lucid.ir import philox
+from lucid.ir import ops, philox
 from lucid.ir.errors import LucidError, VerifyError
 from lucid.ir.op import OPS
 from lucid.ir.types import DType, TensorType, bool_, dtype_named, f32
@@ -236,6 +236,10 @@ class _Evaluation:
     def _compute(self, inst: Inst) -> Any:
         dtype = inst.dtype.numpy
         operands = [self.values[n] for n in inst.operands]
+        if isinstance(inst.attributes, OpenBits):
+            number, is_bits = inst.attributes.value, inst.attributes.is_bits
+            found = ops.parameter.evaluate(number, is_bits, inst.dtype)
+            return np.asarray(found).reshape((1,) * len(self.sizes))
         if inst.op == "const":
             return np.frombuffer(inst.bits, dtype).reshape((1,) * len(self.sizes))
         if inst.op == "index":

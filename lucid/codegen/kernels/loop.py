@@ -34,6 +34,7 @@ from lucid.codegen.llvm.builder import FunctionBuilder, Val
 from lucid.codegen.llvm.target import Target
 from lucid.codegen.threads.parallel import best_cut, wanted_parts
 from lucid.codegen.threads.split_reduction import blocked
+from lucid.ir.extents import hint
 
 
 @dataclass(slots=True)
@@ -70,10 +71,10 @@ class LoopKernel(Kernel):
         if wanted == 1:
             return [(self, args)]
         parts = best_cut(nest.sizes, nest.free_dims(), self._unit, wanted)
-        if parts is None or parts.count < min(wanted, costs.LEAST_PARTS):
+        if parts is None or hint(parts.count) < min(wanted, costs.LEAST_PARTS):
             dims = range(len(nest.kept), len(nest.sizes))
             inner = best_cut(nest.sizes, dims, self._unit, wanted)
-            if inner is not None and (parts is None or inner.count > parts.count):
+            if inner is not None and (parts is None or hint(inner.count) > hint(parts.count)):
                 several = blocked(nest, args, inner, new_temp)
                 if several:
                     return [(LoopKernel(body, cut), given) for body, cut, given in several]

@@ -39,6 +39,7 @@ from lucid.codegen.kernels.evaluation import (
 from lucid.codegen.llvm.builder import FunctionBuilder, Val
 from lucid.codegen.llvm.target import ELEMENT_BYTES, Target
 from lucid.codegen.threads.parallel import wanted_parts
+from lucid.ir.extents import hint
 from lucid.ir.types import Shape
 
 PACKING = "_packing"  # the region that copies operands before the product's own
@@ -73,9 +74,9 @@ class ContractKernel(Kernel):
     def seconds(self, target: Target) -> float:
         """The multiply-adds, and what is computed from the product."""
         p, dtype = self.product, self.product.body.args[0]
-        flops = 2.0 * prod(p.batch) * p.rows * p.inner * p.columns
+        flops: float = 2.0 * hint(prod(p.batch) * p.rows * p.inner * p.columns)
         lanes = target.lanes(ELEMENTS[dtype])
-        narrow = p.columns < lanes or p.rows < 4
+        narrow = hint(p.columns) < lanes or hint(p.rows) < 4
         rate = peak(dtype, target) * (costs.SMALL_TILE_FLOPS if narrow else 1.0)
         return flops / rate + nest_seconds(p.body, lanes)
 
@@ -92,23 +93,24 @@ class ContractKernel(Kernel):
         batch, rows, columns = self._totals()
         if 0 in (batch, rows, columns) or not self._stores_every_element():
             return None
-        cost = self.seconds(target)
+        cost, products = self.seconds(target), hint(batch)
         wanted = wanted_parts(cost)
         if wanted == 1:
             return None
-        if batch >= min(wanted, 2 * costs.LEAST_PARTS):
-            size = ceil(batch / min(wanted, batch))
-            return TileGrid((size, rows, columns), (ceil(batch / size), 1, 1), (0, 0))
+        if products >= min(wanted, 2 * costs.LEAST_PARTS):
+            size = ceil(products / min(wanted, products))
+            return TileGrid((size, rows, columns), (-(-batch // size), 1, 1), (0, 0))
         p = plan(self.product.spec, target)
         if _is_large(p):
             wanted = min(wanted, max(costs.LEAST_PARTS, round(cost / costs.PRODUCT_PART_SECONDS)))
         by_columns = _is_large(p) or (p.pack_b and cost < costs.PACK_APART_SECONDS)
-        height, width = _cut_matrix(p, ceil(wanted / batch), by_columns=by_columns)
-        counts = batch, ceil(rows / height), ceil(columns / width)
-        if prod(counts) < 2:
+        height, width = _cut_matrix(p, ceil(wanted / products), by_columns=by_columns)
+        counts = batch, -(-rows // height), -(-columns // width)
+        at_hand = tuple(map(hint, counts))
+        if prod(at_hand) < 2:
             return None
-        packs = (0, 0) if counts[1:] == (1, 1) else _packs(p)
-        if counts[1] == 1:
+        packs = (0, 0) if at_hand[1:] == (1, 1) else _packs(p)
+        if at_hand[1] == 1:
             packs = packs[0], 0
         return TileGrid((1, height, width), counts, packs)
 
@@ -124,7 +126,7 @@ class ContractKernel(Kernel):
     def _scratch_bytes(self, grid: TileGrid, target: Target) -> int:
         """Packed operands: of each part, or of each product whose parts share them."""
         spec = self.product.spec
-        if grid.counts[1:] == (1, 1):
+        if tuple(map(hint, grid.counts[1:])) == (1, 1):
             return grid.counts[0] * scratch_bytes(spec, target)
         return grid.counts[0] * product_scratch(plan(spec, target))
 
@@ -207,7 +209,8 @@ class ContractKernel(Kernel):
 
 def _is_large(p: Plan) -> bool:
     """Whether B is read from beyond the second-level cache for each block of rows."""
-    return p.spec.k * p.spec.n * ELEMENT_BYTES[p.spec.element] > costs.SMALL_OPERAND_BYTES
+    elements: int = hint(p.spec.k * p.spec.n)
+    return elements * ELEMENT_BYTES[p.spec.element] > costs.SMALL_OPERAND_BYTES
 
 
 def _cut_matrix(p: Plan, wanted: int, *, by_columns: bool) -> tuple[int, int]:
@@ -218,20 +221,26 @@ def _cut_matrix(p: Plan, wanted: int, *, by_columns: bool) -> tuple[int, int]:
     """
     spec = p.spec
     height, width = (4, 4) if p.dots else (p.height, p.panel)
-    tiles = [ceil(spec.m / height), ceil(spec.n / width)]
+    tiles = [ceil(hint(spec.m) / height), ceil(hint(spec.n) / width)]
     first = int((by_columns and tiles[1] > 1) or tiles[0] < tiles[1] < wanted or tiles[0] == 1)
     counts = [1, 1]
     counts[first] = min(tiles[first], wanted)
     counts[1 - first] = min(tiles[1 - first], ceil(wanted / counts[first]))
     rows, columns = (ceil(tiles[i] / counts[i]) for i in (0, 1))
-    return min(rows * height, spec.m), min(columns * width, spec.n)
+    return _whole(rows * height, spec.m), _whole(columns * width, spec.n)
+
+
+def _whole(size: int, total: int) -> int:
+    """A part's size, and no more than there is."""
+    return total if size >= hint(total) else size
 
 
 def _packs(p: Plan) -> tuple[int, int]:
     """How many parts copy the operands first."""
     size = ELEMENT_BYTES[p.spec.element]
-    tiles = ceil(p.spec.m / p.height), ceil(p.spec.n / p.panel)
-    elements = p.spec.m * p.spec.k, p.spec.n * p.spec.k
+    m, n, k = hint(p.spec.m), hint(p.spec.n), hint(p.spec.k)
+    tiles = ceil(m / p.height), ceil(n / p.panel)
+    elements = m * k, n * k
     wanted = [max(1, min(n * size // costs.PACK_PART_BYTES, 16)) for n in elements]
     of_a, of_b = (min(n, most) for n, most in zip(wanted, tiles, strict=True))
     return of_a if p.pack_a else 0, of_b if p.pack_b else 0

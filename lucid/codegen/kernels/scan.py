@@ -18,7 +18,7 @@ from lucid.codegen.kernel_ir.regions import Buffer
 from lucid.codegen.kernel_ir.work import Traffic, Work
 from lucid.codegen.llvm.builder import FunctionBuilder, Val, vector
 from lucid.codegen.llvm.target import Target
-from lucid.codegen.threads.tasks import Caller, define_kernel
+from lucid.codegen.threads.tasks import Caller, define_kernel, regions_of
 from lucid.ir.types import DType, TensorType, i64
 
 
@@ -150,7 +150,7 @@ class ScanKernel(Kernel):
                 given = [self._address(b, args, place, t) for place in places]
                 before = pool if kernel.parameters() else ()
                 wake = ahead >= costs.WAKE_SECONDS
-                caller.call(name, kernel, [*before, *given], cost, wake)
+                caller.call(regions_of(name, kernel), [*before, *given], cost, wake)
 
     def _define(self, b: FunctionBuilder) -> list[str]:
         """Add the functions of the body's kernels; those of equal texts are one."""

@@ -38,6 +38,7 @@ from lucid.codegen.kernels.evaluation import form_values, range_of
 from lucid.codegen.llvm.builder import FunctionBuilder, Val, const, iota, vector
 from lucid.codegen.llvm.target import Target
 from lucid.codegen.threads.parallel import wanted_parts
+from lucid.ir.extents import ceil_div, hint
 from lucid.ir.op import OPS
 from lucid.ir.types import DType, Shape, i64
 
@@ -97,16 +98,18 @@ class SortKernel(Kernel):
         way, length = method(self), self.length
         rounds = 2.0 + passes(self)
         if way != "digits":
-            rounds = 2.0 + (length if way == "count" else self.kept) / 12
-        return prod(self.shape) * length * rounds * costs.SORT_STEP_SECONDS
+            rounds = 2.0 + hint(length if way == "count" else self.kept) / 12
+        entries: int = hint(prod(self.shape) * length)
+        return entries * rounds * costs.SORT_STEP_SECONDS
 
     def partition(self, args: list[Buffer], new_temp: NewTemp, target: Target) -> list[Call]:
         """Cut the lines, each part with memory of its own."""
         wanted = wanted_parts(self.seconds(target))
         if wanted > 1 and self.shape:
-            dim = max(range(len(self.shape)), key=lambda dim: min(self.shape[dim], wanted))
-            size = ceil(self.shape[dim] / min(wanted, self.shape[dim]))
-            count, own = ceil(self.shape[dim] / size), args[-1].size
+            dim = max(range(len(self.shape)), key=lambda dim: min(hint(self.shape[dim]), wanted))
+            lines = hint(self.shape[dim])
+            size = ceil(lines / min(wanted, lines))
+            count, own = ceil_div(self.shape[dim], size), args[-1].size
             args[-1].size *= count
             self.parts = Partition(dim, size, count, ((2, own),))
         return [(self, args)]

@@ -5,6 +5,7 @@ Operations pick the float or the integer instruction by the type of their operan
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
@@ -27,6 +28,7 @@ from lucid.codegen.llvm.values import (
     mangled,
     vector,
 )
+from lucid.ir.extents import is_open
 
 __all__ = [
     "FLOATS",
@@ -99,6 +101,7 @@ class FunctionBuilder:
     Attributes:
         args: the parameters as values.
         block: label of the block that is being filled.
+        sizes: address of the values of open sizes, in a function that reads some.
     """
 
     def __init__(
@@ -123,6 +126,8 @@ class FunctionBuilder:
         self._lines: list[str] = []
         self._count = 0
         self._terminated = True
+        self.sizes: Val | None = None
+        self._sizes_from = 0
         self.block = ""
         self.start_block("entry")
 
@@ -143,8 +148,23 @@ class FunctionBuilder:
         if not self._terminated:
             raise ValueError(f"function {self.name} ends without a return")
         self.module.declarations.pop(self.name, None)
+        if self.sizes is not None:
+            self._load_sizes()
         body = "\n".join(self._lines)
         self.module.functions[self.name] = f"{self._head}\n{body}\n}}\n"
+
+    def read_sizes(self, address: Val) -> None:
+        """Say where the values of open sizes are; from here on lines may mention them."""
+        self.sizes, self._sizes_from = address, len(self._lines)
+
+    def _load_sizes(self) -> None:
+        """Load the open sizes that lines mention, where their address is known."""
+        used = sorted(set(map(int, re.findall(r"%n(\d+)\b", "\n".join(self._lines)))))
+        loads = []
+        for slot in used:
+            loads.append(f"  %np{slot} = getelementptr inbounds i64, {self.sizes}, i64 {slot}")
+            loads.append(f"  %n{slot} = load i64, ptr %np{slot}, align 8")
+        self._lines[self._sizes_from : self._sizes_from] = loads
 
     # Lines and blocks ---------------------------------------------------------------------
 
@@ -190,12 +210,23 @@ class FunctionBuilder:
         if not isinstance(a, Val):
             if not isinstance(b, Val):
                 raise TypeError("an instruction needs at least one value among its operands")
-            a = const(b.type, a)
+            a = self.number(b.type, a)
         if not isinstance(b, Val):
-            b = const(a.type, b)
+            b = self.number(a.type, b)
         if a.type != b.type:
             raise TypeError(f"operands of different types: {a} and {b}")
         return a, b
+
+    def number(self, type_: str, value: float) -> Val:
+        """A number in every lane of a type, which is loaded if it is an open size."""
+        if not is_open(value) or type_ == "i64":
+            return const(type_, value)
+        element, loaded = element_of(type_), const("i64", value)
+        if element in FLOATS:
+            loaded = self.cast("sitofp", loaded, element)
+        elif element != "i64":
+            loaded = self.cast("trunc", loaded, element)
+        return self.splat(loaded, lanes_of(type_))
 
     def binary(self, op: str, a: Operand, b: Operand) -> Val:
         """An instruction by its LLVM name."""
@@ -391,7 +422,7 @@ class FunctionBuilder:
 
     def at(self, element: str, pointer: Val, index: Val | int) -> Val:
         """The address of an element of an array."""
-        if not isinstance(index, Val) and index == 0:
+        if type(index) is int and index == 0:
             return pointer
         return self.emit("ptr", f"getelementptr inbounds {element}, {pointer}, {i64(index)}")
 
@@ -451,7 +482,7 @@ class FunctionBuilder:
 
     def alloca(self, type_: str, count: int = 1, align: int = 64) -> Val:
         """Stack memory; to be called outside of loops."""
-        return self.emit("ptr", f"alloca {type_}, i64 {count}, align {align}")
+        return self.emit("ptr", f"alloca {type_}, {i64(count)}, align {align}")
 
     # Control flow -------------------------------------------------------------------------
 
@@ -485,7 +516,7 @@ class FunctionBuilder:
 
         Bounds known to be a non-empty range leave out the test before the first round.
         """
-        runs = not isinstance(low, Val) and not isinstance(high, Val) and low < high
+        runs = type(low) is int and type(high) is int and low < high
         low, high = i64(low), i64(high)
         head, done = self.fresh("loop"), self.fresh("done")
         before = self.block

@@ -8,6 +8,7 @@ lane means the scalar type.
 from __future__ import annotations
 
 import functools
+import operator
 import re
 import struct
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from lucid.codegen.llvm.target import Target
+from lucid.ir.extents import Extent
 
 FLOATS = ("float", "double")
 _SUFFIX = {"float": "f32", "double": "f64", "ptr": "p0"}
@@ -73,8 +75,13 @@ Operand = Val | float
 """A value, or a Python number that takes the type of the other operand."""
 
 
-def literal(element: str, value: float) -> str:
-    """An exact spelling of one constant; floats are rounded to `element` and given in hex."""
+def literal(element: str, value: float | Extent) -> str:
+    """An exact spelling of one constant; floats are rounded to `element` and given in hex.
+
+    An open size is a value that the function has loaded (`FunctionBuilder.sizes`).
+    """
+    if isinstance(value, Extent):
+        return f"%n{value.sizes.slot(value)}" if element == "i64" else str(operator.index(value))
     if element in FLOATS:
         if element == "float":
             (value,) = struct.unpack("f", struct.pack("f", value))
@@ -87,10 +94,14 @@ def literal(element: str, value: float) -> str:
     return str(number - (1 << bits) if number >> (bits - 1) else number)
 
 
-def const(type_: str, value: float) -> Val:
+def const(type_: str, value: float | Extent) -> Val:
     """`value` in every lane of `type_`."""
-    text = literal(element_of(type_), value)
+    text = literal(element_of(type_), value if type_[0] != "<" else _closed(value))
     return Val(type_, f"splat ({element_of(type_)} {text})" if type_[0] == "<" else text)
+
+
+def _closed(value: float | Extent) -> float:
+    return operator.index(value) if isinstance(value, Extent) else value
 
 
 def number_of(value: Val) -> float | None:
@@ -106,7 +117,7 @@ def const_lanes(element: str, values: Sequence[float]) -> Val:
     """A vector constant with a value for each lane."""
     if len(values) == 1:
         return const(element, values[0])
-    body = ", ".join(f"{element} {literal(element, value)}" for value in values)
+    body = ", ".join(f"{element} {literal(element, _closed(value))}" for value in values)
     return Val(vector(element, len(values)), f"<{body}>")
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 from lucid.codegen.contraction.axes import merge_axes
-from lucid.codegen.contraction.contraction import scratch_bytes
+from lucid.codegen.contraction.contraction import plan, scratch_bytes
 from lucid.codegen.contraction.matrices import Product, as_matrices, contraction, join_parts
 from lucid.codegen.kernel_ir.affine import ZERO, AffineExpr, IndexMap, dot, form, unbroadcast
 from lucid.codegen.kernel_ir.instruction import (
@@ -17,6 +17,7 @@ from lucid.codegen.kernel_ir.instruction import (
     Indexed,
     Inst,
     Keywords,
+    OpenBits,
     Scattered,
 )
 from lucid.codegen.kernel_ir.kernel import Kernel
@@ -43,6 +44,7 @@ from lucid.codegen.lower.loop_schedule import (
     tile,
 )
 from lucid.ir import ops
+from lucid.ir.extents import hint, replaced
 from lucid.ir.graph import Value, freeze_attributes
 from lucid.ir.op import OPS
 from lucid.ir.types import i64
@@ -156,6 +158,9 @@ class Builder:
             if node.op is ops.constant:
                 bits = Bits(node.attributes["value"].tobytes())
                 return self.body.add(Inst("const", base.dtype, attributes=bits))
+            if node.op is ops.parameter:
+                open_ = OpenBits(node.attributes["value"], node.attributes["is_bits"])
+                return self.body.add(Inst("const", base.dtype, attributes=open_))
             assert node.op is ops.iota, f"{node.op.name} has no home"
             return self.body.add(Inst("index", base.dtype, form=address))
         arg = self.body.arg(self.source.homes[base].buffer)
@@ -250,7 +255,7 @@ class Builder:
         attributes = Indexed(layout.strides[axis], x.shape[axis])
         node = base.producer
         if base not in self.source.homes and node is not None:
-            if node.op is ops.constant:
+            if node.op in (ops.constant, ops.parameter):
                 return self._read(x, at_x)
             inst = Inst("index_at", x.dtype, (position,), address, attributes=attributes)
             return self.body.add(inst)
@@ -289,7 +294,7 @@ class Builder:
         last = [group[-1] for group in (kept, inner) if group]
         vector = next((dim for dim in last if dim == vector), -1)
         if vector >= 0:
-            lanes = min(lanes, 1 << (sizes[vector] - 1).bit_length())
+            lanes = min(lanes, 1 << (hint(sizes[vector]) - 1).bit_length())
         nest = LoopNest(
             [buffer.dtype for buffer in self.body.args],
             tuple(sizes[dim] for dim in kept),
@@ -327,7 +332,10 @@ class Builder:
         if scratch:
             self.body.args.append(self.source.new_temp(i64, -(-scratch // 8)))
         args = [buffer.dtype for buffer in self.body.args]
-        return ContractKernel(product.chosen(insts, sizes, args, scratch))
+        chosen = product.chosen(insts, sizes, args, scratch)
+        if replaced(chosen.spec, hint) is not chosen.spec:
+            chosen.tiling = plan(chosen.spec, self.target).tiling
+        return ContractKernel(chosen)
 
     def _product_of_matrices(self, item: Item) -> tuple[Product, list[Inst], dict[int, int]]:
         forms = self.group.forms[item]

@@ -41,6 +41,7 @@ from lucid.codegen.lower.horizontal_fusion import merge_siblings
 from lucid.codegen.lower.item import Item, is_reduction
 from lucid.codegen.lower.items import ItemList
 from lucid.codegen.lower.precedence import Precedence
+from lucid.ir.extents import hint, is_multiple, is_open, replaced
 from lucid.ir.graph import Node, Value
 from lucid.ir.strides import contiguous_strides
 from lucid.ir.types import Shape, TensorType
@@ -60,13 +61,14 @@ def _in_kernel(item: Item) -> tuple[bool, int]:
 
 def _block_of(terms: Sequence[tuple[int, int]], group: FusionGroup) -> int:
     """How many neighbours of an index are summed in memory; 0 if its dims can't be cut so."""
-    sizes = [group.sizes[dim] for dim, _ in sorted(terms, key=lambda term: term[1])]
+    sizes = [group.sizes[dim] for dim, _ in sorted(terms, key=lambda term: hint(term[1]))]
     most, least = costs.FOLDED_ROWS, costs.FOLDED_ROWS // 4
     if len(terms) == 2:
-        return sizes[0] if least <= sizes[0] <= most else 0
+        return sizes[0] if not is_open(sizes[0]) and least <= sizes[0] <= most else 0
     if len(terms) != 1:
         return 0
-    return next((n for n in range(most, least - 1, -1) if sizes[0] % n == 0 and n < sizes[0]), 0)
+    cuts = (n for n in range(most, least - 1, -1) if is_multiple(sizes[0], n))
+    return next((n for n in cuts if n < hint(sizes[0])), 0)
 
 
 class Fusion:
@@ -308,12 +310,12 @@ class Fusion:
         if self._makes_cycle(item, group) or self._needs_memory_of(item, group.forms):
             return False
         forms = self._propose(item, item.shape, group)
-        if forms is None or self.operand_forms_of(values, forms, group) != group.forms[producer]:
+        if not forms or self.operand_forms_of(values, forms, group) != group.forms[producer]:
             return False
         terms, last = forms[-1].terms, len(forms) - 1
         if not writes_slices(item) or last in serial_axes(item) or len(terms) != 1:
             return False
-        if group.sizes[terms[0][0]] <= costs.SMALL:
+        if hint(group.sizes[terms[0][0]]) <= costs.SMALL:
             return False
         self._enter(item, group, forms)
         group.closed = True
@@ -322,10 +324,12 @@ class Fusion:
     def _are_dots(self, group: FusionGroup) -> bool:
         """Whether a group begins with dot products: what takes long is faster in full vectors."""
         product = group.items[0]
-        if product.op != "matmul" or prod(product.shape) < costs.LINES:
+        if product.op != "matmul" or hint(prod(product.shape)) < costs.LINES:
             return False
-        m, n = product.shape[-2:]
-        a, b = (self.source.layout(operand).strides[-2:] for operand in product.operands)
+        m, n = replaced(product.shape[-2:], hint)
+        a, b = (
+            replaced(self.source.layout(operand).strides[-2:], hint) for operand in product.operands
+        )
         return are_dots(m, n, a, b) or are_dots(n, m, b[::-1], a[::-1])
 
     def _join_reduction(self, item: Item, group: FusionGroup) -> bool:
@@ -393,7 +397,7 @@ class Fusion:
 
     def _repeats_long_row(self, forms: IndexMap, group: FusionGroup, stage: int) -> bool:
         """Whether a pass over a row that is too long for the cache would wait for another one."""
-        return stage > 0 and group.row_size > costs.ROW and group.is_inner(forms)
+        return stage > 0 and hint(group.row_size) > costs.ROW and group.is_inner(forms)
 
     def _propose(self, item: Item, shape: Shape, group: FusionGroup) -> IndexMap | None:
         """Indices over the group's dims at which an item of this shape would be computed."""

@@ -29,7 +29,7 @@ from lucid.ir.strides import (
 )
 from lucid.ir.types import DType, Shape
 
-INLINE = (ops.constant, ops.iota)
+INLINE = (ops.constant, ops.iota, ops.parameter)
 _INDEXED_READS = (ops.take, ops.gather)
 
 

@@ -17,6 +17,7 @@ from lucid.codegen.lower.rewrites import (
 from lucid.codegen.lower.small_axes import split_small_axes
 from lucid.codegen.lower.unfolding import unfold_contractions
 from lucid.ir import ops
+from lucid.ir.extents import hint
 from lucid.ir.graph import Graph, Node, Value
 from lucid.ir.op import Trait
 from lucid.ir.passes.dce import dce
@@ -197,7 +198,7 @@ def _from_the_front(index: Value, size: int) -> Value:
 def _narrow_place(node: Node) -> Value | None:
     for places, index in (node.operands, node.operands[::-1]):
         axis_size = _counted(places)
-        few = index.type.size * costs.GROWN <= node.result.type.size
+        few = hint(index.type.size) * costs.GROWN <= hint(node.result.type.size)
         if places.dtype is not i64 or not 0 < axis_size < 1 << 31 or not few:
             continue
         outside = index.constant(-1, i64), index.constant(axis_size, i64)

@@ -11,6 +11,7 @@ from lucid.codegen.kernel_ir.affine import ZERO, fresh_dim
 from lucid.codegen.kernel_ir.instruction import EFFECTS, Inst
 from lucid.codegen.kernel_ir.nest import LoopNest, without_dim
 from lucid.codegen.llvm.target import Target
+from lucid.ir.extents import hint, is_multiple
 
 
 def lanes_for(insts: Sequence[Inst], target: Target) -> int:
@@ -31,7 +32,7 @@ def choose_vector(
     An access counts as often as it is made: a store of sums next to nothing beside their terms.
     """
     accesses = [
-        (inst.op in EFFECTS, inst.form, prod(sizes[dim] for dim in inst.form.dims))
+        (inst.op in EFFECTS, inst.form, prod(hint(sizes[dim]) for dim in inst.form.dims))
         for inst in insts
         if inst.has_address and inst.form is not None
     ]
@@ -40,7 +41,7 @@ def choose_vector(
     def score(dim: int) -> tuple[float, int, int, int]:
         total, far = 0.0, 0
         for is_store, address, rounds in accesses:
-            stride, weight = address.coefficient(dim), rounds / most
+            stride, weight = hint(address.coefficient(dim)), rounds / most
             if stride == 1:
                 total += weight * (4 if is_store else 2)
             elif stride:
@@ -48,8 +49,9 @@ def choose_vector(
                 far = max(far, abs(stride))
             elif not is_store:
                 total += weight
-        total -= 6 * ((sizes[dim] * 2 <= lanes) + (sizes[dim] * 4 <= lanes))
-        return total, -far, sizes[dim], -dim
+        size = hint(sizes[dim])
+        total -= 6 * ((size * 2 <= lanes) + (size * 4 <= lanes))
+        return total, -far, size, -dim
 
     return max((dim for dim in sizes if dim not in serial), key=score, default=-1)
 
@@ -69,7 +71,7 @@ def order_dims(
         movable = [dim for dim in group if dim not in serial and dim != vector]
         forms = [inst.form for inst in candidates if inst.form is not None]
         main = max(forms, key=lambda f: len(f.dims & set(group)), default=ZERO)
-        movable.sort(key=lambda dim: -abs(main.coefficient(dim)))
+        movable.sort(key=lambda dim: -abs(hint(main.coefficient(dim))))
         fixed = [dim for dim in group if dim in serial]
         return movable + fixed + [dim for dim in group if dim == vector]
 
@@ -107,12 +109,13 @@ def tile(
     """
     accesses = [inst.form for inst in insts if inst.has_address and inst.form is not None]
     strided = [f for f in accesses if abs(f.coefficient(vector)) > 1]
-    size = sizes.get(vector, 0)
+    size = hint(sizes.get(vector, 0))
     if len(order) < 2 or size < 2 * costs.TILE or not strided:
         return insts, order, sizes
     if not any(f.coefficient(dim) == 1 for f in strided for dim in order):
         return insts, order, sizes
-    inner = next((n for n in range(costs.TILE, 15, -16) if size % n == 0), 0)
+    size = sizes[vector]
+    inner = next((n for n in range(costs.TILE, 15, -16) if is_multiple(size, n)), 0)
     if not inner:
         return insts, order, sizes
     outer = fresh_dim()
@@ -131,7 +134,7 @@ def choose_scratch(kernel: LoopNest) -> None:
     """Decide which values of an early pass are kept in memory for a later one."""
     if kernel.passes < 2 or not prod(kernel.reduced) or not kernel.reduced:
         return
-    count = prod(kernel.reduced)
+    count = hint(prod(kernel.reduced))
     across = kernel.vector >= 0 and kernel.vector < len(kernel.kept)
     room = costs.KEPT_BYTES // (count * (kernel.lanes if across else 1))
     work = work_of(kernel)

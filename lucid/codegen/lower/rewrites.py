@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
 
 from lucid.codegen import costs
 from lucid.ir import ops
+from lucid.ir.extents import hint
 from lucid.ir.graph import Graph, Node, Value
 from lucid.ir.op import Trait
 from lucid.ir.passes.rewrite import Rewriter, Rules, rewrite
@@ -203,35 +205,50 @@ def _unmerged(value: Value, groups: list[Shape], shape: Shape) -> Value:
 
 
 def reduce_small_first(graph: Graph) -> bool:
-    """Put a reduction of what is small before what is much larger, right behind its operand.
+    """Put reductions of what is small, and what follows from them, before what is much larger.
 
     Only the order changes. Loops are fused in that order: one over all classes of all samples can
     then use the number of samples that count, which otherwise is summed with the losses, after it.
     """
-    reach: dict[Value, int] = {e.value: e.value.type.size for e in graph.inputs}
-    place = dict.fromkeys(reach, -1)
+    reach: dict[Value, int] = {e.value: hint(e.value.type.size) for e in graph.inputs}
+    behind = dict.fromkeys(reach, -1)  # the node after which a value can be computed at once
     sizes: list[int] = []
-    largest = 0
-    moved: dict[int, list[Node]] = {}
+    early: set[Value] = set()  # reductions of what is small, and what follows from them
+    moved: dict[Node, int] = {}
     for number, node in enumerate(graph.nodes):
-        size = max((result.type.size for result in node.results), default=0)
+        size = max((hint(result.type.size) for result in node.results), default=0)
         size = max([size, *(reach[operand] for operand in node.operands)])
         sizes.append(size)
-        at, largest = number, max(largest, size)
-        if node.op.is_reduction:
-            behind = max(place[operand] for operand in node.operands)
-            if size * costs.GROWN <= largest and size * costs.GROWN <= max(sizes[behind + 1 :]):
-                moved.setdefault(at := behind, []).append(node)
+        at = number if node.op.has_effect else max((behind[x] for x in node.operands), default=-1)
         reach.update(dict.fromkeys(node.results, size))
-        place.update(dict.fromkeys(node.results, at))
+        behind.update(dict.fromkeys(node.results, at))
+        if node.op.is_reduction or not early.isdisjoint(node.operands):
+            early.update(node.results)
+            if size * costs.GROWN <= max(sizes[at + 1 :], default=0):
+                _move(node, moved, behind)
     if not moved:
         return False
-    gone = {node for nodes in moved.values() for node in nodes}
-    order = [*moved.get(-1, ())]
+    follow: dict[int, list[Node]] = {}
+    for node in graph.nodes:
+        if node in moved:
+            follow.setdefault(moved[node], []).append(node)
+    order = [*follow.get(-1, ())]
     for number, node in enumerate(graph.nodes):
-        order += [] if node in gone else [node, *moved.get(number, ())]
+        order += [] if node in moved else [node, *follow.get(number, ())]
+    changed = order != graph.nodes
     graph.nodes = order
-    return True
+    return changed
+
+
+def _move(node: Node, moved: dict[Node, int], behind: Mapping[Value, int]) -> None:
+    """Enter a node, and what it is computed from, with the place that they can go to."""
+    pending = [node]
+    while pending:
+        each = pending.pop()
+        if each in moved or each.op.has_effect:
+            continue
+        moved[each] = behind[each.result]
+        pending += [x.producer for x in each.operands if x.producer is not None]
 
 
 def _value(result: object) -> Value:

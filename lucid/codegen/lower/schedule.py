@@ -24,6 +24,7 @@ from lucid.codegen.program.verify import verify_program
 from lucid.ir import ops
 from lucid.ir.clone import copy_graph
 from lucid.ir.environment import VERIFY
+from lucid.ir.extents import hint
 from lucid.ir.graph import Graph, Node, Value
 from lucid.ir.passes.pipeline import PassLog
 from lucid.ir.strides import Strides, contiguous_strides
@@ -77,7 +78,7 @@ def make_program(
     live = [n for n, entry in enumerate(graph.inputs) if entry.kind == "live"]
     inputs, outputs = items.inputs, items.outputs
     program = Program(graph, calls, inputs, outputs, offsets, size, written, live, tuple(strides))
-    if VERIFY.read():
+    if VERIFY.read() and not program.is_open:
         verify_program(program)
     return program
 
@@ -162,7 +163,7 @@ def _update_in_place(fusion: Fusion) -> None:
 def _by_size(items: list[Item]) -> list[Item]:
     """The stores of new state, of large arrays first: of two that wait for each other one loses."""
     stores = [item for item in items if item.cell is not None]
-    return sorted(stores, key=lambda item: -prod(item.shape))
+    return sorted(stores, key=lambda item: -hint(prod(item.shape)))
 
 
 def _readers(fusion: Fusion) -> dict[Value, list[Item]]:

@@ -2,7 +2,8 @@
 
 `i32 step(ptr table)`: the table holds the addresses of the inputs, then of the outputs, the arena,
 the error record, a function which calls Python, the function that runs a region on several threads,
-and its pool; a live scalar's slot is the number itself. The result is 0; or 1 when an index was out
+and its pool, and the words of a program whose sizes are open (`StepWords`); a live scalar's slot is
+the number itself. The result is 0; or 1 when an index was out
 of range: the record then has 1 + the number of the check and the index; or 2 when Python raised an
 exception. A timed step, `i32 step(ptr table, ptr ticks)`, also notes when each kernel was over.
 """
@@ -16,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from lucid.codegen import costs
 from lucid.codegen.emit import lowering
@@ -27,9 +28,17 @@ from lucid.codegen.llvm.clock import NOW, Clock, define_now
 from lucid.codegen.llvm.jit import Library
 from lucid.codegen.llvm.target import Target
 from lucid.codegen.program.program import KernelCall, Program, kernel_names
-from lucid.codegen.threads.tasks import Caller, declare_kernel, define_kernel, symbols_of
+from lucid.codegen.threads.tasks import (
+    Caller,
+    Region,
+    declare_kernel,
+    define_kernel,
+    regions_of,
+    symbols_of,
+)
 from lucid.codegen.threads.trial import Trial
 from lucid.ir.errors import MissingRuleError
+from lucid.ir.extents import is_open
 from lucid.ir.graph import Graph
 
 STEP = "step"
@@ -56,6 +65,7 @@ class Emitted:
         calls: number of kernel calls in a step.
         seconds: estimated time of a step in one thread.
         shared: number of calls whose work threads share.
+        words: what the step of a program with open sizes reads.
     """
 
     key: str
@@ -67,6 +77,7 @@ class Emitted:
     calls: int
     seconds: float
     shared: int
+    words: StepWords
     _write: Callable[[], str] = field(repr=False)
 
     @functools.cached_property
@@ -96,14 +107,20 @@ def emit_program(
     *,
     timed: bool = False,
     find: Callable[[Iterable[str]], Mapping[str, Loaded]] = lambda keys: {},
+    opened: Collection[int] = (),
 ) -> Emitted:
     """All kernels and the step that calls them; equal kernels are one function.
 
     Args:
+        opened: the numbers of calls of open kernels, which are no part of it.
         find: which of the kernels with these keys have functions that are there already.
     """
-    pairs = zip(kernel_names(program.calls), program.calls, strict=True)
-    kernels = {name: call for name, call in pairs if call.kernel.has_function}
+    pairs = enumerate(zip(kernel_names(program.calls), program.calls, strict=True))
+    kernels = {
+        name: call
+        for number, (name, call) in pairs
+        if call.kernel.has_function and number not in opened
+    }
     keys = {name: call.key(target) for name, call in kernels.items()}
     loaded = find(keys.values())
     defined: dict[str, str] = {}
@@ -122,6 +139,7 @@ def emit_program(
             exports += symbols
     seconds = [call.kernel.seconds(target) for call in program.calls]
     shared = [call.kernel.is_shared for call in program.calls]
+    words = StepWords()
     return Emitted(
         key=program_key(program, target, imports, timed=timed),
         defined=defined,
@@ -132,8 +150,10 @@ def emit_program(
         calls=len(program.calls),
         seconds=sum(seconds),
         shared=sum(shared),
+        words=words,
         _write=lambda: _written(
-            _StepEmitter(Module(target), program, seconds, shared, imports.keys()), timed
+            _StepEmitter(Module(target), program, seconds, shared, imports.keys(), opened, words),
+            timed,
         ),
     )
 
@@ -145,7 +165,7 @@ def _written(emitter: _StepEmitter, timed: bool) -> str:
         define_now(module)
         parameters.append(("ptr", "ticks"))
     with FunctionBuilder(module, STEP, parameters, "i32") as b:
-        slots = Slots(b, emitter.program)
+        slots = Slots(b, emitter.program, emitter.words)
         trial = Trial(b, slots.record, slots.pool) if emitter.tries else None
         if timed:
             Clock(b, b.args[1]).note(0)
@@ -214,8 +234,12 @@ class _StepEmitter:
         seconds: list[float],
         shared: list[bool],
         imports: Collection[str],
+        opened: Collection[int],
+        words: StepWords,
     ) -> None:
         self.module = module
+        self._opened = opened
+        self.words = words if opened else None
         self._imports = imports
         self.program = program
         self._names = kernel_names(program.calls)
@@ -229,28 +253,36 @@ class _StepEmitter:
 
     def emit_part(self, b: FunctionBuilder, numbers: Sequence[int]) -> None:
         """Emit some of the calls; they return from the function when one fails."""
-        slots = Slots(b, self.program)
+        slots = Slots(b, self.program, self.words)
         clock = Clock(b, b.args[1] if len(b.args) > 1 else None)
         calls = [self.program.calls[number] for number in numbers]
-        sizes = [len(self.program.calls[n].args) for n in numbers if self._shared[n]]
+        sizes = [len(self.program.calls[n].args) + 1 for n in numbers if self._shared[n]]
         pool = Trial(b, slots.record, slots.pool).pool() if self.tries else slots.pool
         caller = Caller(b, slots.entry, pool, max(sizes, default=0))
         python = HostCalls(b, [len(x.args) for x in calls if not x.kernel.has_function])
         for number, call in zip(numbers, calls, strict=True):
             call.kernel.emit_call(_Site(self, slots, caller, python, clock, number))
 
-    def call_kernel(self, caller: Caller, number: int, args: Sequence[Val]) -> None:
+    def call_kernel(self, caller: Caller, slots: Slots, number: int, args: Sequence[Val]) -> None:
         """Call a kernel's function, which is defined when it is first called."""
         call, name, cost = self.program.calls[number], self._names[number], self.seconds[number]
-        if name not in self._defined:
-            self._defined.add(name)
-            if symbols_of(name, call.kernel)[0] in self._imports:
-                declare_kernel(self.module, name, call.kernel)
-            else:
-                define_kernel(self.module, name, call.kernel, len(call.args))
-        caller.call(name, call.kernel, args, cost, self._ahead >= costs.WAKE_SECONDS)
+        if number in self._opened:
+            regions = slots.regions(number)
+            args = [*args, slots.word("ptr", "words", number)]
+        else:
+            regions = regions_of(name, call.kernel)
+            if name not in self._defined:
+                self._defined.add(name)
+                self._provide(name, call)
+        caller.call(regions, args, cost, self._ahead >= costs.WAKE_SECONDS)
         if self._shared[number]:
             self._ahead -= cost
+
+    def _provide(self, name: str, call: KernelCall) -> None:
+        if symbols_of(name, call.kernel)[0] in self._imports:
+            declare_kernel(self.module, name, call.kernel, len(call.args))
+        else:
+            define_kernel(self.module, name, call.kernel, len(call.args))
 
 
 class _Site:
@@ -277,7 +309,7 @@ class _Site:
         return [self._slots.address(x, origins.get(n, 0)) for n, x in enumerate(self._call.args)]
 
     def call(self, args: Sequence[Val]) -> None:
-        self._step.call_kernel(self._caller, self._number, args)
+        self._step.call_kernel(self._caller, self._slots, self._number, args)
         self._clock.note(self._number + 1)
 
     def call_python(self) -> None:
@@ -295,12 +327,34 @@ class _Site:
             b.ret(const("i32", 1))
 
 
+class StepWords:
+    """What a step reads that depends on sizes which are open, in the order of its words.
+
+    Attributes:
+        entries: ("size", formula), ("offset", temp), ("words", number of a call): where those of
+            its kernel begin, or ("function", number of a call, region).
+    """
+
+    def __init__(self) -> None:
+        self.entries: list[tuple[Any, ...]] = []
+        self._numbers: dict[Any, int] = {}
+
+    def number(self, kind: str, *of: Any) -> int:
+        """The place of a word."""
+        key = kind, *((x.key if is_open(x) else x) for x in of)
+        if key not in self._numbers:
+            self._numbers[key] = len(self.entries)
+            self.entries.append((kind, *of))
+        return self._numbers[key]
+
+
 class Slots:
     """Addresses of buffers, from the table that a step gets."""
 
-    def __init__(self, b: FunctionBuilder, program: Program) -> None:
+    def __init__(self, b: FunctionBuilder, program: Program, words: StepWords | None) -> None:
         self.b = b
         self._program = program
+        self._words = words
         self._table = b.args[0]
         slots = len(program.inputs) + len(program.outputs)
         self._arena = b.load("ptr", b.at("ptr", self._table, slots))
@@ -308,16 +362,47 @@ class Slots:
         self.python = b.at("ptr", self._table, slots + 2)
         self.entry = b.load("ptr", b.at("ptr", self._table, slots + 3))
         self.pool = b.load("ptr", b.at("ptr", self._table, slots + 4))
+        if words is not None:
+            self._open = b.load("ptr", b.at("ptr", self._table, slots + 5))
 
     def address(self, buffer: Buffer, origin: int = 0) -> Val:
         """Where a buffer's element number `origin` lies."""
         b = self.b
-        skipped = origin * buffer.dtype.itemsize
+        skipped: int | Val = origin * buffer.dtype.itemsize
+        if is_open(skipped):
+            skipped = self.word("i64", "size", skipped)
         if buffer.kind == "temp":
-            return b.at("i8", self._arena, self._program.offsets[buffer] + skipped)
+            start: int | Val = self._program.offsets[buffer]
+            if self._words is not None:
+                start = self.word("i64", "offset", buffer)
+            elif isinstance(skipped, int):  # then one address is enough
+                start, skipped = self._program.offsets[buffer] + skipped, 0
+            return b.at("i8", b.at("i8", self._arena, start), skipped)
         slot = buffer.index + (len(self._program.inputs) if buffer.kind == "output" else 0)
         place = b.at("ptr", self._table, slot)
         if buffer.kind == "input" and buffer.index in self._program.live:
             return place
         address = b.load("ptr", place)
-        return b.at("i8", address, skipped) if skipped else address
+        return b.at("i8", address, skipped)
+
+    # Open sizes ---------------------------------------------------------------------------
+
+    def word(self, type_: str, kind: str, *of: object) -> Val:
+        """One of the words of a program whose sizes are open."""
+        assert self._words is not None
+        number = self._words.number(kind, *of)
+        return self.b.load(type_, self.b.at("i64", self._open, number))
+
+    def regions(self, number: int) -> list[Region]:
+        """The functions of an open kernel, which are found when sizes are known."""
+        parts = self._program.calls[number].kernel.regions()
+        if not parts:
+            return [Region(self.word("ptr", "function", number, ""), None)]
+        return [
+            Region(
+                self.word("ptr", "function", number, region),
+                count,
+                self.word("i64", "size", count),
+            )
+            for region, count in parts.items()
+        ]

@@ -7,24 +7,31 @@ from collections.abc import Mapping
 import numpy as np
 
 from lucid.codegen.kernel_ir.regions import Buffer
+from lucid.ir.extents import hint
 
 ALIGNMENT = 64
 
 
-def place(spans: Mapping[Buffer, tuple[int, int]]) -> tuple[dict[Buffer, int], int]:
+def place(
+    spans: Mapping[Buffer, tuple[int, int]], sizes: Mapping[Buffer, int] | None = None
+) -> tuple[dict[Buffer, int], int]:
     """Offsets in one arena: the largest first, each at the lowest place free for its life.
 
     Args:
         spans: the first and the last call that uses each temp.
+        sizes: their elements; by themselves what the buffers say.
 
     Returns: the offsets, and the arena's size.
     """
-    order = sorted(spans, key=lambda buffer: (-size_of(buffer), buffer.index))
+    taken_by = {
+        buffer: size_of(buffer, None if sizes is None else sizes[buffer]) for buffer in spans
+    }
+    order = sorted(spans, key=lambda buffer: (-taken_by[buffer], buffer.index))
     placed = np.empty((4, len(order)), np.int64)  # start, stop, first and last call
     offsets: dict[Buffer, int] = {}
     for count, buffer in enumerate(order):
         first, last = spans[buffer]
-        size = size_of(buffer)
+        size = taken_by[buffer]
         before = placed[:, :count]
         taken = before[:2, (before[2] <= last) & (before[3] >= first)]
         offset = offsets[buffer] = _lowest(taken, size)
@@ -32,9 +39,10 @@ def place(spans: Mapping[Buffer, tuple[int, int]]) -> tuple[dict[Buffer, int], i
     return offsets, int(placed[1].max(initial=0))
 
 
-def size_of(buffer: Buffer) -> int:
+def size_of(buffer: Buffer, elements: int | None = None) -> int:
     """Bytes, rounded up so that the next one is aligned."""
-    return -(-buffer.size * buffer.dtype.itemsize // ALIGNMENT) * ALIGNMENT
+    count = hint(buffer.size) if elements is None else elements
+    return -(-count * buffer.dtype.itemsize // ALIGNMENT) * ALIGNMENT
 
 
 def _lowest(taken: np.ndarray, size: int) -> int:

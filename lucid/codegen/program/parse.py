@@ -7,6 +7,7 @@ from ast import literal_eval
 from collections.abc import Callable, Sequence
 
 from lucid.codegen.contraction.axes import Axis
+from lucid.codegen.contraction.contraction import Tiling
 from lucid.codegen.contraction.matrices import MatrixProduct
 from lucid.codegen.kernel_ir.affine import AffineExpr, form
 from lucid.codegen.kernel_ir.instruction import (
@@ -16,6 +17,7 @@ from lucid.codegen.kernel_ir.instruction import (
     Inst,
     InstAttributes,
     Keywords,
+    OpenBits,
     Scattered,
 )
 from lucid.codegen.kernel_ir.kernel import Kernel, Partition, TileGrid
@@ -170,6 +172,8 @@ def _attributes(op: str, text: str) -> InstAttributes:
     if not text:
         return None
     if op == "const":
+        if found := re.fullmatch(r" open (-?\d+)( bits)?", text):
+            return OpenBits(int(found[1]), found[2] is not None)
         return Bits(bytes.fromhex(text))
     if op in ("reduce", "scan", "accumulate"):
         return Fold(text.strip())
@@ -191,11 +195,17 @@ def _matrices(lines: list[str]) -> Kernel:
     pattern = (
         r"contract (\d+)x(\d+)x(\d+) batch \[(.*)\]: "
         r"a(\d+)\[(.*) \+ m\*(-?\d+) \+ k\*(-?\d+)\] \. a(\d+)\[(.*) \+ k\*(-?\d+) \+ n\*(-?\d+)\]"
-        r"(, packed)?(?: in (\S+) parts of (\d+x\d+x\d+))?(?:, packed in (\d+) \+ (\d+))?"
+        r"(, packed)?(?:, tiled (\d+) lanes (\d+)x(\d+) of (\d+)((?: \w+)*?))?"
+        r"(?: in (\S+) parts of (\d+x\d+x\d+))?(?:, packed in (\d+) \+ (\d+))?"
     )
-    rows, inner, columns, batch, x, a, am, ak, y, b, bk, bn, packed, counts, size, of_a, of_b = (
-        _match(pattern, lines[0]).groups()
-    )
+    found = _match(pattern, lines[0]).groups()
+    rows, inner, columns, batch, x, a, am, ak, y, b, bk, bn, packed = found[:13]
+    lanes, height, width, block, flags, counts, size, of_a, of_b = found[13:]
+    tiling = None
+    if lanes is not None:
+        sizes = int(lanes), int(height), int(width), int(block)
+        packs_a, packs_b, dots = (name in flags.split() for name in ("a", "b", "dots"))
+        tiling = Tiling(*sizes, packs_a, packs_b, dots)
     nest, _ = _nest(lines[1:])
     product = MatrixProduct(
         nest,
@@ -208,6 +218,7 @@ def _matrices(lines: list[str]) -> Kernel:
         (int(am), int(ak), int(bk), int(bn)),
         (int(x), int(y)),
         packed is not None,
+        tiling,
     )
     if counts is None:
         return ContractKernel(product)

@@ -11,6 +11,7 @@ from lucid.codegen.kernel_ir.regions import Buffer, BufferView
 from lucid.codegen.kernels.check import CheckKernel
 from lucid.codegen.kernels.host import HostKernel
 from lucid.codegen.llvm.target import Target
+from lucid.ir.extents import is_open
 from lucid.ir.graph import Graph, Node, Value
 from lucid.ir.strides import Strides
 
@@ -73,6 +74,12 @@ class Program:
     written: list[int]
     live: list[int]
     strides: tuple[Strides, ...]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether sizes are open."""
+        buffers = (*self.inputs, *self.outputs, *self.offsets)
+        return any(is_open(buffer.size) for buffer in buffers)
 
     @property
     def hosts(self) -> list[HostKernel]:

@@ -15,6 +15,7 @@ from math import ceil
 
 from lucid.codegen import costs
 from lucid.codegen.kernel_ir.kernel import Partition
+from lucid.ir.extents import hint
 
 
 def wanted_parts(seconds: float, part_seconds: float = costs.PART_SECONDS) -> int:
@@ -36,10 +37,10 @@ def best_cut(
     best: Partition | None = None
     for dim in dims:
         unit = unit_of(dim)
-        units = ceil(sizes[dim] / unit)
+        units = ceil(hint(sizes[dim]) / unit)
         size = ceil(units / min(wanted, units)) * unit
-        count = ceil(sizes[dim] / size)
-        if count > (1 if best is None else best.count):
+        count = -(-sizes[dim] // size)
+        if hint(count) > (1 if best is None else hint(best.count)):
             best = Partition(dim, size, count)
         if units >= wanted:
             break

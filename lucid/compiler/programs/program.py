@@ -45,12 +45,13 @@ from lucid.dtypes import get_default_dtype
 from lucid.ir import ops
 from lucid.ir.clone import copy_graph, rewritten
 from lucid.ir.errors import LeavesPath, LucidError
-from lucid.ir.graph import Graph
+from lucid.ir.graph import Graph, Node
 from lucid.ir.passes.pipeline import PassLog, Pipeline, require_known_names
 from lucid.ir.passes.regions import outline
 from lucid.runtime.entry.layout import LONG_WAY
 from lucid.runtime.entry.words import MOST_ARGUMENTS
 from lucid.runtime.executable import Executable, Results, compile_graph
+from lucid.runtime.open_programs import Families
 from lucid.runtime.reuse import Reusable
 from lucid.runtime.stages import Stages
 from lucid.tensor.claims import Keys, held, lock, unlocked, wait_for
@@ -89,6 +90,7 @@ class Program:
     Args:
         compiled: makes a walk behind the results a compiled function.
         optimize: the passes that the graph goes through.
+        families: the function's graphs but for their sizes; None: its programs know theirs.
 
     Attributes:
         description: the call that it was traced for, in the user's words.
@@ -121,7 +123,9 @@ class Program:
         call: Call,
         compiled: CompileWalk,
         optimize: Pipeline,
+        families: Families | None,
     ) -> None:
+        self._families = families
         self._objects = call.objects  # kept alive: the signature holds their identities
         self.key, self.used = call.key, 0
         self.description = description
@@ -157,15 +161,24 @@ class Program:
         graph = trace.graph
         if trace.left.history is not None:  # whose backwards repeat some of it
             graph = copy_graph(graph)
-        self.recorded = recorded = copy_graph(as_recorded(graph))
         require_known_names()
-        log = PassLog()
-        self.optimize(graph, log)
+        found, log = None, PassLog()
+        if self._families is not None and not graph.functions:  # bodies of loops have sizes, too
+            graph.drop_dead_nodes()
+            family, skeleton, full = self._families.of(graph, strides)
+            if family is not None:
+                found = family.executable(graph, full, skeleton, self.optimize, log)
+        flat = None if found is None else list(graph.nodes)
+        self.recorded = recorded = copy_graph(as_recorded(graph))
+        if found is None:
+            self.optimize(graph, log)
         self.path, self._questions = trace.path, trace.questions
         self.links: dict[tuple[int, ...], weakref.ref[Program]] = {}
-        self._take_hosts(graph)
-        again, count = partial(rewritten, recorded, self.optimize), len(log.changed)
-        executable = compile_graph(graph, strides=strides, again=again, log=log)
+        self._take_hosts(graph, flat or graph.nodes)
+        if found is None:
+            again, count = partial(rewritten, recorded, self.optimize), len(log.changed)
+            found = compile_graph(graph, strides=strides, again=again, log=log), count
+        executable, count = found
         self.pass_seconds = log.seconds
         after = cache(partial(_texts, recorded, self.optimize))
         texts = {"trace": lambda: str(recorded)}
@@ -194,12 +207,12 @@ class Program:
         backward = None if rule is None else rule.latest()
         return Stages({} if backward is None else {"backward": lambda: backward.stages["trace"]})
 
-    def _take_hosts(self, graph: Graph) -> None:
+    def _take_hosts(self, graph: Graph, nodes: Sequence[Node]) -> None:
         """Find the host calls; one that differs needs what those before it did."""
         self.hosts: list[Any] = []
         self._passed: list[int] = []  # how many exits come before each of them
         passed = followed = 0
-        for node in graph.nodes:
+        for node in nodes:
             if node.op is ops.host:
                 host = graph.hosts[node.attributes["function"]]
                 if isinstance(host, (HostForward, Finding)):

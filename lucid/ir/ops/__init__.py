@@ -48,6 +48,7 @@ from lucid.ir.ops.contraction import (
 from lucid.ir.ops.creation import (
     constant,
     iota,
+    parameter,
 )
 from lucid.ir.ops.functions import (
     abs,
@@ -201,6 +202,7 @@ __all__ = [
     "ones_like",
     "overlap_add",
     "pad",
+    "parameter",
     "pow",
     "prod",
     "random_normal",

@@ -37,6 +37,33 @@ constant = declare(
 )
 
 
+def _infer_parameter(value: int, is_bits: bool, dtype: DType) -> TensorType:
+    return TensorType(dtype, ())
+
+
+def _parameter(value: int, is_bits: bool, dtype: DType) -> np.ndarray:
+    """A whole number, or where `is_bits` and dtype is a float, the f64 that has these 64 bits."""
+    if is_bits and dtype.is_floating_point:
+        return np.asarray(np.uint64(value).view(np.float64), dtype.numpy)
+    return np.asarray(value, dtype.numpy)
+
+
+parameter = declare(
+    Op(
+        "parameter",
+        _infer_parameter,
+        _parameter,
+        kind="create",
+        samples=(
+            Sample((), {"value": 64, "is_bits": False, "dtype": f32}),
+            Sample((), {"value": -3, "is_bits": True, "dtype": i64}),
+            Sample((), {"value": 0x3FF8000000000000, "is_bits": True, "dtype": f32}),
+        ),
+    )
+)
+"""A constant that passes don't look at: of a program whose sizes are open (`extents.py`)."""
+
+
 def _infer_iota(shape: Shape, axis: int, dtype: DType) -> TensorType:
     if dtype not in NUMBERS:
         raise DTypeError(f"iota: counts in {', '.join(d.name for d in NUMBERS)}, not {dtype.name}")

@@ -9,6 +9,7 @@ import numpy as np
 
 from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, ShapeError
+from lucid.ir.extents import taken
 from lucid.ir.op import Op, Operand, Sample, declare
 from lucid.ir.ops import batching
 from lucid.ir.ops.rules import ANY, failure, require_axis, require_dtype
@@ -141,7 +142,7 @@ def _update_slice_vjp(
 
 
 def _slice_size(attributes: dict[str, Ints]) -> Ints:
-    return tuple(len(range(*bounds)) for bounds in zip(*attributes.values(), strict=True))
+    return tuple(taken(*bounds) for bounds in zip(*attributes.values(), strict=True))
 
 
 update_slice = declare(

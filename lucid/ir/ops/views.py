@@ -10,6 +10,7 @@ import numpy as np
 
 from lucid.ir import ops
 from lucid.ir.errors import ShapeError
+from lucid.ir.extents import taken
 from lucid.ir.op import Op, Operand, Sample, declare
 from lucid.ir.ops import batching
 from lucid.ir.ops.rules import broadcast_shapes, failure
@@ -130,12 +131,12 @@ def sliced_shape(
         raise failure(ShapeError, op, problem, names, types)
     shape = []
     for axis, (start, stop, step) in enumerate(zip(starts, stops, steps, strict=True)):
-        taken = range(start, stop, step) if step else range(0)
-        size = base.shape[axis]
-        if step == 0 or (taken and not (0 <= taken[0] < size and 0 <= taken[-1] < size)):
+        count = taken(start, stop, step) if step else 0
+        last, size = start + (count - 1) * step, base.shape[axis]
+        if step == 0 or (count and not (0 <= start < size and 0 <= last < size)):
             problem = f"{start}:{stop}:{step} doesn't slice axis {axis} with size {size}"
             raise failure(ShapeError, op, problem, names, types)
-        shape.append(len(taken))
+        shape.append(count)
     return tuple(shape)
 
 

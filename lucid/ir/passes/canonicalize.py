@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lucid.ir import ops
 from lucid.ir.errors import LucidError
+from lucid.ir.extents import taken
 from lucid.ir.graph import Graph, Node, Value
 from lucid.ir.inference import result_type
 from lucid.ir.op import Trait
@@ -119,21 +120,22 @@ def _bounds(node: Node) -> list[_Bounds]:
 
 def _composed(inner: _Bounds, outer: _Bounds) -> _Bounds:
     """The bounds that select from an axis what `outer` selects from what `inner` does."""
-    if not range(*outer):
+    count = taken(*outer)
+    if not count:
         return 0, 0, 1
     start = inner[0] + outer[0] * inner[2]
     step = inner[2] * outer[2]
-    return start, start + len(range(*outer)) * step, step
+    return start, start + count * step, step
 
 
 def _tight(start: int, stop: int, step: int) -> _Bounds:
     """Equal bounds that stop right behind the last index; 0:0:1 for none, step 1 for one."""
-    taken = range(start, stop, step)
-    if not taken:
+    count = taken(start, stop, step)
+    if not count:
         return 0, 0, 1
-    if len(taken) == 1:
+    if count == 1:
         return start, start + 1, 1
-    return start, taken[-1] + (1 if step > 0 else -1), step
+    return start, start + (count - 1) * step + (1 if step > 0 else -1), step
 
 
 @_RULES.on(ops.slice)
@@ -158,7 +160,7 @@ def _update_slice(node: Node) -> Value | None:
 
 
 def _same_place(a: Node, b: Node) -> bool:
-    return all(range(*x) == range(*y) for x, y in zip(_bounds(a), _bounds(b), strict=True))
+    return all(_tight(*x) == _tight(*y) for x, y in zip(_bounds(a), _bounds(b), strict=True))
 
 
 @_RULES.on(ops.pad)

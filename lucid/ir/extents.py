@@ -1,0 +1,424 @@
+"""Sizes that a program leaves open: integers known by formulas, such as 64 * n.
+
+A graph whose batch size is an `Extent` goes through passes and planning as any other one: an extent
+computes like an int, and where code asks how large it is, it answers by the size at hand and notes
+the answer as an *assumption*. What comes out is right for every size for which the assumptions
+hold. Sizes of 0 and 1 are never open, since broadcasting and emptiness change what a graph means.
+
+A formula is a polynomial over atoms: the symbols, and quotients that don't come out even.
+Reference: the SymInt of PyTorch's ShapeEnv and the symbolic dimensions of JAX's shape polymorphism
+are the same idea; here C code can't read an extent unnoticed, since it is no `int`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import product
+from math import prod
+from typing import Any, NoReturn
+
+LEAST, MOST = 2, 2**24
+"""The sizes that a symbol stands for."""
+
+Monomial = tuple[int, ...]
+Polynomial = tuple[tuple[Monomial, int], ...]
+
+
+class NotOpenError(Exception):
+    """Code needs to know a size, or found it equal to another one by chance: it can't be open."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Quotient:
+    """An atom that is `over // under`."""
+
+    over: Polynomial
+    under: Polynomial
+
+
+class Sizes:
+    """The symbols of a program, and what was assumed about them.
+
+    Args:
+        hints: the sizes at hand, one for each symbol.
+        is_strict: equal formulas are equal sizes, and others aren't: `NotOpenError` where the
+            sizes at hand are equal by chance. Otherwise that is one more assumption.
+        bits: the symbols that are no sizes but the bits of other numbers.
+        most: the largest size that a symbol stands for.
+
+    Attributes:
+        has_text: whether extents may be printed, as n0, n1 …
+        slots: the formulas whose values code reads while it runs.
+    """
+
+    def __init__(
+        self,
+        hints: Sequence[int],
+        *,
+        is_strict: bool = True,
+        bits: Collection[int] = (),
+        most: int = MOST,
+    ) -> None:
+        self.is_strict, self.has_text, self.most = is_strict, True, most
+        self.slots: dict[Polynomial, int] = {}
+        self.counted = [number for number in range(len(hints)) if number not in bits]
+        self.hints = list(hints)
+        self.symbols = [Extent(self, (((i,), 1),), hint) for i, hint in enumerate(hints)]
+        self.count = len(hints)
+        self._quotients: list[_Quotient] = []
+        self._numbers: dict[_Quotient, int] = {}
+        unknown = -(2**64), 2**64
+        self._ranges = [
+            unknown if number in bits else (LEAST, most) for number in range(self.count)
+        ]
+        self.assumptions: dict[tuple[Polynomial, str], None] = {}
+
+    def make(self, terms: Mapping[Monomial, int], hint: int) -> Any:
+        """The extent of a formula; an int where no symbol is in it."""
+        kept = {monomial: factor for monomial, factor in terms.items() if factor}
+        if not kept:
+            return 0
+        if len(kept) == 1 and () in kept:
+            return kept[()]
+        return Extent(self, tuple(sorted(kept.items())), hint)
+
+    def quotient(self, over: Polynomial, under: Polynomial, hint: int) -> Any:
+        """floor(over / under): a formula where it comes out even, an atom where it doesn't."""
+        over, under = _reduced(over, under)
+        even = _divided(over, under)
+        if even is not None:
+            return self.make(even, hint)
+        if over == () or (len(over) == len(under) == 1 and over[0][0] == under[0][0] == ()):
+            return hint
+        key = _Quotient(over, under)
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._numbers[key] = self.count + len(self._quotients)
+            self._quotients.append(key)
+            self._ranges.append(self._range_of(over, under))
+            self.hints.append(hint)
+        return Extent(self, (((number,), 1),), hint)
+
+    # Questions ----------------------------------------------------------------------------
+
+    def is_negative(self, difference: Any) -> bool:
+        """Whether a formula is less than 0: known, or by the sizes at hand."""
+        if not isinstance(difference, Extent):
+            return bool(difference < 0)
+        key = difference.key
+        low, high = self._bounds(key)
+        if low >= 0 or high < 0:
+            return low < 0
+        found = difference.hint < 0
+        self.assumptions[key, "<" if found else ">="] = None
+        return found
+
+    def is_zero(self, difference: Any) -> bool:
+        """Whether a formula is 0."""
+        if not isinstance(difference, Extent):
+            return bool(difference == 0)
+        key = difference.key
+        low, high = self._bounds(key)
+        if low > 0 or high < 0:
+            return False
+        found = difference.hint == 0
+        if found and self.is_strict and all(a < self.count for m, _ in key for a in m):
+            raise NotOpenError("two sizes are equal by chance")
+        self.assumptions[key, "==" if found else "!="] = None
+        return found
+
+    def _bounds(self, key: Polynomial) -> tuple[int, int]:
+        """Between which values a formula is, by those that symbols may have."""
+        low = high = 0
+        for monomial, factor in key:
+            ends = [factor]
+            for atom in monomial:
+                ends = [x * y for x in (min(ends), max(ends)) for y in self._ranges[atom]]
+            low += min(ends)
+            high += max(ends)
+        return low, high
+
+    def _range_of(self, over: Polynomial, under: Polynomial) -> tuple[int, int]:
+        """Between which values a quotient is."""
+        ends, (least, most) = self._bounds(over), self._bounds(under)
+        if least <= 0:
+            far = max(map(abs, ends))
+            return -far, far
+        quotients = [x // y for x in ends for y in (least, most)]
+        return min(quotients), max(quotients)
+
+    # Other sizes --------------------------------------------------------------------------
+
+    def at(self, values: Sequence[int]) -> Callable[[Extent], int]:
+        """A function that gives an extent's value where the symbols have these."""
+        atoms = list(values)
+
+        def value(key: Polynomial) -> int:
+            return sum(factor * prod(atoms[atom] for atom in m) for m, factor in key)
+
+        def of(extent: Extent) -> int:
+            for quotient in self._quotients[len(atoms) - self.count :]:
+                atoms.append(value(quotient.over) // value(quotient.under))
+            return value(extent.key)
+
+        return of
+
+    def slot(self, extent: Extent) -> int:
+        """The place of a formula's value among those that code reads while it runs."""
+        return self.slots.setdefault(extent.key, len(self.slots))
+
+    def evaluator(self, wanted: Iterable[Any]) -> Callable[[Sequence[int]], Sequence[int]]:
+        """A function of the symbols' values that gives those of formulas (and ints)."""
+        return self._function([self._source(x) for x in wanted])
+
+    def in_slots(self) -> Callable[[Sequence[int]], Sequence[int]]:
+        """A function of the symbols' values that gives those of all slots."""
+        return self._function(list(map(self._text, self.slots)))
+
+    def checker(self) -> Callable[[Sequence[int]], bool]:
+        """A function of the symbols' values: whether all that was assumed holds for them."""
+        tests = [f"{self._text(key)} {relation} 0" for key, relation in self.assumptions]
+        tests += [f"{LEAST} <= v[{number}] <= {self.most}" for number in self.counted]
+        function = self._function([" and ".join(tests) or "True"])
+        return lambda values: bool(function(values)[0])
+
+    def _function(self, sources: Sequence[str]) -> Callable[[Sequence[int]], Sequence[int]]:
+        lines = [
+            f" v.append(({self._text(x.over)}) // ({self._text(x.under)}))" for x in self._quotients
+        ]
+        body = ["def found(v):", " v = list(v)", *lines, f" return [{', '.join(sources)}]"]
+        names: dict[str, Any] = {}
+        exec("\n".join(body), names)
+        made: Callable[[Sequence[int]], Sequence[int]] = names["found"]
+        return made
+
+    def _source(self, x: Any) -> str:
+        return self._text(x.key) if isinstance(x, Extent) else repr(int(x))
+
+    def _text(self, key: Polynomial) -> str:
+        parts = ["*".join([str(factor), *(f"v[{atom}]" for atom in m)]) for m, factor in key]
+        return "(" + " + ".join(parts) + ")" if parts else "0"
+
+
+class Extent:
+    """A size that is open; see the module. It computes as an int, with ints and its like.
+
+    Attributes:
+        sizes: whose symbols it is made of.
+        key: the formula; equal for equal ones.
+        hint: its value for the sizes at hand.
+    """
+
+    __slots__ = ("hint", "key", "sizes")
+
+    def __init__(self, sizes: Sizes, key: Polynomial, hint: int) -> None:
+        self.sizes, self.key, self.hint = sizes, key, hint
+
+    # Arithmetic ---------------------------------------------------------------------------
+
+    def __add__(self, other: Any) -> Any:
+        known = _known(other)
+        if known is None:
+            return NotImplemented
+        terms = dict(self.key)
+        for monomial, factor in known[0]:
+            terms[monomial] = terms.get(monomial, 0) + factor
+        return self.sizes.make(terms, self.hint + known[1])
+
+    __radd__ = __add__
+
+    def __neg__(self) -> Any:
+        return self * -1
+
+    def __pos__(self) -> Any:
+        return self
+
+    def __sub__(self, other: Any) -> Any:
+        return NotImplemented if _known(other) is None else self + other * -1
+
+    def __rsub__(self, other: Any) -> Any:
+        return -self + other
+
+    def __mul__(self, other: Any) -> Any:
+        known = _known(other)
+        if known is None:
+            return NotImplemented
+        terms: dict[Monomial, int] = {}
+        for (a, x), (b, y) in product(self.key, known[0]):
+            monomial = tuple(sorted(a + b))
+            terms[monomial] = terms.get(monomial, 0) + x * y
+        return self.sizes.make(terms, self.hint * known[1])
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: Any) -> Any:
+        known = _known(other)
+        if known is None:
+            return NotImplemented
+        if not isinstance(other, Extent) and other == 1:
+            return self
+        return self.sizes.quotient(self.key, known[0], self.hint // known[1])
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        known = _known(other)
+        if known is None:
+            return NotImplemented
+        return self.sizes.quotient(known[0], self.key, known[1] // self.hint)
+
+    def __mod__(self, other: Any) -> Any:
+        return NotImplemented if _known(other) is None else self - self // other * other
+
+    def __rmod__(self, other: Any) -> Any:
+        return NotImplemented if _known(other) is None else other - other // self * self
+
+    def __divmod__(self, other: Any) -> Any:
+        return self // other, self % other
+
+    def __abs__(self) -> Any:
+        return -self if self < 0 else self
+
+    # Questions ----------------------------------------------------------------------------
+
+    def __eq__(self, other: object) -> bool:
+        if other.__class__ is Extent:
+            if other.key == self.key:
+                return True
+        elif not isinstance(other, int):
+            return NotImplemented
+        return self.sizes.is_zero(self - other)
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __lt__(self, other: Any) -> bool:
+        return NotImplemented if _known(other) is None else self.sizes.is_negative(self - other)
+
+    def __ge__(self, other: Any) -> bool:
+        return NotImplemented if _known(other) is None else not self.sizes.is_negative(self - other)
+
+    def __gt__(self, other: Any) -> bool:
+        return NotImplemented if _known(other) is None else self.sizes.is_negative(other - self)
+
+    def __le__(self, other: Any) -> bool:
+        return NotImplemented if _known(other) is None else not self.sizes.is_negative(other - self)
+
+    def __bool__(self) -> bool:
+        return not self.sizes.is_zero(self)
+
+    def _needed(self, *_: object) -> NoReturn:
+        raise NotOpenError(f"a size is needed, which is {self.hint} now")
+
+    __index__ = __int__ = __float__ = __trunc__ = __round__ = _needed
+    __truediv__ = __rtruediv__ = __pow__ = __rpow__ = _needed
+    __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = _needed
+    __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = __invert__ = _needed
+    bit_length = is_integer = _needed
+
+    def __repr__(self) -> str:
+        if not self.sizes.has_text:
+            self._needed()
+        text = " + ".join(
+            "*".join([*(str(x) for x in (factor,) if x != 1 or not m), *(f"n{a}" for a in m)])
+            for m, factor in self.key
+        )
+        return f"({text})" if len(self.key) > 1 else text
+
+
+def _known(x: Any) -> tuple[Polynomial, int] | None:
+    """The formula and the value of an int or an extent."""
+    if x.__class__ is Extent:
+        return x.key, x.hint
+    if isinstance(x, int):
+        return ((((), int(x)),) if x else ()), int(x)
+    if isinstance(x, float):
+        raise NotOpenError("a size meets a float")
+    return None
+
+
+def _reduced(over: Polynomial, under: Polynomial) -> tuple[Polynomial, Polynomial]:
+    """Both without the symbols that all their terms have in common."""
+    shared = list(over[0][0]) if over else []
+    for monomial, _ in (*over, *under):
+        shared = [a for n, a in enumerate(shared) if shared[: n + 1].count(a) <= monomial.count(a)]
+    if not shared:
+        return over, under
+    divisor = ((tuple(shared), 1),)
+    a, b = (tuple(sorted((_divided(x, divisor) or {}).items())) for x in (over, under))
+    return a, b
+
+
+def _divided(over: Polynomial, under: Polynomial) -> dict[Monomial, int] | None:
+    """A polynomial divided by one term, where nothing is left."""
+    if len(under) != 1:
+        return {(): 1} if over == under else None
+    (divisor, factor) = under[0]
+    found: dict[Monomial, int] = {}
+    for monomial, coefficient in over:
+        rest = list(monomial)
+        for atom in divisor:
+            if atom not in rest:
+                return None
+            rest.remove(atom)
+        if coefficient % factor:
+            return None
+        found[tuple(rest)] = coefficient // factor
+    return found
+
+
+def hint(x: Any) -> Any:
+    """The value at hand of an extent, for choices that don't change what code means."""
+    return x.hint if x.__class__ is Extent else x
+
+
+def taken(start: int, stop: int, step: int) -> int:
+    """How many indices a slice takes: len(range(start, stop, step))."""
+    gap = stop - start if step > 0 else start - stop
+    return -(-gap // abs(step)) if gap > 0 else 0
+
+
+def ceil_div(a: int, b: int) -> int:
+    """The quotient, rounded up."""
+    return -(-a // b)
+
+
+def is_multiple(x: Any, of: int) -> bool:
+    """Whether a number is a multiple of another one: of an extent, for all sizes."""
+    rest = x % of
+    return rest.__class__ is not Extent and rest == 0
+
+
+def is_open(x: object) -> bool:
+    """Whether it is an extent."""
+    return x.__class__ is Extent
+
+
+def replaced(x: Any, replace: Callable[[Extent], Any]) -> Any:
+    """A copy of plain data – dataclasses, tuples, lists, dicts – with other extents.
+
+    What has none in it is shared with the original.
+    """
+    kind = x.__class__
+    if kind is Extent:
+        return replace(x)
+    if kind is tuple or kind is list:
+        made = [replaced(entry, replace) for entry in x]
+        same = all(a is b for a, b in zip(made, x, strict=True))
+        return x if same else kind(made)
+    if kind is dict:
+        entries = {key: replaced(value, replace) for key, value in x.items()}
+        return x if all(entries[key] is x[key] for key in x) else entries
+    if dataclasses.is_dataclass(x) and not isinstance(x, type):
+        changed = {}
+        for field in dataclasses.fields(x):
+            old = getattr(x, field.name)
+            new = replaced(old, replace)
+            if new is not old:
+                changed[field.name] = new
+        if not changed:
+            return x
+        made_ = object.__new__(kind)
+        for field in dataclasses.fields(x):
+            object.__setattr__(made_, field.name, changed.get(field.name, getattr(x, field.name)))
+        return made_
+    return x

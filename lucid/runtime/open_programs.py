@@ -1,0 +1,329 @@
+"""Programs whose sizes are open: one plan and one piece of machine code for many sizes.
+
+A graph that comes back with other sizes is planned once more, with these sizes open
+(`ir/opening.py`). From then on a graph with the same skeleton needs no pass, no plan and no LLVM:
+its numbers are compared with the formulas, the assumptions are looked at, temps are placed, and
+words are filled in. A kernel whose code is right for other sizes only is compiled again by itself.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from lucid.codegen.kernels.check import CheckKernel
+from lucid.codegen.kernels.host import HostKernel
+from lucid.codegen.llvm.target import host_target
+from lucid.codegen.llvm.values import Module
+from lucid.codegen.lower.schedule import make_program
+from lucid.codegen.program.emit import Emitted, emit_program, generator_version, require_rules
+from lucid.codegen.program.instance import instance_of
+from lucid.codegen.program.memory_plan import place
+from lucid.codegen.program.open_kernels import (
+    Variant,
+    emit_variant,
+    open_kernel,
+    words_of,
+)
+from lucid.codegen.program.program import KernelCall, Program, lifetimes
+from lucid.codegen.program.verify import verify_program
+from lucid.ir import ops
+from lucid.ir.environment import VERIFY
+from lucid.ir.extents import NotOpenError, replaced
+from lucid.ir.graph import Graph, Node
+from lucid.ir.opening import Opening, Skeleton, is_told_later, opened, opening, skeleton_of
+from lucid.ir.passes.pipeline import PassLog, Pipeline
+from lucid.ir.strides import Strides, contiguous_strides
+from lucid.runtime.cache import compiled
+from lucid.runtime.executable import Executable, Instance, expected_inputs
+from lucid.runtime.kernel_code import kernel_code, open_code
+from lucid.runtime.threads import pool
+
+logger = logging.getLogger("lucid")
+_MOST_FAMILIES = 64
+_SAMPLES = 4  # graphs from which formulas are found
+_MOST_FAILURES = 2  # of plans with open sizes, before a family has no more of them
+_RANGE = 4
+"""A plan serves sizes from a quarter of those it was made for up to four times these: beyond, other
+tiles, parts and layouts are better."""
+
+
+class Family:
+    """The programs of graphs with one skeleton.
+
+    Args:
+        first: the numbers of the first graph, whose program knows its sizes.
+    """
+
+    def __init__(self, first: Skeleton) -> None:
+        self._samples = [first]
+        self._programs: list[OpenProgram] = []
+        self._failures = 0
+
+    def executable(
+        self,
+        graph: Graph,
+        strides: Sequence[Strides],
+        now: Skeleton,
+        optimize: Pipeline,
+        log: PassLog,
+    ) -> tuple[Executable, int] | None:
+        """What runs a graph, with the number of stages in the log that come before kernels.
+
+        None where its sizes must be known, as those of the first one.
+        """
+        begin = time.perf_counter()
+        if now.numbers == self._samples[0].numbers:
+            return None
+        for program in self._programs:
+            if program.fits(now):
+                log.changed[:] = program.changed
+                return program.executable(graph, strides, now, begin), program.optimized
+        try:
+            found = opening([*self._samples[-_SAMPLES:], now])
+        except NotOpenError:
+            return None
+        planned = self._planned(graph, found, now, optimize, passes := PassLog())
+        if planned is None or not planned.fits(now):
+            self._failures += 1
+            return None
+        self._programs.append(planned)
+        self._samples.append(now)
+        log.seconds |= passes.seconds
+        log.changed += passes.changed
+        return planned.executable(graph, strides, now, begin), planned.optimized
+
+    def _planned(
+        self, graph: Graph, found: Opening, now: Skeleton, optimize: Pipeline, log: PassLog
+    ) -> OpenProgram | None:
+        """A program with open sizes; None where that can't be."""
+        if self._failures == _MOST_FAILURES:
+            return None
+        try:
+            return OpenProgram(graph, found, now, optimize, log)
+        except NotOpenError:
+            return None
+        except Exception:  # of code that takes no extents: a defect, but the program is right
+            if VERIFY.read():
+                raise
+            logger.exception("%s: sizes can't be open", graph.name)
+            return None
+
+
+class OpenProgram:
+    """A program with open sizes, its machine code, and what it takes to run it with given ones.
+
+    Raises `NotOpenError` where passes or the plan need a size.
+
+    Attributes:
+        program: the plan.
+        changed: the stages of the passes, of which the first `optimized` come before kernels.
+    """
+
+    def __init__(
+        self, graph: Graph, found: Opening, now: Skeleton, optimize: Pipeline, log: PassLog
+    ) -> None:
+        self._target = host_target()
+        self._opening = found
+        symbolic, strides = opened(graph, found.numbers)
+        optimize(symbolic, log)
+        require_rules(symbolic)
+        self.optimized = len(log.changed)
+        self.program = program = make_program(symbolic, strides, self._target, True, log)
+        self.changed = tuple(log.changed)
+        sizes = found.sizes
+        self._kernels = {
+            number: kernel
+            for number, call in enumerate(program.calls)
+            if call.kernel.has_function and (kernel := open_kernel(call, self._target)) is not None
+        }
+        self._emitted = self._emit()
+        self._used: set[Variant] = set()  # of which the next sizes may be in need
+        self._spans = lifetimes(program.calls)
+        self._temps = list(self._spans)
+        formulas = [formula for kernel in self._kernels.values() for formula in kernel.formulas]
+        words = [entry[1] for entry in self._emitted.words.entries if entry[0] == "size"]
+        self._numbers_at = sizes.evaluator(
+            [*found.numbers, *(temp.size for temp in self._temps), *formulas, *words]
+        )
+        self._holds = sizes.checker()
+        self._hints = found.values(now)
+        self._library = compiled(
+            self._emitted.text, self._target, self._emitted.exports, self._emitted.imports
+        )
+        kernel_code.enter(self._emitted, self._library)
+
+    def _emit(self) -> Emitted:
+        emitted = emit_program(
+            self.program, self._target, find=kernel_code.known, opened=self._kernels.keys()
+        )
+        assert emitted.text  # which numbers the words
+        return emitted
+
+    def fits(self, now: Skeleton) -> bool:
+        """Whether a graph of the same skeleton is an instance."""
+        values = self._opening.values(now)
+        for number in self._opening.sizes.counted:
+            if (
+                not self._hints[number]
+                <= _RANGE * values[number]
+                <= _RANGE**2 * self._hints[number]
+            ):
+                return False
+        if not self._holds(values):
+            return False
+        found = self._numbers_at(values)[: len(now.numbers)]
+        return tuple(found) == now.numbers
+
+    def executable(
+        self, graph: Graph, strides: Sequence[Strides], now: Skeleton, begin: float
+    ) -> Executable:
+        """What runs an instance."""
+        values = self._opening.values(now)
+        numbers = list(self._numbers_at(values)[len(now.numbers) :])
+        sizes = dict(zip(self._temps, numbers, strict=False))
+        offsets, arena_bytes = place(self._spans, sizes)
+        del numbers[: len(self._temps)]
+        given: dict[int, list[int]] = {}
+        for number, kernel in self._kernels.items():
+            given[number] = numbers[: len(kernel.formulas)]
+            del numbers[: len(kernel.formulas)]
+        chosen = self._chosen(given)
+        entries = self._emitted.words.entries
+        array = _words(entries, numbers, offsets, chosen, given)
+        at = self._opening.sizes.at(values)
+        program = self._facts(graph, strides, arena_bytes, at)
+        if VERIFY.read():
+            verify_program(instance_of(self.program, at))
+
+        hosts = graph.hosts
+
+        def lower() -> Program:
+            made = instance_of(self.program, at)
+            made.graph.hosts = hosts
+            return made
+
+        if self._emitted.shared:
+            pool.load()
+        expected = expected_inputs(program)
+        libraries = {variant.library for variant in chosen.values()}
+        seconds = time.perf_counter() - begin
+        return Executable(
+            program,
+            self._emitted,
+            self._library,
+            expected,
+            lower,
+            self._target,
+            seconds,
+            instance=Instance(array, [*libraries, self]),
+        )
+
+    def _facts(
+        self,
+        graph: Graph,
+        strides: Sequence[Strides],
+        arena_bytes: int,
+        at: Callable[[Any], int],
+    ) -> Program:
+        """What an executable asks of its program: its checks and calls of Python with sizes."""
+        calls = [
+            KernelCall(replaced(call.kernel, at), [], node=self._node_of(call, graph))
+            for call in self.program.calls
+            if isinstance(call.kernel, (CheckKernel, HostKernel))
+        ]
+        return Program(
+            graph, calls, [], [], {}, arena_bytes, self.program.written, self.program.live,
+            tuple(strides),
+        )  # fmt: skip
+
+    def _node_of(self, call: KernelCall, graph: Graph) -> Node | None:
+        node = call.node
+        if node is not None and node.op is ops.check and is_told_later(node):
+            return graph.nodes[int(node.attributes["message"])]
+        return node
+
+    # Code ---------------------------------------------------------------------------------
+
+    def _chosen(self, given: dict[int, list[int]]) -> dict[int, Variant]:
+        """The code of each open kernel for these sizes; what there isn't is compiled."""
+        chosen: dict[int, Variant] = {}
+        made: list[tuple[str, Variant]] = []
+        module = Module(self._target)
+        for number, kernel in self._kernels.items():
+            values = given[number]
+            found = open_code.find(kernel.key, values)
+            for key, variant in () if found else made:
+                if key == kernel.key and variant.fits(values):
+                    found = variant
+            if found is None:
+                args = len(self.program.calls[number].args)
+                found = emit_variant(module, f"open{len(made)}", kernel, values, args)
+                made.append((kernel.key, found))
+            chosen[number] = found
+        if made:
+            exports = [symbol for _, variant in made for symbol in variant.symbols.values()]
+            text = f"; {generator_version()}\n{module.text()}"
+            library = compiled(text, self._target, exports)
+            for key, variant in made:
+                variant.library = library
+                open_code.enter(key, variant)
+        self._used.update(chosen.values())
+        return chosen
+
+
+def _words(
+    entries: Sequence[tuple[Any, ...]],
+    numbers: list[int],
+    offsets: dict[Any, int],
+    chosen: dict[int, Variant],
+    given: dict[int, list[int]],
+) -> Any:
+    """The words of a step, and behind them those of each of its kernels."""
+    order = list(chosen)
+    begins: dict[int, int] = {}
+    behind: list[int] = []
+    placed = words_of([(chosen[number], given[number]) for number in order])
+    for number, (at, words) in zip(order, placed, strict=True):
+        begins[number] = at
+        behind += words
+    array = (ctypes.c_int64 * (len(entries) + len(behind) or 1))()
+    base = ctypes.addressof(array) + 8 * len(entries)
+    rest = iter(numbers)
+    for place_, (kind, *of) in enumerate(entries):
+        if kind == "size":
+            array[place_] = next(rest)
+        elif kind == "offset":
+            array[place_] = offsets[of[0]]
+        elif kind == "words":
+            array[place_] = base + 8 * begins[of[0]]
+        else:
+            array[place_] = chosen[of[0]].address(of[1])
+    for place_, word in enumerate(behind, len(entries)):
+        array[place_] = ctypes.c_int64(word).value
+    return array
+
+
+class Families:
+    """The families of the graphs that a function leaves; the last `_MOST_FAMILIES` of them."""
+
+    def __init__(self) -> None:
+        self._families: dict[bytes, Family] = {}
+
+    def of(
+        self, graph: Graph, strides: Sequence[Strides | None]
+    ) -> tuple[Family | None, Skeleton, list[Strides]]:
+        """The family of a flat graph, None where that is new; its skeleton and all strides."""
+        full = [
+            contiguous_strides(entry.value.shape) if known is None else known
+            for entry, known in zip(graph.inputs, strides, strict=True)
+        ]
+        skeleton = skeleton_of(graph, full)
+        family = self._families.pop(skeleton.key, None)
+        self._families[skeleton.key] = family or Family(skeleton)
+        if len(self._families) > _MOST_FAMILIES:
+            del self._families[next(iter(self._families))]
+        return family, skeleton, full

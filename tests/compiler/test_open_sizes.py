@@ -1,0 +1,298 @@
+"""A step that comes back with other sizes: the code of an earlier one serves them.
+
+Programs are compared with eager mode at each of several sizes, the second of which opens them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import hypothesis
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+
+import lucid
+import lucid.nn.functional as F
+from lucid import Tensor, nn
+from lucid.codegen import costs
+from lucid.ir.errors import IndexOutOfRangeError
+
+WIDTH = 6
+SIZES = (11, 16, 5, 8, 40, 13, 7, 33)
+Layer = Callable[[Tensor], Tensor]
+
+
+def _pairs(x: Tensor) -> Tensor:
+    d = x[None] - x[:, None]
+    r2 = (d * d).sum(-1) + 0.1
+    return (d * (r2**-1.5)[..., None]).sum(1)
+
+
+def _attention(x: Tensor) -> Tensor:
+    q = x.reshape(x.shape[0], 2, 3).transpose(0, 1)
+    y = F.scaled_dot_product_attention(q, q, q, is_causal=True)
+    return y.transpose(0, 1).reshape(x.shape)
+
+
+def _convolution(x: Tensor) -> Tensor:
+    images = x.reshape(-1, 1, 2, 3)
+    kernel = lucid.ones(4, 1, 2, 2, dtype=x.dtype) * 0.3
+    return F.conv2d(images, kernel, padding=1).sum(1).reshape(x.shape[0], -1)[:, :WIDTH]
+
+
+def _mixed(x: Tensor) -> Tensor:
+    places = lucid.arange(x.shape[0]) // 2
+    return lucid.zeros(x.shape, dtype=x.dtype).index_add(0, places, x)
+
+
+def _layer(x: Tensor, columns: int) -> Tensor:
+    weight = lucid.linspace(-1, 1, columns * x.shape[1], dtype=x.dtype)
+    return F.linear(x, weight.reshape(columns, -1))
+
+
+# All of them take (n, WIDTH) to (n, WIDTH), whatever n is.
+LAYERS: dict[str, Layer] = {
+    "softmax over rows": lambda x: F.softmax(x, dim=0),
+    "softmax": lambda x: F.softmax(x, dim=1),
+    "centred": lambda x: x - x.mean(0),
+    "scaled by the size": lambda x: x * (1.0 / x.shape[0]) + len(x),
+    "counted": lambda x: x * lucid.arange(x.shape[0]).to(x.dtype).unsqueeze(1) / 50,
+    "running sums": lambda x: x.cumsum(0) / 10,
+    "running sums of columns": lambda x: x.cumsum(1),
+    "differences": lambda x: F.pad(x[1:] - x[:-1], (0, 0, 1, 0)),
+    "backwards": lambda x: x.flip(0) - x,
+    "rolled": lambda x: x.roll(1, 0),
+    "halves": lambda x: lucid.cat([x, x * 2])[::2],
+    "gram": lambda x: x @ (x.T @ x) / x.shape[0],
+    "all pairs": lambda x: (x @ x.T).tril() @ x / 10,
+    "attention": _attention,
+    "bodies": _pairs,
+    "sorted": lambda x: x.sort(dim=0)[0],
+    "the largest": lambda x: x - x.amax(0, keepdim=True),
+    "chosen": lambda x: x[x.argmax(0)].sum(0) + x,
+    "by place": lambda x: x[lucid.arange(x.shape[0]).flip(0)],
+    "a branch": lambda x: lucid.where(x > 0, x, 0.1 * x),
+    "a layer": lambda x: _layer(F.gelu(_layer(x, 33)), WIDTH),
+    "convolution": _convolution,
+    "convolution along rows": lambda x: F.conv1d(
+        x.T[None], lucid.ones(WIDTH, WIDTH, 3, dtype=x.dtype) * 0.2, padding=1
+    )[0].T,
+    "mixed": _mixed,
+    "transposed": lambda x: x.T.contiguous().T,
+    "summed": lambda x: x * lucid.logsumexp(x, 0),
+    "matrices": lambda x: F.pad((x.reshape(-1, 2, 3) @ x.reshape(-1, 3, 2)).flatten(1), (1, 1)),
+}  # fmt: skip
+
+
+def gradients(function: Callable[..., Tensor], array: np.ndarray) -> list[np.ndarray]:
+    x = lucid.tensor(array, requires_grad=True)
+    result = function(x)
+    assert x.grad is not None
+    return [result.detach().numpy().copy(), x.grad.numpy().copy()]
+
+
+def agrees_at(layers: Sequence[Layer], sizes: Sequence[int], dtype: str) -> Any:
+    """Compare a step of these layers with eager mode at all sizes, and return it."""
+
+    def step(x: Tensor) -> Tensor:
+        y = x
+        for layer in layers:
+            y = layer(y)
+        (y * y).sum().backward()
+        return y
+
+    compiled = lucid.compile(step)
+    tolerance = 1e-3 if dtype == "float32" else 1e-9
+    for size in sizes:
+        array = np.random.default_rng(size).normal(size=(size, WIDTH)).astype(dtype)
+        for found, expected in zip(gradients(compiled, array), gradients(step, array), strict=True):
+            scale = np.abs(expected).max(initial=1.0)
+            np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance * scale)
+    return compiled
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_step_with_other_sizes_is_right_and_runs_code_that_is_there(
+    name: str, dtype: str
+) -> None:
+    stats = agrees_at([LAYERS[name]], SIZES, dtype).stats
+    assert (stats.traces, stats.reused) == (len(SIZES), len(SIZES) - 1)
+    assert not stats.eager_reasons
+
+
+@pytest.mark.parametrize("name", ["all pairs", "a layer", "convolution", "gram", "sorted"])
+def test_kernels_that_threads_share_are_right_for_other_sizes(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(costs, "WORTH_SECONDS", 0.0)
+    step = agrees_at([LAYERS[name]], (40, 37, 64, 21, 96, 130), "float64")
+    assert step.stats.reused == 5
+
+
+@hypothesis.settings(max_examples=40, derandomize=True, deadline=None)
+@hypothesis.given(
+    st.lists(st.sampled_from(list(LAYERS)), min_size=2, max_size=4),
+    st.lists(st.integers(2, 70), min_size=3, max_size=5, unique=True),
+)
+def test_random_steps_are_right_for_random_sizes(names: list[str], sizes: list[int]) -> None:
+    agrees_at([LAYERS[name] for name in names], sizes, "float64")
+
+
+# Models ---------------------------------------------------------------------------------------
+
+
+class _Trained:
+    """A model with state, trained by a compiled step and by an eager one."""
+
+    def __init__(self) -> None:
+        lucid.manual_seed(0)
+        self.model = nn.Sequential(
+            nn.Linear(8, 32, bias=False),
+            nn.BatchNorm1d(32),
+            nn.ReLU(),
+            nn.Dropout(0.2),
+            nn.Linear(32, 5),
+        )
+        self.optimizer = lucid.optim.Adam(self.model.parameters(), lr=1e-2)
+
+    def step(self, x: Tensor, y: Tensor) -> Tensor:
+        self.optimizer.zero_grad()
+        loss = F.cross_entropy(self.model(x), y)
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimizer.step()
+        return loss
+
+
+def _batch(size: int) -> tuple[Tensor, Tensor]:
+    rng = np.random.default_rng(size)
+    return lucid.tensor(rng.normal(size=(size, 8)).astype("f4")), lucid.tensor(
+        rng.integers(0, 5, size)
+    )
+
+
+def test_a_model_is_trained_with_batches_of_all_sizes() -> None:
+    compiled, eager = _Trained(), _Trained()
+    step = lucid.compile(compiled.step)
+    for size in (16, 12, 30, 7, 16, 25, 50):
+        lucid.manual_seed(size)
+        found = step(*_batch(size))
+        lucid.manual_seed(size)
+        expected = eager.step(*_batch(size))
+        assert found.item() == pytest.approx(expected.item(), rel=1e-4)
+    assert (step.stats.traces, step.stats.reused) == (6, 5)
+    pairs = zip(
+        compiled.model.state_dict().values(), eager.model.state_dict().values(), strict=True
+    )
+    for a, b in pairs:
+        np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-3, atol=1e-4)
+
+
+def test_what_an_instance_is_can_be_seen_and_checked() -> None:
+    trained = _Trained()
+    step = lucid.compile(trained.step)
+    for size in (16, 12, 30):
+        step(*_batch(size))
+    assert step.stats.reused == 2
+    assert step.check(*_batch(30)).agrees
+    assert "30" in step.stages["kernels"]
+    assert "n0" not in step.stages["kernels"]
+    assert all(str(text) for text in step.stages.values())
+    assert "matmul" in str(step.profile(*_batch(30)))
+
+
+def test_an_index_that_is_out_of_range_is_told_with_the_sizes_of_its_call() -> None:
+    step = lucid.compile(_Trained().step)
+    for size in (16, 12, 30):
+        step(*_batch(size))
+    x, y = _batch(21)
+    with pytest.raises(
+        IndexOutOfRangeError, match=r"target 7 is out of range for 5 classes"
+    ) as error:
+        step(x, y * 0 + 7)
+    assert "i64[21]" in str(error.value)
+    assert step.stats.reused == 3
+
+
+def test_results_have_the_same_bits_for_any_number_of_threads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(costs, "WORTH_SECONDS", 0.0)
+    found = []
+    for threads in (1, 2):
+        before = lucid.get_num_threads()
+        lucid.set_num_threads(threads)
+        try:
+            step = lucid.compile(lambda x: F.softmax(x @ x.T, dim=0) @ x)
+            found.append([step(_rows(size)).numpy() for size in (90, 70, 133)])
+            assert step.stats.reused == 2
+        finally:
+            lucid.set_num_threads(before)
+    for one, two in zip(*found, strict=True):
+        assert one.tobytes() == two.tobytes()
+
+
+def _rows(size: int) -> Tensor:
+    return lucid.tensor(np.random.default_rng(size).normal(size=(size, 24)).astype("f4"))
+
+
+# What isn't open ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sizes", [(5, 1, 7), (1, 6, 3), (4, 2, 9), (0, 3, 8), (5, 0, 6)])
+def test_sizes_of_none_and_one_have_code_of_their_own(sizes: tuple[int, ...]) -> None:
+    def step(x: Tensor) -> Tensor:
+        return x * x.sum(0) + x.shape[0]
+
+    compiled = lucid.compile(step)
+    for size in sizes:
+        x = _rows(size)
+        np.testing.assert_allclose(compiled(x).numpy(), step(x).numpy(), rtol=1e-5)
+
+
+def test_a_size_that_equals_another_one_by_chance_is_that_of_its_call_alone() -> None:
+    def step(x: Tensor, y: Tensor) -> Tensor:
+        return x.sum(0) @ y if x.shape[0] == y.shape[0] else (x @ y.T).sum(0)
+
+    compiled = lucid.compile(step)
+    y = _rows(24)
+    for size in (9, 24, 13, 24, 30):
+        x = _rows(size)
+        np.testing.assert_allclose(compiled(x, y).numpy(), step(x, y).numpy(), rtol=1e-3, atol=1e-3)
+
+
+def test_two_sizes_may_change_by_themselves() -> None:
+    def step(x: Tensor, y: Tensor) -> Tensor:
+        return F.softmax(x @ y.T, dim=1) @ y
+
+    compiled = lucid.compile(step)
+    for rows, others in ((9, 20), (11, 30), (9, 33), (15, 15), (40, 22)):
+        x, y = _rows(rows), _rows(others)
+        np.testing.assert_allclose(compiled(x, y).numpy(), step(x, y).numpy(), rtol=1e-4, atol=1e-5)
+    assert compiled.stats.reused >= 2
+
+
+def test_sizes_far_from_those_of_a_plan_get_another_one() -> None:
+    compiled = lucid.compile(lambda x: F.softmax(x @ x.T, dim=1) @ x)
+    for size in (4, 6, 1000, 900, 5):
+        x = _rows(size)
+        expected = F.softmax(x @ x.T, dim=1) @ x
+        np.testing.assert_allclose(compiled(x).numpy(), expected.numpy(), rtol=1e-3, atol=1e-4)
+    assert compiled.stats.reused == 4
+
+
+def test_a_step_with_passes_of_the_users_knows_its_sizes() -> None:
+    seen: list[tuple[int, ...]] = []
+
+    def look(graph: Any) -> bool:
+        seen.append(graph.inputs[0].value.shape)
+        return False
+
+    compiled = lucid.compile(lambda x: x.sum(0), passes=[look])
+    for size in (9, 11, 13):
+        compiled(_rows(size))
+    assert {shape[0] for shape in seen} == {9, 11, 13}
+    assert compiled.stats.reused == 0
