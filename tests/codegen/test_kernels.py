@@ -373,7 +373,8 @@ def step_of_all_kinds() -> str:
     @lucid.compile
     def step(x, w, index, image, kernel):
         y = Host.apply((x @ w).cumsum(0))[index]
-        return y.sort(dim=0)[0], lucid.nn.functional.conv2d(image, kernel).exp()
+        total = lucid.scan(lambda total, row: (total + row, None), y[0], y)[0]
+        return y.sort(dim=0)[0], total, lucid.nn.functional.conv2d(image, kernel).exp()
 
     image, kernel = lucid.randn(2, 3, 20, 20), lucid.randn(4, 3, 3, 3)
     step(lucid.randn(5, 6), lucid.randn(6, 7), lucid.tensor([1, 0, 1]), image, kernel)
