@@ -14,12 +14,17 @@ _MEMBERS = {
     "autocast": "lucid.amp",
     "is_autocast_enabled": "lucid.amp",
     "compile": "lucid.compiler",
+    "cond": "lucid.control_flow",
+    "fori_loop": "lucid.control_flow",
     "is_anomaly_check_nan_enabled": "lucid.autograd",
     "is_anomaly_enabled": "lucid.autograd",
     "load": "lucid.serialization",
+    "map": "lucid.control_flow",
     "save": "lucid.serialization",
+    "scan": "lucid.control_flow",
     "sparse_coo_tensor": "lucid.sparse",
     "vmap": "lucid.func",
+    "while_loop": "lucid.control_flow",
 }
 # Layers and losses that PyTorch has under its first name too.
 _LAYERS = frozenset((

@@ -49,6 +49,7 @@ ORDER = (
     "optim",
     "func",
     "utils",
+    "control_flow",
     "distributions",
     "serialization",
     "amp",

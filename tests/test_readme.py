@@ -29,7 +29,7 @@ PRINTED = re.compile(r"(?<=<!-- ir dump -->\n).*?(?=<!-- end of ir dump -->)", r
 
 def test_the_example_prints_what_stands_there(tmp_path: Path, update_golden: bool) -> None:
     text = README.read_text(encoding="utf-8")
-    source, _ = EXAMPLE.findall(text)
+    source = EXAMPLE.findall(text)[0]
     (tmp_path / "train.py").write_text(source, encoding="utf-8")
     run = subprocess.run(
         [sys.executable, "-W", "error", "train.py"],
@@ -59,6 +59,17 @@ def test_the_step_that_looks_at_values_is_compiled(capsys: pytest.CaptureFixture
     lines = [f"loss {loss:.4f}" for loss in names["history"]["loss"]]
     assert capsys.readouterr().out.splitlines() == lines and len(lines) == 3
     assert step.stats.traces == 2 and not step.stats.eager_reasons
+
+
+def test_the_loop_is_recorded_once() -> None:
+    w = lucid.nn.Parameter(lucid.randn(128, 128) * 0.1)
+    before = w.tolist()
+    names: dict[str, Any] = {"lucid": lucid, "w": w, "opt": lucid.optim.SGD([w], lr=0.1)}
+    (source,) = EXAMPLE.findall(README.read_text(encoding="utf-8"))[2:]
+    exec(source, names)
+    names["step"](lucid.randn(5, 32, 128))
+    assert names["step"].dump_ir().count(" = scan ") == 2
+    assert w.tolist() != before
 
 
 def test_the_table_of_variables_is_what_is_read(update_golden: bool) -> None:

@@ -122,7 +122,7 @@ class Node:
 
     @property
     def result(self) -> Value:
-        """The only result; every op but `call` and `host` has just one."""
+        """The only result; every op but calls and region ops has just one."""
         assert len(self.results) == 1
         return self.results[0]
 
@@ -153,7 +153,8 @@ class Graph:
     Attributes:
         outputs: the returned values.
         writes: `(input, new value)`: what the step leaves in the buffer of an input.
-        functions: regions of custom Functions by name, which `call` nodes refer to.
+        functions: regions of custom Functions by name, which `call` nodes refer to, and the bodies
+            of region ops.
         hosts: Python functions by name, which `host` nodes call; those of `functions` as well. The
             text of a graph leaves them out.
         location: the user's function that was traced.
@@ -200,6 +201,15 @@ class Graph:
     ) -> Node:
         """Append a call of a Python function that `hosts` has, or will have."""
         node = Node(ops.host, operands, {"function": name}, types, self)
+        self.nodes.append(node)
+        return node
+
+    def append_region(
+        self, op: Op, operands: Sequence[Value], attributes: Attributes, types: Sequence[TensorType]
+    ) -> Node:
+        """Append an op that runs functions of the graph, which it has, or will have."""
+        check_arguments(op, len(operands), attributes)
+        node = Node(op, operands, attributes, types, self)
         self.nodes.append(node)
         return node
 

@@ -13,6 +13,7 @@ from lucid.ir.graph import Graph, Node, Value
 from lucid.ir.hosts import Frame, HostFunction, host_function
 from lucid.ir.inference import no_memory
 from lucid.ir.location import at_line
+from lucid.ir.region_ops import run_scan
 
 # What becomes of a node's result: called with the node, its operands and the result.
 After = Callable[[Node, Sequence[np.ndarray], np.ndarray], np.ndarray]
@@ -101,11 +102,21 @@ def _run(graph: Graph, inputs: Sequence[np.ndarray], tables: _Tables) -> list[np
 def _results(node: Node, operands: Sequence[np.ndarray], tables: _Tables) -> Sequence[np.ndarray]:
     if node.op is ops.call:
         return _run(tables.functions[node.attributes["function"]], operands, tables)
+    if node.op is ops.scan:
+        body = tables.functions[node.attributes["function"]]
+        return run_scan(node, body, operands, lambda body, given: _run(body, given, tables))
     if node.op is ops.host:
         function = host_function(tables.hosts, node.attributes["function"])
         return function(tables.frame, [np.asarray(operand, order="C") for operand in operands])
     result = evaluate_node(node, operands)
     return [result if tables.after is None else tables.after(node, operands, result)]
+
+
+def evaluated(
+    node: Node, operands: Sequence[np.ndarray], functions: dict[str, Graph]
+) -> Sequence[np.ndarray]:
+    """Evaluate one op, which may run functions, but no Python."""
+    return _results(node, operands, _Tables(functions, {}))
 
 
 def evaluate_node(node: Node, operands: Sequence[np.ndarray]) -> np.ndarray:

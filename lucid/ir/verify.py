@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from lucid.ir.errors import LucidError, VerifyError
 from lucid.ir.extents import Extent
 from lucid.ir.graph import Graph, Node, Value, has_effect
 from lucid.ir.inference import result_type
+from lucid.ir.region_ops import body_names, scan_problem
 from lucid.ir.types import DTYPES, DType, TensorType, f64, i64
 
 _INPUT_KINDS = ("arg", "state", "live")
@@ -115,6 +117,8 @@ class _Verifier:
             self._call(node)
         elif node.op is ops.host:
             self._host(node)
+        elif node.op.kind == "region":
+            self._region(node)
         else:
             self._types(node)
 
@@ -141,6 +145,19 @@ class _Verifier:
         given = [value.type for value in function.outputs]
         if [result.type for result in node.results] != given:
             raise self._error(node, f"{name} returns ({', '.join(map(str, given))})")
+
+    def _region(self, node: Node) -> None:
+        try:
+            check_arguments(node.op, len(node.operands), node.attributes)
+        except LucidError as error:
+            raise self._error(node, str(error)) from error
+        bodies = []
+        for name in body_names(node):
+            if name not in self._functions:
+                raise self._error(node, f"no function {name}")
+            bodies.append(self._functions[name])
+        if problem := scan_problem(node, *bodies):
+            raise self._error(node, problem)
 
     def _host(self, node: Node) -> None:
         if list(node.attributes) != ["function"] or type(node.attributes["function"]) is not str:
@@ -173,6 +190,10 @@ def _callees(graph: Graph, name: str) -> Iterator[str]:
 
 
 def called_functions(graph: Graph) -> list[str]:
-    """The names of the functions that the graph's own nodes call, each once, in order."""
-    calls = (node.attributes["function"] for node in graph.nodes if node.op is ops.call)
-    return list(dict.fromkeys(calls))
+    """The names of the functions that the graph's own nodes call or run, each once, in order."""
+    calls = [
+        [node.attributes["function"]] if node.op is ops.call else body_names(node)
+        for node in graph.nodes
+        if node.op.kind in ("call", "region")
+    ]
+    return list(dict.fromkeys(chain.from_iterable(calls)))

@@ -373,8 +373,9 @@ def step_of_all_kinds() -> str:
     @lucid.compile
     def step(x, w, index, image, kernels):
         y = Host.apply((x @ w).cumsum(0))[index]
+        total = lucid.scan(lambda total, row: (total + row, None), y[0], y)[0]
         convolved = [lucid.nn.functional.conv2d(image, w).exp() for w in kernels]
-        return y.sort(dim=0)[0], convolved
+        return y.sort(dim=0)[0], total, convolved
 
     image, kernels = lucid.randn(2, 3, 20, 20), [lucid.randn(n, 3, 3, 3) for n in (4, 96)]
     step(lucid.randn(5, 6), lucid.randn(6, 7), lucid.tensor([1, 0, 1]), image, kernels)

@@ -20,7 +20,7 @@ def named(op: Op) -> str:
 
 def standing_ops() -> list[Op]:
     """All but `call`, which means what its function means."""
-    return [op for op in OPS.values() if op.kind not in ("call", "host")]
+    return [op for op in OPS.values() if op.kind not in ("call", "host", "region")]
 
 
 def differentiable_ops() -> list[Op]:

@@ -144,8 +144,7 @@ def _tile(m: int, vectors: int, registers: int) -> tuple[int, int]:
     best: tuple[float, int, int] | None = None
     for width in range(1, min(vectors, 8) + 1):
         for height in range(1, min(m, 14) + 1):
-            spare = 2 if registers > 16 else 1  # of 32, LLVM spills accumulators if it has one less
-            if height * width + width + spare >= registers:
+            if height * width + width + 1 >= registers:
                 break
             cost = 0.0
             bodies = 0
@@ -154,7 +153,7 @@ def _tile(m: int, vectors: int, registers: int) -> tuple[int, int]:
                     if h and w and rows and cols:
                         cost += rows * cols * (max(h * w, h + w, 8) + 0.5)
                         bodies += 1
-            score = cost * (1 + 0.03 * bodies)
+            score = cost * (1 + 0.01 * bodies)
             if best is None or score < best[0] * (1 - 1e-9):
                 best = score, height, width
     return best[1:] if best else (1, 1)

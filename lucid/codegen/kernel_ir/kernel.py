@@ -169,6 +169,7 @@ class CallSite(Protocol):
     Attributes:
         args: addresses of the arguments.
         record: address of what a check that fails leaves.
+        pool: addresses of the function that has threads run a region, and of the pool's state.
     """
 
     @property
@@ -176,6 +177,9 @@ class CallSite(Protocol):
 
     @property
     def record(self) -> Val: ...
+
+    @property
+    def pool(self) -> Sequence[Val]: ...
 
     def call(self, args: Sequence[Val]) -> None:
         """Call the kernel's function, or let threads run its parts."""
@@ -207,6 +211,11 @@ class Kernel(ABC):
     @property
     def parts(self) -> Partition | TileGrid | None:
         return None
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether threads share its work, or that of kernels that it calls."""
+        return self.parts is not None
 
     @property
     def label(self) -> str:

@@ -27,6 +27,7 @@ from lucid.codegen.kernels.check import CheckKernel
 from lucid.codegen.kernels.host import HostKernel
 from lucid.codegen.kernels.loop import LoopKernel
 from lucid.codegen.kernels.product import ContractKernel
+from lucid.codegen.kernels.scan import Place, ScanKernel
 from lucid.codegen.kernels.sort import SortKernel, scratch_elements
 from lucid.codegen.llvm.target import Target
 from lucid.codegen.lower.contractions import axes_kernel, axes_of, blocked_kernel
@@ -137,7 +138,8 @@ class Builder:
         elif self.group.kind == "contract":
             kernel = self._contract()
         else:
-            kernel = {"check": self._check, "host": self._host}.get(first.op, self._sort)(first)
+            own = {"check": self._check, "host": self._host, "scan": self._scan}
+            kernel = own.get(first.op, self._sort)(first)
         return kernel, self.body.args
 
     # Instructions -----------------------------------------------------------------------
@@ -406,6 +408,46 @@ class Builder:
         operands = tuple(value.type for value in node.operands)
         results = tuple(value.type for value in node.results)
         return HostKernel(node.attributes["function"], operands, results)
+
+    def _scan(self, item: Item) -> ScanKernel:
+        node, homes = item.node, self.source.homes
+        assert node is not None
+        self.body.args += [homes[self.source.base(value)].buffer for value in item.operands]
+        carries, rows = node.attributes["carries"], node.attributes["rows"]
+        length, body = node.attributes["length"], self.source.bodies[node]
+        given, size = len(node.operands), body.arena_bytes
+        types = [value.type for value in (*node.operands, *node.results)]
+        if size:
+            self.body.args.append(self.source.new_temp(i64, size // i64.itemsize))
+
+        def place(buffer: Buffer, origin: int) -> Place:
+            offset, number = origin * buffer.dtype.itemsize, buffer.index
+            if buffer.kind == "temp":
+                offset += body.offsets[buffer]
+                return Place(given + len(node.results), offset, 0, buffer.dtype)
+            if buffer.kind == "output":
+                number += given + carries
+            elif number < carries:
+                number += given
+            is_row = buffer.kind == "output" or carries <= number < carries + rows
+            step = types[number].nbytes // max(length, 1)
+            return Place(number, offset, step if is_row else 0, buffer.dtype)
+
+        calls = [
+            (call.kernel, tuple(place(x, call.origins.get(n, 0)) for n, x in enumerate(call.args)))
+            for call in body.calls
+        ]
+        return ScanKernel(
+            tuple(types[:given]),
+            tuple(types[given:]),
+            carries,
+            rows,
+            length,
+            node.attributes["reverse"],
+            size,
+            length * sum(call.kernel.work(call.args).flops for call in body.calls),
+            tuple(calls),
+        )
 
     def _sort(self, item: Item) -> SortKernel:
         assert item.node is not None and item.value is not None

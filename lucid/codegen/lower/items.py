@@ -16,7 +16,9 @@ from lucid.codegen.emit.lowering import RULES
 from lucid.codegen.kernel_ir.regions import Buffer, BufferView, Layout
 from lucid.codegen.lower.assembled import ASSEMBLED, Assembler
 from lucid.codegen.lower.item import Item, is_reduction, reads_elements
+from lucid.codegen.program.program import Program
 from lucid.ir import ops
+from lucid.ir.errors import MissingRuleError
 from lucid.ir.graph import Graph, Node, Value
 from lucid.ir.ranges import Ranges
 from lucid.ir.strides import (
@@ -54,10 +56,19 @@ class ItemList:
         made_by: the item that computes a value.
         in_place: state that is written over in parts, and the items that do.
         copied_arguments: copies of inputs that are only worth it in another order of axes.
+        bodies: the programs of what region ops run.
+
+    Args:
+        is_body: it is one of those.
     """
 
     def __init__(
-        self, graph: Graph, strides: Sequence[Strides], checked: Sequence[Node] = ()
+        self,
+        graph: Graph,
+        strides: Sequence[Strides],
+        checked: Sequence[Node] = (),
+        *,
+        is_body: bool = False,
     ) -> None:
         self.graph = graph
         self.items: list[Item] = []
@@ -73,6 +84,8 @@ class ItemList:
         self.in_place = self._assembler.in_place
         self._written = {cell for cell, _ in graph.writes}
         self.copied_arguments: dict[Value, Value] = {}
+        self.bodies: dict[Node, Program] = {}
+        self._is_body = is_body
         self._copied: dict[Value, tuple[BufferView, Item | None]] = {}
         self._ranges = Ranges()
         self._named_checks: dict[Node, Item] = {}
@@ -143,7 +156,9 @@ class ItemList:
         if node.op.is_view:
             self._add_view(node)
         elif node.op.kind == "host":
-            self._add_host(node)
+            self._in_turn(self._add_results(node))
+        elif node.op.kind == "region":
+            self.append(self._add_results(node))
         elif node.op.kind == "check":
             self._add_range(node)
         elif name in ASSEMBLED:
@@ -279,7 +294,11 @@ class ItemList:
         index = node.operands[1]
         known = self._ranges.of(index)
         if known is not None and known.is_within(-size, size - 1):
-            return [self._named_checks[check] for check in known.checks]
+            return [self._named_checks[check] for check in known.checks if not self._is_body]
+        if self._is_body:
+            raise MissingRuleError(
+                f"{node.op.name}: an index in the body of a loop that nothing has checked before"
+            )
         index = self._in_memory(index)
         key = (self.layout(index), index.shape, size)  # behind a barrier they are the same
         if key not in self._checks:
@@ -288,7 +307,9 @@ class ItemList:
         return [self._checks[key]]
 
     def _add_range(self, node: Node) -> None:
-        """A check in the user's words."""
+        """A check in the user's words; of a body all rounds were checked before."""
+        if self._is_body:
+            return
         values = self._in_memory(node.operands[0])
         limits = node.attributes["low"], node.attributes["high"]
         item = Item("check", node, (values,), values.shape, limits=limits)
@@ -339,12 +360,14 @@ class ItemList:
         self.producers[held] = [] if store is None else [store]
         return held
 
-    def _add_host(self, node: Node) -> None:
+    def _add_results(self, node: Node) -> Item:
+        """The item of a node that reads and fills whole buffers."""
         operands = tuple(map(self._in_row_major_order, node.operands))
-        item = self._in_turn(Item("host", node, (*operands, *node.results), ()))
+        item = Item(node.op.name, node, (*operands, *node.results), ())
         for result in node.results:
             self.homes[result] = self.new_region(result)
             self.producers[result] = [item]
+        return item
 
     def _in_row_major_order(self, value: Value) -> Value:
         """The value itself if it fills a buffer in this order, else a copy that does."""

@@ -110,6 +110,7 @@ LEGALIZE = Pipeline(
         reshape_windows,
         reduce_small_first,
     ),
+    in_bodies=False,  # each is lowered by itself
 )
 
 

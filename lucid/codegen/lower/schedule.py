@@ -21,6 +21,7 @@ from lucid.codegen.lower.legalize import legalize
 from lucid.codegen.program.memory_plan import place, size_of
 from lucid.codegen.program.program import KernelCall, Program, lifetimes
 from lucid.codegen.program.verify import verify_program
+from lucid.ir import ops
 from lucid.ir.clone import copy_graph
 from lucid.ir.environment import VERIFY
 from lucid.ir.extents import hint
@@ -35,8 +36,12 @@ def make_program(
     target: Target,
     fuse: bool = True,
     log: PassLog | None = None,
+    *,
+    is_body: bool = False,
 ) -> Program:
-    """Lower a flat graph to kernels over buffers; `log` has the passes that legalize it.
+    """Lower a flat graph, or the body of a loop, to kernels over buffers.
+
+    `log` gets the passes that legalize it.
 
     Raises:
         MissingRuleError: an op has no lowering.
@@ -44,7 +49,11 @@ def make_program(
     graph = copy_graph(graph)
     checked = legalize(graph, log)
     late = _behind_exits(graph)
-    items = ItemList(graph, strides, checked)
+    items = ItemList(graph, strides, checked, is_body=is_body)
+    for node in graph.nodes:
+        if node.op is ops.scan:
+            body = graph.functions[node.attributes["function"]]
+            items.bodies[node] = _lowered_body(node, body, graph, target, fuse)
     items.let_wait(late)
     fusion = Fusion(items, fuse)
     _update_in_place(fusion)
@@ -56,11 +65,11 @@ def make_program(
         if not _has_effect(group, stored):
             continue
         kernel, args = Builder(fusion, group, stored, target).build()
-        node = group.items[0].node if kernel.effect else None
+        checked_by = group.items[0].node if kernel.effect else None
         nodes = tuple(dict.fromkeys(item.node for item in group.items if item.node is not None))
         for part, given in kernel.partition(args, items.new_temp, target):
             moved, origins = part.relocate()
-            calls.append(KernelCall(moved, given, origins, node, nodes))
+            calls.append(KernelCall(moved, given, origins, checked_by, nodes))
         calls[-1].leaves = _leaves(group, stored)
     offsets, size = place(lifetimes(calls))
     cells = [cell for cell, _ in graph.writes]
@@ -72,6 +81,17 @@ def make_program(
     if VERIFY.read() and not program.is_open:
         verify_program(program)
     return program
+
+
+def _lowered_body(node: Node, body: Graph, graph: Graph, target: Target, fuse: bool) -> Program:
+    """One round of a scan: the carry is state that it writes, and rows are its outputs."""
+    copied, carries = copy_graph(body), node.attributes["carries"]
+    copied.functions = graph.functions
+    cells = [entry.value for entry in copied.inputs[:carries]]
+    copied.writes = [*zip(cells, copied.outputs[:carries], strict=True)]
+    copied.outputs = copied.outputs[carries:]
+    strides = [contiguous_strides(entry.value.shape) for entry in copied.inputs]
+    return make_program(copied, strides, target, fuse, is_body=True)
 
 
 def _leaves(

@@ -15,6 +15,7 @@ import hashlib
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -87,7 +88,7 @@ class Emitted:
 
 def require_rules(graph: Graph) -> None:
     """Raise `MissingRuleError` for an op that has no lowering."""
-    for node in graph.nodes:
+    for node in chain(graph.nodes, *(body.nodes for body in graph.functions.values())):
         if node.op.kind == "map" and node.op.name not in lowering.RULES:
             raise MissingRuleError(f"{node.op.name}: no lowering to native code")
         if node.op.kind not in _KINDS:
@@ -96,7 +97,7 @@ def require_rules(graph: Graph) -> None:
 
 _KINDS = (
     "map", "create", "view", "move", "scan", "sort", "reduce", "contract", "random", "check",
-    "host",
+    "host", "region",
 )  # fmt: skip
 
 
@@ -137,7 +138,7 @@ def emit_program(
             defined[key] = name
             exports += symbols
     seconds = [call.kernel.seconds(target) for call in program.calls]
-    shared = [call.kernel.parts is not None for call in program.calls]
+    shared = [call.kernel.is_shared for call in program.calls]
     words = StepWords()
     return Emitted(
         key=program_key(program, target, imports, timed=timed),
@@ -300,6 +301,7 @@ class _Site:
         self._python, self._clock, self._number = python, clock, number
         self._call: KernelCall = step.program.calls[number]
         self.record = slots.record
+        self.pool = caller.pool
 
     @functools.cached_property
     def args(self) -> Sequence[Val]:

@@ -29,6 +29,7 @@ from lucid.codegen.kernels.check import CheckKernel
 from lucid.codegen.kernels.host import HostKernel
 from lucid.codegen.kernels.loop import LoopKernel
 from lucid.codegen.kernels.product import ContractKernel
+from lucid.codegen.kernels.scan import Place, ScanKernel
 from lucid.codegen.kernels.sort import SortKernel
 from lucid.ir.errors import ParseError
 from lucid.ir.op import OPS
@@ -344,6 +345,37 @@ def _types(text: str) -> tuple[TensorType, ...]:
     return tuple(TensorType(dtype_named(name), _ints(sizes, ",")) for name, sizes in found)
 
 
+def _scan(lines: list[str]) -> Kernel:
+    operands, results = _match(r"scan\((.*)\) -> \((.*)\)", lines[0]).groups()
+    pattern = r"  (\d+) rounds( in reverse)?, carry (\d+), rows (\d+), (\d+) bytes, (\d+) flops"
+    length, reverse, carries, rows, size, flops = _match(pattern, lines[1]).groups()
+    text = "\n".join(line[2:] for line in lines[2:])
+    kernels: dict[str, Kernel] = {}
+    calls: list[tuple[Kernel, tuple[Place, ...]]] = []
+    for part in re.split(r"\n(?=kernel |call )", text) if text else ():
+        kind, name, rest = _match(r"(?s)(kernel|call) (\d+)(?: = )?(.*)", part).groups()
+        if kind == "kernel":
+            kernels[name] = parse_kernel(rest)
+            continue
+        places = re.findall(r"(\w+) a(\d+)(?: \+ (\d+))?(?: \+ t\*(\d+))?", rest)
+        found = (
+            Place(int(arg), int(offset or 0), int(step or 0), dtype_named(dtype))
+            for dtype, arg, offset, step in places
+        )
+        calls.append((kernels[name], tuple(found)))
+    return ScanKernel(
+        _types(operands),
+        _types(results),
+        int(carries),
+        int(rows),
+        int(length),
+        reverse is not None,
+        int(size),
+        int(flops),
+        tuple(calls),
+    )
+
+
 _KINDS: dict[str, Callable[[list[str]], Kernel]] = {
     "loop(": _loop,
     "contract over axes": _over_axes,
@@ -352,4 +384,5 @@ _KINDS: dict[str, Callable[[list[str]], Kernel]] = {
     "check(": _check,
     "sort(": _sort,
     "host ": _host,
+    "scan(": _scan,
 }

@@ -89,12 +89,14 @@ class Caller:
         entry: address of the pool's function that runs a region.
         pool: address of its state.
         most_args: of all kernels that threads share.
+
+    Attributes:
+        pool: both addresses.
     """
 
     def __init__(self, b: FunctionBuilder, entry: Val, pool: Val, most_args: int) -> None:
         self._b = b
-        self._entry = entry
-        self._pool = pool
+        self.pool = entry, pool
         self._frame = b.alloca("ptr", most_args) if most_args else None
 
     def call(
@@ -118,8 +120,8 @@ class Caller:
             b.statement(f"call void {region.function.name}({one})")
             return
         count = const("i64", region.parts) if region.count is None else region.count
-        values = (self._pool, region.function, frame, count)
+        values = (self.pool[1], region.function, frame, count)
         patience = costs.LEAST_PATIENCE + costs.PATIENCE * seconds / hint(region.parts)
         hints = int(wake), int(patience / costs.PAUSE_SECONDS), max(1, round(seconds * 1e6))
         arguments = ", ".join(map(str, (*values, *(const("i64", hint) for hint in hints))))
-        b.statement(f"call void {self._entry.name}({arguments})")
+        b.statement(f"call void {self.pool[0].name}({arguments})")

@@ -423,6 +423,7 @@ class GuardCollector(Reads):
     def advance(self, iterator: Any) -> None:
         if isinstance(getattr(type(iterator), "__next__", None), types.FunctionType):
             return  # what it reads is told
+        self._note_change(iterator)
         path = self._paths.get(id(iterator))
         if path is None or id(iterator) in self._given or not self.was_there(iterator):
             return

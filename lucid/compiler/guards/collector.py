@@ -133,6 +133,7 @@ class Collector:
         self.asked: Collection[str] = ()
         self.restart: RestartTrace | None = None
         self._joining: Sequence[str] = ()  # of the f-string that is being made
+        self.changed: list[tuple[Any, bool]] | None = None  # for who asks: see `_note_change`
 
     # ------------------------------------------------------------------ entering
 
@@ -155,6 +156,8 @@ class Collector:
         holder: Any = None,
     ) -> None:
         """`owner[key]`, or what is in a cell, is about to be read or written."""
+        if write:
+            self._note_change(owner if holder is None else holder)
         key = key_of(key)
         identity = identity_of(owner, key)
         if identity in self._apart or id(owner) in self._whole:
@@ -177,6 +180,15 @@ class Collector:
         elif guard.expected is not ABSENT:
             owner = owner.of if isinstance(owner, Attributes) else owner
             self.value(guard.expected, path, owner if holder is None else holder)
+
+    def _note_change(self, owner: Any) -> None:
+        """An object is about to be changed; note it, and whether its age can be told.
+
+        What Python's collector doesn't track by now, such as an empty dict, seems to be new later.
+        """
+        if self.changed is not None:
+            owner = owner.of if isinstance(owner, Attributes) else owner
+            self.changed.append((owner, gc.is_tracked(owner)))
 
     def _take_from_whole(self, guard: EntryGuard) -> None:
         """Let an entry of a container that is known be guarded for what it was from the start."""
@@ -204,6 +216,7 @@ class Collector:
         """
         identity = identity_of(owner, CONTENTS)
         if write:
+            self._note_change(owner if holder is None else holder)
             self._rewritten.add(id(owner))
             self._lines.setdefault(identity, here())
         if identity in self._apart:
@@ -290,6 +303,8 @@ class Collector:
         """The contents of an array, or a part of them, are about to be read or written."""
         if not issubclass(type(array), np.ndarray):
             return  # one that the step computes says that it is one
+        if write:
+            self._note_change(array)
         whole = self.guards.get((id(array), "array", repr(ABSENT)))
         if whole is not None and key is not ABSENT:
             key = ABSENT
@@ -313,6 +328,7 @@ class Collector:
 
     def hand(self, array: np.ndarray) -> None:
         """An array is given to code that isn't followed, and may be written there."""
+        self._note_change(array)
         self._lines.setdefault((id(array), "array"), here())
 
     def has_written(self, owner: Any, key: Any) -> bool:

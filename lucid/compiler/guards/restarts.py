@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lucid.compiler.guards.places import Identity, Place
+    from lucid.ir.location import Location
     from lucid.tensor.storage import Storage
 
 MOST_RESTARTS = 64  # of the trace for one call
@@ -23,6 +24,7 @@ class Known:
         places: those that it binds, or that move.
         hosts: code of the methods that run in Python in this call.
         state: memory of arguments of this call that is state of the step as well.
+        unrolled: lines of loops whose rounds aren't all the same.
         undo: takes back what the trace has created in Python, while nobody has taken over.
     """
 
@@ -31,6 +33,7 @@ class Known:
     places: dict[Identity, Place]
     hosts: set[object] = field(default_factory=set)
     state: set[Storage] = field(default_factory=set)
+    unrolled: set[Location | None] = field(default_factory=set)
     undo: list[Callable[[], object]] = field(default_factory=list)
 
 

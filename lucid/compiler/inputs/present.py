@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 
 import numpy as np
 
 from lucid.compiler.inputs.cells import Cell
 from lucid.compiler.inputs.scalars import LiveSource
 from lucid.ir.graph import Node, Value
-from lucid.ir.interpret import evaluate_node
+from lucid.ir.interpret import evaluated
 from lucid.ir.types import DType
 from lucid.tensor.storage import Storage
 
@@ -33,12 +33,18 @@ def evaluate(values: Sequence[Value], known: MutableMapping[Value, np.ndarray]) 
             missing = [operand for operand in node.operands if operand not in known]
             pending += missing
             if not missing:
-                known[value] = evaluate_node(node, [known[operand] for operand in node.operands])
+                operands = [known[operand] for operand in node.operands]
+                found = evaluated(node, operands, value.graph.functions)
+                known.update(zip(node.results, found, strict=True))
     return True
 
 
 class PresentValues:
-    """Evaluates nodes of the graph so far with NumPy, each once; host calls are not repeated."""
+    """Evaluates nodes of the graph so far with NumPy, each once; host calls are not repeated.
+
+    Attributes:
+        refuse_unknown: called where a value has no data now, as that of each round of a loop.
+    """
 
     def __init__(
         self,
@@ -46,6 +52,7 @@ class PresentValues:
         live_inputs: Mapping[tuple[str, DType], tuple[Value, LiveSource]],
     ) -> None:
         self._cells, self._live_inputs = cells, live_inputs
+        self.refuse_unknown: Callable[[], object] = lambda: None
         self._known: dict[Value, np.ndarray] = {}
 
     def note(self, node: Node, results: Sequence[np.ndarray]) -> None:
@@ -55,7 +62,9 @@ class PresentValues:
     def of(self, values: Sequence[Value]) -> list[np.ndarray]:
         """The data of values. Raises what their ops raise, such as `IndexOutOfRangeError`."""
         known = ChainMap(self._known, self._inputs())
-        assert evaluate(values, known), "its inputs and host calls decide all of a trace"
+        if not evaluate(values, known):
+            self.refuse_unknown()
+            raise AssertionError("its inputs and host calls decide all of a trace")
         return [known[value] for value in values]
 
     def _inputs(self) -> dict[Value, np.ndarray]:

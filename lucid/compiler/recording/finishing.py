@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from lucid.autograd.node import OpNode
+from lucid.autograd.node import OpNode, edge_of, iterate_graph
 from lucid.compiler.guards.collector import PLAIN
 from lucid.compiler.guards.guard import SCALARS, brief
 from lucid.compiler.guards.places import Place
@@ -18,6 +18,7 @@ from lucid.compiler.inputs.cells import GradUse
 from lucid.compiler.inputs.scalars import is_live
 from lucid.compiler.inputs.signature import Call
 from lucid.compiler.recording.late_arrays import LateArray
+from lucid.compiler.recording.loops import LoopNode
 from lucid.compiler.recording.outside import Said
 from lucid.compiler.recording.recorder import Recorder
 from lucid.compiler.recording.texts import is_late
@@ -120,16 +121,25 @@ class Finisher:
         tensors: list[tuple[Any, Outcome]] = [
             (x, made) for x, made in self._leaves if isinstance(x, kinds) and not is_late(x)
         ]
+        self._refuse_loops(tensors)
         history = self._history(tensors, rebinding.function)
         for storage, cell in recorder.cells.items():
             if cell.is_written:
                 assert storage.value is not None
                 recorder.graph.writes.append((cell.value, storage.value))
+        recorder.loops.finish()
         self._note_shared_gradients()
         leaves = [outcome for _, outcome in self._leaves]
         numbered = [outcome for _, outcome in tensors]
         counters = self._moved_counters()
         return Left(*made, leaves, numbered, grads, counters, history, said)
+
+    def _refuse_loops(self, tensors: Sequence[tuple[Any, Outcome]]) -> None:
+        """Begin again without loops where results are differentiated outside, through them."""
+        found = [x for x, outcome in tensors if _is_open(x, outcome)]
+        roots = [edge[0] for x in found if (edge := edge_of(x)) is not None]
+        if any(isinstance(node, LoopNode) for node in iterate_graph(roots)):
+            self._recorder.loops.unroll_all("is differentiated outside")
 
     def _said(self) -> list[Said]:
         """What the step tells the world."""

@@ -20,6 +20,7 @@ from lucid.compiler.inputs.scalars import LiveScalar, is_live, seen
 from lucid.compiler.recording import texts
 from lucid.compiler.recording.exits import Exits
 from lucid.compiler.recording.late_arrays import LateArray, LateData
+from lucid.compiler.recording.loops import Loops
 from lucid.compiler.results.histories import HistoryOutside
 from lucid.compiler.results.memory import TracedMemory
 from lucid.ir import ops
@@ -52,6 +53,7 @@ class Recorder(TracedMemory):
 
     Attributes:
         hosts: the calls of custom Functions that run in Python.
+        loops: those whose body is a function of the graph.
         exits: what Python has looked at; outside: what the step tells the world.
         effects: Python effects to repeat after each call.
         own_counters: those of what `.data` gave, which count for memory from outside apart.
@@ -69,6 +71,8 @@ class Recorder(TracedMemory):
         super().__init__(name, undo)
         self.hosts = HostRecording(self, leaving)
         self.exits = Exits(self)
+        self.loops = Loops(self)
+        self.hosts.present.refuse_unknown = lambda: self.loops.unroll("looks at a value")
         self.outside: Outside | None = None
         self.effects: list[Effect] = []
         self.own_counters: set[VersionCounter] = set()
@@ -103,7 +107,7 @@ class Recorder(TracedMemory):
         value = value.number() if type(value) is LateArray else value
         with self.annotated():
             if is_live(value):
-                recorded = self.live_value(value, dtype)
+                recorded = self.local(self.live_value(value, dtype))
                 if dtype is not recorded.dtype:
                     recorded = ops.cast(recorded, dtype=dtype)
             else:
@@ -184,6 +188,25 @@ class Recorder(TracedMemory):
 
     # ------------------------------------------------------------------ what Python looks at
 
+    def local(self, value: Value) -> Value:
+        return self.loops.local(value)
+
+    def note_write(self, target: TensorCore, value: TensorCore) -> None:
+        self.loops.note_write(target, value)
+
+    def note_grad_read(self, leaf: TensorCore) -> None:
+        self.loops.unroll("reads a gradient")
+        super().note_grad_read(leaf)
+
+    def note_grad_write(self, leaf: TensorCore) -> None:
+        self.loops.unroll("sets a gradient")
+        super().note_grad_write(leaf)
+
+    def note_flag(self, tensor: TensorCore) -> None:
+        if self.is_outside(tensor):
+            self.loops.unroll("sets requires_grad")
+        super().note_flag(tensor)
+
     def refuse_concrete(self, tensor: TensorCore, what: str) -> np.ndarray:
         """The data of a constant; all others are known only when the step runs.
 
@@ -206,6 +229,7 @@ class Recorder(TracedMemory):
         """
         found = self.known(tensor)
         if found is None:
+            self.loops.unroll("looks at a value")
             self.hosts.leave()
             if what != "float()":
                 return self.exits.of(tensor, what)
@@ -217,11 +241,13 @@ class Recorder(TracedMemory):
         known = self.known(tensor)
         if known is not None:
             return known
+        self.loops.unroll("looks at a value")
         late = LateArray(self.exits, self.value_of(tensor, "numpy()"), tensor=tensor)
         return cast(np.ndarray, late)
 
     def list_of(self, tensor: TensorCore) -> Any:
         """What `tolist()` gives for a tensor that the step computes."""
+        self.loops.unroll("looks at a value")
         self.hosts.leave()
         return self.exits.list_of(self.value_of(tensor, "tolist()"))
 
@@ -237,6 +263,7 @@ class Recorder(TracedMemory):
 
     def text_of(self, tensor: Tensor) -> str:
         """What `str` and `repr` give for a tensor."""
+        self.loops.unroll("looks at a value")
         self.hosts.leave()
         value = self.value_of(tensor, "str()")
         return texts.of_tensor(tensor, value, self.hosts.present.of([value])[0], self.exits)
@@ -318,7 +345,7 @@ class Recorder(TracedMemory):
         """Let go of those who refer to it: what the trace met must not wait for the collector."""
         self.refusal = self.hosts.left = None  # their tracebacks do
         self.exits.end()
-        del self.hosts, self.exits
+        del self.hosts, self.exits, self.loops
         self.outside = None
         self.collector = None
         self.arguments = ()

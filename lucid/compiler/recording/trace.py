@@ -111,6 +111,7 @@ def trace(
         )
     rebinding, hosts = Rebinding(function, places.values()), frozenset(known.hosts)
     recorder = Recorder(_name_of(function), hosts, known.undo)
+    recorder.loops.unrolled = known.unrolled
     try:
         found = _record(recorder, rebinding, call, args, kwargs, known.state, hosts)
     except LeavesTrace as error:

@@ -18,7 +18,8 @@ class Described:
     Attributes:
         name: of the native function, which kernels with the same code share; of a call of Python
             the custom Function's, with ".backward" for its backward.
-        kind: "map", "reduce", "scan", "scatter", "contract", "sort", "check", "copy" or "host".
+        kind: "map", "reduce", "scan", "scatter", "contract", "sort", "check", "copy", "loop" or
+            "host".
         ops: what it computes, in order, each op once.
         lines: the user's lines that it computes; `gradient_lines`: those whose gradients.
     """

@@ -87,16 +87,23 @@ class TracedMemory(LiveNumbers):
             self.note_outer(tensor)
         assert storage.value is not None
         if not tensor._chain:  # and a parameter doesn't go on holding the graph
-            return storage.value
+            return self.local(storage.value)
         cached = tensor._value
         if cached is not None and cached[0] == storage.generation:
             value: Value = cached[1]
             if value.graph is self.graph:
                 return value
         with self.annotated():
-            value = replay(storage.value, tensor._chain)
+            value = replay(self.local(storage.value), tensor._chain)
         tensor._value = (storage.generation, value)
         return value
+
+    def local(self, value: Value) -> Value:
+        """A value as what is being recorded can read it."""
+        return value
+
+    def note_write(self, target: TensorCore, value: TensorCore) -> None:
+        """Note that a tensor is about to be written."""
 
     def meet(self, tensor: TensorCore) -> None:
         """Start the trace again where a tensor from outside is on the memory of an argument."""
@@ -186,6 +193,7 @@ class TracedMemory(LiveNumbers):
             self.run_op_by_op("it writes a view, made in no_grad mode, of a tensor with a history")
         new = self.value_of(value)
         self.value_of(target)
+        self.note_write(target, value)
         storage = target._storage
         assert storage.value is not None
         if storage.array is not None:

@@ -19,6 +19,7 @@ from lucid.ir.ops.arithmetic import (
 from lucid.ir.ops.calls import (
     call,
     host,
+    scan,
 )
 from lucid.ir.ops.checks import (
     check,
@@ -212,6 +213,7 @@ __all__ = [
     "reshape_to",
     "round",
     "rsqrt",
+    "scan",
     "scatter",
     "scatter_add",
     "shift_left",

@@ -1,4 +1,8 @@
-"""Calls: of a graph's function (between outlining and inlining), and of Python on the host."""
+"""Calls of a graph's functions: `call`, between outlining and inlining, and region ops.
+
+And of Python on the host. A region op runs functions of the graph, its *bodies*, as often as it
+says; what they read of the graph are operands. It stays one node: passes go into the bodies.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ from typing import NoReturn
 
 from lucid.ir.errors import MissingRuleError
 from lucid.ir.op import Op, declare
+from lucid.ir.types import TensorType
 
 
 def _not_here(*operands: object, function: str) -> NoReturn:
@@ -20,5 +25,22 @@ def _not_a_formula(*operands: object, function: str) -> NoReturn:
     raise MissingRuleError(f"host: only a graph that holds {function!r} can call it")
 
 
+def _of_its_bodies(*operands: TensorType, **attributes: object) -> NoReturn:
+    """The types and the meaning follow from those of the functions: `lucid/ir/region_ops.py`."""
+    raise MissingRuleError("a region op has no meaning outside of the graph that has its bodies")
+
+
+def _of_its_body(
+    *operands: TensorType, function: str, carries: int, rows: int, length: int, reverse: bool
+) -> NoReturn:
+    _of_its_bodies()
+
+
 call = declare(Op("call", _not_here, _not_here, kind="call"))
 host = declare(Op("host", _not_a_formula, _not_a_formula, kind="host"))
+scan = declare(Op("scan", _of_its_body, _of_its_bodies, kind="region"))
+"""Operands: `carries` values to begin with, `rows` tensors of `length` rows, and what the body
+reads besides. In each round the body gets the carry, a row of each and the rest; it gives the carry
+of the next round, and a row of each of the further results. The last carry, then these, are the
+results. With `reverse` the rounds go from the last row to the first. A `check` in a body says what
+the graph around has checked of all rounds."""

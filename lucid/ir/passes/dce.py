@@ -12,7 +12,12 @@ def dce(graph: Graph) -> bool:
     Ops are pure, random ones included, so nothing else is lost; what has an effect stays: calls of
     Python and checks. (Dead code elimination.)
     """
-    changed = graph.drop_dead_nodes()
+    changed = [part.drop_dead_nodes() for part in (graph, *graph.functions.values())]
+    return drop_unused_functions(graph) or any(changed)
+
+
+def drop_unused_functions(graph: Graph) -> bool:
+    """Remove functions that nothing calls or runs."""
     called: set[str] = set()
     waiting = called_functions(graph)
     while waiting:
@@ -23,4 +28,4 @@ def dce(graph: Graph) -> bool:
     uncalled = [name for name in graph.functions if name not in called]
     for name in uncalled:
         del graph.functions[name]
-    return changed or bool(uncalled)
+    return bool(uncalled)

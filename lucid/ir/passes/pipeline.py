@@ -17,6 +17,7 @@ from lucid.ir.passes.checks import drop_satisfied_checks
 from lucid.ir.passes.constant_fold import constant_fold
 from lucid.ir.passes.cse import cse
 from lucid.ir.passes.dce import dce
+from lucid.ir.passes.loops import hoist_from_loops, sink_from_loops, trim_loops
 from lucid.ir.passes.regions import inline
 from lucid.ir.passes.rematerialize import rematerialize
 from lucid.ir.passes.simplify_algebra import simplify_algebra
@@ -28,6 +29,10 @@ Pass = Callable[[Graph], bool]
 it has that attribute, or its `__name__`: it stands in stages, times and `LUCID_PRINT_AFTER`."""
 
 _known: set[str] = set()  # the names of all passes so far
+_WHOLE: frozenset[Pass] = frozenset(
+    {inline, rematerialize, dce, trim_loops, hoist_from_loops, sink_from_loops}
+)
+"""Passes that go into the functions of a graph themselves; all others are run on each of these."""
 
 
 @dataclass(slots=True)
@@ -65,11 +70,13 @@ class Pipeline:
 
     Attributes:
         rounds: how often they run at most; they stop when none of them changes anything any more.
+        in_bodies: whether they run on the bodies of region ops as well.
     """
 
     name: str
     passes: Sequence[Pass]
     rounds: int = 1
+    in_bodies: bool = True
 
     def __post_init__(self) -> None:
         _known.update((self.name, *map(name_of, self.passes)))
@@ -86,12 +93,14 @@ class Pipeline:
             log.add(self.name, graph, time.perf_counter() - begin, is_stage=True)
         return changed
 
-    @staticmethod
-    def _run(run: Pass, graph: Graph, log: PassLog | None) -> bool:
+    def _run(self, run: Pass, graph: Graph, log: PassLog | None) -> bool:
         if isinstance(run, Pipeline):
             return run(graph, log)
         start, border = time.perf_counter(), Border.of(graph) if VERIFY.read() else None
         changed = run(graph)
+        if self.in_bodies and run not in _WHOLE and not isinstance(run, UsersPass):
+            for body in graph.functions.values():
+                changed = run(body) or changed
         seconds = time.perf_counter() - start
         if changed and border is not None:
             border.require(graph, name_of(run))
@@ -113,19 +122,20 @@ class UsersPass:
     def __call__(self, graph: Graph) -> bool:
         border, exits = Border.of(graph), _exits(graph)
         try:
-            changed = self.run(graph)
+            found = [self.run(part) for part in (graph, *graph.functions.values())]
         except Exception as error:
             kind = type(error).__name__
             raise PassError(f"the pass {self.name} has raised {kind}: {error}") from error
-        if not isinstance(changed, bool):
-            raise PassError(
-                f"the pass {self.name} returned {changed!r:.60}\n"
-                "hint: a pass returns whether it has changed the graph, True or False"
-            )
+        for changed in found:
+            if not isinstance(changed, bool):
+                raise PassError(
+                    f"the pass {self.name} returned {changed!r:.60}\n"
+                    "hint: a pass returns whether it has changed the graph, True or False"
+                )
         border.require(graph, self.name)
         if _exits(graph) != exits:
             raise VerifyError(f"the pass {self.name} has moved or removed an exit of {graph.name}")
-        return changed
+        return any(found)
 
 
 def name_of(run: Pass) -> str:
@@ -199,7 +209,10 @@ simplify = Pipeline(
 """What makes a graph smaller. Results stay bit for bit."""
 
 
-optimize = Pipeline("optimize", (inline, rematerialize, simplify))
+_LOOPS: tuple[Pass, ...] = (trim_loops, hoist_from_loops, sink_from_loops, trim_loops)
+"""What makes loops smaller; sums of products over rounds may round otherwise."""
+
+optimize = Pipeline("optimize", (inline, rematerialize, *_LOOPS, simplify))
 """What each step goes through: functions are inlined, checkpointed blocks repeated."""
 
 
@@ -207,7 +220,7 @@ def optimizing(passes: Sequence[Pass]) -> Pipeline:
     """As `optimize`, with passes of the user's before what simplifies."""
     if not passes:
         return optimize
-    return Pipeline("optimize", (inline, rematerialize, *map(_users, passes), simplify))
+    return Pipeline("optimize", (inline, rematerialize, *map(_users, passes), *_LOOPS, simplify))
 
 
 def _users(run: Pass) -> Pass:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from lucid.ir import ops
 from lucid.ir.clone import copy_node
 from lucid.ir.graph import Graph, Node, Region, Value, freeze_attributes
-from lucid.ir.passes.dce import dce
+from lucid.ir.passes.dce import dce, drop_unused_functions
 
 
 def outline(graph: Graph) -> bool:
@@ -187,11 +187,11 @@ def inline(graph: Graph) -> bool:
     """call f(x) -> the nodes of f, with x for its parameters; calls inside of f too.
 
     The nodes' scope is the call's, then the function's name, then their own. A node without a line
-    gets the call's, and so does one without a mark of what it is the gradient of. No function is
-    left in the graph.
+    gets the call's, and so does one without a mark of what it is the gradient of. Of the functions
+    only the bodies of region ops are left.
     """
-    if not graph.functions and not any(node.op is ops.call for node in graph.nodes):
-        return False
+    if not any(node.op is ops.call for node in graph.nodes):
+        return drop_unused_functions(graph)
     inlined: list[Node] = []
     replacement: dict[Value, Value] = {}
     for node in graph.nodes:
@@ -203,7 +203,7 @@ def inline(graph: Graph) -> bool:
             inlined.append(node)
     graph.nodes = inlined
     graph.substitute(replacement)
-    graph.functions = {}
+    drop_unused_functions(graph)
     return True
 
 

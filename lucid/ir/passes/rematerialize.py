@@ -24,7 +24,7 @@ def rematerialize(graph: Graph) -> bool:
     Reference: Griewank and Walther, "Algorithm 799: revolve", 2000; Chen et al., "Training Deep
     Nets with Sublinear Memory Cost", 2016.
     """
-    if graph.functions or not any(map(_is_ask, graph.nodes)):
+    if any(node.op is ops.call for node in graph.nodes) or not any(map(_is_ask, graph.nodes)):
         return False
     _drop_asks_elsewhere(graph)
     while any(map(_is_ask, graph.nodes)):

@@ -19,7 +19,7 @@ from lucid.ir.text.tokens import Token, Tokens
 from lucid.ir.types import DTYPES, DType, TensorType
 
 _Row = TypeVar("_Row", Location, Region)
-_CALLS = (ops.call.name, ops.host.name)
+_CALLS = (ops.call.name, ops.host.name, ops.scan.name)
 _INPUT_KINDS = ("arg", "state", "live")
 _DTYPES = {dtype.name: dtype for dtype in DTYPES}
 
@@ -205,7 +205,7 @@ class _Body:
             close = difflib.get_close_matches(op_token.text, OPS, 1)
             hint = f"; did you mean {close[0]}?" if close else ""
             raise tokens.error(op_token, f"no op {op_token.text}{hint}")
-        if op in (ops.call, ops.host):
+        if op.name in _CALLS:
             node = self._call(op, bool(results))
         elif op is ops.constant:
             node = self._constant(op)
@@ -233,9 +233,12 @@ class _Body:
         tokens.expect("(")
         operands = self._operands()
         tokens.expect(")")
+        attributes: Attributes = {"function": function}
+        if tokens.accept("{"):
+            attributes |= self._attributes(op)
         types: list[TensorType] = []
         if not has_results:
-            return Node(op, operands, {"function": function}, types, self._graph)
+            return Node(op, operands, attributes, types, self._graph)
         tokens.expect(":")
         if tokens.accept("("):
             types.append(self._type())
@@ -244,7 +247,7 @@ class _Body:
             tokens.expect(")")
         else:
             types.append(self._type())
-        return Node(op, operands, {"function": function}, types, self._graph)
+        return Node(op, operands, attributes, types, self._graph)
 
     def _constant(self, op: Op) -> Node:
         tokens = self._tokens

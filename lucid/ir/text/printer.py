@@ -168,9 +168,10 @@ def _expression(node: Node, names: dict[Value, str]) -> str:
     if node.op is ops.constant:
         return f"constant {format_number(attributes['value'], attributes['dtype'])}"
     operands = _listed(node.operands, names)
-    if node.op in (ops.call, ops.host):
-        return f"{node.op.name} {name_text(attributes['function'])}({operands})"
     text = f"{node.op.name} {operands}".rstrip()
+    if "function" in attributes:
+        attributes = {key: value for key, value in attributes.items() if key != "function"}
+        text = f"{node.op.name} {name_text(node.attributes['function'])}({operands})"
     if attributes:
         pairs = ", ".join(f"{key} = {format_attribute(v)}" for key, v in attributes.items())
         text += f" {{{pairs}}}"

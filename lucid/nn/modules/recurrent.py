@@ -1,4 +1,4 @@
-"""Recurrent layers: cells, and layers that unroll them over a sequence."""
+"""Recurrent layers: cells, and layers that scan a sequence with them."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ class GRUCell(_Cell):
 
 
 class _Layers(_Recurrent):
-    """Layers of cells, unrolled over the sequence; `layer(input, state)` -> (outputs, state).
+    """Layers of cells, a `scan` of the sequence each; `layer(input, state)` -> (outputs, state).
 
     Shapes: input (l, n, i), with batch_first (n, l, i), or (l, i); outputs the same with d * h for
     i; each state (layers * d, n, h), where d is 2 if bidirectional, else 1.
@@ -234,6 +234,11 @@ class _Layers(_Recurrent):
                 f"{type(self).__name__}: input must be of 2 or 3 axes, the last one of size "
                 f"{self.input_size}, not {input._type}"
             )
+        is_pair = isinstance(hx, (tuple, list)) and len(hx) == 2
+        if hx is not None and self._has_cell() and not is_pair:
+            raise ArgumentError(
+                f"{type(self).__name__}: hx must be a pair (h, c), not {type(hx).__name__}"
+            )
         x = input.unsqueeze(1) if single else input
         if self.batch_first and not single:
             x = x.transpose(0, 1)
@@ -262,7 +267,7 @@ class _Layers(_Recurrent):
             outputs = []
             for direction in self._directions():
                 start = _each(state, itemgetter(len(ends)))
-                output, end = self._unrolled(x, start, f"_l{layer}{direction}", reached)
+                output, end = self._scanned(x, start, f"_l{layer}{direction}", reached)
                 outputs.append(output)
                 ends.append(end)
             x = outputs[0] if len(outputs) == 1 else lucid.cat(outputs, -1)
@@ -272,7 +277,7 @@ class _Layers(_Recurrent):
             return x, tuple(lucid.stack([end[i] for end in ends]) for i in (0, 1))
         return x, lucid.stack(ends)
 
-    def _unrolled(
+    def _scanned(
         self, x: Tensor, state: State, suffix: str, reached: Tensor | None
     ) -> tuple[Tensor, State]:
         """One layer in one direction; the input's projections are one product for all steps.
@@ -283,15 +288,17 @@ class _Layers(_Recurrent):
         names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh") if self.bias else _WEIGHTS
         weights = [getattr(self, name + suffix) for name in names]
         w_x, w_h, b_x, b_h = weights if self.bias else (*weights, None, None)
-        step, projected = self._step(), linear(x, w_x, b_x)
-        outputs: list[Tensor] = []
-        for t in reversed(range(x.shape[0])) if backwards else range(x.shape[0]):
-            new = step(projected[t], state, w_h, b_h)
-            state = new if reached is None else _chosen(reached[t], new, state)
-            outputs.append(state[0] if self._has_cell() else state)
-        if backwards:
-            outputs.reverse()
-        return lucid.stack(outputs), state
+        step = self._step()
+
+        def recurrence(state: State, row: Any) -> tuple[State, Tensor]:
+            projected, is_reached = row
+            new = step(projected, state, w_h, b_h)
+            state = new if is_reached is None else _chosen(is_reached, new, state)
+            return state, state[0] if self._has_cell() else state
+
+        rows = linear(x, w_x, b_x), reached
+        end, outputs = lucid.scan(recurrence, state, rows, reverse=backwards)
+        return outputs, end
 
     def extra_repr(self) -> str:
         parts = [f"{self.input_size}, {self.hidden_size}"]

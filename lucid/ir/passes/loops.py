@@ -1,0 +1,457 @@
+"""Loops: what no round needs goes, and what all rounds can do together is done outside.
+
+The passes take a graph and its functions as one: a loop in a loop is in a function.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+
+from lucid.ir import ops
+from lucid.ir.clone import copy_graph, copy_node
+from lucid.ir.graph import Graph, Input, Node, Value
+from lucid.ir.op import Trait
+from lucid.ir.region_ops import stacked
+from lucid.ir.types import TensorType
+
+_FREE = ("view", "create")  # kinds of ops that take no time
+
+
+class Loop:
+    """A scan in a graph with the body that only it runs, to be changed."""
+
+    def __init__(self, graph: Graph, node: Node, body: Graph) -> None:
+        self.graph, self.node, self.body = graph, node, body
+        self._behind = 0  # how many nodes were added there
+
+    @property
+    def length(self) -> int:
+        return int(self.node.attributes["length"])
+
+    @property
+    def carries(self) -> int:
+        return int(self.node.attributes["carries"])
+
+    @property
+    def rows(self) -> range:
+        """The numbers of the operands that are rows."""
+        return range(self.carries, self.carries + self.node.attributes["rows"])
+
+    def operand_of(self, value: Value) -> Value:
+        """What of the graph an input of the body is, or is a row of."""
+        return self.node.operands[value.index]
+
+    def add_input(self, operand: Value, *, is_row: bool) -> Value:
+        """Let the body read a value of the graph, or its rows."""
+        type = TensorType(operand.dtype, operand.shape[1:]) if is_row else operand.type
+        number = self.rows.stop if is_row else len(self.node.operands)
+        value = Value(type, self.body, None, number, operand.name)
+        self.body.inputs.insert(number, Input(value, "arg"))
+        operands = [*self.node.operands]
+        operands.insert(number, operand)
+        self.node.operands = tuple(operands)
+        self.node.attributes["rows"] += is_row
+        _number(self.body)
+        return value
+
+    def add_stack(self, value: Value) -> Value:
+        """The rows that a value of the body has in all rounds."""
+        for number in range(self.carries, len(self.body.outputs)):
+            if self.body.outputs[number] is value:
+                return self.node.results[number]
+        type, results = stacked(value.type, self.length), self.node.results
+        self.body.outputs.append(value)
+        self.node.results = (*results, Value(type, self.graph, self.node, len(results), value.name))
+        return self.node.results[-1]
+
+    def keep(self, inputs: Sequence[int], results: Sequence[int]) -> None:
+        """Drop all inputs and results but these; of a carry both go."""
+        node, body = self.node, self.body
+        counts = sum(i < self.carries for i in inputs), sum(i in self.rows for i in inputs)
+        node.attributes["carries"], node.attributes["rows"] = counts
+        node.operands = tuple(node.operands[i] for i in inputs)
+        body.inputs = [body.inputs[i] for i in inputs]
+        body.outputs = [body.outputs[i] for i in results]
+        node.results = tuple(node.results[i] for i in results)
+        for number, value in enumerate(node.results):
+            value.index = number
+        _number(body)
+
+    def emit(self, build: Callable[[], Value], *, behind: bool) -> Value:
+        """What `build` makes of values of the graph, by nodes before or behind the loop."""
+        graph = self.graph
+        before, graph.nodes = graph.nodes, []
+        try:
+            value = build()
+        finally:
+            made, graph.nodes = graph.nodes, before
+        for new in made:
+            new.location, new.scope = self.node.location, self.node.scope
+        place = graph.nodes.index(self.node) + (1 + self._behind if behind else 0)
+        graph.nodes[place:place] = made
+        self._behind += len(made) if behind else 0
+        return value
+
+
+def _number(body: Graph) -> None:
+    for number, entry in enumerate(body.inputs):
+        entry.value.index = number
+
+
+def _loops(graph: Graph) -> Iterator[Loop]:
+    """The loops of a graph and, after each, those in its body; none shares its body with others."""
+    if not graph.functions:
+        return
+    shared = Counter(
+        node.attributes["function"]
+        for part in (graph, *graph.functions.values())
+        for node in part.nodes
+        if node.op is ops.scan
+    )
+    pending = [graph]
+    while pending:
+        part = pending.pop()
+        for node in [*part.nodes]:
+            if node.op is ops.scan:
+                name = node.attributes["function"]
+                if shared[name] > 1:
+                    shared[name] -= 1
+                    name = node.attributes["function"] = _copied(graph, name, shared)
+                pending.append(graph.functions[name])
+                yield Loop(part, node, graph.functions[name])
+
+
+def _copied(graph: Graph, name: str, shared: Counter[str]) -> str:
+    """A function of its own, with those that it runs counted once more."""
+    copied, count = copy_graph(graph.functions[name]), 1
+    while (unique := f"{name}_{count}") in graph.functions:
+        count += 1
+    copied.name = unique
+    graph.functions[unique] = copied
+    shared.update(x.attributes["function"] for x in copied.nodes if x.op is ops.scan)
+    return unique
+
+
+# ---------------------------------------------------------------------- what nobody needs
+
+
+def trim_loops(graph: Graph) -> bool:
+    """Drop carries, rows and stacks of scans that no result depends on, or that are there twice.
+
+    A carry that each round passes on as it is becomes a value from outside, and a stack of a row
+    the operand that has it. (Dead code elimination, for the results of loops.)
+    """
+    changed = False
+    for loop in [*_loops(graph)]:
+        for step in (_pass_by, _drop_unused):
+            changed = step(loop) or changed
+    return changed
+
+
+def _pass_by(loop: Loop) -> bool:
+    """Replace results that need no loop, and inputs that are there twice."""
+    node, body, inside = loop.node, loop.body, {}
+    outside: dict[Value, Value] = {}
+    inputs = [entry.value for entry in body.inputs]
+    seen: dict[tuple[Value, bool], Value] = {}
+    for number, value in enumerate(inputs):
+        operand = node.operands[number]
+        if number < loop.carries:
+            if body.outputs[number] is value:
+                outside[node.results[number]] = operand
+                inside[value] = loop.add_input(operand, is_row=False)
+        else:
+            first = seen.setdefault((operand, number in loop.rows), value)
+            if first is not value:
+                inside[value] = first
+    stacks: dict[Value, Value] = {}
+    for value, result in zip(
+        body.outputs[loop.carries :], node.results[loop.carries :], strict=True
+    ):
+        first = stacks.setdefault(value, result)
+        if first is not result:
+            outside[result] = first
+        elif value.producer is None and value.index in loop.rows:
+            outside[result] = loop.operand_of(value)
+    used = {*loop.graph.uses(), *loop.graph.results()}
+    outside = {value: by for value, by in outside.items() if value in used}
+    outputs = body.outputs[: loop.carries]
+    body.substitute(inside)
+    loop.graph.substitute(outside)
+    for number in range(loop.carries):  # a carry that is passed on still is one, until it goes
+        if outputs[number] in inside:
+            body.outputs[number] = outputs[number]
+    return bool(outside)
+
+
+def _drop_unused(loop: Loop) -> bool:
+    """Drop what is neither used outside nor needed for what is."""
+    node, body = loop.node, loop.body
+    used = {*loop.graph.uses(), *loop.graph.results()}
+    results = [i for i, value in enumerate(node.results) if value in used]
+    carries = {i for i in results if i < loop.carries}
+    while True:
+        stacks = [i for i in results if i >= loop.carries]
+        read = _read_by(body, [body.outputs[i] for i in (*carries, *stacks)])
+        more = {i for i in range(loop.carries) if body.inputs[i].value in read} - carries
+        if not more:
+            break
+        carries |= more
+    rest = range(loop.carries, len(body.inputs))
+    inputs = [*sorted(carries), *(i for i in rest if body.inputs[i].value in read)]
+    kept = [*sorted(carries), *stacks]
+    if len(inputs) == len(body.inputs) and len(kept) == len(node.results):
+        return False
+    loop.keep(inputs, kept)
+    body.nodes = [x for x in body.nodes if x.op is not ops.check or x.operands[0] in read]
+    body.drop_dead_nodes()
+    return True
+
+
+def _read_by(body: Graph, values: Sequence[Value]) -> set[Value]:
+    """What these values are computed from, themselves included."""
+    found = set(values)
+    for node in reversed(body.nodes):
+        if not found.isdisjoint(node.results):
+            found.update(node.operands)
+    return found
+
+
+# ---------------------------------------------------------------------- what can be done before
+
+
+def hoist_from_loops(graph: Graph) -> bool:
+    """f(w) in each round -> once before; x_t @ w of a row x_t -> xs @ w of all, as one product.
+
+    (Loop-invariant code motion; loop fission for products.)
+    """
+    changed = [Hoisting(loop).run() for loop in reversed([*_loops(graph)])]
+    return any(changed)
+
+
+class Hoisting:
+    """Values of a body outside of the loop: those of all rounds, or of each.
+
+    Attributes:
+        outside: of values of the body, what they are in the graph, and whether by rows.
+    """
+
+    def __init__(self, loop: Loop) -> None:
+        self.loop = loop
+        self.outside: dict[Value, tuple[Value, bool]] = {}
+        for number, entry in enumerate(loop.body.inputs):
+            if number >= loop.carries:
+                self.outside[entry.value] = loop.operand_of(entry.value), number in loop.rows
+
+    def run(self) -> bool:
+        """Move what can be moved."""
+        loop, replacement = self.loop, dict[Value, Value]()
+        free = self.free()
+        for node in [*loop.body.nodes]:
+            by_row = free.get(node)
+            if by_row is None or node.op.kind in _FREE:
+                continue
+            if not by_row or node.op.kind == "contract":
+                value, is_row = self.place(node.result, behind=False)
+                replacement[node.result] = loop.add_input(value, is_row=is_row)
+        loop.body.substitute(replacement)
+        loop.body.drop_dead_nodes()
+        return bool(replacement)
+
+    def free(self) -> dict[Node, bool]:
+        """The nodes that no carry comes into, and whether rows do."""
+        known = {value: by_row for value, (_, by_row) in self.outside.items()}
+        found: dict[Node, bool] = {}
+        for node in self.loop.body.nodes:
+            flags = [known.get(operand) for operand in node.operands]
+            is_pure = not (node.op.has_effect or Trait.INDEXED in node.op.traits)
+            if is_pure and None not in flags and (node.op.batch is not None or not any(flags)):
+                if node.op.kind == "region" and any(flags):
+                    continue
+                found[node] = any(flags)
+                known |= dict.fromkeys(node.results, any(flags))
+        return {node: by_row for node, by_row in found.items() if len(node.results) == 1}
+
+    def place(self, wanted: Value, *, behind: bool) -> tuple[Value, bool]:
+        """What a value is in the graph, made there of what it is computed from."""
+        pending = [wanted]
+        while pending:
+            value = pending[-1]
+            node = value.producer
+            if value in self.outside:
+                pending.pop()
+                continue
+            assert node is not None, "a carry isn't the same outside"
+            missing = [x for x in node.operands if x not in self.outside]
+            pending += missing
+            if not missing:
+                found = [self.outside[x] for x in node.operands]
+                flags = tuple(by_row for _, by_row in found)
+                operands = [x for x, _ in found]
+                made = self.loop.emit(
+                    lambda node=node, flags=flags, operands=operands: self._made(  # type: ignore[misc]
+                        node, flags, operands
+                    ),
+                    behind=behind,
+                )
+                self.outside[value] = made, any(flags)
+        return self.outside[wanted]
+
+    def _made(self, node: Node, flags: tuple[bool, ...], operands: Sequence[Value]) -> Value:
+        if any(flags):
+            assert node.op.batch is not None
+            made: Value = node.op.batch(
+                node.op, self.loop.length, flags, *operands, **node.attributes
+            )
+            return made
+        graph = self.loop.graph
+        copied = copy_node(node, graph, dict(zip(node.operands, operands, strict=True)))
+        copied.gradient_of = None
+        graph.nodes.append(copied)
+        return copied.result
+
+
+# ---------------------------------------------------------------------- what can be done after
+
+
+def sink_from_loops(graph: Graph) -> bool:
+    """Sums of products over rounds -> one product; a stack of products -> a product of stacks.
+
+    The gradient of a weight is the sum over t of a_t' b_t, which is A' B for the rows of all rounds
+    together; and what a round computes for a stack alone by a product is done for all at once. Both
+    where the factors are no larger than the products, or are stacked anyway.
+    """
+    changed = [_sink(loop) for loop in reversed([*_loops(graph)]) if loop.length]
+    return any(changed)
+
+
+def _sink(loop: Loop) -> bool:
+    body, changed = loop.body, False
+    moving = _Sinking(loop)
+    uses = Counter(operand for node in body.nodes for operand in node.operands)
+    uses.update(body.outputs)
+    for number, output in enumerate([*body.outputs]):
+        result = loop.node.results[number]
+        if number >= loop.carries:
+            if output.producer is not None and output.producer.op is ops.matmul:
+                is_only_stacked = uses[output] == body.outputs.count(output)
+                if is_only_stacked and moving.are_small(output.producer.operands, output):
+                    changed = moving.replace(result, output) or changed
+            continue
+        addend = _summed(body, number, uses)
+        if addend is not None and (total := moving.total(addend)) is not None:
+            operand = loop.node.operands[number]
+            end = loop.emit(lambda x=operand, y=total: ops.add(x, y), behind=True)  # type: ignore[misc]
+            moving.substitute(result, end)
+            changed = True
+    return changed
+
+
+def _summed(body: Graph, number: int, uses: Counter[Value]) -> Value | None:
+    """What is added to a carry in each round, if that is all that is done with it."""
+    carry, output = body.inputs[number].value, body.outputs[number]
+    node = output.producer
+    if node is None or node.op is not ops.add or carry.shape != output.shape:
+        return None
+    others = [x for x in node.operands if x is not carry]
+    if uses[carry] != 1 or uses[output] != 1 or len(others) != 1:
+        return None
+    return others[0] if others[0].shape == carry.shape else None
+
+
+class _Sinking(Hoisting):
+    """Values of a body behind the loop, computed from stacks."""
+
+    def are_small(self, factors: Sequence[Value], product: Value) -> bool:
+        """Whether stacking the factors takes no more memory than stacking the product."""
+        new = {x for x in map(_base, factors) if not self._is_outside(x)}
+        return sum(x.type.nbytes for x in new) <= product.type.nbytes
+
+    def _is_outside(self, value: Value) -> bool:
+        stacks = self.loop.body.outputs[self.loop.carries :]
+        return value in self.outside or any(value is x for x in stacks) or _is_free(value)
+
+    def replace(self, result: Value, value: Value) -> bool:
+        """Compute what is stacked behind the loop."""
+        assert value.producer is not None
+        for factor in value.producer.operands:
+            self._stack(factor)
+        made, is_row = self.place(value, behind=True)
+        if is_row:
+            self.substitute(result, made)
+        return is_row
+
+    def substitute(self, result: Value, by: Value) -> None:
+        """Let a value stand for a result; the node that makes it may read the result."""
+        loop = self.loop
+        loop.graph.substitute({result: by})
+
+    def _stack(self, value: Value) -> None:
+        base = _base(value)
+        if base not in self.outside and not _is_free(base):
+            self.outside[base] = self.loop.add_stack(base), True
+
+    def total(self, addend: Value) -> Value | None:
+        """The sum of a product, or of a sum, over all rounds; None where it stays in the loop."""
+        base = _base(addend)
+        node = base.producer
+        if node is None:
+            return None
+        if node.op is ops.matmul and len(base.shape) == 2:
+            factors = node.operands
+            if max(map(_size_of_base, factors)) > _MOST * base.type.nbytes:
+                return None
+        elif node.op is ops.sum and self._is_outside(_base(node.operands[0])):
+            factors = node.operands
+        else:
+            return None
+        for factor in factors:
+            self._stack(factor)
+        found = [self.place(factor, behind=True) for factor in factors]
+        if not all(by_row for _, by_row in found):
+            return None
+        stacks = [x for x, _ in found]
+        return self.loop.emit(lambda: _seen(addend, base, _total(node, stacks)), behind=True)
+
+
+_MOST = 64  # how many times larger than a sum of products a factor may be
+
+
+def _size_of_base(value: Value) -> int:
+    return _base(value).type.nbytes
+
+
+def _total(node: Node, stacks: Sequence[Value]) -> Value:
+    """The sum over the rows of stacks of what the node makes of each."""
+    if node.op is ops.sum:
+        axes = (0, *(axis + 1 for axis in node.attributes["axes"]))
+        total: Value = ops.sum(stacks[0], axes=axes)
+        return total
+    (length, m, k), n = stacks[0].shape, stacks[1].shape[2]
+    a = ops.reshape(ops.transpose(stacks[0], perm=(1, 0, 2)), shape=(m, length * k))
+    product: Value = ops.matmul(a, ops.reshape(stacks[1], shape=(length * k, n)))
+    return product
+
+
+def _seen(value: Value, base: Value, instead: Value) -> Value:
+    """What a value would be that is seen through views of a base, if that were another one."""
+    views = []
+    while value is not base:
+        assert value.producer is not None
+        views.append(value.producer)
+        value = value.producer.operands[0]
+    for node in reversed(views):
+        instead = node.op(instead, **node.attributes)
+    return instead
+
+
+def _base(value: Value) -> Value:
+    """What a chain of views looks at."""
+    while (node := value.producer) is not None and node.op.is_view and len(node.operands) == 1:
+        value = node.operands[0]
+    return value
+
+
+def _is_free(value: Value) -> bool:
+    return value.producer is not None and value.producer.op in (ops.constant, ops.iota)

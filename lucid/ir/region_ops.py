@@ -1,0 +1,90 @@
+"""Region ops: what types their bodies must have, and what they compute."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from lucid.ir import ops
+from lucid.ir.graph import Graph, Node, Value
+from lucid.ir.types import TensorType
+
+Run = Callable[[Graph, Sequence[np.ndarray]], Sequence[np.ndarray]]
+_BODIES = {ops.scan: ("function",)}
+
+
+def body_names(node: Node) -> list[str]:
+    """The names of the functions that a region op runs; of all other ops there are none."""
+    return [str(node.attributes[key]) for key in _BODIES.get(node.op, ())]
+
+
+class ScanParts(NamedTuple):
+    """The operands and results of a scan, by what they are; or types, or data, of these."""
+
+    carries: list[Value]
+    rows: list[Value]
+    captures: list[Value]
+    last: list[Value]
+    stacks: list[Value]
+
+    @staticmethod
+    def of(node: Node) -> ScanParts:
+        """Those of a node."""
+        carries, rows = node.attributes["carries"], node.attributes["rows"]
+        given, found = [*node.operands], [*node.results]
+        return ScanParts(
+            given[:carries],
+            given[carries : carries + rows],
+            given[carries + rows :],
+            found[:carries],
+            found[carries:],
+        )
+
+
+def is_exit(node: Node) -> bool:
+    """Whether Python looks at the value that a node checks."""
+    return node.op is ops.check and node.attributes["error"] == "exit"
+
+
+def stacked(type: TensorType, length: int) -> TensorType:
+    """The type of so many rows."""
+    return TensorType(type.dtype, (length, *type.shape))
+
+
+def scan_problem(node: Node, body: Graph) -> str | None:
+    """Why a scan and its body don't go together; None if they do."""
+    length, parts = node.attributes["length"], ScanParts.of(node)
+    least = node.attributes["carries"] + node.attributes["rows"]
+    if min(length, *map(node.attributes.__getitem__, ("carries", "rows"))) < 0:
+        return "has a negative number of carries, rows or rounds"
+    if least > len(node.operands) or node.attributes["carries"] > len(node.results):
+        return "has fewer operands, or results, than it says"
+    if any(inner.op is ops.host or is_exit(inner) for inner in body.nodes):
+        return f"its body {body.name} calls Python, or looks at a value"
+    carried = [value.type for value in parts.carries]
+    taken = [entry.value.type for entry in body.inputs]
+    rows = [stacked(type, length) for type in taken[len(carried) :][: len(parts.rows)]]
+    wanted = [*taken[: len(carried)], *rows, *taken[len(carried) + len(rows) :]]
+    if [value.type for value in node.operands] != wanted:
+        return f"its body {body.name} takes ({', '.join(map(str, taken))})"
+    given = [value.type for value in body.outputs]
+    found = [*carried, *(stacked(type, length) for type in given[len(carried) :])]
+    if given[: len(carried)] != carried or [value.type for value in node.results] != found:
+        return f"its body {body.name} returns ({', '.join(map(str, given))})"
+    return None
+
+
+def run_scan(node: Node, body: Graph, operands: Sequence[np.ndarray], run: Run) -> list[np.ndarray]:
+    """The results of a scan, whose body is run by `run`."""
+    count, rows = node.attributes["carries"], node.attributes["rows"]
+    length: int = node.attributes["length"]
+    carry, captures = [*operands[:count]], operands[count + rows :]
+    stacks = [np.empty(x.shape, x.dtype.numpy) for x in ScanParts.of(node).stacks]
+    for t in reversed(range(length)) if node.attributes["reverse"] else range(length):
+        found = run(body, [*carry, *(x[t] for x in operands[count : count + rows]), *captures])
+        carry = [*found[:count]]
+        for stack, y in zip(stacks, found[count:], strict=True):
+            stack[t] = y
+    return [*carry, *stacks]

@@ -1,0 +1,116 @@
+"""Random loops, in loops: eager mode, the interpreter, kernels and native code agree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lucid
+from lucid.ir.types import f64
+from lucid.tensor.tree import flatten
+
+ROWS, WIDTH = 2, 3
+Body = Callable[[Any, Any], Any]
+
+
+class Cells:
+    """Makes the functions of loops: each a random program over a carry, a row and what is around.
+
+    A program is a list of choices that is drawn once, so that all modes run the same.
+    """
+
+    def __init__(self, rng: np.random.Generator, weights: list[lucid.Tensor]) -> None:
+        self._rng = rng
+        self._weights = weights
+
+    def body(self, depth: int, around: int) -> Body:
+        """The body of a loop that is in `depth` others, and captures so many of their values."""
+        rng, weights = self._rng, self._weights
+        steps: list[tuple[Any, ...]] = []
+        count = 2 + around + len(weights)
+        for _ in range(int(rng.integers(2, 6))):
+            kinds = ["tanh", "sin", "mul", "add", "matmul", "where", "sum", "cat", "scan", "weight"]
+            kind = str(rng.choice(kinds if depth < 2 else kinds[:-2]))
+            args = tuple(int(n) for n in rng.integers(0, count, 2))
+            inner = self.body(depth + 1, count - len(weights)) if kind == "scan" else None
+            options = {"reverse": bool(rng.integers(2)), "every": rng.choice([0, 2])}
+            steps.append((kind, *args, inner, options))
+            count += 1
+        shown = [int(n) for n in rng.integers(0, count, 2)]
+
+        def run(carry: Any, row: Any, outer: tuple[Any, ...] = ()) -> Any:
+            values = [carry, row, *outer, *weights]
+            values += [weights[0]] * (2 + around + len(weights) - len(values))
+            for kind, a, b, inner, options in steps:
+                values.append(_step(kind, values[a], values[b], inner, options, values, weights))
+            return lucid.tanh(values[-1] + carry * 0.3 + row), [values[n] * 1.0 for n in shown]
+
+        return run
+
+
+def _step(
+    kind: str,
+    x: Any,
+    y: Any,
+    inner: Body | None,
+    options: dict[str, Any],
+    values: list[Any],
+    weights: list[Any],
+) -> Any:
+    if kind == "scan":
+        outer = tuple(value for value in values if all(value is not w for w in weights))
+        rows = lucid.stack([x * 0.5, y.sin(), x - y])
+        last, ys = lucid.scan(
+            lambda h, r: inner(h, r, outer),  # type: ignore[misc]
+            y.tanh(),
+            rows,
+            reverse=options["reverse"],
+            checkpoint_every=int(options["every"]) or None,
+        )
+        return last + sum(part.sum(0) for part in ys) * 0.1
+    return {
+        "tanh": lambda: x.tanh(),
+        "sin": lambda: x.sin() + y,
+        "mul": lambda: x * y,
+        "add": lambda: x + y * 0.5,
+        "matmul": lambda: (x @ weights[0][:1].T) * y,
+        "where": lambda: lucid.where(x > 0.1, y, x * 0.5),
+        "sum": lambda: x.sum(-1, keepdim=True) + y,
+        "cat": lambda: lucid.cat([x[:, :1], y[:, 1:]], 1),
+        "weight": lambda: x * weights[1].exp() + weights[0].T.sum() * 0.1,
+    }[kind]()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_loops(seed):
+    rng = np.random.default_rng(seed)
+
+    def randn(*shape: int) -> lucid.Tensor:
+        return lucid.tensor(rng.normal(size=shape), dtype=f64, requires_grad=True)
+
+    weights = [randn(ROWS, WIDTH), randn(ROWS, WIDTH)]
+    body = Cells(rng, weights).body(0, 0)
+    init, xs = randn(ROWS, WIDTH), randn(int(rng.integers(1, 5)), ROWS, WIDTH)
+    options = {"reverse": bool(rng.integers(2)), "checkpoint_every": [None, 2][rng.integers(2)]}
+
+    def run(init: Any, xs: Any) -> Any:
+        found = lucid.scan(body, init, xs, **options)
+        leaves = flatten(found)[0]
+        loss = sum((x * x).sum() for x in leaves)
+        inputs = (init, xs, *weights)
+        first = lucid.autograd.grad(loss, inputs, create_graph=True, materialize_grads=True)
+        norm = sum((g * g).sum() for g in first)
+        second = lucid.autograd.grad(norm, inputs, allow_unused=True, materialize_grads=True)
+        return [x.detach() for x in (*leaves, *first, *second)]
+
+    step = lucid.compile(run)
+    for wanted, found in zip(run(init, xs), step(init, xs), strict=True):
+        scale = float(np.abs(wanted.numpy()).max(initial=1.0))
+        np.testing.assert_allclose(found.numpy(), wanted.numpy(), rtol=1e-7, atol=1e-9 * scale)
+    assert not step.stats.restarts and not step.stats.eager_reasons
+    assert " = scan " in step.dump_ir()
+    if seed % 8 == 0:
+        assert "agree" in str(step.check(init, xs))
