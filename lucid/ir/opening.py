@@ -21,6 +21,7 @@ from lucid.ir import ops
 from lucid.ir.clone import copy_graph
 from lucid.ir.extents import LEAST, NotOpenError, Sizes
 from lucid.ir.graph import Graph, Node, Value
+from lucid.ir.op import Trait
 from lucid.ir.strides import Strides
 from lucid.ir.types import TensorType
 
@@ -71,6 +72,8 @@ def skeleton_of(graph: Graph, strides: Sequence[Strides]) -> Skeleton:
         add(tuple(steps))
     for node in graph.nodes:
         texts += [node.op.name, *(str(places[value]) for value in node.operands)]
+        if node.op.has_effect or Trait.INDEXED in node.op.traits:  # its error names the line
+            texts.append(str(node.location))
         for name in sorted(node.attributes):
             if not (name == "message" and is_told_later(node)):
                 texts.append(name)

@@ -167,11 +167,8 @@ class OpenProgram:
         """Whether a graph of the same skeleton is an instance."""
         values = self._opening.values(now)
         for number in self._opening.sizes.counted:
-            if (
-                not self._hints[number]
-                <= _RANGE * values[number]
-                <= _RANGE**2 * self._hints[number]
-            ):
+            hint, value = self._hints[number], values[number]
+            if hint > _RANGE * value or value > _RANGE * hint:
                 return False
         if not self._holds(values):
             return False

@@ -221,6 +221,23 @@ def test_an_index_that_is_out_of_range_is_told_with_the_sizes_of_its_call() -> N
     assert step.stats.reused == 3
 
 
+def test_an_index_that_is_out_of_range_is_told_with_the_line_of_its_call() -> None:
+    chosen = [False]
+
+    @lucid.compile
+    def step(x: Tensor, places: Tensor) -> Tensor:
+        if chosen[0]:
+            return x[places]  # here
+        return x[places]
+
+    for size in (9, 11, 13):
+        step(_rows(size), lucid.tensor([1]))
+    chosen[0] = True
+    step(_rows(15), lucid.tensor([1]))
+    with pytest.raises(IndexError, match="# here"):
+        step(_rows(15), lucid.tensor([99]))
+
+
 def test_results_have_the_same_bits_for_any_number_of_threads(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
