@@ -285,12 +285,28 @@ def test_a_size_that_equals_another_one_by_chance_is_that_of_its_call_alone() ->
         np.testing.assert_allclose(compiled(x, y).numpy(), step(x, y).numpy(), rtol=1e-3, atol=1e-3)
 
 
-def test_two_sizes_may_change_by_themselves() -> None:
+def test_a_size_for_which_assumptions_do_not_hold_is_no_instance() -> None:
+    compiled = lucid.compile(lambda x: x * x.sum(0))
+    for size, reused in ((3, 0), (4, 1), (1, 1), (2, 2), (5, 3)):
+        x = _rows(size)
+        expected = x * x.sum(0)
+        np.testing.assert_allclose(compiled(x).numpy(), expected.numpy(), rtol=1e-4, atol=1e-5)
+        assert compiled.stats.reused == reused
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        ((9, 20), (11, 30), (9, 33), (15, 15), (40, 22)),
+        ((8, 16), (10, 20), (12, 30), (9, 18), (13, 20)),  # one is twice the other at first
+    ],
+)
+def test_two_sizes_may_change_by_themselves(sizes: tuple[tuple[int, int], ...]) -> None:
     def step(x: Tensor, y: Tensor) -> Tensor:
         return F.softmax(x @ y.T, dim=1) @ y
 
     compiled = lucid.compile(step)
-    for rows, others in ((9, 20), (11, 30), (9, 33), (15, 15), (40, 22)):
+    for rows, others in sizes:
         x, y = _rows(rows), _rows(others)
         np.testing.assert_allclose(compiled(x, y).numpy(), step(x, y).numpy(), rtol=1e-4, atol=1e-5)
     assert compiled.stats.reused >= 2
