@@ -46,9 +46,9 @@ logger = logging.getLogger("lucid")
 _MOST_FAMILIES = 64
 _SAMPLES = 4  # graphs from which formulas are found
 _MOST_FAILURES = 2  # of plans with open sizes, before a family has no more of them
-_RANGE = 4
-"""A plan serves sizes from a quarter of those it was made for up to four times these: beyond, other
-tiles, parts and layouts are better."""
+_RANGE = 8
+"""A plan serves sizes from an eighth of those it was made for up to eight times these: beyond,
+other tiles, parts and layouts are better."""
 
 
 class Family:
