@@ -19,10 +19,30 @@ Read = tuple[Item, Value]
 
 def merge_siblings(fusion: Fusion) -> None:
     """Let groups that read an array at all their indices be one, if neither waits for the other."""
-    for rest in _reads_of_all(fusion).values():
-        while rest:
-            first, *others = rest
-            rest = [other for other in others if not _try(fusion, first, other)]
+    for reads in _reads_of_all(fusion).values():
+        rounds = [prod(fusion.group_of[item].sizes.values()) for item, _ in reads]
+        alike: dict[int, list[Read]] = {}
+        for count, read in zip(rounds, reads, strict=True):
+            alike.setdefault(count, []).append(read)
+        least = {n: min(fusion.group_of[item].cost for item, _ in alike[n]) for n in alike}
+        for count, first in zip(rounds, reads, strict=True):
+            rest = alike[count]
+            if rest and rest[0] is first:
+                alike[count] = _merge_into(fusion, first, rest[1:], costs.LOOP - least[count])
+
+
+def _merge_into(fusion: Fusion, first: Read, others: list[Read], most: int) -> list[Read]:
+    """Let the group of a read take in those of others, while it costs at most so much.
+
+    Returns the others that it has not taken in.
+    """
+    rest: list[Read] = []
+    for number, other in enumerate(others):
+        if fusion.group_of[first[0]].cost > most:
+            return [*rest, *others[number:]]
+        if not _try(fusion, first, other):
+            rest.append(other)
+    return rest
 
 
 def _reads_of_all(fusion: Fusion) -> dict[Value, list[Read]]:
@@ -58,8 +78,6 @@ def _try(fusion: Fusion, read: Read, other_read: Read) -> bool:
     if group is other:
         return True
     if group.cost + other.cost > costs.LOOP:
-        return False
-    if prod(group.sizes.values()) != prod(other.sizes.values()):
         return False
     waits = fusion.precedence.waits
     if waits(group.number, other.number) or waits(other.number, group.number):
