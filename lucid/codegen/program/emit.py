@@ -141,7 +141,11 @@ def emit_program(
         else:
             defined[key] = name
             exports += symbols
-    seconds = [call.kernel.seconds(target) for call in program.calls]
+    of_text: dict[str, float] = {}
+    for call in program.calls:
+        if call.text not in of_text:
+            of_text[call.text] = call.kernel.seconds(target)
+    seconds = [of_text[call.text] for call in program.calls]
     shared = [call.kernel.is_shared for call in program.calls]
     words = StepWords()
     return Emitted(
