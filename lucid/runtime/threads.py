@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import ctypes
 import math
-import os
 import sys
 import threading
 from collections.abc import Callable

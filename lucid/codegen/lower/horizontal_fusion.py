@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -20,29 +21,63 @@ Read = tuple[Item, Value]
 def merge_siblings(fusion: Fusion) -> None:
     """Let groups that read an array at all their indices be one, if neither waits for the other."""
     for reads in _reads_of_all(fusion).values():
-        rounds = [prod(fusion.group_of[item].sizes.values()) for item, _ in reads]
         alike: dict[int, list[Read]] = {}
-        for count, read in zip(rounds, reads, strict=True):
-            alike.setdefault(count, []).append(read)
-        least = {n: min(fusion.group_of[item].cost for item, _ in alike[n]) for n in alike}
-        for count, first in zip(rounds, reads, strict=True):
-            rest = alike[count]
-            if rest and rest[0] is first:
-                alike[count] = _merge_into(fusion, first, rest[1:], costs.LOOP - least[count])
+        for read in reads:
+            alike.setdefault(prod(fusion.group_of[read[0]].sizes.values()), []).append(read)
+        for same in alike.values():
+            _Siblings(fusion, same).merge()
 
 
-def _merge_into(fusion: Fusion, first: Read, others: list[Read], most: int) -> list[Read]:
-    """Let the group of a read take in those of others, while it costs at most so much.
+class _Siblings:
+    """Reads of an array by loops of as many rounds, by what their groups cost at least.
 
-    Returns the others that it has not taken in.
+    Each takes in, in order, those behind it that it can. Only groups that cost little enough are
+    looked at, so that many which all read one number aren't compared with each other.
     """
-    rest: list[Read] = []
-    for number, other in enumerate(others):
-        if fusion.group_of[first[0]].cost > most:
-            return [*rest, *others[number:]]
-        if not _try(fusion, first, other):
-            rest.append(other)
-    return rest
+
+    def __init__(self, fusion: Fusion, reads: list[Read]) -> None:
+        self._fusion, self._reads = fusion, reads
+        self._by_cost: dict[int, list[int]] = {}
+        self._of_group: dict[FusionGroup, list[int]] = {}
+        for number, (item, _) in enumerate(reads):
+            group = fusion.group_of[item]
+            self._by_cost.setdefault(group.cost, []).append(number)
+            self._of_group.setdefault(group, []).append(number)
+        self._gone = [False] * len(reads)
+
+    def merge(self) -> None:
+        """Merge all groups that can be."""
+        for first, (item, _) in enumerate(self._reads):
+            if self._gone[first]:
+                continue
+            group = self._fusion.group_of[item]
+            self._drop(group, first)
+            other = self._next(group, first)
+            while other is not None:
+                old = self._fusion.group_of[self._reads[other][0]]
+                if _try(self._fusion, self._reads[first], self._reads[other]):
+                    self._drop(old, other - 1)
+                    self._of_group[group] += self._of_group.pop(old)
+                other = self._next(group, other)
+
+    def _drop(self, group: FusionGroup, after: int) -> None:
+        """Let go of the reads of a group behind one of them: they are in that one's by now."""
+        for number in self._of_group[group]:
+            if number > after:
+                self._gone[number] = True
+
+    def _next(self, group: FusionGroup, after: int) -> int | None:
+        """The next read whose group may be taken in by this one."""
+        found: int | None = None
+        for cost, numbers in self._by_cost.items():
+            if group.cost + cost > costs.LOOP:
+                continue
+            at = bisect_right(numbers, after)
+            while at < len(numbers) and self._gone[numbers[at]]:
+                del numbers[at]
+            if at < len(numbers) and (found is None or numbers[at] < found):
+                found = numbers[at]
+        return found
 
 
 def _reads_of_all(fusion: Fusion) -> dict[Value, list[Read]]:
