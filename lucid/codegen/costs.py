@@ -173,6 +173,8 @@ TRIAL_SECONDS = 20e-3
 
 # Calls of kernels in one function: LLVM's time grows with the square of a function's length.
 PART_CALLS = 64
+# Characters of a module: there should be several for each processor, and one costs 1 ms by itself.
+PART_CHARACTERS = 200_000
 
 
 def cost_of(op: str) -> int:

@@ -184,15 +184,17 @@ class Optimizer(Hooked):
         hooks.watch_entries(vars(self), "param_groups", source, self)
         for i, group in enumerate(self.param_groups):
             hooks.watch_entries(group, "params", f"{source}[{i}]['params']")
-        recorder.guard_value(
-            source, lambda: self.layout().settings, self.layout().settings, gated=True
-        )
-        recorder.guard_value(
-            f"parameters of {self.trace_name()}",
-            lambda: self.layout().parameters,
-            self.layout().parameters,
-            gated=True,
-        )
+        if source not in recorder.guards:  # a layout is made anew after each new tensor of state
+            layout = self.layout()
+            recorder.guard_value(
+                source, lambda: self.layout().settings, layout.settings, gated=True
+            )
+            recorder.guard_value(
+                f"parameters of {self.trace_name()}",
+                lambda: self.layout().parameters,
+                layout.parameters,
+                gated=True,
+            )
         if type(self).step is not Optimizer.step:  # which guards the state once it is made
             hooks.meet(self, self.trace_name())
 

@@ -23,6 +23,7 @@ import mmap
 import os
 import re
 import stat
+import struct
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,9 +33,9 @@ from typing import Self
 from lucid.codegen.llvm.jit import (
     CodegenError,
     Library,
-    compile_object,
+    compile_objects,
     compiler_version,
-    link_object,
+    link_objects,
 )
 from lucid.codegen.llvm.target import Target
 from lucid.ir.environment import CACHE, CACHE_DIR, warn_once
@@ -44,7 +45,8 @@ SIZE_LIMIT = 256 << 20  # bytes, of all entries
 COUNT_LIMIT = 4096  # of them: each that is written has all looked at, 3 us for one
 LLVM_BYTES = 64 << 20  # address space that should be free while it works
 FOLDER = "lucid-objects"
-_MAGIC = b"lucid object code 1\n"
+_MAGIC = b"lucid object code 2\n"
+_LENGTH = struct.Struct("<Q")
 _ENTRY = re.compile(r"[0-9a-f]{64}\.o")
 _UNFINISHED = re.compile(r"[0-9a-f]{64}\.o\.[0-9a-f]{16}\.part")
 _HOUR = 3600
@@ -59,34 +61,52 @@ logger = logging.getLogger("lucid.cache")
 
 
 def compiled(
-    text: str | Callable[[], str],
+    modules: str | Callable[[], Sequence[str]],
     target: Target,
     exports: Sequence[str],
     imports: Mapping[str, int] | None = None,
     *,
     key: str | None = None,
 ) -> Library:
-    """Link the code of an IR module, from the cache if it is there.
+    """Link the code of IR modules, from the cache if it is there.
 
     Args:
-        key: stands for the module's text, which then is written only where it has to be.
+        modules: the text of one, or what writes those of several where it has to be done.
+        key: stands for the texts of several.
 
-    Raises `CodegenError` where LLVM refuses the module, `OutOfMemoryError` before it is short.
+    Raises `CodegenError` where LLVM refuses a module, `OutOfMemoryError` before it is short.
     """
     require_memory()
     folder = cache_folder()
     if key is None:
-        assert isinstance(text, str)
-        key = text
+        assert isinstance(modules, str)
+        key = modules
     name = entry_name(key, target)
     image = None if folder is None else read_entry(folder / name)
     if image is not None:
         with contextlib.suppress(CodegenError):
-            return link_object(image, exports, imports)
-    image = compile_object(text if isinstance(text, str) else text(), target)
+            return link_objects(_unpacked(image), exports, imports)
+    texts = [modules] if isinstance(modules, str) else modules()
+    images = compile_objects(texts, target)
     if folder is not None:
-        write_entry(folder / name, image)
-    return link_object(image, exports, imports)
+        write_entry(folder / name, _packed(images))
+    return link_objects(images, exports, imports)
+
+
+def _packed(images: Sequence[bytes]) -> bytes:
+    """Object files behind each other, each behind its length."""
+    return b"".join(_LENGTH.pack(len(image)) + image for image in images)
+
+
+def _unpacked(packed: bytes) -> list[bytes]:
+    images: list[bytes] = []
+    at = 0
+    while at < len(packed):
+        (length,) = _LENGTH.unpack_from(packed, at)
+        at += _LENGTH.size
+        images.append(packed[at : at + length])
+        at += length
+    return images
 
 
 def require_memory() -> None:

@@ -149,7 +149,7 @@ class Executable:
             {
                 "kernels": lambda: lower().kernel_text(),
                 "buffers": lambda: lower().buffer_text(),
-                "llvm": lambda: emit_program(lower(), target).text,
+                "llvm": lambda: emit_program(lower(), target).module.text(),
             }
         )
 
@@ -402,9 +402,7 @@ def compile_program(
     emitted = emit_program(program, target, find=kernel_code.known)
     if emitted.shared:
         pool.load()
-    library = compiled(
-        lambda: emitted.text, target, emitted.exports, emitted.imports, key=emitted.key
-    )
+    library = compiled(emitted.parts, target, emitted.exports, emitted.imports, key=emitted.key)
     kernel_code.enter(emitted, library)
     seconds = time.perf_counter() - begin
     return Executable(program, emitted, library, expected, lower, target, seconds)

@@ -12,8 +12,10 @@ import ctypes
 import logging
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
+from lucid.codegen import costs
 from lucid.codegen.kernels.check import CheckKernel
 from lucid.codegen.kernels.host import HostKernel
 from lucid.codegen.llvm.target import host_target
@@ -151,8 +153,10 @@ class OpenProgram:
         )
         self._holds = sizes.checker()
         self._hints = found.values(now)
+        emitted = self._emitted
+        text = emitted.module.text()
         self._library = compiled(
-            self._emitted.text, self._target, self._emitted.exports, self._emitted.imports
+            emitted.parts, self._target, emitted.exports, emitted.imports, key=text
         )
         kernel_code.enter(self._emitted, self._library)
 
@@ -160,7 +164,7 @@ class OpenProgram:
         emitted = emit_program(
             self.program, self._target, find=kernel_code.known, opened=self._kernels.keys()
         )
-        assert emitted.text  # which numbers the words
+        assert emitted.module.functions  # which numbers the words
         return emitted
 
     def fits(self, now: Skeleton) -> bool:
@@ -264,7 +268,8 @@ class OpenProgram:
         if made:
             exports = [symbol for _, variant in made for symbol in variant.symbols.values()]
             text = f"; {generator_version()}\n{module.text()}"
-            library = compiled(text, self._target, exports)
+            parts = partial(module.parts, costs.PART_CHARACTERS)
+            library = compiled(parts, self._target, exports, key=text)
             for key, variant in made:
                 variant.library = library
                 open_code.enter(key, variant)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import atexit
 import ctypes
 import math
-import os
 import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
 from lucid.codegen.llvm.forking import Rank, hold_at_forks
-from lucid.codegen.llvm.jit import Library
+from lucid.codegen.llvm.jit import Library, processors
 from lucid.codegen.llvm.target import host_target
 from lucid.codegen.threads import pool as code
 from lucid.ir.environment import MOST_THREADS, NUM_THREADS
@@ -192,10 +191,7 @@ def default_num_threads() -> int:
     given = NUM_THREADS.read()
     if given is not None:
         return given
-    if hasattr(os, "sched_getaffinity"):
-        count = len(os.sched_getaffinity(0))
-    else:
-        count = os.cpu_count() or 1
+    count = processors()
     quota = processor_quota()
     if quota is not None:
         count = min(count, math.ceil(quota))

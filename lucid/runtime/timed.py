@@ -36,7 +36,9 @@ class TimedStep:
     ) -> None:
         emitted = emit_program(program, target, timed=True, find=kernel_code.known)
         self._libraries = emitted.libraries
-        self._library = compiled(emitted.text, target, emitted.exports, emitted.imports)
+        self._library = compiled(
+            emitted.parts, target, emitted.exports, emitted.imports, key=emitted.key
+        )
         addresses = self._library.addresses
         self._step = kind(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)(addresses[STEP])
         self._now = ctypes.PYFUNCTYPE(ctypes.c_int64)(addresses[NOW])

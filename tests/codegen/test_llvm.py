@@ -20,6 +20,7 @@ from lucid.codegen.llvm import jit
 from lucid.codegen.llvm.builder import (
     FunctionBuilder,
     Module,
+    Val,
     const,
     element_of,
     i64,
@@ -152,17 +153,20 @@ def test_a_function_without_a_return_is_refused() -> None:
 @pytest.mark.parametrize("text", ("define void @f() { ret i32 %x }", "nonsense"))
 def test_malformed_text_is_an_error_and_not_the_end(text: str) -> None:
     with pytest.raises(jit.CodegenError):
-        jit.compile_object(text, host_target())
+        jit.compile_objects([text], host_target())
+    fine = [f"define void @f{n}() {{ ret void }}" for n in range(9)]
+    with pytest.raises(jit.CodegenError):
+        jit.compile_objects([*fine, text], host_target())
 
 
 def test_missing_symbols_are_an_error() -> None:
     text = "declare void @nobody()\ndefine void @f() {\n call void @nobody()\n ret void\n}"
-    image = jit.compile_object(text, host_target())
+    images = jit.compile_objects([text], host_target())
     with pytest.raises(jit.CodegenError):
-        jit.link_object(image, ["f"])
+        jit.link_objects(images, ["f"])
     callback = ctypes.CFUNCTYPE(None)(lambda: None)
     address = ctypes.cast(callback, ctypes.c_void_p).value or 0
-    library = jit.link_object(image, ["f"], {"nobody": address})
+    library = jit.link_objects(images, ["f"], {"nobody": address})
     ctypes.CFUNCTYPE(None)(library.addresses["f"])()
 
 
@@ -173,7 +177,7 @@ def test_objects_are_the_same_each_time_and_from_any_thread() -> None:
     images: list[bytes] = []
     threads = [
         threading.Thread(
-            target=lambda: images.append(jit.compile_object(module.text(), module.target))
+            target=lambda: images.extend(jit.compile_objects([module.text()] * 3, module.target))
         )
         for _ in range(4)
     ]
@@ -181,11 +185,39 @@ def test_objects_are_the_same_each_time_and_from_any_thread() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(images) == 4
+    assert len(images) == 12
     assert len(set(images)) == 1
-    library = jit.link_object(images[0], ["f"])
+    library = jit.link_objects(images[:1], ["f"])
     signature = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
     assert signature(library.addresses["f"])(14) == 42
+
+
+@pytest.mark.parametrize("size", (1, 400, 100_000))
+def test_parts_are_the_module(size: int) -> None:
+    module = Module(host_target())
+
+    def define(name: str, body: Callable[[FunctionBuilder], Val], *, internal: bool) -> None:
+        with FunctionBuilder(module, name, [("i64", "x")], "i64", internal=internal) as b:
+            b.ret(body(b))
+
+    def looked_up(b: FunctionBuilder) -> Val:
+        table = module.table("numbers", "i64", [3, 5, 7])
+        return b.load("i64", b.at("i64", table, b.args[0]))
+
+    define("inner", looked_up, internal=True)
+    define("unshared", lambda b: b.add(b.args[0], 1), internal=True)
+    define("g", lambda b: b.add(b.call("inner", "i64", b.args[0]), looked_up(b)), internal=False)
+    define(
+        "f",
+        lambda b: b.mul(b.call("g", "i64", b.args[0]), b.call("g", "i64", b.args[0])),
+        internal=False,
+    )
+    parts = module.parts(size)
+    assert len(parts) == {1: 4, 400: 2, 100_000: 1}[size]
+    assert sum(part.count("define internal") for part in parts) == (1 if size == 1 else 2)
+    library = jit.link_objects(jit.compile_objects(parts, module.target), ["f"])
+    signature = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
+    assert [signature(library.addresses["f"])(i) for i in range(3)] == [36, 100, 196]
 
 
 LINKED_AMONG_MAPPINGS = """
@@ -194,16 +226,20 @@ from lucid.codegen.llvm import jit
 from lucid.codegen.llvm.target import host_target
 
 numbers = ", ".join(f"i64 {3 * i}" for i in range(14_336))
-text = f'''@numbers = internal constant [14336 x i64] [{numbers}]
-define i64 @f(i64 %i) {{
+texts = [f'''@numbers = internal constant [14336 x i64] [{numbers}]
+define i64 @g(i64 %i) {{
   %place = getelementptr i64, ptr @numbers, i64 %i
   %number = load i64, ptr %place
   ret i64 %number
-}}'''
-image = jit.compile_object(text, host_target())
+}}''', '''declare i64 @g(i64)
+define i64 @f(i64 %i) {
+  %number = call i64 @g(i64 %i)
+  ret i64 %number
+}''']
+images = jit.compile_objects(texts, host_target())
 kept = []
 for _ in range(300):
-    library = jit.link_object(image, ["f"])
+    library = jit.link_objects(images, ["f"])
     function = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(library.addresses["f"])
     assert function(14) == 42
     private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
@@ -228,10 +264,10 @@ def test_the_code_of_dropped_libraries_is_given_back() -> None:
         lines = Path("/proc/self/maps").read_text().splitlines()
         return sum(1 for line in lines if line.split()[1] == "r-xp" and len(line.split()) == 5)
 
-    image = jit.compile_object("define void @f() {\n ret void\n}", host_target())
+    images = jit.compile_objects(["define void @f() {\n ret void\n}"], host_target())
     gc.collect()  # of other tests'
     before = code_mappings()
-    libraries = [jit.link_object(image, ["f"]) for _ in range(20)]
+    libraries = [jit.link_objects(images, ["f"]) for _ in range(20)]
     assert code_mappings() == before + 20
     del libraries
     assert code_mappings() == before

@@ -11,7 +11,7 @@ import stat
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -35,8 +35,8 @@ from lucid.ir.types import TensorType, f32
 from lucid.runtime import cache, compile_graph
 
 compiled = []
-compile_object = cache.compile_object
-cache.compile_object = lambda text, target: compiled.append(1) or compile_object(text, target)
+compile_objects = cache.compile_objects
+cache.compile_objects = lambda texts, target: compiled.append(1) or compile_objects(texts, target)
 graph = Graph()
 x = graph.add_input(TensorType(f32, (3,)))
 graph.outputs = [ops.add(x, x)]
@@ -74,13 +74,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def compilations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The modules that are compiled."""
     texts: list[str] = []
-    compile_object = cache.compile_object
+    compile_objects = cache.compile_objects
 
-    def counted(text: str, target: Target) -> bytes:
-        texts.append(text)
-        return compile_object(text, target)
+    def counted(modules: Sequence[str], target: Target) -> list[bytes]:
+        texts.extend(modules)
+        return compile_objects(modules, target)
 
-    monkeypatch.setattr(cache, "compile_object", counted)
+    monkeypatch.setattr(cache, "compile_objects", counted)
     return texts
 
 
@@ -108,8 +108,8 @@ import lucid
 from lucid.runtime import cache
 
 compiled = []
-compile_object = cache.compile_object
-cache.compile_object = lambda text, target: compiled.append(1) or compile_object(text, target)
+compile_objects = cache.compile_objects
+cache.compile_objects = lambda texts, target: compiled.append(1) or compile_objects(texts, target)
 model = lucid.nn.Linear(64, 64)
 optimizer = lucid.optim.Adam(model.parameters())
 @lucid.compile

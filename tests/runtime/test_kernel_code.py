@@ -36,9 +36,9 @@ def texts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     compiled = executable.compiled
 
-    def noted(text, *args, **kwargs):  # type: ignore[no-untyped-def]
-        found.append(text())
-        return compiled(text, *args, **kwargs)
+    def noted(modules, *args, **kwargs):  # type: ignore[no-untyped-def]
+        found.extend(modules())
+        return compiled(modules, *args, **kwargs)
 
     monkeypatch.setattr(executable, "compiled", noted)
     monkeypatch.setattr(executable, "kernel_code", kernel_code.KernelCode())

@@ -40,7 +40,7 @@ class AffineExpr:
 
     @property
     def dims(self) -> frozenset[int]:
-        return frozenset(dim for dim, _ in self.terms)
+        return frozenset([dim for dim, _ in self.terms])
 
     def scaled(self, factor: int, offset: int = 0) -> AffineExpr:
         """factor * self + offset."""
@@ -80,6 +80,8 @@ def form(offset: int, terms: Sequence[tuple[int, int]]) -> AffineExpr:
     for dim, value in terms:
         collected[dim] = collected.get(dim, 0) + value
     kept = [(dim, value) for dim, value in collected.items() if value]
+    if len(kept) < 2:
+        return AffineExpr(offset, tuple(kept))
     return AffineExpr(offset, tuple(sorted(kept, key=lambda term: (-abs(term[1]), term[0]))))
 
 

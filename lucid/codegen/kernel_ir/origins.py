@@ -17,7 +17,7 @@ def relocated(nest: LoopNest, origins: Origins) -> LoopNest:
             origins.setdefault(inst.arg, inst.form.offset)
     insts = [
         replace(inst, form=moved(inst.form, origins[inst.arg]))
-        if inst.has_address and inst.form is not None
+        if inst.form is not None and origins.get(inst.arg, 0)
         else inst
         for inst in nest.insts
     ]

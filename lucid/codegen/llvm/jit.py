@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
 import threading
 from collections.abc import Mapping, Sequence
@@ -37,7 +39,7 @@ class Library:
 
     Attributes:
         addresses: exported function name to address.
-        nbytes: of the object file.
+        nbytes: of the object files.
     """
 
     addresses: Mapping[str, int]
@@ -56,10 +58,14 @@ def _machine(target: Target) -> llvm.TargetMachine:
     if key not in _machines:
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
-        _machines[key] = llvm.Target.from_triple(target.triple).create_target_machine(
-            cpu=target.cpu, features=target.features, **_OPTIONS
-        )
+        _machines[key] = _new_machine(target)
     return _machines[key]
+
+
+def _new_machine(target: Target) -> llvm.TargetMachine:
+    return llvm.Target.from_triple(target.triple).create_target_machine(
+        cpu=target.cpu, features=target.features, **_OPTIONS
+    )
 
 
 def _parse(text: str) -> llvm.ModuleRef:
@@ -71,21 +77,70 @@ def _parse(text: str) -> llvm.ModuleRef:
     return module
 
 
-def compile_object(text: str, target: Target) -> bytes:
-    """Machine code of an IR module, as an object file.
+def compile_objects(modules: Sequence[str], target: Target) -> list[bytes]:
+    """Machine code of IR modules, as object files; processors share the work.
 
     No mid-level pass runs: the IR is emitted as it should execute, so that they only cost time
     and would make the result depend on LLVM's heuristics.
 
     Raises:
-        CodegenError: the text doesn't parse or doesn't verify. (LLVM would end the process.)
+        CodegenError: a text doesn't parse or doesn't verify. (LLVM would end the process.)
     """
+    images = [b""] * len(modules)
+    numbers = iter(range(len(modules)))
+    errors: list[Exception] = []
+
+    def compile_some(machine: llvm.TargetMachine) -> None:
+        """Compile modules until none is left, with a machine of this thread's own."""
+        try:
+            for number in numbers:
+                images[number] = _object(modules[number], target, machine)
+        except Exception as error:
+            errors.append(error)
+
     with _lock:
         machine = _machine(target)
-        module = _parse(text)
-        module.triple = target.triple
-        module.data_layout = str(machine.target_data)
-        return bytes(machine.emit_object(module))
+        others: list[threading.Thread] = []
+        try:
+            for _ in range(min(processors(), len(modules)) - 1):
+                thread = threading.Thread(target=compile_some, args=[_new_machine(target)])
+                with contextlib.suppress(RuntimeError):  # there can't be more threads
+                    thread.start()
+                    others.append(thread)
+            compile_some(machine)
+        finally:  # a fork waits for all of them
+            for _ in numbers:
+                pass
+            for thread in others:
+                thread.join()
+    if errors:
+        raise errors[0]
+    return images
+
+
+def processors() -> int:
+    """How many processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _object(text: str, target: Target, machine: llvm.TargetMachine) -> bytes:
+    module = _parse(text)
+    module.triple = target.triple
+    module.data_layout = str(machine.target_data)
+    library = llvm.ffi.lib
+    # llvmlite has all of LLVM wait for one lock; what has a context of its own need not.
+    emit = library.LLVMPY_TargetMachineEmitToMemory
+    with llvm.ffi.OutputString() as error:
+        memory = getattr(emit, "_cfn", emit)(machine, module, 1, error)
+        if not memory:
+            raise CodegenError(str(error))
+    try:
+        size = library.LLVMPY_GetBufferSize(memory)
+        return ctypes.string_at(library.LLVMPY_GetBufferStart(memory), size)
+    finally:
+        library.LLVMPY_DisposeMemoryBuffer(memory)
 
 
 def compile_assembly(text: str, target: Target) -> str:
@@ -97,10 +152,13 @@ def compile_assembly(text: str, target: Target) -> str:
         return str(machine.emit_assembly(module))
 
 
-def link_object(
-    image: bytes, exports: Sequence[str], imports: Mapping[str, int] | None = None
+def link_objects(
+    images: Sequence[bytes], exports: Sequence[str], imports: Mapping[str, int] | None = None
 ) -> Library:
-    """Load object code and resolve it against this process and `imports` (name to address).
+    """Load object files and resolve them against each other, this process, and `imports`.
+
+    Args:
+        imports: name to address.
 
     Raises:
         CodegenError: a symbol is missing.
@@ -111,7 +169,9 @@ def link_object(
         llvm.initialize_native_asmprinter()
         if not _linker:
             _linker.append(llvm.create_lljit_compiler(use_jit_link=_USE_JIT_LINK))
-        builder = llvm.JITLibraryBuilder().add_object_img(image).add_current_process()
+        builder = llvm.JITLibraryBuilder().add_current_process()
+        for image in images:
+            builder.add_object_img(image)
         for name, address in (imports or {}).items():
             builder.import_symbol(name, address)
         for name in exports:
@@ -119,7 +179,8 @@ def link_object(
         _linked += 1
         try:
             tracker = builder.link(_linker[0], f"lucid{_linked}")
-            return Library({name: tracker[name] for name in exports}, len(image), tracker)
+            addresses = {name: tracker[name] for name in exports}
+            return Library(addresses, sum(map(len, images)), tracker)
         except (RuntimeError, KeyError) as error:
             raise CodegenError(str(error)) from error
 
@@ -128,7 +189,7 @@ def load(
     text: str, target: Target, exports: Sequence[str], imports: Mapping[str, int] | None = None
 ) -> Library:
     """Compile an IR module and link it."""
-    return link_object(compile_object(text, target), exports, imports)
+    return link_objects(compile_objects([text], target), exports, imports)
 
 
 hold_at_forks(Rank.CODE, _lock.acquire, _lock.release)

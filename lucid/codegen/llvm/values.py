@@ -11,7 +11,7 @@ import functools
 import operator
 import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from lucid.codegen.llvm.target import Target
 from lucid.ir.extents import Extent
 
 FLOATS = ("float", "double")
+_NAME = re.compile(r"@([\w.]+)")
 _SUFFIX = {"float": "f32", "double": "f64", "ptr": "p0"}
 
 
@@ -152,6 +153,47 @@ class Module:
         head = f'target triple = "{self.target.triple}"'
         parts = (self.globals, self.declarations, self.functions)
         return "\n".join([head, *(line for part in parts for line in part.values()), ""])
+
+    def parts(self, size: int) -> list[str]:
+        """The same as modules that are linked together, with about `size` characters in each.
+
+        Functions that are internal stay so where nothing calls them from another part.
+        """
+        part_of: dict[str, int] = {}
+        before = 0
+        for name, text in self.functions.items():
+            part_of[name] = before // size
+            before += len(text)
+        if before <= size:
+            return [self.text()]
+        shares: dict[int, list[str]] = {}
+        for name, part in part_of.items():
+            shares.setdefault(part, []).append(name)
+        uses = {
+            part: {used: None for name in names for used in _NAME.findall(self.functions[name])}
+            for part, names in shares.items()
+        }
+        called = {
+            name
+            for part, names in uses.items()
+            for name in names
+            if part_of.get(name, part) != part
+        }  # from another part
+        return [self._part(names, uses[part], called) for part, names in shares.items()]
+
+    def _part(self, names: Sequence[str], used: Iterable[str], called: Container[str]) -> str:
+        lines = [f'target triple = "{self.target.triple}"']
+        lines += [self.globals[name] for name in used if name in self.globals]
+        for name in used:
+            if name in self.declarations:
+                lines.append(self.declarations[name])
+            elif name in self.functions and name not in names:
+                head, _, _ = self.functions[name].partition(" {\n")
+                lines.append(f"declare {head.removeprefix('define ').removeprefix('internal ')}")
+        for name in names:
+            text = self.functions[name]
+            lines.append(text.replace("define internal ", "define ", 1) if name in called else text)
+        return "\n".join([*lines, ""])
 
     def declare(self, name: str, result: str, parameters: Sequence[str]) -> None:
         """Declare an external function; a second declaration of the name is ignored."""

@@ -451,6 +451,21 @@ class Fusion:
         self, partial: PartialIndexMap, shape: Shape, group: FusionGroup
     ) -> IndexMap | None:
         """Put the reduced dims on axes along which a row's value is repeated."""
+        result: list[AffineExpr] = [known for known in partial if known is not None]
+        if len(result) < len(partial):
+            repeated = self._along_repeated(partial, shape, group)
+            if repeated is None:
+                return None
+            result = repeated
+        covered = frozenset([dim for f in result for dim, _ in f.terms])
+        kept = group.sizes.keys() - group.reduced
+        if not kept <= covered or (covered & group.reduced and not group.reduced <= covered):
+            return None
+        return tuple(result)
+
+    def _along_repeated(
+        self, partial: PartialIndexMap, shape: Shape, group: FusionGroup
+    ) -> list[AffineExpr] | None:
         used = frozenset[int]().union(*(f.dims for f in partial if f is not None))
         free = [dim for dim in group.reduced_in_order() if dim not in used]
         result: list[AffineExpr] = []
@@ -474,11 +489,7 @@ class Fusion:
                 terms.append((dim, scale))
                 scale *= group.sizes[dim]
             result.append(form(0, terms))
-        covered = frozenset[int]().union(*(f.dims for f in result))
-        kept = set(group.sizes) - group.reduced
-        if not kept <= covered or (covered & group.reduced and not group.reduced <= covered):
-            return None
-        return tuple(result)
+        return result
 
     def _reads_in_place(
         self, item: Item, forms: IndexMap, group: FusionGroup, known: Container[Item] = ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -19,10 +20,64 @@ Read = tuple[Item, Value]
 
 def merge_siblings(fusion: Fusion) -> None:
     """Let groups that read an array at all their indices be one, if neither waits for the other."""
-    for rest in _reads_of_all(fusion).values():
-        while rest:
-            first, *others = rest
-            rest = [other for other in others if not _try(fusion, first, other)]
+    for reads in _reads_of_all(fusion).values():
+        alike: dict[int, list[Read]] = {}
+        for read in reads:
+            alike.setdefault(prod(fusion.group_of[read[0]].sizes.values()), []).append(read)
+        for same in alike.values():
+            _Siblings(fusion, same).merge()
+
+
+class _Siblings:
+    """Reads of an array by loops of as many rounds, by what their groups cost at least.
+
+    Each takes in, in order, those behind it that it can. Only groups that cost little enough are
+    looked at, so that many which all read one number aren't compared with each other.
+    """
+
+    def __init__(self, fusion: Fusion, reads: list[Read]) -> None:
+        self._fusion, self._reads = fusion, reads
+        self._by_cost: dict[int, list[int]] = {}
+        self._of_group: dict[FusionGroup, list[int]] = {}
+        for number, (item, _) in enumerate(reads):
+            group = fusion.group_of[item]
+            self._by_cost.setdefault(group.cost, []).append(number)
+            self._of_group.setdefault(group, []).append(number)
+        self._gone = [False] * len(reads)
+
+    def merge(self) -> None:
+        """Merge all groups that can be."""
+        for first, (item, _) in enumerate(self._reads):
+            if self._gone[first]:
+                continue
+            group = self._fusion.group_of[item]
+            self._drop(group, first)
+            other = self._next(group, first)
+            while other is not None:
+                old = self._fusion.group_of[self._reads[other][0]]
+                if _try(self._fusion, self._reads[first], self._reads[other]):
+                    self._drop(old, other - 1)
+                    self._of_group[group] += self._of_group.pop(old)
+                other = self._next(group, other)
+
+    def _drop(self, group: FusionGroup, after: int) -> None:
+        """Let go of the reads of a group behind one of them: they are in that one's by now."""
+        for number in self._of_group[group]:
+            if number > after:
+                self._gone[number] = True
+
+    def _next(self, group: FusionGroup, after: int) -> int | None:
+        """The next read whose group may be taken in by this one."""
+        found: int | None = None
+        for cost, numbers in self._by_cost.items():
+            if group.cost + cost > costs.LOOP:
+                continue
+            at = bisect_right(numbers, after)
+            while at < len(numbers) and self._gone[numbers[at]]:
+                del numbers[at]
+            if at < len(numbers) and (found is None or numbers[at] < found):
+                found = numbers[at]
+        return found
 
 
 def _reads_of_all(fusion: Fusion) -> dict[Value, list[Read]]:
@@ -58,8 +113,6 @@ def _try(fusion: Fusion, read: Read, other_read: Read) -> bool:
     if group is other:
         return True
     if group.cost + other.cost > costs.LOOP:
-        return False
-    if prod(group.sizes.values()) != prod(other.sizes.values()):
         return False
     waits = fusion.precedence.waits
     if waits(group.number, other.number) or waits(other.number, group.number):

@@ -92,7 +92,7 @@ class ItemList:
         self._checks: dict[tuple[Layout, Shape, int], Item] = {}
         self._layouts: dict[Value, Layout] = {}
         self._viewers: dict[Value, list[Node]] = {}
-        self._reads: dict[Item, list[Value]] = {}
+        self._reads: dict[Item, tuple[list[Value], list[Value]]] = {}  # read, and read anew
         self._dependences: dict[Item, list[Item]] = {}
         self._awaited: dict[Item, list[Item]] = {}
         self._effects: list[Item] = []
@@ -421,11 +421,24 @@ class ItemList:
     def reads(self, item: Item) -> list[Value]:
         """The operands that are read, not computed anew on the spot."""
         found = self._reads.get(item)
-        if found is None:
-            values = enumerate(item.operands)
-            found = [value for n, value in values if self.recomputed(item, n) is None]
-            self._reads[item] = found
-        return found
+        return (self._find_reads(item) if found is None else found)[0]
+
+    def read_anew(self, item: Item) -> list[Value]:
+        """What is read in memory by what the item computes anew."""
+        found = self._reads.get(item)
+        return (self._find_reads(item) if found is None else found)[1]
+
+    def _find_reads(self, item: Item) -> tuple[list[Value], list[Value]]:
+        read: list[Value] = []
+        anew: list[Value] = []
+        for number, value in enumerate(item.operands):
+            made = self.recomputed(item, number)
+            if made is None:
+                read.append(value)
+            else:
+                anew += self._short[made].leaves
+        self._reads[item] = read, anew
+        return read, anew
 
     def read_instead(self, item: Item, operands: tuple[Value, ...]) -> None:
         """Let an item read other operands."""
@@ -433,11 +446,6 @@ class ItemList:
         self._reads.pop(item, None)
         self._dependences.pop(item, None)
         self._awaited.pop(item, None)
-
-    def read_anew(self, item: Item) -> list[Value]:
-        """What is read in memory by what the item computes anew."""
-        again = (self.recomputed(item, number) for number in range(len(item.operands)))
-        return [value for made in again if made is not None for value in self._short[made].leaves]
 
     def inputs_read(self, item: Item) -> list[Value]:
         """The graph's inputs that are read, also by what is computed anew."""

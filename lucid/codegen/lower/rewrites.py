@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping
 from math import prod
 
@@ -213,18 +214,22 @@ def reduce_small_first(graph: Graph) -> bool:
     reach: dict[Value, int] = {e.value: hint(e.value.type.size) for e in graph.inputs}
     behind = dict.fromkeys(reach, -1)  # the node after which a value can be computed at once
     sizes: list[int] = []
+    peaks: list[int] = []  # the nodes that are larger than all behind them
     early: set[Value] = set()  # reductions of what is small, and what follows from them
     moved: dict[Node, int] = {}
     for number, node in enumerate(graph.nodes):
         size = max((hint(result.type.size) for result in node.results), default=0)
         size = max([size, *(reach[operand] for operand in node.operands)])
         sizes.append(size)
+        while peaks and sizes[peaks[-1]] <= size:
+            peaks.pop()
+        peaks.append(number)
         at = number if node.op.has_effect else max((behind[x] for x in node.operands), default=-1)
         reach.update(dict.fromkeys(node.results, size))
         behind.update(dict.fromkeys(node.results, at))
         if node.op.is_reduction or not early.isdisjoint(node.operands):
             early.update(node.results)
-            if size * costs.GROWN <= max(sizes[at + 1 :], default=0):
+            if at < number and size * costs.GROWN <= sizes[peaks[bisect_right(peaks, at)]]:
                 _move(node, moved, behind)
     if not moved:
         return False

@@ -78,12 +78,16 @@ class Emitted:
     seconds: float
     shared: int
     words: StepWords
-    _write: Callable[[], str] = field(repr=False)
+    _write: Callable[[], Module] = field(repr=False)
 
     @functools.cached_property
-    def text(self) -> str:
+    def module(self) -> Module:
         """The LLVM IR."""
         return self._write()
+
+    def parts(self) -> list[str]:
+        """Its text, in parts that can be compiled at the same time."""
+        return self.module.parts(costs.PART_CHARACTERS)
 
 
 def require_rules(graph: Graph) -> None:
@@ -137,7 +141,11 @@ def emit_program(
         else:
             defined[key] = name
             exports += symbols
-    seconds = [call.kernel.seconds(target) for call in program.calls]
+    of_text: dict[str, float] = {}
+    for call in program.calls:
+        if call.text not in of_text:
+            of_text[call.text] = call.kernel.seconds(target)
+    seconds = [of_text[call.text] for call in program.calls]
     shared = [call.kernel.is_shared for call in program.calls]
     words = StepWords()
     return Emitted(
@@ -158,7 +166,7 @@ def emit_program(
     )
 
 
-def _written(emitter: _StepEmitter, timed: bool) -> str:
+def _written(emitter: _StepEmitter, timed: bool) -> Module:
     module, count = emitter.module, len(emitter.seconds)
     parameters = [("ptr", "table")]
     if timed:
@@ -185,7 +193,7 @@ def _written(emitter: _StepEmitter, timed: bool) -> str:
         if trial is not None and not timed:
             trial.end()
         b.ret(const("i32", 0))
-    return module.text()
+    return module
 
 
 def program_key(
