@@ -124,6 +124,15 @@ LEAST_ROUNDS = 40
 # Loads of a vector whose elements are 2 to 4 apart, or further, against those of neighbours.
 NEAR_LOAD, FAR_LOAD = 1.5, 4.0
 
+# Attention ------------------------------------------------------------------------------------
+
+# Bytes of all weights from which on an attention is computed block by block, and the rows that it
+# must have. TODO measure
+ATTENTION_BYTES, ATTENTION_ROWS = 1 << 62, 16
+# Vectors of queries, and keys, of a block of scores: with what belongs to it, it stays in the
+# caches of the first and second level.
+ATTENTION_VECTORS, ATTENTION_KEYS = 4, 64
+
 # Sorts ----------------------------------------------------------------------------------------
 
 # Lines up to so many elements are counted, of 32 and of 64 bits; so many of a longer line are
