@@ -18,6 +18,7 @@ from lucid.ir.graph import Graph, Node, Value
 from lucid.ir.ops.attention import AttentionSizes, Spelled
 from lucid.ir.passes.pipeline import simplify
 from lucid.ir.passes.rewrite import Rules, rewrite
+from lucid.ir.types import TensorType
 
 
 def spell_attention(graph: Graph) -> bool:
@@ -38,11 +39,18 @@ def spell_attention(graph: Graph) -> bool:
 def has_kernel(node: Node) -> bool:
     """Whether an attention, or its gradient, is computed block by block."""
     sizes = sizes_of(node)
-    scores = hint(prod(sizes.scores))
-    if not scores or not hint(prod(sizes.output)) or not hint(sizes.inner):
+    if not hint(prod(sizes.output)) or not hint(sizes.inner):
         return False
-    large = scores * node.result.dtype.itemsize >= costs.ATTENTION_BYTES
-    return bool(large and hint(sizes.rows) >= costs.ATTENTION_ROWS)
+    return is_worthwhile(TensorType(node.result.dtype, sizes.scores), sizes.rows)
+
+
+def is_worthwhile(scores: TensorType, rows: int) -> bool:
+    """Whether all scores together are so large that they should not be stored."""
+    return bool(
+        scores.size
+        and hint(scores.nbytes) >= costs.ATTENTION_BYTES
+        and hint(rows) >= costs.ATTENTION_ROWS
+    )
 
 
 def sizes_of(node: Node) -> AttentionSizes:

@@ -9,6 +9,7 @@ from typing import cast
 from lucid.codegen import costs
 from lucid.codegen.emit.reductions import identity
 from lucid.codegen.lower.attention import spell_attention
+from lucid.codegen.lower.attention_patterns import recognize_attention
 from lucid.codegen.lower.image_folding import fold_images
 from lucid.codegen.lower.rewrites import (
     chain_scatters,
@@ -98,6 +99,7 @@ LEGALIZE = Pipeline(
     "legalize",
     (
         dce,
+        recognize_attention,
         spell_attention,
         split_small_axes,
         expand_scatters,
