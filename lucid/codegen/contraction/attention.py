@@ -129,6 +129,9 @@ class Attention:
         if self.has_own_mask:
             padded = -(-keys // lanes) * lanes
             found |= {"mask_rows": queries * padded, "mask": keys * queries}
+        if self.causal:  # 0 * what it hides
+            hidden = {"k": e, "q": e, "g": d} if self.gradient else {"v": d}
+            found |= {f"hidden_{x}": -(-size // lanes) * lanes for x, size in hidden.items()}
         if self.gradient:
             found |= {"gt": d * queries, "dscores": keys * queries, "dq": queries * e}
             return {**found, "rows": queries * e, "g_rows": queries * d, "sums": queries,
@@ -198,6 +201,8 @@ class AttentionEmitter:
         for name, value in (("output", 0.0), ("largest", -math.inf), ("total", 0.0)):
             self._fill(name, value)
         self._over_keys(self._output_block)
+        if spec.causal:
+            self._hide_keys("v", spec.sizes.columns)
         self._leave_output()
 
     def _output_block(self, key: Val, which: int) -> None:
@@ -260,7 +265,11 @@ class AttentionEmitter:
             b.masked_store(sums, to, b.tail_mask(self.lanes, b.sub(self.count, group)))
             with b.loop(0, sizes.columns) as loop:
                 at = self._score_at("output", loop.index, group)
-                b.store(b.div(b.load(self.type, at), total), at)
+                value = b.div(b.load(self.type, at), total)
+                if spec.causal:
+                    hidden = b.load(self.element, self._at("hidden_v", loop.index))
+                    value = b.add(value, b.splat(hidden, self.lanes))
+                b.store(value, at)
         width = -(-sizes.columns // self.lanes)
         self._transpose("output", "rows", self.queries, sizes.columns, (1, self.queries))
         with b.loop(0, self.count) as loop:
@@ -273,18 +282,50 @@ class AttentionEmitter:
         """The cotangents of q, k and v of one index of the batch."""
         b, sizes = self.b, self.spec.sizes
         self._enter(index)
-        for part, width in ((1, sizes.inner), (2, sizes.columns)):
-            with b.loop(0, sizes.keys) as loop:
-                self._copy_row(None, self._result_row(part, loop.index), width)
-        with b.loop(0, sizes.rows, self.queries) as loop:
+        if self.spec.causal:
+            self._fill("hidden_q", 0.0)
+            self._fill("hidden_g", 0.0)
+        else:
+            self._start_keys(i64(0), i64(sizes.keys))
+        with b.loop(0, sizes.rows, self.queries, [i64(0)]) as loop:
             self._enter_queries(loop.index)
             self._enter_cotangent()
-            self._fill("dq", 0.0)
+            self._start_queries()
+            if self.spec.causal:
+                self._start_keys(loop.carried[0], self._seen())
             self._over_keys(self._gradient_block)
-            with b.loop(0, self.count) as rows:
-                source = self._at("dq", b.mul(rows.index, sizes.inner))
-                to = self._result_row(0, b.add(self.row, rows.index))
-                self._copy_row(source, to, sizes.inner)
+            if self.spec.causal:
+                for to, rows, width in (
+                    ("hidden_q", "rows", sizes.inner),
+                    ("hidden_g", "g_rows", sizes.columns),
+                ):
+                    source, queries = self.own[rows], (i64(0), self.count)
+                    self._hide(to, source, width, queries, width, is_weighted=to == "hidden_g")
+            loop.carry(self._seen())
+            with b.loop(0, self.count) as row:
+                source = self._at("dq", b.mul(row.index, sizes.inner))
+                place = self._result_row(0, b.add(self.row, row.index))
+                self._copy_row(source, place, sizes.inner)
+        self._start_keys(loop.results[0], i64(sizes.keys))
+
+    def _start_keys(self, low: Val, high: Val) -> None:
+        """Begin the sums of keys: with 0 times the queries that they have been hidden from."""
+        b, sizes = self.b, self.spec.sizes
+        with b.loop(low, high) as loop:
+            for part, name, width in ((1, "q", sizes.inner), (2, "g", sizes.columns)):
+                hidden = self.own[f"hidden_{name}"] if self.spec.causal else None
+                self._copy_row(hidden, self._result_row(part, loop.index), width)
+
+    def _start_queries(self) -> None:
+        """Begin the sums of a block of queries: with 0 times the keys that are hidden from it."""
+        width = self.spec.sizes.inner
+        if not self.spec.causal:
+            self._fill("dq", 0.0)
+            return
+        self._hide_keys("k", width)
+        with self.b.loop(0, self.queries) as loop:
+            to = self._at("dq", self.b.mul(loop.index, width))
+            self._copy_row(self.own["hidden_k"], to, width)
 
     def _enter_cotangent(self) -> None:
         """Rows of the cotangent, transposed as well, and what belongs to a query."""
@@ -423,6 +464,52 @@ class AttentionEmitter:
             else:
                 self._enter_mask(key, keys % whole)
                 block(key, 1)
+
+    def _seen(self) -> Val:
+        """The keys in blocks of which this block of queries sees any."""
+        b, keys = self.b, self.spec.sizes.keys
+        if not self.spec.causal:
+            return i64(keys)
+        behind = b.add(b.add(self.row, self.queries), self.keys - 1)
+        whole = b.sub(behind, b.binary("urem", behind, self.keys))
+        return b.select(b.lt(whole, keys), whole, i64(keys))
+
+    def _hide_keys(self, name: str, width: int) -> None:
+        """What keys that aren't gone through add: NaN where they are infinite, as 0 * inf is."""
+        self._fill(f"hidden_{name}", 0.0)
+        rows = self._seen(), i64(self.spec.sizes.keys)
+        self._hide(f"hidden_{name}", self.base[name], self.spec.stride(name, 0), rows, width)
+
+    def _hide(
+        self,
+        to: str,
+        source: Val,
+        stride: int,
+        rows: tuple[Val, Val],
+        width: int,
+        is_weighted: bool = False,
+    ) -> None:
+        """Add 0 * each of some rows: times NaN those of queries that have no finite sum."""
+        b, lanes, factor = self.b, self.lanes, const(self.type, 0)
+        for first in range(0, width, 8 * lanes):
+            starts = range(first, min(first + 8 * lanes, width), lanes)
+            before = [b.load(self.type, self._at(to, start)) for start in starts]
+            with b.loop(*rows, 1, before) as loop:
+                row = b.at(self.element, source, b.mul(loop.index, stride))
+                if is_weighted:
+                    weight = b.mul(b.load(self.element, self._at("sums", loop.index)), 0)
+                    factor = b.splat(weight, lanes)
+                found = []
+                for start, total in zip(starts, loop.carried, strict=True):
+                    pointer = b.at(self.element, row, start)
+                    if width - start < lanes:
+                        value = b.masked_load(self.type, pointer, self._lanes(width - start))
+                    else:
+                        value = b.load(self.type, pointer)
+                    found.append(b.muladd(value, factor, total))
+                loop.carry(*found)
+            for start, total in zip(starts, loop.results, strict=True):
+                b.store(total, self._at(to, start))
 
     def _keys(self, name: str, key: Val) -> Val:
         """The rows of keys, or values, from one on."""
