@@ -177,6 +177,7 @@ class AttentionEmitter:
             for name, start in spec.offsets(b.target).items()
         }
         self.products = spec.products()
+        self.is_hiding = spec.causal
         if spec.has_dropout:
             self._read_dropout()
 
@@ -447,12 +448,21 @@ class AttentionEmitter:
         """Run `block` for all blocks of keys; with a causal mask for those that any query sees."""
         b, whole, keys = self.b, self.keys, self.spec.sizes.keys
         full: Val | int = keys - keys % whole
+        first: Val | int = 0
         if self.spec.causal:
-            seen = b.add(self.row, self.queries)
             limit = i64(full)
+            first = b.add(self.row, 1)  # all queries see the keys up to the first one's
+            first = b.sub(first, b.binary("urem", first, whole))
+            first = b.select(b.lt(first, limit), first, limit)
+            seen = b.add(self.row, self.queries)
             full = b.select(b.lt(seen, limit), seen, limit)
+            self.is_hiding = False
+            with b.loop(0, first, whole) as loop:
+                self._enter_mask(loop.index, whole)
+                block(loop.index, 0)
+            self.is_hiding = True
         if keys >= whole:
-            with b.loop(0, full, whole) as loop:
+            with b.loop(first, full, whole) as loop:
                 self._enter_mask(loop.index, whole)
                 block(loop.index, 0)
         if keys % whole:
@@ -541,7 +551,7 @@ class AttentionEmitter:
                 allowed = b.eq(mask, 0)
             else:
                 score = b.add(score, mask)
-        if spec.causal:
+        if self.is_hiding:
             first = b.add(self.row, group)
             ahead = b.cast("trunc", b.sub(b.add(key, row), first), "i32")
             seen = b.le(b.splat(ahead, self.lanes), iota("i32", self.lanes))
