@@ -62,8 +62,10 @@ def _spelled(node: Node, weights: dict[Value, tuple[Value, Value]]) -> Value | N
     if has_kernel(node):
         return None
     x = Spelled.of(node.operands, node.attributes)
-    weights[node.result] = found = x.weights()
-    return cast(Value, x.output(*found))
+    found = x.weights()
+    output: Value = x.output(*found)
+    weights[output] = found
+    return output
 
 
 def _spelled_gradient(node: Node, weights: dict[Value, tuple[Value, Value]]) -> Value | None:
