@@ -358,6 +358,7 @@ class AttentionEmitter:
             [b.load(self.type, self._at(name, group)) for group in self.groups]
             for name in ("sums", "delta")
         )
+        exists = [b.tail_mask(self.lanes, b.sub(self.count, group)) for group in self.groups]
         with b.loop(0, count) as loop:
             for n, group in enumerate(self.groups):
                 at = self._score_at("scores", loop.index, group)
@@ -372,6 +373,10 @@ class AttentionEmitter:
                 dscore = b.mul(weight, b.sub(dweight, delta[n]))
                 if allowed is not None:
                     dscore = b.select(allowed, dscore, const(self.type, 0))
+                if self.spec.sizes.rows % self.queries:  # 0 * inf isn't 0
+                    kept, dscore = (
+                        b.select(exists[n], x, const(self.type, 0)) for x in (kept, dscore)
+                    )
                 b.store(kept, at)
                 b.store(dscore, to)
 

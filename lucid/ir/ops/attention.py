@@ -340,6 +340,8 @@ class Spelled:
         """The softmax of the scores, without dropout, and the logarithms of its sums."""
         scores = self.scores()
         last = (len(scores.shape) - 1,)
+        if not scores.shape[-1]:
+            return scores, ops.full(self.q, 0, scores.shape[:-1], scores.dtype)
         largest = ops.keep_axes(ops.amax(scores, axes=last), scores.shape, last)
         if not self.nan_rows:
             low = ops.eq(largest, ops.full(self.q, -math.inf, (), self.q.dtype))
