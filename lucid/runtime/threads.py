@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from lucid.codegen.llvm.forking import Rank, hold_at_forks
 from lucid.codegen.llvm.jit import Library
 from lucid.codegen.llvm.target import host_target
 from lucid.codegen.threads import pool as code
@@ -171,10 +172,7 @@ _acquire_lock: Callable[[int, int], int] = ctypes.PYFUNCTYPE(
 
 pool = Pool()
 atexit.register(pool.stop)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=pool.before_fork, after_in_parent=pool.after_fork, after_in_child=pool.forget
-    )
+hold_at_forks(Rank.WORKERS, pool.before_fork, pool.after_fork, pool.forget)
 
 
 # How many -------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from lucid.codegen.llvm.forking import hold_at_forks
+from lucid.codegen.llvm.forking import Rank, hold_at_forks
 from lucid.ir.errors import LucidError
 
 Made = TypeVar("Made")
@@ -177,4 +177,4 @@ def _alone() -> None:
     lock.release()
 
 
-hold_at_forks(lock.acquire, lock.release, _alone)
+hold_at_forks(Rank.STATE, lock.acquire, lock.release, _alone)

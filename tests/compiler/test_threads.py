@@ -392,7 +392,7 @@ def test_a_process_forked_while_another_thread_is_in_a_step_goes_on() -> None:
     thread = threading.Thread(target=call)
     thread.start()
     try:
-        for _ in range(5):
+        for _ in range(40):
             child = os.fork()
             if child == 0:
                 step(lucid.ones(1))

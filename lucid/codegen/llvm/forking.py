@@ -1,30 +1,45 @@
 """Locks that a fork takes, so that a child finds whole what they protect.
 
-They are taken in the order in which they were entered here, which is that of threads which take
-several. Another thread that holds one is waited for: it does not live on in the child.
+They are taken in the order in which threads take them that take several: a fork that took one of
+them the other way round would wait for a thread that waits for it. Another thread that holds one is
+waited for: it does not live on in the child.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from enum import IntEnum
 from typing import NamedTuple
 
 Action = Callable[[], object]
 
 
-class _Held(NamedTuple):
+class Rank(IntEnum):
+    """What a lock protects; who has one may wait for a later one, never for an earlier one."""
+
+    STATE = 0  # what threads' steps work on
+    WORKERS = 1
+    CODE = 2
+    LLVM = 3
+
+
+class _Lock(NamedTuple):
+    rank: Rank
     acquire: Action
     release: Action
     release_in_child: Action
 
 
-_locks: list[_Held] = []
+_locks: list[_Lock] = []
 
 
-def hold_at_forks(acquire: Action, release: Action, release_in_child: Action | None = None) -> None:
+def hold_at_forks(
+    rank: Rank, acquire: Action, release: Action, release_in_child: Action | None = None
+) -> None:
     """Take a lock before each fork; release it on both sides."""
-    _locks.append(_Held(acquire, release, release_in_child or release))
+    _locks.append(_Lock(rank, acquire, release, release_in_child or release))
+    _locks.sort(key=lambda lock: lock.rank)
 
 
 def _before() -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import llvmlite
 import llvmlite.binding as llvm
 
-from lucid.codegen.llvm.forking import hold_at_forks
+from lucid.codegen.llvm.forking import Rank, hold_at_forks
 from lucid.codegen.llvm.target import Target
 
 _lock = threading.Lock()
@@ -131,7 +131,7 @@ def load(
     return link_object(compile_object(text, target), exports, imports)
 
 
-hold_at_forks(_lock.acquire, _lock.release)
+hold_at_forks(Rank.CODE, _lock.acquire, _lock.release)
 _of_llvmlite = getattr(llvm.ffi.lib, "_lock", None)  # which code is disposed of with, too
 if _of_llvmlite is not None:
-    hold_at_forks(_of_llvmlite.__enter__, _of_llvmlite.__exit__)
+    hold_at_forks(Rank.LLVM, _of_llvmlite.__enter__, _of_llvmlite.__exit__)
