@@ -5,7 +5,8 @@
 A training step with Adam is called with 30 batch sizes, one after the other, of an MLP
 64-256-256-10 and of a transformer of 4 layers (width 64, 64 characters), in lucid, jax.jit and,
 where it is asked for, torch.compile with dynamic=True; then, in processes of their own, for the
-first time with transformers of 2 to 48 layers. Nothing comes from a cache on disk.
+first time with transformers of 2 to 48 layers, and what of that is tracing, passes, planning and
+LLVM: the least of several rounds. Nothing comes from a cache on disk.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 WIDTH, HEADS, LENGTH, CHARACTERS, CLASSES = 64, 4, 64, 100, 10
 SIZES = [*range(8, 38)]
 LAYERS = [2, 4, 8, 16, 32, 48]
+PARTS = "parts of lucid's first call"
 LUCID, JAX, TORCH = "lucid", "jax.jit", "torch.compile"
 Step = Callable[[int], None]
 """Takes a batch size, and returns when the step is over."""
@@ -168,12 +170,74 @@ def seconds_of(framework: str, model: str, layers: int, sizes: list[int]) -> lis
     return found
 
 
+def parts_of_first_call(layers: int) -> dict[str, float]:
+    """Seconds of a first call with lucid: all of it, and its parts."""
+    import lucid
+    from lucid.compiler.compiled import Compiled
+    from lucid.runtime import executable
+
+    begin: dict[str, float] = {}
+    found: dict[str, float] = {}
+
+    def time_calls(owner: Any, name: str, part: str) -> None:
+        timed = getattr(owner, name)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            begin[part] = time.perf_counter()
+            try:
+                return timed(*args, **kwargs)
+            finally:
+                found[part] = time.perf_counter() - begin[part]
+
+        setattr(owner, name, call)
+
+    steps: list[Compiled] = []
+
+    def compiled(step: Any) -> Any:
+        steps.append(lucid.compile(step))
+        return steps[0]
+
+    warm = lucid.compile(lambda x: x * 2)  # modules are imported, and LLVM has begun
+    warm(lucid.ones(3))
+    time_calls(Compiled, "_record", "trace")
+    time_calls(executable, "make_program", "planning")
+    time_calls(executable, "compiled", "LLVM")
+    step = in_torch(lucid, compiled, "transformer", layers)
+    begin["all"] = time.perf_counter()
+    step(SIZES[0])
+    found["all"] = time.perf_counter() - begin["all"]
+    passes = steps[0].stats.pass_seconds
+    found["planning"] -= passes["legalize"]
+    found["passes"] = passes["optimize"] + passes["legalize"]
+    return found
+
+
+def print_depths(depths: list[int], rounds: int) -> None:
+    """The curve of first calls over the number of layers."""
+    print("transformer: seconds of the first call: all, for each layer, and of which")
+    for layers in depths:
+        tries = [run_worker(sys.executable, PARTS, layers) for _ in range(rounds)]
+        least = min((json.loads(done.stdout.splitlines()[-1]) for done in tries), key=total)
+        parts = ", ".join(f"{p} {least[p]:.2f}" for p in ("trace", "passes", "planning", "LLVM"))
+        print(f"  {layers:2} layers: {least['all']:.2f}, {least['all'] / layers:.3f}; {parts}")
+
+
+def total(parts: dict[str, float]) -> float:
+    """Of a first call."""
+    return parts["all"]
+
+
+def run_worker(python: str, *given: Any) -> subprocess.CompletedProcess[str]:
+    """Measure in a process of its own, without a cache on disk."""
+    env = os.environ | {"LUCID_CACHE": "0"}
+    command = [python, __file__, "--worker", json.dumps(given)]
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+
+
 def measure(framework: str, python: str, model: str, layers: int, sizes: list[int]) -> list[float]:
     """The same in a process of its own; nothing where the framework isn't installed."""
-    given = json.dumps([framework, model, layers, sizes])
-    env = os.environ | {"LUCID_CACHE": "0"}
-    command = [sys.executable if framework == LUCID else python, __file__, "--worker", given]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    own = sys.executable if framework == LUCID else python
+    done = run_worker(own, framework, model, layers, sizes)
     if done.returncode:
         print(f"{framework} is left out: {done.stderr.strip().splitlines()[-1]}")
         return []
@@ -187,10 +251,17 @@ def main() -> None:
     parser.add_argument("--peers-python", default=sys.executable)
     parser.add_argument("--torch-compile", action="store_true", help="it takes minutes")
     parser.add_argument("--layers", type=int, nargs="*", default=LAYERS)
+    parser.add_argument("--rounds", type=int, default=3, help="of the first calls over the depth")
+    parser.add_argument("--depths-only", action="store_true", help="no batch sizes")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.worker:
-        print(json.dumps(seconds_of(*json.loads(args.worker))))
+        kind, *given = json.loads(args.worker)
+        found: Any = parts_of_first_call(*given) if kind == PARTS else seconds_of(kind, *given)
+        print(json.dumps(found))
+        return
+    if args.depths_only:
+        print_depths(args.layers, args.rounds)
         return
     frameworks = [LUCID, JAX, *([TORCH] if args.torch_compile else [])]
     for model, layers in (("mlp", 0), ("transformer", 4)):
@@ -201,10 +272,7 @@ def main() -> None:
                 rest = f"median of the others {statistics.median(found[2:]):.3f}"
                 times = f"first {found[0]:.2f}, second {found[1]:.2f}, {rest}"
                 print(f"  {framework:14} {times}, last {found[-1]:.3f}")
-    print("transformer: seconds of the first call, and of it for each layer")
-    for layers in args.layers:
-        found = measure(LUCID, args.peers_python, "transformer", layers, SIZES[:1])
-        print(f"  {layers:2} layers: {found[0]:.2f}, {found[0] / layers:.3f}")
+    print_depths(args.layers, args.rounds)
 
 
 if __name__ == "__main__":
