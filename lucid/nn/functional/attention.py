@@ -41,7 +41,8 @@ def scaled_dot_product_attention(
     scale: 1 / sqrt(e) by default.
     Reference: Vaswani et al., "Attention Is All You Need", 2017.
 
-    >>> x = lucid.tensor([[0.0, 1.0], [1.0, 0.0]])
+    >>> from lucid import tensor
+    >>> x = tensor([[0.0, 1.0], [1.0, 0.0]])
     >>> scaled_dot_product_attention(x, x, x, is_causal=True, scale=100.0)
     tensor([[0., 1.],
             [1., 0.]])
