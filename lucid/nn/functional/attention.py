@@ -43,7 +43,7 @@ def scaled_dot_product_attention(
 
     >>> from lucid import tensor
     >>> x = tensor([[0.0, 1.0], [1.0, 0.0]])
-    >>> scaled_dot_product_attention(x, x, x, is_causal=True, scale=100.0)
+    >>> scaled_dot_product_attention(x, x, x, is_causal=True, scale=1000.0)
     tensor([[0., 1.],
             [1., 0.]])
     """
