@@ -99,6 +99,13 @@ class Generator:
             write_(self.state, emit(ops.add, (self.state, _pair(0, self._used(result)))))
         return result
 
+    def reserve(self, count: int) -> Tensor:
+        """Return the state from which so many numbers are to be drawn, and move on behind them."""
+        before = self.get_state()
+        with no_grad():
+            write_(self.state, emit(ops.add, (self.state, _pair(0, count))))
+        return before
+
     def _used(self, drawn: Tensor) -> int:
         """How many numbers were drawn; in a vmap, for all examples."""
         if not context.levels:

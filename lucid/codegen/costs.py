@@ -124,6 +124,16 @@ LEAST_ROUNDS = 40
 # Loads of a vector whose elements are 2 to 4 apart, or further, against those of neighbours.
 NEAR_LOAD, FAR_LOAD = 1.5, 4.0
 
+# Attention ------------------------------------------------------------------------------------
+
+# Bytes of all weights from which on an attention is computed block by block, and its least rows: 16
+# heads of 64 to 1,024 rows of 64, with the gradient, 0.67 -> 0.79, 2.0 -> 2.1 (1 MB), 15 -> 8.9 (4
+# MB), 58 -> 31 and 239 -> 117 ms (`python benchmarks/attention.py`).
+ATTENTION_BYTES, ATTENTION_ROWS = 2 << 20, 16
+# Vectors of queries, and keys, of a block of scores: with what belongs to it, it stays in the
+# second-level cache.
+ATTENTION_VECTORS, ATTENTION_KEYS = 4, 64
+
 # Sorts ----------------------------------------------------------------------------------------
 
 # Lines up to so many elements are counted, of 32 and of 64 bits; so many of a longer line are

@@ -135,9 +135,9 @@ class Op:
             broadcast axes is taken by the engine, never by a rule. None: no derivative exists
             (integers, comparisons).
         kind: "map" (elementwise, operands broadcast), "reduce", "view" (the result shares its first
-            operand's memory), "move", "scan", "sort", "contract", "create", "random", "check" (the
-            result is the operand; it raises for a wrong one), "call", "host", or "region" (it
-            runs functions of the graph).
+            operand's memory), "move", "scan", "sort", "contract", "attention", "create", "random",
+            "check" (the result is the operand; it raises for a wrong one), "call", "host", or
+            "region" (it runs functions of the graph).
         traits: as declared, and that of its kind. Those that every pass asks for are attributes
             of their own: `is_elementwise`, `is_view`, `is_reduction`, `has_effect`.
         batch: the batching rule, `(op, size, which operands have a batch axis, *operands,

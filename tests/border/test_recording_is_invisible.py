@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import inspect
+import linecache
 import sys
 import threading
 import traceback
@@ -15,6 +16,7 @@ from border.harness import NotAsEagerError, X, calls, is_same, observed, same_as
 
 import lucid
 from lucid import nn
+from lucid.compiler.guards import events
 from lucid.ir.graph import Graph
 
 
@@ -246,3 +248,50 @@ def test_ops_are_recorded_without_events(monkeypatch):
     assert tracers and not any(tracers)
     cfg.v = 2.0
     assert is_same(observed(step(X)), observed((X * 2.0).exp() + 1.0))
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="events come from sys.settrace there")
+def test_an_interrupt_leaves_no_tool_of_sys_monitoring_taken():
+    """Wherever it comes while a trace takes the tool or gives it back."""
+    cfg = types.SimpleNamespace(v=1.0)
+    codes = {code for code in vars(events._Monitor).values() if inspect.isfunction(code)}
+    codes = {code.__code__ for code in codes} | {inspect.unwrap(events._monitored).__code__}
+    codes -= {events._Monitor.__init__.__code__}
+    places, places_of_ours = 0, (3, 4, 5)
+
+    class Interrupt(BaseException):
+        pass
+
+    def interrupted(number):
+        """Whether there is a line of this number to be interrupted at."""
+        seen = [0]
+
+        def trace(frame, event, value):
+            if frame.f_code not in codes:
+                return None
+            line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+            if event == "line" and "(" in line:  # interrupts come with calls
+                seen[0] += 1
+                if seen[0] == number:
+                    raise Interrupt
+            return trace
+
+        step = lucid.compile(lambda x: x * cfg.v)
+        sys.settrace(trace)
+        try:
+            step(X)
+        except Interrupt:
+            return True
+        finally:
+            sys.settrace(None)
+        return False
+
+    while interrupted(places + 1):
+        places += 1
+        assert [sys.monitoring.get_tool(place) for place in places_of_ours] == [None] * 3
+    assert places > 20
+    step = lucid.compile(lambda x: x * cfg.v)
+    step(X)
+    cfg.v = 2.0
+    assert is_same(observed(step(X)), observed(X * 2.0))
+    assert step.stats.traces == 2

@@ -375,7 +375,9 @@ def step_of_all_kinds() -> str:
         y = Host.apply((x @ w).cumsum(0))[index]
         total = lucid.scan(lambda total, row: (total + row, None), y[0], y)[0]
         convolved = [lucid.nn.functional.conv2d(image, w).exp() for w in kernels]
-        return y.sort(dim=0)[0], total, convolved
+        q = image.reshape(2, 600, 2).expand(2, 600, 2)
+        attended = lucid.nn.functional.scaled_dot_product_attention(q, q, q)
+        return y.sort(dim=0)[0], total, convolved, attended
 
     image, kernels = lucid.randn(2, 3, 20, 20), [lucid.randn(n, 3, 3, 3) for n in (4, 96)]
     step(lucid.randn(5, 6), lucid.randn(6, 7), lucid.tensor([1, 0, 1]), image, kernels)

@@ -29,7 +29,9 @@ APPROXIMATE = {
     "exp", "expm1", "log", "log1p", "sin", "cos", "tanh", "sigmoid", "erf", "pow",
 }  # fmt: skip
 # Sums and products in another order than NumPy's.
-REORDERED = {"sum", "prod", "cumsum", "matmul", "contract", "overlap_add"}
+REORDERED = {
+    "sum", "prod", "cumsum", "matmul", "contract", "overlap_add", "attention", "attention_grad",
+}  # fmt: skip
 # Which of two zeros is the greater isn't defined.
 EITHER_ZERO = {"maximum", "minimum", "clamp", "amax", "amin", "sort"}
 ULPS = 4

@@ -23,6 +23,7 @@ from lucid.codegen.kernel_ir.instruction import (
 from lucid.codegen.kernel_ir.kernel import Kernel
 from lucid.codegen.kernel_ir.nest import LoopNest, analyze, renamed
 from lucid.codegen.kernel_ir.regions import Buffer, BufferView
+from lucid.codegen.kernels.attention import AttentionKernel
 from lucid.codegen.kernels.check import CheckKernel
 from lucid.codegen.kernels.host import HostKernel
 from lucid.codegen.kernels.loop import LoopKernel
@@ -30,6 +31,7 @@ from lucid.codegen.kernels.product import ContractKernel
 from lucid.codegen.kernels.scan import Place, ScanKernel
 from lucid.codegen.kernels.sort import SortKernel, scratch_elements
 from lucid.codegen.llvm.target import Target
+from lucid.codegen.lower.attention import attention_of
 from lucid.codegen.lower.contractions import axes_kernel, axes_of, blocked_kernel
 from lucid.codegen.lower.fuse import Fusion
 from lucid.codegen.lower.groups import FusionGroup, writes_slices
@@ -138,7 +140,13 @@ class Builder:
         elif self.group.kind == "contract":
             kernel = self._contract()
         else:
-            own = {"check": self._check, "host": self._host, "scan": self._scan}
+            own = {
+                "check": self._check,
+                "host": self._host,
+                "scan": self._scan,
+                "attention": self._attention,
+                "attention_grad": self._attention,
+            }
             kernel = own.get(first.op, self._sort)(first)
         return kernel, self.body.args
 
@@ -472,6 +480,16 @@ class Builder:
         scratch = self.source.new_temp(i64, scratch_elements(kernel))
         self.body.args += [self.source.homes[self.source.base(x)].buffer, home.buffer, scratch]
         return kernel
+
+    def _attention(self, item: Item) -> AttentionKernel:
+        node = item.node
+        assert node is not None and item.value is not None
+        spec = attention_of(node, [self.source.layout(x) for x in item.operands], self.target)
+        size = spec.scratch(self.target)
+        scratch = self.source.new_temp(i64, -(-size * spec.dtype.itemsize // i64.itemsize))
+        homes = (self.source.homes[self.source.base(x)].buffer for x in item.operands)
+        self.body.args += [*homes, self.source.homes[item.value].buffer, scratch]
+        return AttentionKernel(spec, size)
 
     def _first_wanted(self, value: Value, axis: int) -> int:
         """How many elements along an axis, from its beginning, anybody looks at."""

@@ -20,6 +20,7 @@ from lucid.codegen.program.program import Program
 from lucid.ir import ops
 from lucid.ir.errors import MissingRuleError
 from lucid.ir.graph import Graph, Node, Value
+from lucid.ir.ops.attention import read_by_rows
 from lucid.ir.ranges import Ranges
 from lucid.ir.strides import (
     Strides,
@@ -172,8 +173,12 @@ class ItemList:
             if node.op is ops.take:
                 count = operands[1].type.size
                 operands = self._in_lines(operands[0], node.attributes["axis"], count), operands[1]
-            if node.op.kind in ("contract", "sort"):
+            if node.op.kind in ("contract", "sort", "attention"):
                 operands = tuple(map(self._in_memory, operands))
+            if node.op.kind == "attention":
+                rows = read_by_rows(node.op, len(operands))
+                each = enumerate(operands)
+                operands = tuple(self._with_rows(x) if n in rows else x for n, x in each)
             item = Item(name, node, operands, node.result.shape, node.result, after=after)
             self.producers[node.result] = [self.append(item)]
             self.made_by[node.result] = item
@@ -325,6 +330,12 @@ class ItemList:
         """The value itself, or a stored copy of one that has no memory, a constant or an iota."""
         node = self.base(value).producer
         if node is None or node.op not in INLINE or self.base(value) in self.homes:
+            return value
+        return self._copy_of(value)
+
+    def _with_rows(self, value: Value) -> Value:
+        """The value itself if the elements of its last axis are neighbours, else a copy."""
+        if value.shape[-1] == 1 or self.layout(value).strides[-1] == 1:
             return value
         return self._copy_of(value)
 

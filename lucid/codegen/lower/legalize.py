@@ -8,6 +8,8 @@ from typing import cast
 
 from lucid.codegen import costs
 from lucid.codegen.emit.reductions import identity
+from lucid.codegen.lower.attention import spell_attention
+from lucid.codegen.lower.attention_patterns import recognize_attention
 from lucid.codegen.lower.image_folding import fold_images
 from lucid.codegen.lower.rewrites import (
     chain_scatters,
@@ -97,6 +99,8 @@ LEGALIZE = Pipeline(
     "legalize",
     (
         dce,
+        recognize_attention,
+        spell_attention,
         split_small_axes,
         expand_scatters,
         reduce_gathers,

@@ -100,8 +100,8 @@ def require_rules(graph: Graph) -> None:
 
 
 _KINDS = (
-    "map", "create", "view", "move", "scan", "sort", "reduce", "contract", "random", "check",
-    "host", "region",
+    "map", "create", "view", "move", "scan", "sort", "reduce", "contract", "attention", "random",
+    "check", "host", "region",
 )  # fmt: skip
 
 

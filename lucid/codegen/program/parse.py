@@ -6,6 +6,7 @@ import re
 from ast import literal_eval
 from collections.abc import Callable, Sequence
 
+from lucid.codegen.contraction.attention import Attention
 from lucid.codegen.contraction.axes import Axis
 from lucid.codegen.contraction.blocked import BlockedPlan, BlockedProduct
 from lucid.codegen.contraction.contraction import Tiling
@@ -23,6 +24,7 @@ from lucid.codegen.kernel_ir.instruction import (
 )
 from lucid.codegen.kernel_ir.kernel import Kernel, Partition, TileGrid
 from lucid.codegen.kernel_ir.nest import LoopNest, analyze
+from lucid.codegen.kernels.attention import AttentionKernel
 from lucid.codegen.kernels.axes import AxesKernel
 from lucid.codegen.kernels.blocked import BlockedKernel
 from lucid.codegen.kernels.check import CheckKernel
@@ -33,6 +35,7 @@ from lucid.codegen.kernels.scan import Place, ScanKernel
 from lucid.codegen.kernels.sort import SortKernel
 from lucid.ir.errors import ParseError
 from lucid.ir.op import OPS
+from lucid.ir.ops.attention import AttentionSizes
 from lucid.ir.types import DType, Shape, TensorType, dtype_named
 
 
@@ -335,6 +338,30 @@ def _sort(lines: list[str]) -> Kernel:
     )
 
 
+def _attention(lines: list[str]) -> Kernel:
+    pattern = (
+        r"attention( gradient)?( causal)?( nan)?(?: (\w+) mask)?( dropout)? (f\d+) (one|[\dx]+) of "
+        r"(\d+) queries (\d+) keys, (\d+) (\d+), blocks of (\d+)x(\d+): (.*), (\d+) own" + _PARTS
+    )
+    found = _match(pattern, lines[0]).groups()
+    gradient, causal, nan_rows, mask, dropout, dtype, batch = found[:7]
+    rows, keys, inner, columns, queries, whole = map(int, found[7:13])
+    places = tuple(_form(text) for text in re.findall(r"a\d+\[(.*?)\]", found[13]))
+    sizes = AttentionSizes(() if batch == "one" else _ints(batch, "x"), rows, keys, inner, columns)
+    spec = Attention(
+        dtype_named(dtype),
+        sizes,
+        gradient is not None,
+        causal is not None,
+        nan_rows is not None,
+        None if mask is None else dtype_named(mask),
+        dropout is not None,
+        places,
+        (queries, whole),
+    )
+    return AttentionKernel(spec, int(found[14]), _partition(*found[15:]))
+
+
 def _host(lines: list[str]) -> Kernel:
     name, operands, results = _match(r"host (.*?)\((.*)\) -> \((.*)\)", lines[0]).groups()
     return HostKernel(name, _types(operands), _types(results))
@@ -383,6 +410,7 @@ _KINDS: dict[str, Callable[[list[str]], Kernel]] = {
     "contract ": _matrices,
     "check(": _check,
     "sort(": _sort,
+    "attention": _attention,
     "host ": _host,
     "scan(": _scan,
 }

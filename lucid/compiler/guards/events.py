@@ -333,12 +333,13 @@ def _called(
 @contextmanager
 def listening(listener: Listener) -> Iterator[None]:
     """Tell `listener`, and nobody else, what this thread's code does inside of the block."""
-    _listeners.stack.append(listener)
+    depth = len(_listeners.stack)
     try:
+        _listeners.stack.append(listener)
         with (_monitored if _MONITORS else _traced)(listener):
             yield
     finally:
-        _listeners.stack.pop()
+        del _listeners.stack[depth:]
 
 
 class _Tracer:
@@ -425,40 +426,50 @@ class _Follower:
         return self
 
 
+_TOOLS = (4, 3, 5)  # of sys.monitoring, those that no debugger, coverage or profiler has
+
+
 class _Monitor:
-    """The tool of `sys.monitoring` for traces of all threads: it calls for chosen code alone."""
+    """The tool of `sys.monitoring` for traces of all threads: it calls for chosen code alone.
+
+    An interrupt may come anywhere. Whoever begins ends as well, if need be once more: both look at
+    what there is, so that no tool stays taken.
+    """
+
+    _NAME = "lucid"
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._count = 0  # of the traces that run
-        self._tool = -1
+        self._traces: set[object] = set()  # that run
+        self._tool: int | None = None
         self._codes: set[types.CodeType] = set()
         self._monitoring: Any = getattr(sys, "monitoring", None)
         self._listeners = _listeners  # it is told of code that runs when globals are gone
 
-    def begin(self) -> None:
+    def begin(self, trace: object) -> None:
         """Listen to what starts; code that nobody wanted to follow may be wanted now."""
         monitoring = self._monitoring
         with self._lock:
-            if self._count == 0:
-                free = [x for x in (4, 3, 5) if monitoring.get_tool(x) is None]
-                if not free:
+            self._traces.add(trace)
+            if self._taken() is None:
+                names = [*map(monitoring.get_tool, _TOOLS)]
+                if None not in names:
                     raise UnsupportedError("all tools of sys.monitoring are in use")
-                self._tool = free[0]
-                monitoring.use_tool_id(self._tool, "lucid")
-                events = monitoring.events
-                monitoring.register_callback(self._tool, events.PY_START, self._started)
-                monitoring.register_callback(self._tool, events.INSTRUCTION, self._stepped)
-                monitoring.set_events(self._tool, events.PY_START)
-            self._count += 1
+                monitoring.use_tool_id(_TOOLS[names.index(None)], self._NAME)
+            self._tool = tool = self._taken()
+            events = monitoring.events
+            monitoring.register_callback(tool, events.PY_START, self._started)
+            monitoring.register_callback(tool, events.INSTRUCTION, self._stepped)
+            monitoring.set_events(tool, events.PY_START)
             monitoring.restart_events()
 
-    def end(self) -> None:
+    def end(self, trace: object) -> None:
         """Stop that, after the last trace."""
-        monitoring, tool = self._monitoring, self._tool
+        monitoring = self._monitoring
         with self._lock:
-            self._count -= 1
-            if self._count:
+            self._traces.discard(trace)
+            tool = self._taken()
+            if self._traces or tool is None:
                 return
             monitoring.set_events(tool, 0)
             for code in self._codes:
@@ -467,6 +478,11 @@ class _Monitor:
             monitoring.register_callback(tool, monitoring.events.PY_START, None)
             monitoring.register_callback(tool, monitoring.events.INSTRUCTION, None)
             monitoring.free_tool_id(tool)
+
+    def _taken(self) -> int | None:
+        """The tool that is ours now."""
+        names = [*map(self._monitoring.get_tool, _TOOLS)]
+        return _TOOLS[names.index(self._NAME)] if self._NAME in names else None
 
     def _started(self, code: types.CodeType, _: int) -> None:
         listener = self._listeners.innermost
@@ -497,15 +513,19 @@ _monitor = _Monitor()
 @contextmanager
 def _monitored(listener: Listener) -> Iterator[None]:
     """By `sys.monitoring`."""
-    outer, _listeners.followed = _listeners.followed, {}
+    outer, trace = _listeners.followed, object()
     try:
-        _monitor.begin()
-        try:
-            yield
-        finally:
-            _monitor.end()
+        _listeners.followed = {}
+        _monitor.begin(trace)
+        yield
     finally:
-        _listeners.followed = outer
+        try:
+            _monitor.end(trace)
+        except BaseException:  # whoever interrupts
+            _monitor.end(trace)
+            raise
+        finally:
+            _listeners.followed = outer
 
 
 # ------------------------------------------------------------------ whether it can be done

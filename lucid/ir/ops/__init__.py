@@ -16,6 +16,10 @@ from lucid.ir.ops.arithmetic import (
     remainder,
     sub,
 )
+from lucid.ir.ops.attention import (
+    attention,
+    attention_grad,
+)
 from lucid.ir.ops.calls import (
     call,
     host,
@@ -146,6 +150,8 @@ __all__ = [
     "argmax",
     "argmin",
     "argsort",
+    "attention",
+    "attention_grad",
     "barrier",
     "bit_and",
     "bit_not",

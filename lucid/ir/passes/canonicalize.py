@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from lucid.ir import ops
 from lucid.ir.errors import LucidError
 from lucid.ir.extents import taken
@@ -145,6 +147,39 @@ def _slice_of_update(node: Node) -> Value | None:
     if update is None or not _same_place(node, update):
         return None
     return update.operands[1]
+
+
+@_RULES.on(ops.slice)
+def _slice_of_part(node: Node) -> Value | None:
+    """slice(concat(a, b)) -> slice(a) where it takes of a alone; slice(pad x), of x or border."""
+    made = node.operands[0].producer
+    if made is None or made.op not in (ops.concat, ops.pad) or not node.result.type.size:
+        return None
+    bounds = [_tight(*axis) for axis in _bounds(node)]
+    ends = [(start, stop - (1 if step > 0 else -1)) for start, stop, step in bounds]
+    for part, origin in _parts(made):
+        behind = [start + size for start, size in zip(origin, part.shape, strict=True)]
+        reached = list(zip(ends, origin, behind, strict=True))
+        if all(a <= min(pair) and max(pair) < b for pair, a, b in reached):
+            moved = [(a - n, b - n, step) for (a, b, step), n in zip(bounds, origin, strict=True)]
+            starts, stops, steps = (tuple(axis[i] for axis in moved) for i in range(3))
+            value: Value = ops.slice(part, starts=starts, stops=stops, steps=steps)
+            return value
+        if made.op is ops.pad and any(max(pair) < a or b <= min(pair) for pair, a, b in reached):
+            border: Value = ops.broadcast_to(made.operands[1], node.result.shape)
+            return border
+    return None
+
+
+def _parts(node: Node) -> Iterator[tuple[Value, list[int]]]:
+    """The arrays that a concat or pad puts into its result, and where they begin."""
+    if node.op is ops.pad:
+        yield node.operands[0], list(node.attributes["low"])
+        return
+    origin = [0] * len(node.result.shape)
+    for part in node.operands:
+        yield part, list(origin)
+        origin[node.attributes["axis"]] += part.shape[node.attributes["axis"]]
 
 
 @_RULES.on(ops.update_slice)

@@ -9,6 +9,7 @@ from math import prod
 from lucid.ir import ops
 from lucid.ir.clone import copy_node
 from lucid.ir.graph import Graph, Node, Value
+from lucid.ir.ops.attention import AttentionSizes
 from lucid.ir.ops.contraction import split_indices
 from lucid.ir.passes.cse import value_number
 from lucid.ir.passes.rematerialize import outermost_block
@@ -145,13 +146,16 @@ def _work(node: Node) -> float | None:
         return per_element * sum(result.type.size for result in node.results)
     if outermost_block(node) is None or node.op is ops.host:
         return None
-    if kind == "contract":
+    if kind in ("contract", "attention"):
         return _WORK_PER_PAIR * _pairs(node)
     return _WORK_PER_ELEMENT * sum(operand.type.size for operand in node.operands)
 
 
 def _pairs(node: Node) -> int:
-    """How many pairs of factors a product adds up."""
+    """How many pairs of factors a product, or the products of an attention, add up."""
+    if node.op.kind == "attention":
+        of = AttentionSizes.of(*node.operands[: 3 + node.attributes["has_mask"]])
+        return prod(of.scores) * (of.inner + of.columns)
     a, b = node.operands
     if node.op is ops.matmul:
         return node.result.type.size * a.shape[-1]

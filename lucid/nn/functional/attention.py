@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
-import lucid
+from lucid.functions.elementwise import where
 from lucid.functions.softmax import MaskedSoftmax, softmax
+from lucid.ir import ops
 from lucid.ir.errors import OptionError, ShapeError
+from lucid.ir.ops.attention import AttentionSizes, split
 from lucid.ir.types import bool_
-from lucid.nn.functional.calls import apply, where
+from lucid.nn.functional.calls import apply
 from lucid.nn.functional.dropout import dropout
+from lucid.random import default_generator
+from lucid.tensor.context import context
+from lucid.tensor.core import constant, emit
 from lucid.tensor.tensor import Tensor
 
 
@@ -21,13 +27,25 @@ def scaled_dot_product_attention(
     dropout_p: float = 0.0,
     is_causal: bool = False,
     scale: float | None = None,
+    enable_gqa: bool = False,
 ) -> Tensor:
     """softmax(query @ key.T * scale + mask) @ value.
 
-    Shapes: query (*, l, e), key (*, s, e), value (*, s, v), mask broadcast to (*, l, s).
+    A compiled step computes it, and its gradient, block by block where all weights together are
+    large, so that it needs no memory for them.
+
+    Shapes: query (*, l, e), key (*, s, e), value (*, s, v), mask broadcast to (*, l, s); with
+    enable_gqa query (*, h, l, e), and h is a multiple of the heads of key and of value.
     attn_mask: bool (True takes part) or float (added). A row that is masked whole gives zeros.
+    dropout_p: the rate of a dropout of the weights. is_causal: row i sees the keys 0 to i.
     scale: 1 / sqrt(e) by default.
     Reference: Vaswani et al., "Attention Is All You Need", 2017.
+
+    >>> from lucid import tensor
+    >>> x = tensor([[0.0, 1.0], [1.0, 0.0]])
+    >>> scaled_dot_product_attention(x, x, x, is_causal=True, scale=100.0)
+    tensor([[0., 1.],
+            [1., 0.]])
     """
     if min(query.ndim, key.ndim, value.ndim) < 2 or query.shape[-1] != key.shape[-1]:
         raise ShapeError(
@@ -38,17 +56,75 @@ def scaled_dot_product_attention(
         raise OptionError(
             "scaled_dot_product_attention: Explicit attn_mask should not be set when is_causal=True"
         )
-    factor = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
-    scores = (query * factor) @ key.transpose(-2, -1)
+    if not 0.0 <= dropout_p <= 1.0:
+        raise OptionError(f"dropout probability has to be between 0 and 1, but got {dropout_p}")
+    q = query * (1.0 / math.sqrt(query.shape[-1]) if scale is None else scale)
+    if attn_mask is not None and attn_mask.dtype not in (bool_, q.dtype):
+        attn_mask = attn_mask.to(q.dtype)
+    if enable_gqa:
+        q, key, value, attn_mask = _grouped(q, key, value, attn_mask)
+    result = _attended(q, key, value, attn_mask, dropout_p, is_causal)
+    return result.flatten(-4, -3) if enable_gqa else result
+
+
+def _attended(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout_p: float, is_causal: bool
+) -> Tensor:
+    """Attention to heads that broadcast."""
+    if dropout_p == 1.0 or (dropout_p > 0.0 and context.levels):
+        return _spelled(q, k, v, mask, dropout_p, is_causal)
+    given = [q, k, v] if mask is None else [q, k, v, mask]
+    sizes = AttentionSizes.of(*given)
+    draws = dropout_p > 0.0 and 0 not in sizes.scores
+    rest: list[Any] = [] if mask is None else [mask]
+    if draws:
+        state = default_generator.reserve(math.prod(sizes.scores))
+        rest += [state, constant(1.0 - dropout_p, q.dtype)]
+    flat = emit(
+        ops.attention,
+        (q, k, v, *rest),
+        causal=is_causal,
+        has_mask=mask is not None,
+        has_dropout=draws,
+        nan_rows=mask is None and 0 not in sizes.scores,
+    )
+    result: Tensor = split(flat, sizes.parts)[0]
+    return result.clone()
+
+
+def _spelled(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout_p: float, is_causal: bool
+) -> Tensor:
+    """The same with all weights, for a vmap, which knows what each example draws."""
+    scores: Any = q @ k.transpose(-2, -1)
     if is_causal:
-        rows, columns = query.shape[-2], key.shape[-2]
-        causal = lucid.arange(columns) <= lucid.arange(rows).unsqueeze(-1)
-        scores = where(causal, scores, -math.inf)
-    if attn_mask is None:
-        weights = softmax(scores, -1)
-    else:
-        masked = attn_mask.dtype is bool_
-        scores = where(attn_mask, scores, -math.inf) if masked else scores + attn_mask
+        allowed = scores.new_ones(scores.shape[-2:], dtype=bool_).tril()
+        scores = where(allowed, scores, -math.inf)
+    if mask is not None:
+        scores = where(mask, scores, -math.inf) if mask.dtype is bool_ else scores + mask
         weights = apply(MaskedSoftmax, scores, scores.ndim - 1)
-    result: Tensor = dropout(weights, dropout_p) @ value
-    return result
+    else:
+        weights = softmax(scores, -1)
+    return dropout(weights, dropout_p) @ v
+
+
+def _grouped(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> tuple[Any, ...]:
+    """Heads (*, h, l, e) as (*, groups, heads of a group, l, e), of which keys have one."""
+    if min(q.ndim, k.ndim, v.ndim) < 3:
+        raise ShapeError(
+            "scaled_dot_product_attention: with enable_gqa query, key and value need heads, "
+            f"(*, h, l, e)\n  query: {q._type}\n  key:   {k._type}\n  value: {v._type}"
+        )
+    heads, groups = q.shape[-3], k.shape[-3]
+    if not groups or heads % groups or not v.shape[-3] or heads % v.shape[-3]:
+        raise ShapeError(
+            "scaled_dot_product_attention: Number of heads in key and value must divide the number "
+            f"of heads in query\n  query: {q._type}\n  key:   {k._type}\n  value: {v._type}"
+        )
+    if v.shape[-3] != groups:
+        k, v = (x.repeat_interleave(heads // x.shape[-3], -3) for x in (k, v))
+        groups = heads
+    if mask is not None and mask.ndim > 2:
+        is_wide = mask.shape[-3] == heads
+        mask = mask.unflatten(-3, (groups, heads // groups)) if is_wide else mask.unsqueeze(-3)
+    return q.unflatten(-3, (groups, heads // groups)), k.unsqueeze(-3), v.unsqueeze(-3), mask

@@ -99,7 +99,8 @@ class MultiheadAttention(Module):
         """Return the attended values and, if `need_weights`, how much of each was taken.
 
         Masks: bool, True is left out, or float, added; `key_padding_mask` (n, s), `attn_mask`
-        (l, s) or (n * heads, l, s). is_causal says that attn_mask is the causal one.
+        (l, s) or (n * heads, l, s). is_causal says that attn_mask is the causal one; without
+        `need_weights` and padding it isn't read then.
         """
         single = query.ndim == 2
         if is_causal and attn_mask is None:
@@ -114,7 +115,10 @@ class MultiheadAttention(Module):
             weights = drop(weights, p, self.training)
             heads = weights @ v
         else:
-            heads = scaled_dot_product_attention(q, k, v, mask, p)
+            causal = is_causal and key_padding_mask is None
+            heads = scaled_dot_product_attention(
+                q, k, v, None if causal else mask, p, is_causal=causal
+            )
         joined = heads.transpose(1, 2).flatten(2)
         result = self._unbatched(linear(joined, self.out_proj.weight, self.out_proj.bias), single)
         if not need_weights:

@@ -95,7 +95,11 @@ class TransformerEncoderLayer(_Layer):
         src_key_padding_mask: Tensor | None = None,
         is_causal: bool = False,
     ) -> Tensor:
-        masks = {"attn_mask": src_mask, "key_padding_mask": src_key_padding_mask}
+        masks = {
+            "attn_mask": src_mask,
+            "key_padding_mask": src_key_padding_mask,
+            "is_causal": is_causal,
+        }
         x = self._added(
             "norm1", src, lambda x: self._attended("self_attn", "dropout1", x, x, **masks)
         )
@@ -118,8 +122,16 @@ class TransformerDecoderLayer(_Layer):
         tgt_is_causal: bool = False,
         memory_is_causal: bool = False,
     ) -> Tensor:
-        own = {"attn_mask": tgt_mask, "key_padding_mask": tgt_key_padding_mask}
-        cross = {"attn_mask": memory_mask, "key_padding_mask": memory_key_padding_mask}
+        own = {
+            "attn_mask": tgt_mask,
+            "key_padding_mask": tgt_key_padding_mask,
+            "is_causal": tgt_is_causal,
+        }
+        cross = {
+            "attn_mask": memory_mask,
+            "key_padding_mask": memory_key_padding_mask,
+            "is_causal": memory_is_causal,
+        }
         x = self._added(
             "norm1", tgt, lambda x: self._attended("self_attn", "dropout1", x, x, **own)
         )
@@ -156,7 +168,12 @@ class TransformerEncoder(_Stack):
         src_key_padding_mask: Tensor | None = None,
         is_causal: bool | None = None,
     ) -> Tensor:
-        return self._passed(src, src_mask=mask, src_key_padding_mask=src_key_padding_mask)
+        return self._passed(
+            src,
+            src_mask=mask,
+            src_key_padding_mask=src_key_padding_mask,
+            is_causal=bool(is_causal),
+        )
 
 
 class TransformerDecoder(_Stack):
