@@ -10,7 +10,23 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """input @ weight.T + bias.
 
     Shapes: input (*, k), weight (n, k) or (k,), bias (n,) or (); result (*, n) or (*).
+
     Raises `ShapeError` when the last axes differ.
+
+    Args:
+        input: (*, k).
+        weight: (n, k), or (k,) for one feature.
+        bias: (n,), or () beside a vector of weights. None for nothing.
+
+    Raises:
+        ShapeError: the last axes differ.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.linear(lucid.ones(2, 3), lucid.ones(4, 3), lucid.zeros(4))
+        tensor([[3., 3., 3., 3.],
+                [3., 3., 3., 3.]])
     """
     if input.ndim == 0 or weight.ndim not in (1, 2) or input.shape[-1] != weight.shape[-1]:
         raise ShapeError(
