@@ -14,9 +14,15 @@ from lucid.tensor.tensor import Tensor
 class Parameter(Tensor):
     """A leaf tensor to be trained; it shares the memory of `data` and requires grad by default.
 
-    >>> import lucid
-    >>> lucid.nn.Parameter(lucid.zeros(2)).requires_grad
-    True
+    Args:
+        data: its elements. None for an empty one.
+        requires_grad: whether it is trained. Default: True.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.Parameter(lucid.zeros(2)).requires_grad
+        True
     """
 
     __slots__ = ()
@@ -60,7 +66,15 @@ class Parameter(Tensor):
 class Buffer(Tensor):
     """A tensor that is state but isn't trained: a Module that it is assigned to registers it.
 
-    persistent: whether it belongs into the state dict. It shares the memory of `data`.
+    Args:
+        data: its elements. None for an empty one.
+        persistent: whether it belongs into the state dict. Default: True.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.Buffer(lucid.zeros(2)).requires_grad
+        False
     """
 
     __slots__ = ()

@@ -32,7 +32,7 @@ def group_norm(
         eps: keeps the division finite. Default: 1e-05.
 
     Raises:
-        ShapeError: the input has less than two axes, or one element for each group.
+        ShapeError: the input has less than two axes.
         OptionError: the channels can't be cut into that many groups.
 
     Example:

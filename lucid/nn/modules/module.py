@@ -54,6 +54,20 @@ class Module(Hooked, StateHooked):
 
     Attributes:
         training: what `train()` and `eval()` set; dropout and batch norm read it.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> class Scaled(nn.Module):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.scale = nn.Parameter(lucid.ones(1))
+        ...         self.inner = nn.Linear(3, 2)
+        ...
+        ...     def forward(self, x):
+        ...         return self.scale * self.inner(x)
+        >>> [name for name, _ in Scaled().named_parameters()]
+        ['scale', 'inner.weight', 'inner.bias']
     """
 
     training: bool
