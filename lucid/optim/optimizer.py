@@ -41,6 +41,31 @@ class Optimizer(Hooked):
             their floats at each call; everything else in them it is specialized on.
         state: per parameter, a dict of tensors; made when the parameter is first updated.
         defaults: the hyper-parameters of groups that don't say otherwise.
+
+    Args:
+        params: parameters, or dicts of groups: "params" and hyper-parameters that differ.
+        defaults: the hyper-parameters of groups that don't say otherwise.
+
+    Raises:
+        ArgumentError: `params` is a tensor, a module, or another thing that isn't iterated over.
+        OptionError: it is empty.
+
+    Example:
+        >>> import lucid
+        >>> class Signs(lucid.optim.Optimizer):
+        ...     def __init__(self, params, lr=0.1):
+        ...         super().__init__(params, {"lr": lr})
+        ...
+        ...     def step(self, closure=None):
+        ...         with lucid.no_grad():
+        ...             for group in self.param_groups:
+        ...                 for p in group["params"]:
+        ...                     p -= group["lr"] * p.grad.sign()
+        >>> w = lucid.tensor([1.0, -3.0], requires_grad=True)
+        >>> (w * w).sum().backward()
+        >>> Signs([w]).step()
+        >>> w.detach()
+        tensor([ 0.9000, -2.9000])
     """
 
     _sums = False  # whether an update sums over elements, so that native code rounds differently

@@ -44,7 +44,19 @@ _LATER = ("parametrizations", "parametrize")  # they need modules, which need th
 
 
 def skip_init(module_cls: Any, *args: Any, **kwargs: Any) -> Any:
-    """Make a module without drawing from the default generator: its values are to be set."""
+    """Make a module without drawing from the default generator: its values are to be set.
+
+    Args:
+        module_cls: the class.
+        *args: what it is made with.
+        **kwargs: what it is made with, by name.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.utils.skip_init(nn.Linear, 3, 2).weight.shape
+        lucid.Size([2, 3])
+    """
     with fork_rng():
         return module_cls(*args, **kwargs)
 
