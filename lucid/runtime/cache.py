@@ -90,7 +90,7 @@ def compiled(
     images = compile_objects(texts, target)
     if folder is not None:
         write_entry(folder / name, _packed(images))
-    return link_objects(images, exports, imports)
+    return link_objects(images, exports, imports, was_compiled=True)
 
 
 def _packed(images: Sequence[bytes]) -> bytes:
