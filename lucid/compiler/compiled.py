@@ -13,7 +13,7 @@ import time
 import traceback
 import types
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import attrgetter
@@ -31,6 +31,7 @@ from lucid.compiler.reports.statistics import (
     kind_of_change,
     signature_text,
 )
+from lucid.ir.clone import copy_graph
 from lucid.ir.environment import LOG
 from lucid.ir.errors import (
     ArgumentError,
@@ -42,6 +43,8 @@ from lucid.ir.errors import (
 )
 from lucid.ir.location import Location, here
 from lucid.ir.passes.pipeline import Pass, optimizing
+from lucid.ir.passes.regions import outline_repeated
+from lucid.ir.selecting import select
 from lucid.ir.whose_code import is_followed
 from lucid.runtime.entry.layout import LONG_WAY
 from lucid.runtime.stance import eager_is_forced
@@ -59,6 +62,7 @@ if TYPE_CHECKING:
     from lucid.compiler.reports.explaining import Explanation
     from lucid.compiler.reports.profiling import Profile
     from lucid.runtime.open_programs import Families
+    from lucid.runtime.stages import Stages
 
 logger = logging.getLogger("lucid.retrace")
 MODES = ("native", "eager")
@@ -125,6 +129,20 @@ class _TooManyPathsError(_NotPaidForError):
     kind = "paths"
 
 
+_collecting: list[list[Compiled]] = []
+
+
+@contextmanager
+def collecting() -> Iterator[list[Compiled]]:
+    """The functions that are compiled in the block, and in no block within it."""
+    found: list[Compiled] = []
+    _collecting.append(found)
+    try:
+        yield found
+    finally:
+        _collecting.remove(found)
+
+
 class Compiled:
     """A function that runs as one native call per signature of its arguments.
 
@@ -161,6 +179,8 @@ class Compiled:
         self._resized = 0  # traces for arguments of other sizes for which there was code
         self._audited = 0  # how many calls there had been at the last audit
         self._distrust: str | None = None  # what an audit has found
+        if _collecting and is_paced:
+            _collecting[-1].append(self)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         latest = self._latest
@@ -771,8 +791,15 @@ class Compiled:
         return self._latest
 
     @property
-    def stages(self) -> Mapping[str, str]:
-        program = self._latest_program()
+    def stages(self) -> Stages:
+        """The program at each stage of the compiler, as text by name; `stages(x, y)` chooses one.
+
+        Raises: `LucidError` where nothing is compiled yet.
+        """
+        return self._stages().choosing(self._stages)
+
+    def _stages(self, *args: Any, **kwargs: Any) -> Stages:
+        program = self._chosen(args, kwargs, "stages")
         return program.stages.then(program.backward_stages())
 
     def _chosen(self, args: tuple[Any, ...], kwargs: dict[str, Any], method: str) -> Program:
@@ -821,17 +848,75 @@ class Compiled:
         signature = signature_text(program.description)
         return explain(_name_of(self.__wrapped__), signature, self.stats, program, full)
 
-    def dump_ir(self) -> str:
-        """The graph of the program used last, with custom Functions as regions of their own."""
-        return self._latest_program().stages["trace"]
+    def dump_ir(
+        self,
+        *args: Any,
+        module: str | None = None,
+        line: int | str | None = None,
+        function: str | None = None,
+        part: str | None = None,
+        collapse: bool = False,
+        **kwargs: Any,
+    ) -> str:
+        """The graph of a program as text, with custom Functions as regions of their own.
 
-    def profile(self, *args: Any, calls: int = 20, **kwargs: Any) -> Profile:
+        `lucid.ir.parse` reads it back, and `interpret` runs it, of a part as well: what that reads
+        from the rest is its arguments.
+
+        Args:
+            args, kwargs: as of a call, which choose the program; none: the one used last.
+            module: only what is computed in a Module, by its path or the end of one: `blocks.3`.
+            line: only what stands in a line of yours, `24` or `"train.py:24"`, and its gradients.
+            function: only the calls of a custom Function.
+            part: only the "forward", the "backward", or the "update" that reads gradients.
+            collapse: show repeated layers, and updates of parameters that are alike, once, as a
+                function that is called.
+
+        Raises: `ArgumentError` where there is nothing of the kind, `LucidError` where there is no
+        such program.
+
+        >>> import lucid
+        >>> layer = lucid.nn.Linear(3, 2)
+        >>> step = lucid.compile(lambda x: layer(x).tanh())
+        >>> _ = step(lucid.ones(4, 3))
+        >>> print(step.dump_ir(module="layer").splitlines()[5].split("  @")[0].strip())
+        %transpose = transpose %layer_weight {perm = [1,0]} : f32[3,2]
+        """
+        program = self._chosen(args, kwargs, "dump_ir")
+        is_whole = module is line is function is part is None
+        if is_whole and not collapse:
+            return program.stages["trace"]
+        graph = copy_graph(program.recorded)
+        is_early = module is line is function is None  # layers are found in the whole
+        if collapse and is_early:
+            outline_repeated(graph)
+        if not is_whole:
+            graph = select(graph, module=module, line=line, function=function, part=part)
+        if collapse and not is_early:
+            outline_repeated(graph)
+        return str(graph)
+
+    def profile(
+        self, *args: Any, calls: int = 20, by: str = "kernel", top: int = 20, **kwargs: Any
+    ) -> Profile:
         """Call the step with these arguments, `calls` times and once more: what took how long.
 
-        The calls are real ones: each of them trains. `print` shows a table of the native kernels,
-        with the lines that they come from; `rows` has the same.
+        The calls are real ones: each of them trains. `print` shows a table; `rows` has the calls of
+        native kernels with the lines that they come from, `totals(by)` adds them up, and
+        `export_chrome_trace(path)` writes a call for Perfetto.
 
-        Raises: what a call raises, and `LucidError` where nothing runs natively.
+        Args:
+            by: what the table has totals of: "kernel", "line", "module", "op", or "call", which
+                adds nothing up.
+            top: how many rows it has.
+
+        Raises: what a call raises, `OptionError` for another `by`, `ArgumentError` for no calls,
+        and `LucidError` where nothing runs natively.
+
+        >>> import lucid
+        >>> step = lucid.compile(lambda x: (x * 2).exp().sum())
+        >>> sorted(total.name for total in step.profile(lucid.ones(3), calls=2).totals("op"))
+        ['exp', 'mul', 'sum']
         """
         from lucid.compiler.reports.profiling import profile
 
@@ -839,8 +924,14 @@ class Compiled:
         return profile(
             _name_of(self.__wrapped__),
             lambda: self(*args, **kwargs),
-            lambda: self._latest_program().executable,
+            self._latest_program,
             calls,
+            {
+                "signature": lambda _: self._signature(args, kwargs),
+                "guards": lambda program: program.guards.failure(self._signature(args, kwargs)),
+            },
+            by,
+            top,
         )
 
     def check(self, *args: Any, **kwargs: Any) -> Check:
@@ -862,7 +953,7 @@ class Compiled:
             name = _name_of(self.__wrapped__)
             raise LucidError(f"{method}: {name} runs op by op here, so nothing is native")
 
-    def kernel_graph(self) -> networkx.DiGraph[int]:
+    def kernel_graph(self, *args: Any, **kwargs: Any) -> networkx.DiGraph[int]:
         """The native step of the program used last, as a networkx graph.
 
         A node is a call of a kernel, with `label`, `name`, `kind`, `ops`, `lines`, `text`, `bytes`
@@ -870,7 +961,7 @@ class Compiled:
         """
         from lucid.compiler.reports.kernel_graph import kernel_graph
 
-        return kernel_graph(self._latest_program().executable.calls)
+        return kernel_graph(self._chosen(args, kwargs, "kernel_graph").executable.calls)
 
     def dump_llvm(self) -> str:
         """The LLVM IR of the program used last."""
