@@ -56,6 +56,8 @@ ORDER = (
     "cuda",
     "backends",
     "jit",
+    "cli",
+    "__main__",
 )
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names.split()}
 LLVM = "codegen.llvm"  # llvmlite has no types: it stays behind this

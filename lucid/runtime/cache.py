@@ -351,6 +351,31 @@ def _digest(name: str, image: bytes) -> bytes:
     return hashlib.sha256(name.encode() + b"\0" + image).digest()
 
 
+def contents(path: Path) -> tuple[int, int]:
+    """How many entries a folder has, and how many bytes; none where it can't be trusted."""
+    try:
+        with Folder(path) as folder:
+            sizes = [status.st_size for name, status in folder.files() if _ENTRY.fullmatch(name)]
+    except OSError:
+        return 0, 0
+    return len(sizes), sum(sizes)
+
+
+def clear(path: Path) -> tuple[int, int]:
+    """Remove all entries of a folder, and what unfinished writes have left; as `contents` counts.
+
+    Raises `OSError` for a folder that isn't the user's alone, or that can't be written.
+    """
+    if not path.exists():
+        return 0, 0
+    found = contents(path)
+    with Folder(path) as folder:
+        for name, _ in list(folder.files()):
+            if _ENTRY.fullmatch(name) or _UNFINISHED.fullmatch(name):
+                folder.remove(name)
+    return found
+
+
 def shrink(folder: Folder, limit: int = SIZE_LIMIT, most: int = COUNT_LIMIT) -> None:
     """Remove the entries that weren't used for longest, until a tenth of the limits is free.
 

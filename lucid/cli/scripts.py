@@ -1,0 +1,42 @@
+"""Scripts: what is compiled in them, explained."""
+
+from __future__ import annotations
+
+import argparse
+import runpy
+import sys
+import traceback
+
+from lucid.compiler.compiled import Compiled, collecting
+from lucid.ir.errors import LucidError
+
+
+def explain(options: argparse.Namespace) -> int:
+    """Run a script as `python` would, then explain each compiled step that it has called."""
+    before = sys.argv[:], sys.path[:]
+    sys.argv = [str(options.script), *options.arguments]
+    sys.path.insert(0, str(options.script.resolve().parent))
+    code = 0
+    with collecting() as found:
+        try:
+            runpy.run_path(str(options.script), run_name="__main__")
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        except Exception:
+            traceback.print_exc()
+            code = 1
+        finally:
+            sys.argv, sys.path = before
+    steps = [step for step in found if step.stats.traces or step.stats.eager_reasons]
+    if not steps:
+        sys.stdout.write(f"{options.script}: no compiled function was called\n")
+    for step in steps:
+        sys.stdout.write(f"\n{_explained(step, options.full)}\n")
+    return code
+
+
+def _explained(step: Compiled, full: bool) -> str:
+    try:
+        return str(step.explain(full=full))
+    except LucidError:  # nothing of it is compiled
+        return f"{step!r}\n{step.stats}"
