@@ -183,6 +183,14 @@ def test_explain_runs_a_script_and_reports_its_steps(
     assert (sys.argv, sys.path) == before
 
 
+def test_explain_writes_a_page_for_each_step(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("import lucid\nstep = lucid.compile(lambda x: x * 2)\nstep(lucid.ones(3))\n")
+    assert main(["explain", "--html", str(tmp_path / "pages"), str(script)]) == 0
+    (page,) = (tmp_path / "pages").iterdir()
+    assert page.name == "0__lambda_.html" and "<!DOCTYPE html>" in page.read_text()
+
+
 def test_the_cache_is_counted_and_cleared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

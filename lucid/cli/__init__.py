@@ -59,6 +59,7 @@ def _parser() -> argparse.ArgumentParser:
 
     explain = commands.add_parser("explain", help="run a script, and explain its compiled steps")
     explain.add_argument("--full", action="store_true", help="show all")
+    explain.add_argument("--html", type=Path, metavar="DIR", help="write a page for each step")
     explain.add_argument("script", type=Path, metavar="SCRIPT.py")
     explain.add_argument("arguments", nargs=argparse.REMAINDER, help="of the script")
     explain.set_defaults(run=scripts.explain)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import runpy
 import sys
 import traceback
@@ -30,8 +31,12 @@ def explain(options: argparse.Namespace) -> int:
     steps = [step for step in found if step.stats.traces or step.stats.eager_reasons]
     if not steps:
         sys.stdout.write(f"{options.script}: no compiled function was called\n")
-    for step in steps:
+    for number, step in enumerate(steps):
         sys.stdout.write(f"\n{_explained(step, options.full)}\n")
+        if options.html is not None and step.stats.traces:
+            options.html.mkdir(parents=True, exist_ok=True)
+            name = re.sub(r"\W+", "_", getattr(step, "__name__", type(step).__name__))
+            step.report(options.html / f"{number}_{name}.html")
     return code
 
 

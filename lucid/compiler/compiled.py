@@ -8,6 +8,7 @@ import gc
 import inspect
 import itertools
 import logging
+import os
 import sys
 import time
 import traceback
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from lucid.compiler.recording.trace import Trace
     from lucid.compiler.reports.checking import Check
     from lucid.compiler.reports.explaining import Explanation
+    from lucid.compiler.reports.page import Report
     from lucid.compiler.reports.profiling import Profile
     from lucid.runtime.open_programs import Families
     from lucid.runtime.stages import Stages
@@ -962,6 +964,39 @@ class Compiled:
         from lucid.compiler.reports.kernel_graph import kernel_graph
 
         return kernel_graph(self._chosen(args, kwargs, "kernel_graph").executable.calls)
+
+    def export_kernel_graph(self, path: str | os.PathLike[str], *args: Any, **kwargs: Any) -> None:
+        """Write `kernel_graph` to a file: a picture (.svg), .dot, .graphml or .json, by its name.
+
+        Raises: `ArgumentError` for another ending, `LucidError` where nothing is compiled.
+        """
+        from lucid.compiler.reports.picture import write_kernel_graph
+
+        write_kernel_graph(self.kernel_graph(*args, **kwargs), path)
+
+    def report(
+        self, path: str | os.PathLike[str] | None = None, *args: Any, calls: int = 20, **kwargs: Any
+    ) -> Report:
+        """One self-contained HTML page on a program of the step; in a notebook it shows itself.
+
+        The graph by Module and Function, your source with the time of each line, kernels on a
+        roofline of this machine, memory over the step, traces and guards.
+
+        Args:
+            path: where to write it; None writes nothing.
+            args, kwargs: as of a call, to measure times with; `calls` times, and these are real
+                ones. Without them times are those expected by shapes, of the program used last.
+
+        Raises: as `profile` with arguments, and `LucidError` where nothing is compiled.
+        """
+        from lucid.compiler.reports.page import Report
+
+        given = bool(args or kwargs)
+        profile = self.profile(*args, calls=calls, **kwargs) if given else None
+        report = Report(self.explain(), profile, self._latest_program())
+        if path is not None:
+            report.save(path)
+        return report
 
     def dump_llvm(self) -> str:
         """The LLVM IR of the program used last."""

@@ -144,12 +144,11 @@ def _names_of(node: Node) -> list[str]:
 def parts_of(graph: Graph) -> dict[Node, str]:
     """Which part each node belongs to: see `PARTS`.
 
-    A node without a mark that reads gradients is of the update. One that reads nothing but numbers,
-    such as a learning rate or a count of steps, belongs to the first one that reads it.
+    A node without a mark that reads gradients is of the update. One that reads nothing but state,
+    such as a learning rate or a moment, belongs to the first part that reads it.
     """
     found: dict[Node, str] = {}
-    state = (entry.value for entry in graph.inputs if entry.kind != "arg")
-    free = {value for value in state if not value.shape}
+    free = {entry.value for entry in graph.inputs if entry.kind != "arg"}
     unbound: set[Node] = set()
     for node in graph.nodes:
         before = {found[x.producer] for x in node.operands if x.producer is not None}

@@ -107,7 +107,7 @@ class Explanation:
         name: of the step.
         signature: of the calls that the program serves; branches: what it asks of values, with the
             user's line and this program's answer.
-        stats: counts, and each trace with its reason.
+        stats: counts, and each trace with its reason; guards: what of Python each call compares.
         kernels: the calls in order; memory: where they work.
         gradients: which of them are stored; residuals: what is kept, or computed again, for a
             backward outside of the step.
@@ -118,6 +118,7 @@ class Explanation:
     signature: str
     branches: tuple[tuple[str, int], ...]
     stats: Stats
+    guards: tuple[str, ...]
     kernels: tuple[KernelNote, ...]
     memory: MemoryNote
     gradients: tuple[GradientNote, ...]
@@ -147,6 +148,7 @@ class Explanation:
             "counts": {key: getattr(stats, key) for key in (*counts, "cache_hits")},
             "programs": [asdict(served) for served in stats.programs],
             "traces": [traced.to_dict() for traced in stats.history],
+            "guards": list(self.guards),
             "branches": [{"question": text, "answer": answer} for text, answer in self.branches],
             "kernels": [asdict(kernel) for kernel in self.kernels],
             "memory": asdict(self.memory),
@@ -164,6 +166,8 @@ class Explanation:
         stats = self.stats
         yield f"{self.name}({self.signature})"
         yield from _indented("calls and traces", self._traces())
+        if self.is_full:
+            yield from _indented("guards", self.guards)
         if self.branches:
             yield from _indented(
                 "branches on values", [f"{text} is {answer}" for text, answer in self.branches]
@@ -284,6 +288,7 @@ def explain(name: str, signature: str, stats: Stats, program: Program, full: boo
         signature,
         tuple(zip(program.questions, program.path, strict=False)),
         stats,
+        tuple(sorted({x.path for x in program.guards.guards if x.was_read})),
         tuple(_kernels(lowered, program)),
         _memory(lowered),
         tuple(_gradients(program)),
