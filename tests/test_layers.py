@@ -56,6 +56,7 @@ ORDER = (
     "cuda",
     "backends",
     "jit",
+    "profiler",
     "cli",
     "__main__",
 )

@@ -48,6 +48,7 @@ from lucid.ir.passes.regions import outline_repeated
 from lucid.ir.selecting import select
 from lucid.ir.whose_code import is_followed
 from lucid.runtime.entry.layout import LONG_WAY
+from lucid.runtime.progress import Progress
 from lucid.runtime.stance import eager_is_forced
 from lucid.tensor.claims import TRACING, Claim
 from lucid.tensor.context import context, epoch
@@ -572,7 +573,10 @@ class Compiled:
             return program
         before = Before()
         try:
-            with Claim(frozenset((id(self), TRACING))) as claim:
+            with (
+                Progress(_name_of(self.__wrapped__)),
+                Claim(frozenset((id(self), TRACING))) as claim,
+            ):
                 program, reason = self._fitting(call, differs)
                 if program is None:  # nor has another thread traced it meanwhile
                     program = self._traced(call, args, kwargs, known, differs, reason, claim)

@@ -32,6 +32,7 @@ from lucid.runtime.cache import compiled
 from lucid.runtime.context import Context, Expected, expected_input
 from lucid.runtime.hosts import HostCalls
 from lucid.runtime.kernel_code import kernel_code
+from lucid.runtime.progress import at
 from lucid.runtime.recycling import LARGE_BYTES, recycling
 from lucid.runtime.reuse import Reusable
 from lucid.runtime.stages import Stages
@@ -369,6 +370,7 @@ def compile_graph(
         contiguous_strides(entry.value.shape) if known is None else known
         for entry, known in zip(graph.inputs, given, strict=True)
     ]
+    at("kernels")
     program = make_program(graph, full, target, fuse, log)
     again = again or (lambda: graph)
     return compile_program(
@@ -407,6 +409,7 @@ def compile_program(
     expected = expected_inputs(program)
     stages = {"kernels": time.perf_counter() - begin}
     emitted = emit_program(program, target, find=kernel_code.known)
+    at("machine code")
     stages["emit"] = time.perf_counter() - begin - sum(stages.values())
     if emitted.shared:
         pool.load()

@@ -52,6 +52,7 @@ from lucid.runtime.entry.layout import LONG_WAY
 from lucid.runtime.entry.words import MOST_ARGUMENTS
 from lucid.runtime.executable import Executable, Results, compile_graph
 from lucid.runtime.open_programs import Families
+from lucid.runtime.progress import at
 from lucid.runtime.reuse import Reusable
 from lucid.runtime.stages import Stages
 from lucid.tensor.claims import Keys, held, lock, unlocked, wait_for
@@ -162,6 +163,7 @@ class Program:
                 del cell.value
 
     def _compile(self, trace: Trace) -> Executable:
+        at("passes")
         by_value = {cell.value: strides for cell, strides in trace.cells}
         strides = [by_value.get(entry.value) for entry in trace.graph.inputs]
         graph = trace.graph
