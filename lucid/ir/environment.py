@@ -71,14 +71,21 @@ def check() -> None:
     """
     for variable in VARIABLES:
         variable.read()
+    for name, close in unknown_names():
+        if close:
+            warn_once(f"lucid reads no variable {name}; did you mean {close}?")
+
+
+def unknown_names() -> list[tuple[str, str]]:
+    """Variables that look like lucid's and aren't, each with the one that is meant, or ""."""
     known = [variable.name.removeprefix(_PREFIX) for variable in VARIABLES]
+    found = []
     for name in os.environ.copy():
         part = name.removeprefix(_PREFIX)
-        if part == name or part in known:
-            continue
-        close = difflib.get_close_matches(part, known, 1, _SIMILAR)
-        if close:
-            warn_once(f"lucid reads no variable {name}; did you mean {_PREFIX}{close[0]}?")
+        if part != name and part not in known:
+            close = difflib.get_close_matches(part, known, 1, _SIMILAR)
+            found.append((name, f"{_PREFIX}{close[0]}" if close else ""))
+    return found
 
 
 # What there is --------------------------------------------------------------------------------

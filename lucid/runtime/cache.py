@@ -91,7 +91,7 @@ def compiled(
     say("cache", "no %s: compiled in %d parts", name, len(texts))
     if folder is not None:
         write_entry(folder / name, _packed(images))
-    return link_objects(images, exports, imports)
+    return link_objects(images, exports, imports, was_compiled=True)
 
 
 def _packed(images: Sequence[bytes]) -> bytes:
@@ -350,6 +350,31 @@ def _write(folder: Folder, name: str, image: bytes) -> None:
 def _digest(name: str, image: bytes) -> bytes:
     """The checksum; it covers the name, so that an entry can't stand in for another one."""
     return hashlib.sha256(name.encode() + b"\0" + image).digest()
+
+
+def contents(path: Path) -> tuple[int, int]:
+    """How many entries a folder has, and how many bytes; none where it can't be trusted."""
+    try:
+        with Folder(path) as folder:
+            sizes = [status.st_size for name, status in folder.files() if _ENTRY.fullmatch(name)]
+    except OSError:
+        return 0, 0
+    return len(sizes), sum(sizes)
+
+
+def clear(path: Path) -> tuple[int, int]:
+    """Remove all entries of a folder, and what unfinished writes have left; as `contents` counts.
+
+    Raises `OSError` for a folder that isn't the user's alone, or that can't be written.
+    """
+    if not path.exists():
+        return 0, 0
+    found = contents(path)
+    with Folder(path) as folder:
+        for name, _ in list(folder.files()):
+            if _ENTRY.fullmatch(name) or _UNFINISHED.fullmatch(name):
+                folder.remove(name)
+    return found
 
 
 def shrink(folder: Folder, limit: int = SIZE_LIMIT, most: int = COUNT_LIMIT) -> None:
