@@ -33,9 +33,7 @@ def test_it_is_one_line_with_the_stage(caplog: pytest.LogCaptureFixture) -> None
     step = lucid.compile(lambda x: x + 1, passes=[slow])
     step(lucid.ones(3))
     step(lucid.ones(3))
-    assert lines(caplog) == [
-        "lucid: compiling <lambda> has taken 0.1 s so far, and is at the passes"
-    ]
+    assert lines(caplog) == ["compiling <lambda> has taken 0.1 s so far, and is at the passes"]
 
 
 @pytest.mark.usefixtures("terminal")
