@@ -41,6 +41,11 @@ CLASSES = (
     "lucid.nn.Module",
     "lucid.optim.Optimizer",
 )
+# Methods without an underscore that the library's other folders call, and users don't.
+INTERNAL = {
+    "lucid.nn.Module": {"walk"},
+    "lucid.optim.Optimizer": {"guard", "is_known_unused", "layout", "trace_name"},
+}
 SECTIONS = ("Args", "Attributes", "Example", "Examples", "Raises", "Reference", "Returns", "Shapes")
 _HEADING = re.compile(rf"^({'|'.join(SECTIONS)}):\s*$")
 _ENTRY = re.compile(r"^(\s+)((?:\*{0,2}\w+)(?:, \*{0,2}\w+)*)(?: \([^)]*\))?:(.*)$")
@@ -64,14 +69,15 @@ def namespaces() -> dict[str, list[str]]:
                 pending.append(inner)
     for place in CLASSES:
         members = inspect.getmembers_static(owner_of(place))
-        found[place] = [name for name, _ in members if not name.startswith("_")]
+        internal = INTERNAL.get(place, set())
+        found[place] = [n for n, _ in members if not n.startswith("_") and n not in internal]
     return dict(sorted(found.items()))
 
 
 def _is_public(module: ModuleType, name: str) -> bool:
-    """Of a module without `__all__`: what it defines itself, or imports as its own."""
+    """Of a module without `__all__`: what it, or a module of its own, defines."""
     home = getattr(getattr(module, name), "__module__", None) or ""
-    return not name.startswith("_") and home.startswith(module.__name__.rpartition(".")[0] or home)
+    return not name.startswith("_") and f"{home}.".startswith(f"{module.__name__}.")
 
 
 def owner_of(place: str) -> Any:

@@ -10,11 +10,9 @@ from lucid.tensor.tensor import Tensor
 
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """input @ weight.T + bias.
+    """input @ weight.T + bias: each row of the weight gives one feature of the result.
 
     Shapes: input (*, k), weight (n, k) or (k,), bias (n,) or (); result (*, n) or (*).
-
-    Raises `ShapeError` when the last axes differ.
 
     Args:
         input: (*, k).
@@ -22,6 +20,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         bias: (n,), or () beside a vector of weights. None for nothing.
 
     Raises:
+        DTypeError: input and weight have different dtypes.
         ShapeError: the last axes differ.
 
     Example:
