@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from lucid.ir.errors import OptionError
+from lucid.ir.frames import edge_of_module
 from lucid.ir.location import warn
 
 __all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd", "is_autocast_enabled"]
@@ -177,3 +178,6 @@ class GradScaler:
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take nothing over."""
+
+
+edge_of_module(__name__)
