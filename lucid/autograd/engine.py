@@ -278,12 +278,14 @@ def _is_unshared(leaf: AccumulateGrad, slots: list[TensorCore | None]) -> bool:
 def _owns_memory(array: np.ndarray) -> bool:
     """Whether nobody else can get at an array's memory but through the array.
 
-    It may be lent, as that of large results is (`lucid/runtime/recycling.py`).
+    It may be lent, as that of large results is (`lucid/runtime/recycling.py`), or the part of
+    another array's that begins at a cache line (`lucid/ir/memory.py`).
     """
     if array.flags.owndata:
         return True
     memory: Any = array.base
-    return isinstance(memory, ctypes.Array) and sys.getrefcount(memory) == 3
+    whole = isinstance(memory, np.ndarray) and memory.flags.owndata
+    return (whole or isinstance(memory, ctypes.Array)) and sys.getrefcount(memory) == 3
 
 
 @functools.cache

@@ -15,7 +15,7 @@ from lucid.functions.elementwise import choose, clone
 from lucid.functions.from_data import as_leaf, tensor
 from lucid.functions.promotion import Number, operand, scalar_dtype
 from lucid.functions.tensors import Tensor
-from lucid.ir import ops
+from lucid.ir import memory, ops
 from lucid.ir.errors import ArgumentError, OptionError
 from lucid.ir.types import DType, Shape, f64, i64
 from lucid.layouts import check_memory_format
@@ -31,7 +31,7 @@ def filled(shape: Shape, value: Any, dtype: DType) -> Tensor:
     if plain and context.recorder is None:
         if dtype.kind == "int":
             operand(value, dtype, "full")  # raises for what doesn't fit
-        return from_array(np.full(shape, value, dtype.numpy))
+        return from_array(memory.full(shape, value, dtype.numpy))
     whole = operand(value, dtype, "full")
     return clone(emit(ops.broadcast, (whole,), shape=shape))
 

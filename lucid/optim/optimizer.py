@@ -11,6 +11,7 @@ from lucid.autograd.modes import enable_grad, no_grad
 from lucid.compiler.guards.events import unheard
 from lucid.compiler.recording import hooks
 from lucid.compiler.repeated import RepeatedByShape
+from lucid.ir import memory
 from lucid.ir.errors import ArgumentError, MissingRuleError, OptionError
 from lucid.ir.types import f32
 from lucid.ir.whose_code import is_librarys
@@ -351,7 +352,7 @@ def _load(entry: StateEntry, key: str, value: Any, parameter: Tensor) -> None:
 
 def zeros_like(parameter: Tensor) -> Tensor:
     """Concrete zeros of a parameter's type, also inside a trace: the start of a moment."""
-    return of_array(np.zeros(tuple(parameter.shape), parameter.dtype.numpy))
+    return of_array(memory.full(tuple(parameter.shape), 0, parameter.dtype.numpy))
 
 
 def step_count(parameter: Tensor) -> Tensor:

@@ -13,9 +13,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from lucid.ir.errors import TooLargeError
-from lucid.runtime.addresses import address_of
+from lucid.ir.memory import ALIGNMENT, address_of
 
-ALIGNMENT = 64
 HUGE_PAGE = 2 << 20
 # Arenas above this size are worth pages of their own.
 HUGE_FROM = 4 << 20

@@ -11,9 +11,9 @@ from itertools import pairwise
 import numpy as np
 
 from lucid.ir.errors import ArgumentError, DTypeError, ShapeError
+from lucid.ir.memory import address_of
 from lucid.ir.strides import Strides, overlaps_itself
 from lucid.ir.types import TensorType
-from lucid.runtime.addresses import address_of
 from lucid.runtime.arena import Arena, arenas
 from lucid.runtime.entry.words import IS_READY, IS_TOUCHED
 from lucid.runtime.hosts import CALLBACK, HostCalls

@@ -23,10 +23,10 @@ from lucid.ir import ops
 from lucid.ir.errors import IndexOutOfRangeError, LeavesPath, LucidError
 from lucid.ir.graph import Graph, Node
 from lucid.ir.location import at_line
+from lucid.ir.memory import address_of
 from lucid.ir.ops.checks import out_of_range
 from lucid.ir.passes.pipeline import PassLog
 from lucid.ir.strides import Strides, contiguous_strides
-from lucid.runtime.addresses import address_of
 from lucid.runtime.arena import HUGE_FROM, arenas
 from lucid.runtime.cache import compiled
 from lucid.runtime.context import Context, Expected, expected_input

@@ -16,10 +16,11 @@ from typing import Any
 
 import numpy as np
 
+from lucid.ir.memory import empty
 from lucid.ir.types import Shape
 from lucid.runtime.arena import HUGE_FROM, HUGE_PAGE, Arena
 
-LARGE_BYTES = 1 << 18  # what is smaller is left to NumPy
+LARGE_BYTES = 1 << 18  # what is smaller comes from NumPy
 IDLE_BYTES = 256 << 20  # kept for later results, or as much as is in use, whichever is more
 _GRANULE = 1 << 16
 
@@ -72,7 +73,7 @@ class Recycling:
     def empty(self, shape: Shape, dtype: np.dtype[Any], nbytes: int) -> np.ndarray:
         """An uninitialized array of `nbytes` bytes; only large ones are on recycled memory."""
         if nbytes < LARGE_BYTES:
-            return np.empty(shape, dtype)
+            return empty(shape, dtype, nbytes)
         granule = HUGE_PAGE if nbytes > HUGE_FROM else _GRANULE
         memory = self._borrow(nbytes + -nbytes % granule)
         return np.ndarray(shape, dtype, memory)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from lucid.runtime.addresses import address_of
+from lucid.ir.memory import address_of
 
 
 class Reusable:

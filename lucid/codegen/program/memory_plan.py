@@ -8,8 +8,7 @@ import numpy as np
 
 from lucid.codegen.kernel_ir.regions import Buffer
 from lucid.ir.extents import hint
-
-ALIGNMENT = 64
+from lucid.ir.memory import ALIGNMENT
 
 
 def place(

@@ -8,9 +8,9 @@ import numpy as np
 
 from lucid.codegen.kernel_ir.kernel import Access
 from lucid.codegen.kernel_ir.regions import Buffer
-from lucid.codegen.program.memory_plan import ALIGNMENT
 from lucid.codegen.program.program import KernelCall, Program, kernel_names, lifetimes
 from lucid.ir.errors import VerifyError
+from lucid.ir.memory import ALIGNMENT
 
 Span = tuple[int, int]
 

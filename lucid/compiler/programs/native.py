@@ -26,8 +26,8 @@ from lucid.compiler.results.outcomes import FromProgram, Same
 from lucid.compiler.results.rebinding import Rebinding
 from lucid.dtypes import default_dtype_place
 from lucid.ir.environment import NATIVE_CALLS
+from lucid.ir.memory import address_of
 from lucid.runtime import stance
-from lucid.runtime.addresses import address_of
 from lucid.runtime.context import Context
 from lucid.runtime.entry.layout import (
     LONG_WAY,

@@ -18,7 +18,7 @@ from lucid.ir import ops
 from lucid.ir.errors import EagerOnlyError, LucidError, TraceError
 from lucid.ir.graph import Graph, Value
 from lucid.ir.location import here
-from lucid.runtime.addresses import address_of
+from lucid.ir.memory import address_of
 from lucid.tensor.batched import Batched
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore

@@ -1,0 +1,58 @@
+"""Memory of NumPy arrays: where elements lie, and new arrays that begin at a cache line.
+
+NumPy's own arrays begin 16 bytes behind one as a rule. Then each vector that is as wide as a line
+is read from two of them: products read a matrix of weights at 0.73 instead of 0.83 of the machine's
+rate (256 x 256, f32, 512 bits). So what parameters, states and results lie on is made here.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+ALIGNMENT = 64  # a cache line, and the widest vector
+
+_WORTH = 2048  # bytes; an array that isn't NumPy's own costs a microsecond more
+
+# PyArrayObject starts with the object header, then the data pointer.
+_DATA = object.__basicsize__
+_read = ctypes.c_size_t.from_address
+
+
+def _field(array: np.ndarray) -> int:
+    return _read(id(array) + _DATA).value
+
+
+def _interface(array: np.ndarray) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address
+
+
+def _field_is_right() -> bool:
+    """Whether the layout of array objects is the expected one; it isn't on every interpreter."""
+    base = np.arange(12, dtype=np.float64)
+    probes = (base, base[3:], base.reshape(3, 4).T, np.empty(0), np.zeros((), np.float32))
+    return all(_field(probe) == probe.ctypes.data for probe in probes)
+
+
+# The address of an array's first element, ten times faster than `array.ctypes.data`.
+address_of: Callable[[np.ndarray], int] = _field if _field_is_right() else _interface
+
+
+def empty(shape: tuple[int, ...], dtype: np.dtype[Any], nbytes: int) -> np.ndarray:
+    """An uninitialized array of `nbytes` bytes, at a multiple of 64 unless it is small."""
+    if nbytes < _WORTH:
+        return np.empty(shape, dtype)
+    memory = np.empty(nbytes + ALIGNMENT, np.uint8)
+    return np.ndarray(shape, dtype, memory, -address_of(memory) % ALIGNMENT)
+
+
+def full(shape: tuple[int, ...], value: Any, dtype: np.dtype[Any]) -> np.ndarray:
+    """`np.full` on such memory."""
+    array = empty(shape, dtype, math.prod(shape) * dtype.itemsize)
+    array.fill(value)
+    return array
