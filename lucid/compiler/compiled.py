@@ -33,7 +33,6 @@ from lucid.compiler.reports.statistics import (
     signature_text,
 )
 from lucid.ir.clone import copy_graph
-from lucid.ir.environment import LOG
 from lucid.ir.errors import (
     ArgumentError,
     EagerOnlyError,
@@ -42,7 +41,9 @@ from lucid.ir.errors import (
     OptionError,
     TraceError,
 )
+from lucid.ir.frames import edge, edge_of_class, leave
 from lucid.ir.location import Location, here
+from lucid.ir.logs import is_on, say
 from lucid.ir.passes.pipeline import Pass, optimizing
 from lucid.ir.passes.regions import outline_repeated
 from lucid.ir.selecting import select
@@ -67,7 +68,6 @@ if TYPE_CHECKING:
     from lucid.runtime.open_programs import Families
     from lucid.runtime.stages import Stages
 
-logger = logging.getLogger("lucid.retrace")
 MODES = ("native", "eager")
 _MODES_ELSEWHERE = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 _ELSEWHERE = ("dynamic", "options")
@@ -146,6 +146,7 @@ def collecting() -> Iterator[list[Compiled]]:
         _collecting.remove(found)
 
 
+@edge_of_class
 class Compiled:
     """A function that runs as one native call per signature of its arguments.
 
@@ -187,29 +188,33 @@ class Compiled:
             _collecting[-1].append(self)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        latest = self._latest
-        differs = None
-        if latest is not None and not kwargs:
-            enter = latest.enter
-            if enter is not None:
-                try:
-                    result = enter(*args)
-                    if result is LONG_WAY and latest.rearm():
+        try:
+            latest = self._latest
+            differs = None
+            if latest is not None and not kwargs:
+                enter = latest.enter
+                if enter is not None:
+                    try:
                         result = enter(*args)
-                except DEPARTS as found:
-                    result, differs = self._follow(self._left(latest, found), args)
-                if result is not LONG_WAY:
-                    return result
-        if not self._is_eager():
-            try:
-                return self._call(args, kwargs, differs)
-            except EagerOnlyError as reason:
-                if self._options.fullgraph:
-                    raise TraceError(
-                        f"{_name_of(self.__wrapped__)}, with fullgraph=True: {reason}"
-                    ) from None
-                self.note_eager(str(reason), getattr(reason, "kind", ""))
-        return self.__wrapped__(*args, **kwargs)
+                        if result is LONG_WAY and latest.rearm():
+                            result = enter(*args)
+                    except DEPARTS as found:
+                        result, differs = self._follow(self._left(latest, found), args)
+                    if result is not LONG_WAY:
+                        return result
+            if not self._is_eager():
+                try:
+                    return self._call(args, kwargs, differs)
+                except EagerOnlyError as reason:
+                    if self._options.fullgraph:
+                        raise TraceError(
+                            f"{_name_of(self.__wrapped__)}, with fullgraph=True: {reason}"
+                        ) from None
+                    self.note_eager(str(reason), getattr(reason, "kind", ""))
+            return self.__wrapped__(*args, **kwargs)
+        except Exception as error:
+            leave(error)
+            raise
 
     def _follow(self, differs: Departure, args: tuple[Any, ...]) -> tuple[Any, Departure]:
         """Go on with the programs that took over before, as long as native code can enter them.
@@ -487,7 +492,8 @@ class Compiled:
             if len(self._said) >= LIMIT:
                 self._said.clear()
             self._said.add(kind or reason)
-            logger.warning("%s: this call runs op by op: %s", _name_of(self.__wrapped__), reason)
+            name = _name_of(self.__wrapped__)
+            say("eager", "%s: this call runs op by op: %s", name, reason, level=logging.WARNING)
 
     def _prepared(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], differs: Departure | None = None
@@ -684,8 +690,10 @@ class Compiled:
                 kind = kind_of_change(reason) if is_mode else "guard"
                 place = self._place_of_failure(call) or place
             self._refuse_unpaid(reason, is_path)
-            if "retrace" in LOG.read():
-                sys.stderr.write(f"lucid: retrace of {_name_of(self.__wrapped__)}: {reason}\n")
+            channel, text = ("exits", "%s: takes a new path: %s")
+            if not is_path:
+                channel, text = "retrace", "retrace of %s: %s"
+            say(channel, text, _name_of(self.__wrapped__), reason)
         recorded = self._record(call, *marked, known)
         claim.give_up(TRACING)
         options = Options(passes=self._options.passes)
@@ -698,7 +706,6 @@ class Compiled:
         if earlier:
             self.stats.retrace_reasons.append(reason)
             del self.stats.retrace_reasons[:-MOST_REASONS]
-            logger.info("retrace of %s: %s", _name_of(self.__wrapped__), reason)
         self.stats.traces += 1
         self.stats.cache_hits += not program.executable.was_compiled
         self.stats.paths += is_path
@@ -707,6 +714,9 @@ class Compiled:
         self._resized += program.executable.instance is not None and shapes not in self._shapes
         self._shapes.add(shapes)
         self.stats.compile_seconds += program.compile_seconds
+        if is_on("compile"):
+            nodes, seconds = len(program.recorded.nodes), program.compile_seconds
+            say("compile", "%s: %d nodes in %.2f s", _name_of(self.__wrapped__), nodes, seconds)
         self.stats.pass_seconds.update(program.pass_seconds)
         return program
 
@@ -1037,6 +1047,7 @@ def _refuse_late(function: Callable[..., Any]) -> None:
             )
 
 
+@edge
 def compile(
     function: Callable[..., Any] | None = None,
     *,
@@ -1097,7 +1108,10 @@ def compile(
             passes=passes,
         )
     if not callable(function):
-        raise ArgumentError(f"compile: {type(function).__name__} is not callable")
+        raise ArgumentError(
+            f"compile: {type(function).__name__} is not callable\n"
+            "hint: compile the function, then call it: lucid.compile(f)(x)"
+        )
     _refuse_late(function)
     return _compiled_again(function, Options(mode, audit, max_paths, fullgraph, passes))
 

@@ -17,7 +17,7 @@ from lucid.ir.location import warn
 T = TypeVar("T")
 
 MOST_THREADS = 256
-LOGS = ("retrace",)
+LOGS = ("retrace", "compile", "cache", "eager", "exits")
 _PREFIX = "LUCID_"
 _SIMILAR = 0.75  # LUCID_THREADS is for LUCID_NUM_THREADS, LUCID_SERVICE_PORT for none
 _warned: set[str] = set()
@@ -141,7 +141,13 @@ CACHE_DIR: Variable[str | None] = Variable(
     None,
 )
 LOG: Variable[tuple[str, ...]] = Variable(
-    "LUCID_LOG", "write to stderr why a step is traced again", ", ".join(LOGS), "nothing", _logs, ()
+    "LUCID_LOG",
+    "write to stderr why a step is traced again, how long compiling takes, what the cache finds, "
+    "what runs op by op, where a step takes a new path",
+    ", ".join(LOGS),
+    "nothing",
+    _logs,
+    (),
 )
 EAGER = _switch("LUCID_EAGER", "run compiled functions op by op, for a debugger", False)
 NATIVE_CALLS = _switch("LUCID_NATIVE_CALLS", "let machine code check and pass arguments", True)
@@ -159,6 +165,23 @@ PRINT_AFTER: Variable[tuple[str, ...]] = Variable(
     (),
 )
 
+
+def _length(text: str) -> str:
+    word = text.strip().lower()
+    if word not in ("short", "full"):
+        raise ValueError
+    return word
+
+
+TRACEBACK = Variable(
+    "LUCID_TRACEBACK",
+    "show the library's own frames in tracebacks",
+    "short or full",
+    "short",
+    _length,
+    "short",
+)
+
 VARIABLES: tuple[Variable[Any], ...] = (
     NUM_THREADS,
     CACHE,
@@ -168,4 +191,5 @@ VARIABLES: tuple[Variable[Any], ...] = (
     NATIVE_CALLS,
     VERIFY,
     PRINT_AFTER,
+    TRACEBACK,
 )

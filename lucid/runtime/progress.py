@@ -7,6 +7,8 @@ import sys
 import threading
 from typing import Self
 
+from lucid.ir.logs import say
+
 AFTER_SECONDS = 1.0
 
 logger = logging.getLogger("lucid.compile")
@@ -40,11 +42,13 @@ class Progress:
             self._timer.cancel()
 
     def _say(self) -> None:
-        logger.warning(
-            "lucid: compiling %s has taken %g s so far, and is at the %s",
+        say(
+            "compile",
+            "compiling %s has taken %g s so far, and is at the %s",
             self.name,
             AFTER_SECONDS,
             self.stage,
+            level=logging.WARNING,
         )
 
 
