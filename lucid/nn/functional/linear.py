@@ -10,11 +10,9 @@ from lucid.tensor.tensor import Tensor
 
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """input @ weight.T + bias.
+    """Return the affine map input @ weight.T + bias of each row, as `nn.Linear` does.
 
     Shapes: input (*, k), weight (n, k) or (k,), bias (n,) or (); result (*, n) or (*).
-
-    Raises `ShapeError` when the last axes differ.
 
     Args:
         input: (*, k).
@@ -23,6 +21,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
     Raises:
         ShapeError: the last axes differ.
+        DTypeError: input and weight are of two dtypes.
 
     Example:
         >>> import lucid
