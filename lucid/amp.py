@@ -6,8 +6,8 @@ import functools
 from collections.abc import Callable
 from typing import Any, Self
 
+from lucid.ir import frames
 from lucid.ir.errors import OptionError
-from lucid.ir.frames import edge_of_module
 from lucid.ir.location import warn
 
 __all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd", "is_autocast_enabled"]
@@ -180,4 +180,4 @@ class GradScaler:
         """Take nothing over."""
 
 
-edge_of_module(__name__)
+frames.edge_of_module(__name__)

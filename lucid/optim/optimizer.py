@@ -143,7 +143,7 @@ class Optimizer(Hooked):
 
     # ------------------------------------------------------------------ one step
 
-    def is_known_unused(self) -> bool:
+    def _is_known_unused(self) -> bool:
         """Whether no step has been taken; False for a subclass with a `step` of its own."""
         return type(self).step is Optimizer.step and not self._has_stepped
 

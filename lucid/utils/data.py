@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 import lucid
+from lucid.ir import frames
 from lucid.ir.errors import ArgumentError, MissingRuleError, OptionError, ShapeError
-from lucid.ir.frames import edge_of_module
 from lucid.random import Generator
 from lucid.tensor.arrays import plain_array
 from lucid.tensor.tensor import Tensor
@@ -623,4 +623,4 @@ for _name in ("dataloader", "dataset", "sampler"):  # where PyTorch has parts of
     sys.modules[f"{__name__}.{_name}"] = globals()[_name] = sys.modules[__name__]
 
 
-edge_of_module(__name__)
+frames.edge_of_module(__name__)

@@ -10,7 +10,7 @@ from lucid.tensor.tensor import Tensor
 
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """input @ weight.T + bias: each row of the weight gives one feature of the result.
+    """Return the affine map input @ weight.T + bias of each row, as `nn.Linear` does.
 
     Shapes: input (*, k), weight (n, k) or (k,), bias (n,) or (); result (*, n) or (*).
 
@@ -20,8 +20,8 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         bias: (n,), or () beside a vector of weights. None for nothing.
 
     Raises:
-        DTypeError: input and weight have different dtypes.
         ShapeError: the last axes differ.
+        DTypeError: input and weight are of two dtypes.
 
     Example:
         >>> import lucid

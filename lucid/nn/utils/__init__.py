@@ -4,7 +4,7 @@ import sys
 from typing import Any
 
 from lucid.functions.border import explain_calls
-from lucid.ir.frames import edge_of_module
+from lucid.ir import frames
 from lucid.nn.utils import rnn
 from lucid.nn.utils.clip_grad import (
     clip_grad_norm_,
@@ -74,4 +74,4 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'lucid.nn.utils' has no attribute {name!r}")
 
 
-edge_of_module(__name__)
+frames.edge_of_module(__name__)

@@ -149,7 +149,7 @@ class LRScheduler:
 
     def _advance(self, epoch: int | None) -> None:
         """Do what `step` means, now."""
-        if self._step_count == 1 and self.optimizer.is_known_unused():
+        if self._step_count == 1 and self.optimizer._is_known_unused():
             warn(
                 "Detected call of `lr_scheduler.step()` before `optimizer.step()`: the first value "
                 "of the schedule is skipped\nhint: call opt.step() first, then scheduler.step()"
