@@ -45,7 +45,7 @@ bench: .venv/examples.stamp  ## time training steps beside NumPy, torch and jax 
 
 docs: .venv/docs.stamp  ## the site, in build/site; a warning or a dead link is an error
 	$(BIN)/python docs/generate.py
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict -f docs/mkdocs.yml
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict -f docs/mkdocs.yml
 
 dist: $(BIN)/python  ## a wheel in dist, tried out alone on each supported Python that is here
 	rm -rf dist

@@ -27,7 +27,7 @@ from docstrings import namespaces, owner_of  # noqa: E402 - a module of the test
 
 _INCLUDED = re.compile(r"^<!-- (generated|file): ([\w./]+) -->$", re.MULTILINE)
 _HEADING = re.compile(r"^([A-Z][\w ]*):\s*(.*)$")
-REPOSITORY = ("README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "CHANGELOG.md")
+REPOSITORY = ("CONTRIBUTING.md", "ARCHITECTURE.md", "CHANGELOG.md")
 
 
 def variables() -> str:
