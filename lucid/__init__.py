@@ -397,6 +397,7 @@ from lucid.ir.errors import (
     IndexOutOfRangeError,
     LucidError,
     MissingRuleError,
+    NonFiniteError,
     NotDifferentiableError,
     OptionError,
     ParseError,
@@ -523,7 +524,8 @@ def __dir__() -> list[str]:
 __all__ = [
     "ArgumentError", "BoolTensor", "ByteTensor", "CharTensor", "DTypeError", "DoubleTensor",
     "FileFormatError", "FloatTensor", "Generator", "IndexOutOfRangeError", "IntTensor",
-    "LongTensor", "LucidError", "MissingRuleError", "NotDifferentiableError", "OptionError",
+    "LongTensor", "LucidError", "MissingRuleError", "NonFiniteError",
+    "NotDifferentiableError", "OptionError",
     "ParseError", "ShapeError", "ShortTensor", "Size", "Tensor", "TooLargeError", "TraceError",
     "VerifyError",
     "__version__",

@@ -12,6 +12,7 @@ from lucid.ir.errors import (
     IndexOutOfRangeError,
     LeavesPath,
     LucidError,
+    NotFinite,
     OptionError,
     completed,
 )
@@ -26,6 +27,7 @@ ERRORS: Mapping[str, type[LucidError]] = {
     "state": LucidError,
     "zero": DivisionByZeroError,
     "exit": LeavesPath,
+    "finite": NotFinite,
 }
 """By the name that the attribute `error` holds. The message of an exit is its number."""
 
