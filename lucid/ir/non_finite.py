@@ -133,10 +133,6 @@ def _birthplace(value: Value) -> Location | None:
     return None if value.producer is None else value.producer.location
 
 
-def _short(number: float) -> str:
-    return f"{number + 0.0:.4g}"  # without the sign of zero
-
-
 def statistics(array: np.ndarray) -> str:
     """The range of an array of numbers in one line."""
     if not array.size:
@@ -146,9 +142,8 @@ def statistics(array: np.ndarray) -> str:
     finite = array[np.isfinite(array)].astype(np.float64)
     parts = []
     if finite.size:
-        parts.append(
-            f"{_short(finite.min())} to {_short(finite.max())}, mean {_short(finite.mean())}"
-        )
+        low, high, mean = (f"{x + 0.0:.4g}" for x in (finite.min(), finite.max(), finite.mean()))
+        parts.append(f"{low} to {high}, mean {mean}")  # without the sign of zero
     zeros = int(array.size - np.count_nonzero(array))
     for count, what in (
         (zeros, "zeros"),

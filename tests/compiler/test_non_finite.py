@@ -163,7 +163,7 @@ def test_an_update_that_overflows_is_no_update() -> None:
         compiled()
     w.data.copy_(lucid.tensor([1.0, 2.0]))
     opt.param_groups[0]["lr"] = 3e38
-    with pytest.raises(lucid.NonFiniteError, match="made . infinite of 2 elements"):
+    with pytest.raises(lucid.NonFiniteError, match=r"made . infinite of 2 elements"):
         compiled()
     assert w.tolist() == [1.0, 2.0]
 
