@@ -184,7 +184,7 @@ class Program:
             found = compile_graph(graph, strides=strides, again=again, log=log), count
         executable, count = found
         self.pass_seconds = log.seconds
-        after = cache(partial(_texts, recorded, self.optimize))
+        after = cache(partial(texts_of, recorded, self.optimize))
         texts = {"trace": lambda: str(recorded)}
         texts |= {name: partial(_text, after, name) for name in log.changed[:count]}
         if trace.left.history is not None:
@@ -622,7 +622,7 @@ class Program:
             epoch.count += 1
 
 
-def _texts(recorded: Graph, optimize: Pipeline) -> dict[str, str]:
+def texts_of(recorded: Graph, optimize: Pipeline) -> dict[str, str]:
     """The graph after each pass that changes it, all of which run again."""
     texts: dict[str, str] = {}
     graph, log = copy_graph(recorded), PassLog(texts=texts)

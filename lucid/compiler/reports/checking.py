@@ -89,15 +89,7 @@ def check(run: Callable[[], object], program: Callable[[], Program]) -> Check:
     Raises:
         LucidError: each call runs another program, so that none can be watched.
     """
-    run()  # traces and compiles
-    found = program()
-    with found.executable.watched() as watched:
-        run()
-    if program() is not found or not watched.inputs:
-        raise LucidError(
-            "check: two calls in a row run different programs, or none\n"
-            "hint: step.stats.retrace_reasons and step.stats.eager_reasons say why"
-        )
+    found, watched = watched_call(run, program)
     names = _names(found.recorded)
     expected = interpret(found.recorded, watched.inputs)
     native = watched.outputs, watched.written
@@ -111,6 +103,31 @@ def check(run: Callable[[], object], program: Callable[[], Program]) -> Check:
     return Check(rows, culprit)
 
 
+def watched_call(
+    run: Callable[[], object], program: Callable[[], Program]
+) -> tuple[Program, WatchedStep]:
+    """Run a step twice, and keep what the second call gets and makes. Raises as `check` does."""
+    run()  # traces and compiles
+    found = program()
+    with found.executable.watched() as watched:
+        run()
+    if program() is not found or not watched.inputs:
+        raise LucidError(
+            "check: two calls in a row run different programs, or none\n"
+            "hint: step.stats.retrace_reasons and step.stats.eager_reasons say why"
+        )
+    return found, watched
+
+
+def differs(graph: Graph, inputs: Sequence[np.ndarray | float], found: Results) -> bool:
+    """Whether results differ from those of a graph by more than rounding can make of it."""
+    names, expected = _names(graph), interpret(graph, inputs)
+    if _same(_compare(names, found, expected)):
+        return False
+    otherwise = interpret(graph, inputs, _Rounding())
+    return not _same(_compare(names, found, expected, otherwise))
+
+
 def _names(graph: Graph) -> list[str]:
     names = value_names(graph)
     outputs = [f"%{names[value]}" for value in graph.outputs]
@@ -122,6 +139,11 @@ def _culprit(program: Program, watched: WatchedStep, agree: Callable[[Results], 
     graph = rewritten(program.recorded, program.optimize)
     if not agree(interpret(graph, watched.inputs)):
         return "optimize"
+    return wrong_kernel(program, watched, agree)
+
+
+def wrong_kernel(program: Program, watched: WatchedStep, agree: Callable[[Results], bool]) -> str:
+    """Which kernel is wrong where the optimized graph is right: as planned, or as emitted."""
     lowered = program.executable.lower()
     if not agree(interpret_program(lowered, watched.inputs)):
         return _named("kernels", _wrong_kernel(lowered, watched.inputs))
