@@ -817,7 +817,8 @@ class Compiled:
 
         The calls are real ones: they train. `agrees` says the result, `print` shows the largest
         differences, and `culprit` which stage of the compiler, and there which kernel, brought them
-        in. A custom Function that leaves lucid, for SciPy say, is called again for the comparison.
+        in. Derivatives of ops that the step has used are compared with central differences.
+        A custom Function that leaves lucid, for SciPy say, is called again for the comparison.
 
         Raises: what a call raises, and `LucidError` where nothing runs natively.
         """

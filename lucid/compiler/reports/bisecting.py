@@ -13,12 +13,13 @@ from lucid.codegen.lower.legalize import LEGALIZE
 from lucid.codegen.lower.schedule import make_program
 from lucid.codegen.program.interpret import interpret_program
 from lucid.compiler.programs.program import Program, texts_of
-from lucid.compiler.reports.checking import differs, watched_call, wrong_kernel
+from lucid.compiler.reports.checking import derivative_of, differs, watched_call, wrong_kernel
+from lucid.compiler.reports.derivatives import wrong_derivative
 from lucid.ir.clone import copy_graph, rewritten
 from lucid.ir.graph import Graph
 from lucid.ir.interpret import every_value, interpret
 from lucid.ir.passes.pipeline import Pass, Pipeline, name_of
-from lucid.ir.reduce import named, reduce
+from lucid.ir.reduce import named, part, reduce
 from lucid.ir.strides import contiguous_strides
 from lucid.ir.text.parser import parse
 from lucid.runtime.executable import compile_graph
@@ -33,7 +34,8 @@ class Bisection:
 
     Attributes:
         culprit: the first pass that changes the meaning, such as "cse"; or, as `step.check` says,
-            "kernels: k3" or "native code: k3"; empty if the step is right.
+            "kernels: k3", "native code: k3" or "the derivative of tanh at f.py:3"; empty if the
+            step is right.
         graph: a part of the graph before it that shows the fault; None if there is none.
         path: the file that has its text. A file beside it, `.npz`, has the inputs.
     """
@@ -56,14 +58,20 @@ def bisect(
     found, watched = watched_call(run, program)
     inputs, target = watched.inputs, found.executable.target
     if not differs(found.recorded, inputs, (watched.outputs, watched.written)):
-        return Bisection("")
+        wrong = wrong_derivative(found.recorded, inputs)
+        if wrong is None:
+            return Bisection("")
+        graph, node = wrong
+        graph = named(graph)
+        small = part(graph, [wrong[0].nodes.index(node)], True)
+        return _written(derivative_of(node), small, _by_name(wrong[0], inputs), path)
     before = rewritten(found.recorded, found.optimize)
-    wrong = _wrong_pass(found, inputs)
-    if wrong is not None:
-        culprit, before, fault = wrong
+    rewrite = _wrong_pass(found, inputs)
+    if rewrite is not None:
+        culprit, before, fault = rewrite
     else:
-        graph = found.recorded
-        culprit = wrong_kernel(found, watched, lambda x: not differs(graph, inputs, x))
+        recorded = found.recorded
+        culprit = wrong_kernel(found, watched, lambda x: not differs(recorded, inputs, x))
         is_planned = culprit.startswith("kernels")
         fault = _wrong_plan(target) if is_planned else _wrong_code(target)
     values = _by_name(before, inputs)
@@ -71,7 +79,13 @@ def bisect(
     def fails(graph: Graph) -> bool:
         return fault(graph, [values[entry.value.name] for entry in graph.inputs])
 
-    small = reduce(before, fails)
+    return _written(culprit, reduce(before, fails), values, path)
+
+
+def _written(
+    culprit: str, small: Graph, values: Mapping[str, np.ndarray | float], path: Path | None
+) -> Bisection:
+    """What was found, after it has been written to its files."""
     if path is not None:
         path.write_text(f"// {culprit} changes the meaning of\n{small}")
         arrays = {x.value.name: np.asarray(values[x.value.name]) for x in small.inputs}
