@@ -109,6 +109,10 @@ class NonFiniteError(LucidError, FloatingPointError):
     result: Callable[[], Any]
 
 
+class AssertionFailedError(LucidError, AssertionError):
+    """What `lucid.debug.assert_` says of a tensor that isn't all true."""
+
+
 class NotDifferentiableError(LucidError):
     """A gradient was asked for where there is none."""
 

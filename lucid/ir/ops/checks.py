@@ -8,6 +8,7 @@ import numpy as np
 
 from lucid.ir.errors import (
     ArgumentError,
+    AssertionFailedError,
     DivisionByZeroError,
     IndexOutOfRangeError,
     LeavesPath,
@@ -28,6 +29,7 @@ ERRORS: Mapping[str, type[LucidError]] = {
     "zero": DivisionByZeroError,
     "exit": LeavesPath,
     "finite": NotFinite,
+    "assert": AssertionFailedError,
 }
 """By the name that the attribute `error` holds. The message of an exit is its number."""
 
