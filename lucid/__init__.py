@@ -406,6 +406,7 @@ from lucid.ir.errors import (
     TraceError,
     VerifyError,
 )
+from lucid.ir.frames import edge_of_module
 from lucid.ir.types import DType as dtype  # noqa: N813 - PyTorch's name
 from lucid.ir.types import bool_ as bool
 from lucid.ir.types import f32 as float
@@ -481,6 +482,7 @@ if TYPE_CHECKING:
         jit,
         nn,
         optim,
+        profiler,
         sparse,
         special,
         testing,
@@ -507,8 +509,11 @@ _IN_PLACE = (
 )  # fmt: skip
 vars().update({name: getattr(Tensor, name) for name in _IN_PLACE})
 enter_border(sys.modules[__name__], dict(vars()), __name__)
+edge_of_module(__name__)
 explain_calls(autograd, vars(autograd), "lucid.autograd.")
 explain_calls(autograd.functional, vars(autograd.functional), "lucid.autograd.")
+edge_of_module(autograd.__name__)
+edge_of_module(autograd.graph.__name__)
 _check_environment()  # now: what is misspelt is never read, and some is read late
 
 
@@ -572,8 +577,8 @@ __all__ = [
     "nan_to_num", "nanmean", "nanmedian", "nanquantile", "nansum", "narrow", "ne", "neg",
     "negative", "newaxis", "nn", "no_grad", "nonzero", "norm", "normal", "not_equal", "numel",
     "ones", "ones_like", "optim", "outer", "pca_lowrank", "pdist", "permute", "pi", "pinverse",
-    "polygamma", "positive", "pow", "preserve_format", "prod", "promote_types", "put", "qr",
-    "quantile", "rad2deg", "rand", "rand_like", "randint", "randint_like", "randn",
+    "polygamma", "positive", "pow", "preserve_format", "prod", "profiler", "promote_types", "put",
+    "qr", "quantile", "rad2deg", "rand", "rand_like", "randint", "randint_like", "randn",
     "randn_like", "randperm", "ravel", "real", "reciprocal", "relu", "remainder", "renorm",
     "repeat_interleave", "reshape", "result_type", "return_types", "roll", "rot90", "round",
     "row_stack", "rsqrt", "rsub", "save", "scalar_tensor", "scan", "scatter", "scatter_add",

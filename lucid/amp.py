@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from lucid.ir.errors import OptionError
+from lucid.ir.frames import edge_of_module
 from lucid.ir.location import warn
 
 Function = Callable[..., Any]
@@ -99,3 +100,6 @@ class GradScaler:
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take nothing over."""
+
+
+edge_of_module(__name__)

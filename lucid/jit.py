@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from lucid.ir.frames import edge_of_module
+
 Code = TypeVar("Code", bound=Callable[..., Any])
 
 
@@ -36,3 +38,6 @@ def is_scripting() -> bool:
 def is_tracing() -> bool:
     """Return False: `lucid.compiler.is_compiling` says whether a step is traced."""
     return False
+
+
+edge_of_module(__name__)

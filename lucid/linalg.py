@@ -41,6 +41,7 @@ from lucid.functions.solving import (
 )
 from lucid.functions.tensors import Tensor
 from lucid.ir.errors import DTypeError, OptionError, ShapeError
+from lucid.ir.frames import edge_of_module
 from lucid.ir.types import i32
 from lucid.return_types import (
     linalg_cholesky_ex,
@@ -409,3 +410,6 @@ def cond(A: Tensor, p: Any = None) -> Tensor:
         first, last = values[..., 0], values[..., -1]
         return last / first if p == -2 else first / last
     return matrix_norm(a, p) * matrix_norm(inv(a), p)
+
+
+edge_of_module(__name__)

@@ -27,6 +27,7 @@ from lucid.functions.shape import broadcast
 from lucid.functions.tensors import Tensor
 from lucid.ir import ops
 from lucid.ir.errors import DTypeError, OptionError, ShapeError
+from lucid.ir.frames import edge_of_module
 from lucid.ir.op import Op
 from lucid.ir.types import DType, Shape, f64, i64
 from lucid.layouts import check_memory_format
@@ -491,3 +492,6 @@ def geometric_(input: Tensor, p: float) -> Tensor:
     """Overwrite the tensor with how many trials of probability `p` the first success takes."""
     u = rand(input.shape, dtype=input.dtype).clamp(min=1e-7)
     return write_(input, (u.log() / math.log1p(-p)).ceil().clamp(min=1))
+
+
+edge_of_module(__name__)

@@ -7,6 +7,7 @@ from typing import Any
 from lucid.device import CPU, check_device, device
 from lucid.dtypes import of_tensor_class, set_default_dtype
 from lucid.ir.errors import OptionError
+from lucid.ir.frames import edge_of_module
 
 
 def get_num_threads() -> int:
@@ -97,3 +98,6 @@ def set_default_tensor_type(t: object) -> None:
     if dtype is None or not dtype.is_floating_point:
         raise OptionError(f"set_default_tensor_type: only floats can be the default, not {t!r}")
     set_default_dtype(dtype)
+
+
+edge_of_module(__name__)

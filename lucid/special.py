@@ -17,6 +17,7 @@ from lucid.functions.reduction import log_softmax, logsumexp, softmax
 from lucid.functions.samples import xlog1py
 from lucid.functions.special import logit, xlogy
 from lucid.functions.trigonometry import sinc
+from lucid.ir.frames import edge_of_module
 
 __all__ = [
     "bessel_j0",
@@ -56,3 +57,5 @@ __all__ = [
     "xlogy",
     "zeta",
 ]
+
+edge_of_module(__name__)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from lucid.ir.frames import edge_of_module
 from lucid.tensor.arrays import plain_array
 from lucid.tensor.tensor import Tensor
 
@@ -65,3 +66,6 @@ def _array(value: Any) -> np.ndarray:
     if isinstance(value, Tensor):
         return value.detach().numpy()
     return plain_array(value, "assert_close")
+
+
+edge_of_module(__name__)

@@ -57,6 +57,9 @@ ORDER = (
     "cuda",
     "backends",
     "jit",
+    "profiler",
+    "cli",
+    "__main__",
 )
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names.split()}
 LLVM = "codegen.llvm"  # llvmlite has no types: it stays behind this

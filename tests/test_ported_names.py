@@ -209,5 +209,5 @@ def test_a_tensor_is_made_of_any_sequence() -> None:
     assert lucid.tensor(deque([1.5, 2.0])).tolist() == [1.5, 2.0]
     assert lucid.tensor([range(2), range(2, 4)]).tolist() == [[0, 1], [2, 3]]
     assert lucid.LongTensor(range(3)).tolist() == [0, 1, 2]
-    with pytest.raises(lucid.ArgumentError, match="tensors and Python numbers, not str"):
+    with pytest.raises(lucid.ArgumentError, match="data must be numbers, not str"):
         lucid.tensor("abc")

@@ -253,7 +253,8 @@ def checked_roots(
         if edge is None:
             raise LucidError(
                 f"element {i} of tensors does not require grad and does not have a grad_fn\n"
-                f"  element {i}: {tensor._describe()}"
+                f"  element {i}: {tensor._describe()}\n"
+                "hint: it was computed under no_grad, or no leaf has requires_grad=True"
             )
         roots.append((edge, _root_gradient(tensor._type, tensor._describe, gradient, i)))
     return roots
@@ -266,7 +267,8 @@ def _root_gradient(
         if output.size != 1:
             raise LucidError(
                 "grad can be implicitly created only for scalar outputs\n"
-                f"  output {i}: {describe()}"
+                f"  output {i}: {describe()}\n"
+                "hint: l.sum().backward() or l.backward(gradient)"
             )
         return filled(output, 1)
     if not _is_tensor(gradient):

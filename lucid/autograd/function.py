@@ -21,6 +21,7 @@ from lucid.autograd.private import custom_forward, private_edge
 from lucid.autograd.returned import checked_gradients, type_name
 from lucid.autograd.saved import FREED, SavedTensor
 from lucid.ir.errors import ArgumentError, ExampleDataError, LucidError, MissingRuleError
+from lucid.ir.frames import edge
 from lucid.ir.location import warn
 from lucid.ir.types import TensorType
 from lucid.tensor.context import context
@@ -350,6 +351,7 @@ class Function(metaclass=FunctionMeta):
             DeprecationWarning,
         )
 
+    @edge
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise LucidError(
             "Legacy autograd function with non-static forward method is not supported. "

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
+
 from lucid.autograd.node import (
     CopySlices,
     Gradients,
@@ -62,6 +64,8 @@ class Finish:
         _check_marks(ctx, raw, self.inputs)
         self.count = len(raw)
         self.tracked = sum(isinstance(v, TensorCore) and self._has_history(v) for v in raw)
+        if self.is_differentiable and not self.tracked:
+            _warn_of_arrays(ctx, raw)
         ctx._sequence = next(sequence_numbers)  # before that of the nodes that lead to it
         placed: dict[int, TensorCore] = {}
         numbers: dict[int, int] = {}
@@ -218,6 +222,16 @@ def _refuse_leaf(ctx: BackwardCFunction, tensor: TensorCore) -> None:
     refusal = refusal_of_writes(tensor)
     if refusal is not None:
         raise LucidError(f"{refusal}{ctx._origin_line()}")
+
+
+def _warn_of_arrays(ctx: BackwardCFunction, raw: Sequence[Any]) -> None:
+    for value in raw:
+        if isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind == "f":
+            warn(
+                f"{ctx._forward_cls.__name__}.forward returned an {type(value).__name__} and no "
+                "tensor, so no gradient flows through it\nhint: return lucid.from_numpy(array)"
+            )
+            return
 
 
 def _refuse_container(ctx: BackwardCFunction, output: Any) -> None:

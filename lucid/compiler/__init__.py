@@ -1,8 +1,9 @@
 """`@lucid.compile`: recording a step, deciding when the record holds, calling native code."""
 
-from lucid.compiler.compiled import Compiled, Stats, compile
+from lucid.compiler.compiled import Compiled, compile
 from lucid.compiler.disable import disable
 from lucid.compiler.recording.hooks import is_tracing as is_compiling
+from lucid.compiler.reports.statistics import Stats
 from lucid.runtime.stance import set_stance
 
 __all__ = ["Compiled", "Stats", "compile", "disable", "is_compiling", "set_stance"]

@@ -8,25 +8,31 @@ import gc
 import inspect
 import itertools
 import logging
+import os
 import sys
 import time
 import traceback
 import types
 import weakref
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from lucid.autograd.host_replay import Differs, replaying, undo_draws
 from lucid.compiler.guards.restarts import MOST_RESTARTS, Known, RestartTrace, undo_all
 from lucid.compiler.inputs.signature import Call, changes, describe, moving_ints, with_live_ints
 from lucid.compiler.programs.audits import Pace, difference, made_again, report
-from lucid.ir.environment import LOG
+from lucid.compiler.reports.statistics import (
+    CallCounts,
+    Served,
+    Stats,
+    Traced,
+    kind_of_change,
+    signature_text,
+)
+from lucid.ir.clone import copy_graph
 from lucid.ir.errors import (
     ArgumentError,
     EagerOnlyError,
@@ -37,10 +43,15 @@ from lucid.ir.errors import (
     OptionError,
     TraceError,
 )
-from lucid.ir.location import Location
+from lucid.ir.frames import edge, edge_of_class, leave
+from lucid.ir.location import Location, here
+from lucid.ir.logs import is_on, say
 from lucid.ir.passes.pipeline import Pass, optimizing
+from lucid.ir.passes.regions import outline_repeated
+from lucid.ir.selecting import select
 from lucid.ir.whose_code import is_followed
 from lucid.runtime.entry.layout import LONG_WAY
+from lucid.runtime.progress import Progress
 from lucid.runtime.stance import eager_is_forced
 from lucid.tensor.claims import TRACING, Claim
 from lucid.tensor.context import context, epoch
@@ -53,11 +64,12 @@ if TYPE_CHECKING:
     from lucid.compiler.programs.program import Departure, Program
     from lucid.compiler.recording.trace import Trace
     from lucid.compiler.reports.checking import Check
+    from lucid.compiler.reports.explaining import Explanation
+    from lucid.compiler.reports.page import Report
     from lucid.compiler.reports.profiling import Profile
     from lucid.runtime.open_programs import Families
+    from lucid.runtime.stages import Stages
 
-logger = logging.getLogger("lucid.retrace")
-nan_logger = logging.getLogger("lucid.nan")
 MODES = ("native", "eager")
 NANS = ("allow", "raise", "skip")
 _MODES_ELSEWHERE = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
@@ -86,58 +98,6 @@ class Options:
     nan: str = "allow"
 
 
-@dataclass(repr=False)
-class Stats:
-    """What happened to a compiled function so far.
-
-    Attributes:
-        traces: how often it was traced; 1 in a healthy training loop.
-        restarts: how often a trace began again, with what it had to know from its start.
-        calls: calls that ran natively; counted in memory where native code counts them too.
-        retrace_reasons: for each trace after the first, the guard that failed: old -> new. Of
-            these, and of the next ones, the last few thousand are kept.
-        compile_seconds: tracing and compiling, in all.
-        pass_seconds: how much of that each pass took, by name. A pipeline's time, such as that of
-            "optimize", includes its passes'.
-        eager_reasons: for each call that had to run op by op, why; it is logged as a warning too.
-        paths: how many of the traces were for another way through branches on values.
-        exits: how often a branch on a value went another way than in the program that was running.
-        audits: how many calls were traced again, to be sure that nothing has moved unseen.
-        dropped: how many programs there was no room for any more; see `LIMIT`.
-        reused: how many traces found code that earlier ones had made for other sizes.
-        skipped: calls that made a NaN or an infinity, and were left out by `nan="skip"`.
-    """
-
-    traces: int = 0
-    restarts: int = 0
-    retrace_reasons: list[str] = field(default_factory=list)
-    compile_seconds: float = 0.0
-    pass_seconds: Counter[str] = field(default_factory=Counter)
-    eager_reasons: list[str] = field(default_factory=list)
-    paths: int = 0
-    exits: int = 0
-    audits: int = 0
-    dropped: int = 0
-    reused: int = 0
-    skipped: int = 0
-    counted: np.ndarray = field(default_factory=lambda: np.zeros(2, np.int64), compare=False)
-
-    def __repr__(self) -> str:
-        names = ("traces", "calls", "retrace_reasons", "compile_seconds", "eager_reasons")
-        return f"Stats({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
-
-    @property
-    def calls(self) -> int:
-        return int(self.counted[0])
-
-    def add_call(self) -> None:
-        self.counted[0] += 1
-
-    @property
-    def compiles(self) -> int:
-        return self.traces
-
-
 @contextmanager
 def collector_paused() -> Iterator[None]:
     """Let no cycles be looked for: a program is made of many objects, none of which dies early.
@@ -159,7 +119,7 @@ _OWN = frozenset(
     {
         *("_options", "_optimize", "_families", "_programs", "_places", "_ints", "_latest"),
         *("_asked", "_untraceable", "_is_paced", "_said", "_audits", "_audited", "_distrust"),
-        *("_took_over", "_resized", "_shapes", "stats"),
+        *("_took_over", "_resized", "_shapes", "_counts", "stats"),
     }
 )
 
@@ -176,6 +136,21 @@ class _TooManyPathsError(_NotPaidForError):
     kind = "paths"
 
 
+_collecting: list[list[Compiled]] = []
+
+
+@contextmanager
+def collecting() -> Iterator[list[Compiled]]:
+    """The functions that are compiled in the block, and in no block within it."""
+    found: list[Compiled] = []
+    _collecting.append(found)
+    try:
+        yield found
+    finally:
+        _collecting.remove(found)
+
+
+@edge_of_class
 class Compiled:
     """A function that runs as one native call per signature of its arguments.
 
@@ -205,50 +180,58 @@ class Compiled:
         self._took_over: tuple[Program | None, int] = (None, -1)  # after how many calls
         self._is_paced = is_paced  # False for what can't run op by op
         self._said: set[str] = set()  # reasons that were logged
-        self.stats = Stats()
+        self._counts = CallCounts()
+        self.stats = Stats(served=self._served)
         self._audits = Pace(self.stats.counted, options.audit and is_paced)
         self._shapes: set[tuple[tuple[int, ...], ...]] = set()  # of the inputs of its traces
         self._resized = 0  # traces for arguments of other sizes for which there was code
         self._audited = 0  # how many calls there had been at the last audit
         self._distrust: str | None = None  # what an audit has found
+        if _collecting and is_paced:
+            _collecting[-1].append(self)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        latest = self._latest
-        differs = None
-        if latest is not None and not kwargs:
-            enter = latest.enter
-            if enter is not None:
-                try:
-                    result = enter(*args)
-                    if result is LONG_WAY and latest.rearm():
+        try:
+            latest = self._latest
+            differs = None
+            if latest is not None and not kwargs:
+                enter = latest.enter
+                if enter is not None:
+                    try:
                         result = enter(*args)
-                except DEPARTS as found:
-                    result, differs = self._follow(self._left(latest, found), args)
-                except NotFinite:  # nothing has happened yet; the long way says where it is made
-                    result = LONG_WAY
-                if result is not LONG_WAY:
-                    return result
-        if not self._is_eager():
-            try:
-                return self._call(args, kwargs, differs)
-            except NonFiniteError as error:
-                if self._options.nan != "skip":
-                    raise
-                return self._skipped(error)
-            except EagerOnlyError as reason:
-                options = self._options
-                if options.fullgraph or options.nan != "allow":
-                    asked = "fullgraph=True" if options.fullgraph else f'nan="{options.nan}"'
-                    raise TraceError(
-                        f"{_name_of(self.__wrapped__)}, with {asked}: {reason}"
-                    ) from None
-                self.note_eager(str(reason), getattr(reason, "kind", ""))
-        return self.__wrapped__(*args, **kwargs)
+                        if result is LONG_WAY and latest.rearm():
+                            result = enter(*args)
+                    except DEPARTS as found:
+                        result, differs = self._follow(self._left(latest, found), args)
+                    except NotFinite:  # nothing has happened; the long way says where it is made
+                        result = LONG_WAY
+                    if result is not LONG_WAY:
+                        return result
+            if not self._is_eager():
+                try:
+                    return self._call(args, kwargs, differs)
+                except NonFiniteError as error:
+                    if self._options.nan != "skip":
+                        raise
+                    return self._skipped(error)
+                except EagerOnlyError as reason:
+                    options = self._options
+                    if options.fullgraph or options.nan != "allow":
+                        asked = "fullgraph=True" if options.fullgraph else f'nan="{options.nan}"'
+                        raise TraceError(
+                            f"{_name_of(self.__wrapped__)}, with {asked}: {reason}"
+                        ) from None
+                    self.note_eager(str(reason), getattr(reason, "kind", ""))
+            return self.__wrapped__(*args, **kwargs)
+        except Exception as error:
+            leave(error)
+            raise
 
     def _skipped(self, error: NonFiniteError) -> Any:
         """What a call returns that has made a NaN or an infinity, and leaves nothing else."""
         self.stats.skipped += 1
-        nan_logger.warning("%s: this call is skipped: %s", _name_of(self.__wrapped__), error)
+        name = _name_of(self.__wrapped__)
+        say("nan", "%s: this call is skipped: %s", name, error, level=logging.WARNING)
         return error.result()
 
     def _follow(self, differs: Departure, args: tuple[Any, ...]) -> tuple[Any, Departure]:
@@ -283,10 +266,25 @@ class Compiled:
 
     def _prefer(self, program: Program) -> None:
         """Let the next call begin with the program that took over, if it did so twice in turn."""
-        calls = program.used = self.stats.calls
+        calls = self.stats.calls
+        self._counts.credit(self._number_of_latest, program.number, calls)
+        program.used = calls
         if self._took_over == (program, calls - 1):
             self._begin_with(program)
         self._took_over = program, calls
+
+    @property
+    def _number_of_latest(self) -> int | None:
+        return None if self._latest is None else self._latest.number
+
+    def _served(self) -> list[Served]:
+        """What each program that there is serves, and how often it has."""
+        self._counts.settle(self._number_of_latest, self.stats.calls)
+        found = [program for same in self._programs.values() for program in same]
+        found.sort(key=attrgetter("number"))
+        return [
+            Served(signature_text(x.description), x.path, self._counts[x.number]) for x in found
+        ]
 
     def _begin_with(self, program: Program) -> None:
         """Let the next calls try this program first; native code doesn't say that it is used."""
@@ -368,6 +366,7 @@ class Compiled:
             raise
         if found is not None:
             self._distrust = report(_name_of(self.__wrapped__), found, calls - self._audited)
+            self._counts.settle(self._number_of_latest, calls)
             self._latest = None
             self._programs.clear()
             self._audits.stop()
@@ -459,6 +458,8 @@ class Compiled:
             if result is not LONG_WAY:  # as it is when another thread changed what guards look at
                 self.stats.add_call()
                 if differs is None or self._latest is None or not differs.path:
+                    latest = self._number_of_latest
+                    self._counts.credit(latest, program.number, self.stats.calls)
                     self._begin_with(program)
                 else:
                     self._prefer(program)
@@ -514,7 +515,8 @@ class Compiled:
             if len(self._said) >= LIMIT:
                 self._said.clear()
             self._said.add(kind or reason)
-            logger.warning("%s: this call runs op by op: %s", _name_of(self.__wrapped__), reason)
+            name = _name_of(self.__wrapped__)
+            say("eager", "%s: this call runs op by op: %s", name, reason, level=logging.WARNING)
 
     def _prepared(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], differs: Departure | None = None
@@ -601,7 +603,10 @@ class Compiled:
             return program
         before = Before()
         try:
-            with Claim(frozenset((id(self), TRACING))) as claim:
+            with (
+                Progress(_name_of(self.__wrapped__)),
+                Claim(frozenset((id(self), TRACING))) as claim,
+            ):
                 program, reason = self._fitting(call, differs)
                 if program is None:  # nor has another thread traced it meanwhile
                     program = self._traced(call, args, kwargs, known, differs, reason, claim)
@@ -633,7 +638,8 @@ class Compiled:
         found = ((), ()) if differs is None else (differs.made, differs.path)
         with replaying(*found):
             is_path = differs is not None and bool(differs.path)
-            program = self._trace(call, args, kwargs, known, reason, claim, is_path)
+            kind = "" if differs is None else "path" if is_path else "host"
+            program = self._trace(call, args, kwargs, known, reason, claim, kind)
         if not kwargs:
             program.take_plain(call, args, self.stats.counted)
         programs = self._programs.setdefault(call.key, [])
@@ -682,10 +688,13 @@ class Compiled:
         known: Known,
         reason: str | None,
         claim: Claim,
-        is_path: bool,
+        kind: str,
     ) -> Program:
+        """A new program; `kind`: "path" or "host" for one that goes on where another was left."""
         from lucid.compiler.programs.program import Program
         from lucid.runtime.open_programs import Families
+
+        is_path, place = kind == "path", here()
 
         marked = with_live_ints(self._ints, self.__wrapped__, args, kwargs)
         description = describe(self.__wrapped__, *marked)
@@ -693,11 +702,21 @@ class Compiled:
         moved = moving_ints(description, earlier) - self._ints  # one in an object stays as it is
         if moved:
             raise RestartTrace("is called with ints that keep changing", "counts", moved)
-        if earlier:
-            reason = reason or changes(description, earlier)
+        if not earlier:
+            kind, reason = "first", "the first call"
+        else:
+            if reason is None:
+                reason = changes(description, earlier)
+                kind = kind_of_change(reason)
+            elif not kind:
+                is_mode = kind_of_change(reason) in ("mode", "flag")
+                kind = kind_of_change(reason) if is_mode else "guard"
+                place = self._place_of_failure(call) or place
             self._refuse_unpaid(reason, is_path)
-            if "retrace" in LOG.read():
-                sys.stderr.write(f"lucid: retrace of {_name_of(self.__wrapped__)}: {reason}\n")
+            channel, text = ("exits", "%s: takes a new path: %s")
+            if not is_path:
+                channel, text = "retrace", "retrace of %s: %s"
+            say(channel, text, _name_of(self.__wrapped__), reason)
         recorded = self._record(call, *marked, known)
         claim.give_up(TRACING)
         # A backward that is skipped would leave no gradients.
@@ -707,21 +726,49 @@ class Compiled:
         if self._families is None and not self._options.passes:
             self._families = Families()
         program = Program(recorded, description, call, compiled, self._optimize, self._families)
-        program.used = self.stats.calls
+        program.used, program.number = self.stats.calls, self.stats.traces
+        self._note_trace(program, kind, reason, None if kind in ("path", "host") else place)
         if earlier:
-            assert reason is not None
             self.stats.retrace_reasons.append(reason)
             del self.stats.retrace_reasons[:-MOST_REASONS]
-            logger.info("retrace of %s: %s", _name_of(self.__wrapped__), reason)
         self.stats.traces += 1
+        self.stats.cache_hits += not program.executable.was_compiled
         self.stats.paths += is_path
         self.stats.reused += program.executable.instance is not None
         shapes = tuple(entry.value.shape for entry in program.recorded.inputs)
         self._resized += program.executable.instance is not None and shapes not in self._shapes
         self._shapes.add(shapes)
         self.stats.compile_seconds += program.compile_seconds
+        if is_on("compile"):
+            nodes, seconds = len(program.recorded.nodes), program.compile_seconds
+            say("compile", "%s: %d nodes in %.2f s", _name_of(self.__wrapped__), nodes, seconds)
         self.stats.pass_seconds.update(program.pass_seconds)
         return program
+
+    def _place_of_failure(self, call: Call) -> Location | None:
+        """The line that read what has changed since a program was made for such a call."""
+        programs = reversed(self._programs.get(call.key, []))
+        return next(filter(None, (x.guards.place_of_failure() for x in programs)), None)
+
+    def _note_trace(
+        self, program: Program, kind: str, reason: str, location: Location | None
+    ) -> None:
+        """Enter a trace in the history; the lines of a path or of a call of Python are in words."""
+        executable, history = program.executable, self.stats.history
+        source = "LLVM" if executable.was_compiled else "cache"
+        traced = Traced(
+            kind,
+            reason,
+            location,
+            signature_text(program.description),
+            program.compile_seconds,
+            program.stage_seconds,
+            program.pass_seconds,
+            "other sizes" if executable.instance is not None else source,
+            executable.kernel_count,
+        )
+        history.append(traced)
+        del history[:-MOST_REASONS]
 
     def _refuse_unpaid(self, reason: str, is_path: bool) -> None:
         """Raise where the function was traced so often that running it op by op costs less.
@@ -786,21 +833,132 @@ class Compiled:
         return self._latest
 
     @property
-    def stages(self) -> Mapping[str, str]:
-        program = self._latest_program()
+    def stages(self) -> Stages:
+        """The program at each stage of the compiler, as text by name; `stages(x, y)` chooses one.
+
+        Raises: `LucidError` where nothing is compiled yet.
+        """
+        return self._stages().choosing(self._stages)
+
+    def _stages(self, *args: Any, **kwargs: Any) -> Stages:
+        program = self._chosen(args, kwargs, "stages")
         return program.stages.then(program.backward_stages())
 
-    def dump_ir(self) -> str:
-        """The graph of the program used last, with custom Functions as regions of their own."""
-        return self._latest_program().stages["trace"]
+    def _chosen(self, args: tuple[Any, ...], kwargs: dict[str, Any], method: str) -> Program:
+        """The program that serves such a call; the one used last where none is given.
 
-    def profile(self, *args: Any, calls: int = 20, **kwargs: Any) -> Profile:
+        Raises `LucidError` where there is none: nothing is called to get one.
+        """
+        if not args and not kwargs:
+            return self._latest_program()
+        call = self._signature(args, kwargs)
+        program, _ = self._fitting(call, None)
+        if program is None:
+            name = _name_of(self.__wrapped__)
+            asked = signature_text(describe(self.__wrapped__, args, kwargs))
+            known = dict.fromkeys(served.signature for served in self.stats.programs)
+            raise LucidError(
+                f"{method}: {name} has no program for {asked}\n"
+                f"  there are programs for {'; '.join(known) or 'nothing yet'}\n"
+                "hint: call it with these arguments first"
+            )
+        return program
+
+    def explain(self, *args: Any, full: bool = False, **kwargs: Any) -> Explanation:
+        """Why the step is as it is: `print` shows it, `to_dict()` has it as plain data.
+
+        Each trace with its reason (the guard, old -> new, the user's line); branches on values and
+        their paths; what ran op by op and why; the kernels, what is fused in each, and what kept
+        two of them apart; the memory plan; which gradients and residuals are stored; the time of
+        each stage and pass of the compiler, and hits of the cache. Nothing is called.
+
+        Args:
+            args, kwargs: as of a call, which choose the program; none: the one used last.
+            full: show all of it, not just the ten things of each kind that cost most.
+
+        Raises: `LucidError` where there is no such program.
+
+        >>> import lucid
+        >>> step = lucid.compile(lambda x: (x * 2).sum())
+        >>> _ = step(lucid.ones(3)), step(lucid.ones(4))
+        >>> print(step.explain().stats.history[1].reason)
+        x: f32[3] -> f32[4]
+        """
+        from lucid.compiler.reports.explaining import explain
+
+        program = self._chosen(args, kwargs, "explain")
+        signature = signature_text(program.description)
+        return explain(_name_of(self.__wrapped__), signature, self.stats, program, full)
+
+    def dump_ir(
+        self,
+        *args: Any,
+        module: str | None = None,
+        line: int | str | None = None,
+        function: str | None = None,
+        part: str | None = None,
+        collapse: bool = False,
+        **kwargs: Any,
+    ) -> str:
+        """The graph of a program as text, with custom Functions as regions of their own.
+
+        `lucid.ir.parse` reads it back, and `interpret` runs it, of a part as well: what that reads
+        from the rest is its arguments.
+
+        Args:
+            args, kwargs: as of a call, which choose the program; none: the one used last.
+            module: only what is computed in a Module, by its path or the end of one: `blocks.3`.
+            line: only what stands in a line of yours, `24` or `"train.py:24"`, and its gradients.
+            function: only the calls of a custom Function.
+            part: only the "forward", the "backward", or the "update" that reads gradients.
+            collapse: show repeated layers, and updates of parameters that are alike, once, as a
+                function that is called.
+
+        Raises: `ArgumentError` where there is nothing of the kind, `LucidError` where there is no
+        such program.
+
+        >>> import lucid
+        >>> layer = lucid.nn.Linear(3, 2)
+        >>> step = lucid.compile(lambda x: layer(x).tanh())
+        >>> _ = step(lucid.ones(4, 3))
+        >>> print(step.dump_ir(module="layer").splitlines()[5].split("  @")[0].strip())
+        %transpose = transpose %layer_weight {perm = [1,0]} : f32[3,2]
+        """
+        program = self._chosen(args, kwargs, "dump_ir")
+        is_whole = module is line is function is part is None
+        if is_whole and not collapse:
+            return program.stages["trace"]
+        graph = copy_graph(program.recorded)
+        is_early = module is line is function is None  # layers are found in the whole
+        if collapse and is_early:
+            outline_repeated(graph)
+        if not is_whole:
+            graph = select(graph, module=module, line=line, function=function, part=part)
+        if collapse and not is_early:
+            outline_repeated(graph)
+        return str(graph)
+
+    def profile(
+        self, *args: Any, calls: int = 20, by: str = "kernel", top: int = 20, **kwargs: Any
+    ) -> Profile:
         """Call the step with these arguments, `calls` times and once more: what took how long.
 
-        The calls are real ones: each of them trains. `print` shows a table of the native kernels,
-        with the lines that they come from; `rows` has the same.
+        The calls are real ones: each of them trains. `print` shows a table; `rows` has the calls of
+        native kernels with the lines that they come from, `totals(by)` adds them up, and
+        `export_chrome_trace(path)` writes a call for Perfetto.
 
-        Raises: what a call raises, and `LucidError` where nothing runs natively.
+        Args:
+            by: what the table has totals of: "kernel", "line", "module", "op", or "call", which
+                adds nothing up.
+            top: how many rows it has.
+
+        Raises: what a call raises, `OptionError` for another `by`, `ArgumentError` for no calls,
+        and `LucidError` where nothing runs natively.
+
+        >>> import lucid
+        >>> step = lucid.compile(lambda x: (x * 2).exp().sum())
+        >>> sorted(total.name for total in step.profile(lucid.ones(3), calls=2).totals("op"))
+        ['exp', 'mul', 'sum']
         """
         from lucid.compiler.reports.profiling import profile
 
@@ -808,8 +966,14 @@ class Compiled:
         return profile(
             _name_of(self.__wrapped__),
             lambda: self(*args, **kwargs),
-            lambda: self._latest_program().executable,
+            self._latest_program,
             calls,
+            {
+                "signature": lambda _: self._signature(args, kwargs),
+                "guards": lambda program: program.guards.failure(self._signature(args, kwargs)),
+            },
+            by,
+            top,
         )
 
     def check(self, *args: Any, **kwargs: Any) -> Check:
@@ -832,7 +996,7 @@ class Compiled:
             name = _name_of(self.__wrapped__)
             raise LucidError(f"{method}: {name} runs op by op here, so nothing is native")
 
-    def kernel_graph(self) -> networkx.DiGraph[int]:
+    def kernel_graph(self, *args: Any, **kwargs: Any) -> networkx.DiGraph[int]:
         """The native step of the program used last, as a networkx graph.
 
         A node is a call of a kernel, with `label`, `name`, `kind`, `ops`, `lines`, `text`, `bytes`
@@ -840,7 +1004,40 @@ class Compiled:
         """
         from lucid.compiler.reports.kernel_graph import kernel_graph
 
-        return kernel_graph(self._latest_program().executable.calls)
+        return kernel_graph(self._chosen(args, kwargs, "kernel_graph").executable.calls)
+
+    def export_kernel_graph(self, path: str | os.PathLike[str], *args: Any, **kwargs: Any) -> None:
+        """Write `kernel_graph` to a file: a picture (.svg), .dot, .graphml or .json, by its name.
+
+        Raises: `ArgumentError` for another ending, `LucidError` where nothing is compiled.
+        """
+        from lucid.compiler.reports.picture import write_kernel_graph
+
+        write_kernel_graph(self.kernel_graph(*args, **kwargs), path)
+
+    def report(
+        self, path: str | os.PathLike[str] | None = None, *args: Any, calls: int = 20, **kwargs: Any
+    ) -> Report:
+        """One self-contained HTML page on a program of the step; in a notebook it shows itself.
+
+        The graph by Module and Function, your source with the time of each line, kernels on a
+        roofline of this machine, memory over the step, traces and guards.
+
+        Args:
+            path: where to write it; None writes nothing.
+            args, kwargs: as of a call, to measure times with; `calls` times, and these are real
+                ones. Without them times are those expected by shapes, of the program used last.
+
+        Raises: as `profile` with arguments, and `LucidError` where nothing is compiled.
+        """
+        from lucid.compiler.reports.page import Report
+
+        given = bool(args or kwargs)
+        profile = self.profile(*args, calls=calls, **kwargs) if given else None
+        report = Report(self.explain(), profile, self._latest_program())
+        if path is not None:
+            report.save(path)
+        return report
 
     def dump_llvm(self) -> str:
         """The LLVM IR of the program used last."""
@@ -876,6 +1073,7 @@ def _refuse_late(function: Callable[..., Any]) -> None:
             )
 
 
+@edge
 def compile(
     function: Callable[..., Any] | None = None,
     *,
@@ -947,7 +1145,10 @@ def compile(
             nan=nan,
         )
     if not callable(function):
-        raise ArgumentError(f"compile: {type(function).__name__} is not callable")
+        raise ArgumentError(
+            f"compile: {type(function).__name__} is not callable\n"
+            "hint: compile the function, then call it: lucid.compile(f)(x)"
+        )
     _refuse_late(function)
     return _compiled_again(function, Options(mode, audit, max_paths, fullgraph, passes, nan))
 

@@ -140,6 +140,6 @@ def _refuse_hidden(name: str, outputs: list[Any], given: list[Any]) -> None:
         if isinstance(node, AccumulateGrad) and id(node.variable) not in known:
             raise LucidError(
                 f"disable: {name}, called by a compiled step, differentiates a tensor that isn't "
-                f"one of its arguments, {node.variable._describe()}\n"
+                f"one of its arguments\n  tensor: {node.variable._describe()}\n"
                 "hint: pass it as an argument"
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lucid.cuda import amp as amp
+from lucid.ir.frames import edge_of_module
 
 
 def is_available() -> bool:
@@ -29,3 +30,6 @@ def synchronize(device: object = None) -> None:
 
 def empty_cache() -> None:
     """Do nothing: there is no memory on a GPU."""
+
+
+edge_of_module(__name__)

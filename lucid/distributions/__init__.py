@@ -57,6 +57,7 @@ from lucid.distributions.transforms import (
     Transform,
 )
 from lucid.functions.border import constructors_at_border
+from lucid.ir.frames import edge_of_module
 
 __all__ = [
     "FisherSnedecor",
@@ -140,3 +141,6 @@ def _make_modules() -> None:
 _make_modules()
 
 constructors_at_border(dict(vars()), "lucid.distributions.")
+
+
+edge_of_module(__name__)

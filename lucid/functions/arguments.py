@@ -54,13 +54,26 @@ def typed(**tensors: Tensor) -> str:
     return "".join(f"\n  {name + ':':<{width}} {x._type}" for name, x in tensors.items())
 
 
-def complete(error: LucidError, given: dict[str, Tensor]) -> None:
-    """Let an error's message, unless it lists operands, say what these are and who made them."""
+# Problems that many functions have in common: the one that was called is named with them.
+_COMMON = ("dropout probability has", "is not a valid value for reduction")
+_COMMON_IN_PLACE = ("a leaf Variable", "a view of a leaf Variable")
+
+
+def complete(error: LucidError, op: str, given: dict[str, Tensor]) -> None:
+    """Let an error's message say which op it is about, what the operands are and who made them.
+
+    What it says of these already stays as it is. The operands are kept for who knows more of them.
+    """
     if error.__dict__.get("_is_complete"):
         return
     error.__dict__["_is_complete"] = True
+    error.__dict__["_operands"] = given
     problem, hint, remedy = str(error).partition("\nhint: ")
     first, *rest = problem.split("\n")
+    if op and any(problem in first for problem in _COMMON) and ": " not in first:
+        first = f"{op}: {first}"
+    elif op and first.startswith(_COMMON_IN_PLACE):
+        first = f"{first} ({op})"
     if rest:
         rest = [_with_birthplace(line, given) for line in rest]
     else:
@@ -89,9 +102,20 @@ def tensor_of(value: Any, op: str, name: str = "input") -> Tensor:
     """Check that an argument is a tensor. Raises `ArgumentError`."""
     if isinstance(value, Tensor):
         return value
-    raise ArgumentError(
-        f"{op}: {name} must be a Tensor, not {kind_of(value)}\nhint: lucid.tensor(...) makes one"
-    )
+    raise ArgumentError(f"{op}: {name} must be a Tensor, not {kind_of(value)}{remedy_for(value)}")
+
+
+def remedy_for(value: Any) -> str:
+    """The hint for a value where a tensor should be."""
+    if isinstance(value, np.ndarray):
+        return "\nhint: lucid.from_numpy(array) makes one"
+    names = getattr(type(value), "_fields", None)
+    if isinstance(value, tuple) and names and any(isinstance(part, Tensor) for part in value):
+        made_by = type(value).__name__
+        return f"\nhint: {made_by}(dim) gives ({', '.join(names)}): use .{names[0]}"
+    if callable(value) and hasattr(value, "forward"):
+        return "\nhint: call the module on a tensor first"
+    return "\nhint: lucid.tensor(...) makes one" if value is not None else ""
 
 
 def kind_of(value: Any) -> str:

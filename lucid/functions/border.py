@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import difflib
 import inspect
 import os
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from lucid.autograd.modes import no_grad
-from lucid.functions.arguments import complete, kind_of
+from lucid.functions.arguments import complete, kind_of, remedy_for
 from lucid.functions.tensors import Tensor
 from lucid.ir.errors import (
     ArgumentError,
@@ -28,10 +29,17 @@ from lucid.ir.errors import (
     TooLargeError,
     TraceError,
 )
+from lucid.ir.frames import cause, edge, leave
 from lucid.ir.location import LIBRARY
 from lucid.tensor.context import context
 from lucid.tensor.writing import set_data, write_
 
+_WRITING = {
+    f"__i{name}__" for name in ["add", "sub", "mul", "truediv", "floordiv", "mod", "pow"]
+} | {
+    *(f"__i{name}__" for name in ["and", "or", "xor", "lshift", "rshift"]),
+    "__setitem__",
+}
 _known: dict[FunctionType, Callable[..., Any]] = {}
 
 
@@ -53,6 +61,9 @@ def enter_border(namespace: Any, names: dict[str, Any], module: str, prefix: str
             and not name.startswith("__")
         ):
             setattr(namespace, name, at_border(value, module, prefix + name))
+    for name in _WRITING & names.keys():  # by the names of their functions: `x += 1` is add_
+        value = names[name]
+        setattr(namespace, name, _known.get(value) or at_border(value, module, prefix + name))
 
 
 def modules_at_border(names: dict[str, Any]) -> None:
@@ -79,14 +90,21 @@ def _constructing(construct: FunctionType) -> Callable[..., None]:
     @wraps(construct)
     def constructed(self: Any, *args: Any, **kwargs: Any) -> None:
         try:
-            construct(self, *args, **kwargs)
-        except BUILTIN as error:
-            if isinstance(error, LucidError) or not _is_librarys(error):
-                raise
-            kinds = [kind_of(value) for value in args]
-            kinds += [f"{key}={kind_of(value)}" for key, value in kwargs.items()]
-            text = f"{type(self).__name__}: can't be made of ({', '.join(kinds)}): {error}"
-            raise _kind_for(error)(text) from error
+            try:
+                construct(self, *args, **kwargs)
+            except BUILTIN as error:
+                if isinstance(error, LucidError) or not _is_librarys(error):
+                    raise
+                name = type(self).__name__
+                if misfit := _misfit(construct, (self, *args), kwargs, name):
+                    raise ArgumentError(misfit) from None
+                kinds = [kind_of(value) for value in args]
+                kinds += [f"{key}={kind_of(value)}" for key, value in kwargs.items()]
+                text = f"{name}: can't be made of ({', '.join(kinds)}): {error}"
+                raise _kind_for(error)(text) from cause(error)
+        except Exception as error:
+            leave(error)
+            raise
 
     return constructed
 
@@ -106,18 +124,23 @@ def _explained(function: FunctionType) -> Callable[..., Any]:
 
     @wraps(function)
     def called(*args: Any, **kwargs: Any) -> Any:
-        if takes_function and args and not callable(args[0]):
-            assert first is not None
-            raise ArgumentError(
-                f"{function.__name__}: argument '{first.name}' (position 1) must be a function, "
-                f"not {kind_of(args[0])}"
-            )
         try:
-            return function(*args, **kwargs)
-        except BUILTIN as error:
-            if isinstance(error, LucidError) or not _is_librarys(error):
-                raise
-            _explain(function, args, kwargs, error)
+            if takes_function and args and not callable(args[0]):
+                assert first is not None
+                raise ArgumentError(
+                    f"{function.__name__}: argument '{first.name}' (position 1) must be a "
+                    f"function, not {kind_of(args[0])}"
+                )
+            try:
+                result = function(*args, **kwargs)
+                return edge(result) if takes_function and type(result) is FunctionType else result
+            except BUILTIN as error:
+                if isinstance(error, LucidError) or not _is_librarys(error):
+                    raise
+                _explain(function, args, kwargs, error)
+        except Exception as error:
+            leave(error)
+            raise
 
     return called
 
@@ -126,15 +149,19 @@ def _bordered(function: FunctionType) -> Callable[..., Any]:
     @wraps(function)
     def called(*args: Any, out: Any = None, **kwargs: Any) -> Any:
         try:
-            result = function(*args, **kwargs)
-        except LucidError as error:
-            name_operands(error, function, args, kwargs)
-            raise
-        except BUILTIN as error:
-            if not _is_librarys(error):
+            try:
+                result = function(*args, **kwargs)
+            except LucidError as error:
+                name_operands(error, function, args, kwargs)
                 raise
-            _explain(function, args, kwargs, error)
-        return result if out is None else _into(out, result, function.__name__)
+            except BUILTIN as error:
+                if not _is_librarys(error):
+                    raise
+                _explain(function, args, kwargs, error)
+            return result if out is None else _into(out, result, function.__name__)
+        except Exception as error:
+            leave(error)
+            raise
 
     return called
 
@@ -151,7 +178,12 @@ def name_operands(
     of traces, which have a form of their own.
     """
     if not isinstance(error, TraceError) and _is_librarys_alone(error):
-        complete(error, _tensors(function, args, kwargs))
+        name = _SPELLED.get(function.__name__, function.__name__)
+        complete(error, "" if name == "forward" else name, _tensors(function, args, kwargs))
+
+
+# Operators whose functions have no name that users write; modules name themselves.
+_SPELLED = {"setitem": "x[index] = value", "getitem": "x[index]"}
 
 
 def _tensors(
@@ -210,10 +242,9 @@ def _explain(
 ) -> NoReturn:
     """Raise `ArgumentError` that says which argument it was, as far as that can be said."""
     name, signature = function.__name__, inspect.signature(function)
-    try:
-        bound = signature.bind(*args, **kwargs)
-    except TypeError as mismatch:
-        raise ArgumentError(f"{name}: {mismatch}\nhint: it is {name}{_plain(signature)}") from None
+    if misfit := _misfit(function, args, kwargs, name):
+        raise ArgumentError(misfit) from None
+    bound = signature.bind(*args, **kwargs)
     is_method = "self" in bound.arguments
     if is_method:
         name = f"{type(args[0]).__name__}.{name}"
@@ -221,14 +252,52 @@ def _explain(
         if signature.parameters[parameter].annotation == "Tensor" and not isinstance(value, Tensor):
             raise ArgumentError(
                 f"{name}: argument '{parameter}' (position {position}) must be Tensor, not "
-                f"{kind_of(value)}{_hint(value)}"
-            ) from error
+                f"{kind_of(value)}{remedy_for(value)}"
+            ) from cause(error)
     if isinstance(error, MemoryError):
-        raise TooLargeError(f"{name}: {error}") from error
+        raise TooLargeError(f"{name}: {error}") from cause(error)
     kinds = [kind_of(value) for value in args[is_method:]]
     kinds += [f"{key}={kind_of(value)}" for key, value in kwargs.items()]
     text = f"{name}: can't be called with ({', '.join(kinds)}): {error}"
-    raise _kind_for(error)(text) from error
+    raise _kind_for(error)(text) from cause(error)
+
+
+# What other libraries call the same.
+_SYNONYMS = {
+    "learning_rate": "lr",
+    "use_bias": "bias",
+    "epsilon": "eps",
+    "axis": "dim",
+    "keepdims": "keepdim",
+    "kernel": "kernel_size",
+    "strides": "stride",
+    "filters": "out_channels",
+    "units": "out_features",
+    "rate": "p",
+    "decay": "weight_decay",
+    "l2": "weight_decay",
+    "name": "names",
+}
+
+
+def _misfit(
+    function: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any], name: str
+) -> str | None:
+    """What is wrong with a call that doesn't fit a function's parameters, and what would fit."""
+    signature = inspect.signature(function)
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as mismatch:
+        known = [key for key in signature.parameters if key != "self"]
+        for key in kwargs:
+            if key in known:
+                continue
+            meant = _SYNONYMS.get(key)
+            close = [meant] if meant in known else difflib.get_close_matches(key, known, 1)
+            if close:
+                return f"{name}: {mismatch}\nhint: did you mean {close[0]}?"
+        return f"{name}: {mismatch}\nhint: it is {name}{_plain(signature)}"
+    return None
 
 
 def _kind_for(error: Exception) -> type[LucidError]:
@@ -245,15 +314,9 @@ def _kind_for(error: Exception) -> type[LucidError]:
 
 def _plain(signature: inspect.Signature) -> str:
     """The parameters without their types."""
-    parameters = signature.parameters.values()
+    parameters = [value for key, value in signature.parameters.items() if key != "self"]
     bare = [parameter.replace(annotation=inspect.Parameter.empty) for parameter in parameters]
     return str(inspect.Signature(bare))
-
-
-def _hint(value: Any) -> str:
-    if type(value).__name__ == "ndarray":
-        return "\nhint: lucid.from_numpy(array) makes one"
-    return "\nhint: lucid.tensor(...) makes one" if value is not None else ""
 
 
 # ---------------------------------------------------------------------- out=

@@ -66,7 +66,7 @@ def getitem(input: Tensor, index: Any) -> Tensor:
     try:
         return _picked(input, index)
     except IndexOutOfRangeError as error:
-        complete(error, {"input": input})
+        complete(error, "", {"input": input})
         raise
 
 
@@ -88,7 +88,7 @@ def setitem(input: Tensor, index: Any, value: Any) -> None:
     try:
         view, parsed = _basic_view(input, index)
     except IndexOutOfRangeError as error:
-        complete(error, {"input": input})
+        complete(error, "", {"input": input})
         raise
     if parsed.mask is not None:
         result = None if parsed.picks else _masked(view, parsed.mask, parsed.mask_axis, new)

@@ -11,6 +11,7 @@ from typing import Any, cast
 import numpy as np
 
 from lucid.dtypes import get_default_dtype, promote_types
+from lucid.functions.arguments import remedy_for
 from lucid.functions.tensors import Tensor
 from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, OptionError
@@ -35,9 +36,11 @@ def scalar_dtype(value: Any, op: str) -> DType:
         return i64
     if isinstance(value, (float, np.floating)):  # a live scalar says that it is a float
         return get_default_dtype()
+    kind_name = value.__class__.__name__
+    if op == "tensor":
+        raise ArgumentError(f"tensor: data must be numbers, not {kind_name}")
     raise ArgumentError(
-        f"{op}: operands are tensors and Python numbers, not {value.__class__.__name__}\n"
-        "hint: lucid.from_numpy(array) or lucid.tensor(data) makes a tensor"
+        f"{op}: operands are tensors and Python numbers, not {kind_name}{remedy_for(value)}"
     )
 
 

@@ -17,7 +17,7 @@ from lucid.ir.location import warn
 T = TypeVar("T")
 
 MOST_THREADS = 256
-LOGS = ("retrace",)
+LOGS = ("retrace", "compile", "cache", "eager", "exits", "nan")
 _PREFIX = "LUCID_"
 _SIMILAR = 0.75  # LUCID_THREADS is for LUCID_NUM_THREADS, LUCID_SERVICE_PORT for none
 _warned: set[str] = set()
@@ -71,14 +71,21 @@ def check() -> None:
     """
     for variable in VARIABLES:
         variable.read()
+    for name, close in unknown_names():
+        if close:
+            warn_once(f"lucid reads no variable {name}; did you mean {close}?")
+
+
+def unknown_names() -> list[tuple[str, str]]:
+    """Variables that look like lucid's and aren't, each with the one that is meant, or ""."""
     known = [variable.name.removeprefix(_PREFIX) for variable in VARIABLES]
+    found = []
     for name in os.environ.copy():
         part = name.removeprefix(_PREFIX)
-        if part == name or part in known:
-            continue
-        close = difflib.get_close_matches(part, known, 1, _SIMILAR)
-        if close:
-            warn_once(f"lucid reads no variable {name}; did you mean {_PREFIX}{close[0]}?")
+        if part != name and part not in known:
+            close = difflib.get_close_matches(part, known, 1, _SIMILAR)
+            found.append((name, f"{_PREFIX}{close[0]}" if close else ""))
+    return found
 
 
 # What there is --------------------------------------------------------------------------------
@@ -134,7 +141,13 @@ CACHE_DIR: Variable[str | None] = Variable(
     None,
 )
 LOG: Variable[tuple[str, ...]] = Variable(
-    "LUCID_LOG", "write to stderr why a step is traced again", ", ".join(LOGS), "nothing", _logs, ()
+    "LUCID_LOG",
+    "write to stderr why a step is traced again, how long compiling takes, what the cache finds, "
+    "what runs op by op, where a step takes a new path, which calls a NaN makes a step skip",
+    ", ".join(LOGS),
+    "nothing",
+    _logs,
+    (),
 )
 EAGER = _switch("LUCID_EAGER", "run compiled functions op by op, for a debugger", False)
 NATIVE_CALLS = _switch("LUCID_NATIVE_CALLS", "let machine code check and pass arguments", True)
@@ -152,6 +165,23 @@ PRINT_AFTER: Variable[tuple[str, ...]] = Variable(
     (),
 )
 
+
+def _length(text: str) -> str:
+    word = text.strip().lower()
+    if word not in ("short", "full"):
+        raise ValueError
+    return word
+
+
+TRACEBACK = Variable(
+    "LUCID_TRACEBACK",
+    "show the library's own frames in tracebacks",
+    "short or full",
+    "short",
+    _length,
+    "short",
+)
+
 VARIABLES: tuple[Variable[Any], ...] = (
     NUM_THREADS,
     CACHE,
@@ -161,4 +191,5 @@ VARIABLES: tuple[Variable[Any], ...] = (
     NATIVE_CALLS,
     VERIFY,
     PRINT_AFTER,
+    TRACEBACK,
 )

@@ -1,138 +1,140 @@
-"""A small part of a graph that still fails, for whoever looks for a fault of the compiler."""
+"""Delta debugging: the smallest part of a graph that still shows a fault."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from itertools import combinations
+from typing import TypeVar
 
-from lucid.ir.clone import copy_graph, copy_node
-from lucid.ir.graph import Graph, Input, Value
-from lucid.ir.text.printer import value_names
-
-Fails = Callable[[Graph], bool]
+from lucid.ir.clone import copy_graph
+from lucid.ir.errors import ArgumentError
+from lucid.ir.graph import Graph, Node
+from lucid.ir.passes.dce import dce
+from lucid.ir.passes.regions import inline
+from lucid.ir.selecting import part_of
 
 FEW = 5  # nodes that one reads at a glance: no further attempt is made
-ATTEMPTS = 12  # at leaving nodes out: what is left depends on the order
+ATTEMPTS = 20  # in other orders
 MOST_TRIED = 12  # nodes of which all sets of a few are tried
 
+T = TypeVar("T")
+Test = Callable[[Graph], bool]
+"""Whether a graph shows the fault."""
 
-def reduce(graph: Graph, fails: Fails) -> Graph:
-    """Leave out nodes of a flat graph as long as what is left fails: delta debugging.
 
-    The results of what is left out become inputs of the same names, so whoever knows all values
-    of the graph can run the parts; see `part` for what they return. The graph itself stays as it
-    is, and a copy is the answer if it doesn't fail.
+def reduce_graph(graph: Graph, shows: Test) -> Graph:
+    """A graph with as few nodes as can be found that a test still accepts.
+
+    Nodes go in ever smaller groups, until none can go alone; what reads them gets an argument
+    instead. Then results and writes that the fault doesn't need go, and what only they needed.
+    Where more than a few nodes are left, they go in other orders, too.
 
     Args:
-        fails: whether a part shows the fault; what it raises counts as no.
+        shows: is given copies, with calls inlined where the fault survives that.
+
+    Raises:
+        ArgumentError: the test doesn't accept the graph as it is.
 
     Reference: Zeller and Hildebrandt, "Simplifying and isolating failure-inducing input", 2002.
     """
-    whole = named(graph)
-    everything = [*range(len(whole.nodes))]
-    if not everything or not _fails(fails, whole):
-        return whole
-
-    found, shuffled = whole, random.Random(0)
-    for attempt in range(ATTEMPTS):
-        is_last = attempt % 2 == 0
-
-        def smaller(numbers: Sequence[int], is_last: bool = is_last) -> bool:
-            return _fails(fails, part(whole, numbers, is_last))
-
-        order = [*everything] if attempt < 2 else everything[::-1]
-        if attempt > 3:
-            shuffled.shuffle(order)
-        kept = _fewest(_minimal(order, smaller), smaller)
-        if len(kept) < len(found.nodes):
-            found = part(whole, kept, is_last)
-        if len(found.nodes) <= FEW:
+    if not shows(copy_graph(graph)):
+        raise ArgumentError("the check refuses the graph as it is")
+    flat = copy_graph(graph)
+    flat = flat if inline(flat) and shows(copy_graph(flat)) else copy_graph(graph)
+    graph = flat
+    while True:
+        before = len(graph.nodes), len(graph.outputs) + len(graph.writes)
+        graph = _with_fewer_nodes(graph, shows)
+        graph = _with_fewer_results(graph, shows)
+        if (len(graph.nodes), len(graph.outputs) + len(graph.writes)) == before:
             break
-    unwritten = copy_graph(found)
-    unwritten.outputs = unwritten.results()
-    unwritten.writes = []
-    return unwritten if found.writes and _fails(fails, unwritten) else found
-
-
-def _minimal(order: Sequence[int], fail: Callable[[Sequence[int]], bool]) -> list[int]:
-    """Leave out neighbours in an order, fewer and fewer, until each of those left is needed."""
-    kept = [*order]
-    size = max(len(kept) // 2, 1)
-    while fail(kept):
-        before, at = len(kept), 0
-        while at < len(kept):
-            rest = kept[:at] + kept[at + size :]
-            if rest and fail(rest):
-                kept = rest
-            else:
-                at += size
-        if size == 1 and len(kept) == before:
+    shuffled, nodes = random.Random(0), [*flat.nodes]
+    for attempt in range(ATTEMPTS):  # what is left depends on the order in which nodes go
+        if len(graph.nodes) <= FEW:
             break
-        size = max(size // 2, 1)
-    return kept
+        graph = min(graph, _in_order(flat, nodes, shows, attempt != 1), key=_size)
+        shuffled.shuffle(nodes)
+    return graph
 
 
-def _fewest(kept: list[int], fail: Callable[[Sequence[int]], bool]) -> list[int]:
-    """Look for a few among these that fail without the others, where none can go alone."""
-    if FEW < len(kept) <= MOST_TRIED:
-        for size in range(1, FEW):
-            for few in combinations(sorted(kept), size):
-                if fail(few):
-                    return [*few]
-    return kept
+def _size(graph: Graph) -> int:
+    return len(graph.nodes)
 
 
-def named(graph: Graph) -> Graph:
-    """A copy in which each value has the name that the graph's text has for it."""
-    copied = copy_graph(graph)
-    for value, name in value_names(copied).items():
-        value.name = name
-    return copied
+def _in_order(graph: Graph, order: Sequence[Node], shows: Test, are_ends: bool) -> Graph:
+    """The same for nodes of a graph in another order.
 
-
-def part(graph: Graph, numbers: Collection[int], is_last: bool) -> Graph:
-    """The nodes of these numbers alone, in their order. Other values that they read are inputs.
-
-    It returns what none of them reads; unless `is_last`, also what the graph, or a node that is
-    left out, has of it.
+    are_ends: parts return only what they don't read themselves, so the rest may stay in temps.
     """
-    chosen = [graph.nodes[number] for number in sorted(numbers)]
-    inside = {value for node in chosen for value in node.results}
-    writes = [(cell, new) for cell, new in graph.writes if new in inside]
-    reads = dict.fromkeys(value for node in chosen for value in node.operands)
-    reads |= dict.fromkeys(cell for cell, _ in writes)
-    found = Graph(graph.name)
-    found.location, found.functions, found.hosts = graph.location, graph.functions, graph.hosts
-    mapping: dict[Value, Value] = {}
-    kinds = {entry.value: entry for entry in graph.inputs}
-    order = [entry.value for entry in graph.inputs]
-    order += [value for node in graph.nodes for value in node.results]
-    for value in order:
-        if value not in reads or value in inside:
-            continue
-        entry = kinds.get(value)
-        kind, source = ("arg", "") if entry is None else (entry.kind, entry.source)
-        given = Value(value.type, found, None, len(found.inputs), value.name)
-        mapping[value] = given
-        found.inputs.append(Input(given, kind, source))
-    found.nodes = [copy_node(node, found, mapping) for node in chosen]
-    for node in found.nodes:
-        node.gradient_of = None if node.gradient_of is None else mapping.get(node.gradient_of)
-        node.region = None
-    others = set(graph.nodes).difference(chosen)
-    wanted = {value for node in others for value in node.operands}
-    wanted = set() if is_last else wanted.union(graph.outputs)
-    read = {value for node in chosen for value in node.operands}
-    new = {value for _, value in writes}
-    results = [x for node in chosen for x in node.results]
-    found.outputs = [mapping[x] for x in results if x in wanted or (x not in read and x not in new)]
-    found.writes = [(mapping[cell], mapping[new]) for cell, new in writes]
-    return copy_graph(found)
+
+    def taken(nodes: Sequence[Node]) -> Graph:
+        found = part_of(graph, nodes)
+        if are_ends:
+            read = found.uses()
+            found.outputs = [value for value in found.outputs if value not in read]
+        return found
+
+    def holds(nodes: Sequence[Node]) -> bool:
+        return bool(nodes) and shows(taken(nodes))
+
+    if not holds(order):
+        return graph
+    return taken(_fewest(_minimal(order, holds), holds))
 
 
-def _fails(fails: Fails, graph: Graph) -> bool:
-    try:
-        return fails(graph)
-    except Exception:
-        return False
+def _fewest(found: Sequence[T], holds: Callable[[Sequence[T]], bool]) -> Sequence[T]:
+    """A few of these things without the others, where none can be left out alone."""
+    if FEW < len(found) <= MOST_TRIED:
+        for size in range(1, FEW):
+            for few in combinations(found, size):
+                if holds(few):
+                    return few
+    return found
+
+
+def _with_fewer_nodes(graph: Graph, shows: Test) -> Graph:
+    def holds(nodes: Sequence[Node]) -> bool:
+        return bool(nodes) and shows(part_of(graph, nodes))
+
+    return part_of(graph, _minimal(graph.nodes, holds))
+
+
+def _with_fewer_results(graph: Graph, shows: Test) -> Graph:
+    results = [*range(len(graph.outputs) + len(graph.writes))]
+
+    def kept(numbers: Sequence[int]) -> Graph:
+        copied = copy_graph(graph)
+        count = len(copied.outputs)
+        copied.outputs = [x for n, x in enumerate(copied.outputs) if n in numbers]
+        copied.writes = [x for n, x in enumerate(copied.writes, count) if n in numbers]
+        dce(copied)
+        read = {x for node in copied.nodes for x in node.operands} | {*copied.results()}
+        read |= {cell for cell, _ in copied.writes}
+        copied.inputs = [entry for entry in copied.inputs if entry.value in read]
+        for number, entry in enumerate(copied.inputs):
+            entry.value.index = number
+        return copied
+
+    def holds(numbers: Sequence[int]) -> bool:
+        return bool(numbers) and shows(kept(numbers))
+
+    return kept(_minimal(results, holds)) if holds(results) else graph
+
+
+def _minimal(found: Sequence[T], holds: Callable[[Sequence[T]], bool]) -> Sequence[T]:
+    """The algorithm ddmin: fewer of these things, of which none can be left out."""
+    parts = 2
+    while len(found) > 1:
+        size = -(-len(found) // parts)
+        groups = [found[at : at + size] for at in range(0, len(found), size)]
+        rests = ([x for other in groups if other is not group for x in other] for group in groups)
+        whole = next((group for group in groups if len(groups) > 1 and holds(group)), None)
+        less = whole if whole is not None else next(filter(holds, rests), None)
+        if less is not None:
+            parts, found = (2 if whole is not None else max(2, parts - 1)), less
+        elif size == 1:
+            break
+        else:
+            parts = min(len(found), 2 * parts)
+    return found

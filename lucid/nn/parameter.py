@@ -6,6 +6,7 @@ from typing import Any, Self
 
 import lucid
 from lucid.ir.errors import ArgumentError
+from lucid.ir.frames import edge_of_module
 from lucid.tensor.core import alias, user_line
 from lucid.tensor.storage import VersionCounter
 from lucid.tensor.tensor import Tensor
@@ -87,3 +88,6 @@ class TransientBuffer(Buffer):
 
 def _restore(cls: type[Parameter], array: Any, requires_grad: bool) -> Parameter:
     return cls._of(lucid.from_numpy(array), requires_grad)
+
+
+edge_of_module(__name__)

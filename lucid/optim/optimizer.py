@@ -43,6 +43,7 @@ class Optimizer(Hooked):
         defaults: the hyper-parameters of groups that don't say otherwise.
     """
 
+    _has_stepped = False  # what a scheduler asks
     _sums = False  # whether an update sums over elements, so that native code rounds differently
 
     def __init__(self, params: Params, defaults: dict[str, Any]) -> None:
@@ -59,11 +60,19 @@ class Optimizer(Hooked):
             raise ArgumentError(
                 "params argument given to the optimizer should be an iterable of Tensors or dicts, "
                 f"but got {type(params).__name__}"
-                + ("\nhint: pass .parameters()" if hasattr(params, "parameters") else "")
+                + (
+                    "\nhint: pass .parameters(), with its parentheses"
+                    if callable(params) or hasattr(params, "parameters")
+                    else ""
+                )
             )
         given: list[Any] = list(params)
         if not given:
-            raise OptionError("optimizer got an empty parameter list")
+            raise OptionError(
+                f"{type(self).__name__}: optimizer got an empty parameter list\n"
+                "hint: modules in a Python list aren't registered: nn.ModuleList; an iterator of "
+                "parameters() that was used up gives none"
+            )
         groups = given if isinstance(given[0], dict) else [{"params": given}]
         for group in groups:
             self.add_param_group(group)
@@ -95,6 +104,10 @@ class Optimizer(Hooked):
 
     # ------------------------------------------------------------------ one step
 
+    def is_known_unused(self) -> bool:
+        """Whether no step has been taken; False for a subclass with a `step` of its own."""
+        return type(self).step is Optimizer.step and not self._has_stepped
+
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients, or fill them with zeros, which have no history."""
         gradients = []
@@ -124,6 +137,8 @@ class Optimizer(Hooked):
                 )
             with enable_grad():
                 loss = closure()
+        if not self._has_stepped:
+            self._has_stepped = True
         with no_grad():
             if hooks.is_tracing():
                 with hooks.scope(f"{self.trace_name()}.step"):

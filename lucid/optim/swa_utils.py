@@ -14,6 +14,7 @@ from typing import Any
 import lucid
 from lucid.autograd.modes import no_grad
 from lucid.ir.errors import OptionError
+from lucid.ir.frames import edge_of_module
 from lucid.nn.modules.batchnorm import _BatchNorm
 from lucid.nn.modules.module import Module
 from lucid.optim.lr_scheduler.base import LRScheduler, rate_of
@@ -185,3 +186,6 @@ class SWALR(LRScheduler):
             start = target if before == 1 else (rate - before * target) / (1 - before)
             found.append(target * now + start * (1 - now))
         return found
+
+
+edge_of_module(__name__)

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import logging
 import mmap
 import os
 import re
@@ -40,6 +39,7 @@ from lucid.codegen.llvm.jit import (
 from lucid.codegen.llvm.target import Target
 from lucid.ir.environment import CACHE, CACHE_DIR, warn_once
 from lucid.ir.errors import OutOfMemoryError
+from lucid.ir.logs import say
 
 SIZE_LIMIT = 256 << 20  # bytes, of all entries
 COUNT_LIMIT = 4096  # of them: each that is written has all looked at, 3 us for one
@@ -56,8 +56,6 @@ _BY_DESCRIPTOR = os.open in os.supports_dir_fd and os.scandir in os.supports_fd
 _READ = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 _READ |= getattr(os, "O_BINARY", 0)
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-
-logger = logging.getLogger("lucid.cache")
 
 
 def compiled(
@@ -85,12 +83,15 @@ def compiled(
     image = None if folder is None else read_entry(folder / name)
     if image is not None:
         with contextlib.suppress(CodegenError):
-            return link_objects(_unpacked(image), exports, imports)
+            found = link_objects(_unpacked(image), exports, imports)
+            say("cache", "found %s, %d KB", name, len(image) >> 10)
+            return found
     texts = [modules] if isinstance(modules, str) else modules()
     images = compile_objects(texts, target)
+    say("cache", "no %s: compiled in %d parts", name, len(texts))
     if folder is not None:
         write_entry(folder / name, _packed(images))
-    return link_objects(images, exports, imports)
+    return link_objects(images, exports, imports, was_compiled=True)
 
 
 def _packed(images: Sequence[bytes]) -> bytes:
@@ -281,7 +282,7 @@ def _explain(error: OSError) -> None:
     elif isinstance(error, UntrustedFolderError):
         warn_once(f"compiled code isn't cached: {error}")
     else:  # the system's users need not have a home that can be written
-        logger.info("compiled code isn't cached: %s", error)
+        say("cache", "compiled code isn't cached: %s", error)
 
 
 # Entries --------------------------------------------------------------------------------------
@@ -330,7 +331,7 @@ def write_entry(path: Path, image: bytes) -> None:
             _write(folder, path.name, image)
             shrink(folder)
         except OSError as error:
-            logger.info("%s isn't cached: %s", path.name, error)
+            say("cache", "%s isn't cached: %s", path.name, error)
 
 
 def _write(folder: Folder, name: str, image: bytes) -> None:
@@ -349,6 +350,31 @@ def _write(folder: Folder, name: str, image: bytes) -> None:
 def _digest(name: str, image: bytes) -> bytes:
     """The checksum; it covers the name, so that an entry can't stand in for another one."""
     return hashlib.sha256(name.encode() + b"\0" + image).digest()
+
+
+def contents(path: Path) -> tuple[int, int]:
+    """How many entries a folder has, and how many bytes; none where it can't be trusted."""
+    try:
+        with Folder(path) as folder:
+            sizes = [status.st_size for name, status in folder.files() if _ENTRY.fullmatch(name)]
+    except OSError:
+        return 0, 0
+    return len(sizes), sum(sizes)
+
+
+def clear(path: Path) -> tuple[int, int]:
+    """Remove all entries of a folder, and what unfinished writes have left; as `contents` counts.
+
+    Raises `OSError` for a folder that isn't the user's alone, or that can't be written.
+    """
+    if not path.exists():
+        return 0, 0
+    found = contents(path)
+    with Folder(path) as folder:
+        for name, _ in list(folder.files()):
+            if _ENTRY.fullmatch(name) or _UNFINISHED.fullmatch(name):
+                folder.remove(name)
+    return found
 
 
 def shrink(folder: Folder, limit: int = SIZE_LIMIT, most: int = COUNT_LIMIT) -> None:

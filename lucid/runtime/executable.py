@@ -5,9 +5,10 @@ from __future__ import annotations
 import ctypes
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 import numpy as np
@@ -31,6 +32,7 @@ from lucid.runtime.cache import compiled
 from lucid.runtime.context import Context, Expected, expected_input
 from lucid.runtime.hosts import HostCalls
 from lucid.runtime.kernel_code import kernel_code
+from lucid.runtime.progress import at
 from lucid.runtime.recycling import LARGE_BYTES, recycling
 from lucid.runtime.reuse import Reusable
 from lucid.runtime.stages import Stages
@@ -85,6 +87,8 @@ class Executable:
 
     Attributes:
         compile_seconds: time from graph to callable code.
+        stage_seconds: of it by stage: "kernels", "emit", "machine code"; none of an instance.
+        was_compiled: whether LLVM had to run; False: all its code was on disk, or loaded before.
         lower: makes the kernels and their buffers again.
         kernel_count: calls of kernels in a step.
         function_count: different kernels among them.
@@ -106,8 +110,11 @@ class Executable:
         target: Target,
         compile_seconds: float,
         instance: Instance | None = None,
+        stage_seconds: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
         self.lower = lower
+        self.stage_seconds = stage_seconds
+        self.was_compiled = instance is None and library.was_compiled
         self.instance = instance
         self._target = target
         self._library = library
@@ -363,6 +370,7 @@ def compile_graph(
         contiguous_strides(entry.value.shape) if known is None else known
         for entry, known in zip(graph.inputs, given, strict=True)
     ]
+    at("kernels")
     program = make_program(graph, full, target, fuse, log)
     again = again or (lambda: graph)
     return compile_program(
@@ -399,10 +407,16 @@ def compile_program(
         ArgumentError: a written input has several elements at one address.
     """
     expected = expected_inputs(program)
+    stages = {"kernels": time.perf_counter() - begin}
     emitted = emit_program(program, target, find=kernel_code.known)
+    at("machine code")
+    stages["emit"] = time.perf_counter() - begin - sum(stages.values())
     if emitted.shared:
         pool.load()
     library = compiled(emitted.parts, target, emitted.exports, emitted.imports, key=emitted.key)
     kernel_code.enter(emitted, library)
     seconds = time.perf_counter() - begin
-    return Executable(program, emitted, library, expected, lower, target, seconds)
+    stages["machine code"] = seconds - sum(stages.values())
+    return Executable(
+        program, emitted, library, expected, lower, target, seconds, stage_seconds=stages
+    )

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 
 class Stages(Mapping[str, str]):
     """Texts by name, in the order of the stages; printing takes long, so each waits to be read."""
 
-    def __init__(self, printers: Mapping[str, Callable[[], str]]) -> None:
+    def __init__(
+        self,
+        printers: Mapping[str, Callable[[], str]],
+        choose: Callable[..., Stages] | None = None,
+    ) -> None:
+        """`choose`: finds those of the program that serves a call."""
         self._printers = dict(printers)
+        self._choose = choose
         self._texts: dict[str, str] = {}
 
     def __getitem__(self, name: str) -> str:
@@ -19,6 +26,14 @@ class Stages(Mapping[str, str]):
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._printers)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Stages:
+        """Those of the program that serves a call with these arguments."""
+        return self if self._choose is None else self._choose(*args, **kwargs)
+
+    def choosing(self, choose: Callable[..., Stages]) -> Stages:
+        """The same stages, which can be called."""
+        return Stages(self._readers(), choose)
 
     def __len__(self) -> int:
         return len(self._printers)

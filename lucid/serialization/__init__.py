@@ -15,6 +15,7 @@ from typing import IO, Any
 from lucid.compiler.recording import hooks
 from lucid.device import check_device
 from lucid.ir.errors import ArgumentError
+from lucid.ir.frames import edge_of_module
 from lucid.serialization.container import (
     COMPLAINTS,
     Source,
@@ -115,3 +116,6 @@ def _load(source: Source, is_trusted: bool) -> Any:
         return pickle.load(source)
     except (pickle.UnpicklingError, EOFError, *COMPLAINTS) as error:
         raise source.error(str(error) or type(error).__name__) from error
+
+
+edge_of_module(__name__)

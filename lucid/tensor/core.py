@@ -7,6 +7,7 @@ recorded; the bookkeeping of views, versions and gradients is the same code for 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
@@ -16,7 +17,7 @@ from lucid.autograd.node import Node, OpNode, edge_of
 from lucid.autograd.private import Note, note_op
 from lucid.ir.errors import ArgumentError, IndexOutOfRangeError, LucidError, TraceError
 from lucid.ir.inference import MOST_ELEMENTS, no_memory, result_type, strides_of_view
-from lucid.ir.location import Location, at_line, here, user_frame
+from lucid.ir.location import LIBRARY, Location, at_line, here, user_frame, warn
 from lucid.ir.op import Attributes, Op, Operand
 from lucid.ir.ops.rules import with_birthplaces
 from lucid.ir.strides import Strides, contiguous_strides
@@ -314,6 +315,8 @@ class TensorCore(WithGradient):
         """The accumulated gradient of a leaf (or of a tensor with `retain_grad`), or None."""
         if context.recorder is not None:
             context.recorder.note_grad_read(self)
+        if self._grad is None and self._grad_fn is not None and not self._retains_grad:
+            self._warn_of_no_grad()
         return cast("Tensor | None", self._grad)
 
     @grad.setter
@@ -342,6 +345,14 @@ class TensorCore(WithGradient):
         if context.recorder is not None:
             context.recorder.note_grad_write(self)
         self._grad = value
+
+    def _warn_of_no_grad(self) -> None:
+        if not sys._getframe(2).f_code.co_filename.startswith(LIBRARY):
+            warn(
+                "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its "
+                ".grad attribute won't be populated during backward()\n"
+                f"  tensor: {self._describe()}\nhint: call retain_grad() on it before"
+            )
 
     def backward(
         self,

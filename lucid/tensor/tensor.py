@@ -37,6 +37,7 @@ from lucid.functions import (
 )
 from lucid.functions import shape as shapes
 from lucid.functions.border import enter_border
+from lucid.ir.frames import edge_of_class
 from lucid.layouts import strided
 from lucid.tensor import formatting
 from lucid.tensor.context import context
@@ -506,4 +507,6 @@ class Tensor(WrittenInPlace):
 
 methods = {**vars(WrittenInPlace), **vars(Tensor)}
 enter_border(Tensor, methods, "lucid.tensor.tensor", "Tensor.")
+for base in (Tensor, WrittenInPlace, TensorCore):
+    edge_of_class(base)
 register_tensor_class(Tensor)

@@ -135,7 +135,10 @@ def check_writable(target: TensorCore) -> None:
         if refusal is not None:
             leaf = target._base
             origin = "" if leaf is None else f"\n  leaf:   {leaf._describe()}"
-            raise LucidError(f"{refusal}\n  target: {target._describe()}{origin}")
+            raise LucidError(
+                f"{refusal}\n  target: {target._describe()}{origin}\n"
+                "hint: write under lucid.no_grad(), or into a clone()"
+            )
         if target.is_leaf:
             raise LucidError(
                 "a leaf Variable that requires grad is being used in an in-place operation.\n"
@@ -177,7 +180,9 @@ def _overlap(target: TensorCore, type: TensorType, strides: Strides) -> LucidErr
     origin = "" if place is None else f"  from {place}   {place.text}"
     error = LucidError(
         f"{_OVERLAPS}\n  target: {target._type} of strides {target.element_strides()}{origin}\n"
-        f"  memory: {type} of strides {strides}\nhint: write into x.clone()"
+        f"  memory: {type} of strides {strides}\n"
+        "hint: the gradient of a sum, for one, is such a tensor: compute out of place, or write "
+        "into x.clone()"
     )
     return completed(at_line(error, here()))
 

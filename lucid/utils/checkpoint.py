@@ -22,6 +22,7 @@ from lucid.autograd.saved import Place, SavedTensor, copy_of, with_history
 from lucid.compiler.recording.hooks import running
 from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, LucidError, OptionError
+from lucid.ir.frames import edge
 from lucid.nn.modules.module import Module
 from lucid.tensor import claims
 from lucid.tensor.context import Lending, context
@@ -44,6 +45,7 @@ def noop_context_fn() -> Contexts:
     return nullcontext(), nullcontext()
 
 
+@edge
 def checkpoint(
     function: Callable[..., Any],
     *args: Any,
@@ -107,6 +109,7 @@ def checkpoint(
     return _recorded(call, name)
 
 
+@edge
 def checkpoint_sequential(
     functions: Module | Sequence[Callable[[Any], Any]],
     segments: int,

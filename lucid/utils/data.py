@@ -15,6 +15,7 @@ import numpy as np
 
 import lucid
 from lucid.ir.errors import ArgumentError, MissingRuleError, OptionError, ShapeError
+from lucid.ir.frames import edge_of_module
 from lucid.random import Generator
 from lucid.tensor.arrays import plain_array
 from lucid.tensor.tensor import Tensor
@@ -384,3 +385,6 @@ class DataLoader:
 
 for _name in ("dataloader", "dataset", "sampler"):  # where PyTorch has parts of this module
     sys.modules[f"{__name__}.{_name}"] = globals()[_name] = sys.modules[__name__]
+
+
+edge_of_module(__name__)

@@ -73,7 +73,10 @@ def test_what_holds_for_tensors_holds_for_edges(run):
     )
     several = "grad can be implicitly created only for scalar outputs"
     text = refused(run, lambda x: grad(get_gradient_edge(Square.apply(x)), x), leaf([1.0, 2.0]))
-    assert text == f"{several}\n  output 0: output 0 of SquareBackward"
+    assert text == (
+        f"{several}\n  output 0: output 0 of SquareBackward\n"
+        "hint: l.sum().backward() or l.backward(gradient)"
+    )
     text = refused(
         run, lambda x: backward(get_gradient_edge(x * 2), lucid.ones(3)), leaf([1.0, 2.0])
     )

@@ -57,7 +57,8 @@ def linear(x, i):
     "linear: input of shape [2, 3] and weight of shape [2, 7] don't fit: their last axes "
     "must be equal\n"
     "  input:  f32[2,3]  from given\n"
-    "  weight: f32[2,7]  from +1 layer = nn.Linear(7, 2, bias=False)"
+    '  weight: f32[2,7]  "layer.weight"  from +1 layer = nn.Linear(7, 2, bias=False)\n'
+    "  in layer (Linear)"
 )
 def a_linear_module(x, i):
     layer = nn.Linear(7, 2, bias=False)
@@ -100,7 +101,7 @@ def a_second_backward(x, i):
 
 
 @expect(
-    "a leaf Variable that requires grad is being used in an in-place operation.\n"
+    "a leaf Variable that requires grad is being used in an in-place operation. (add_)\n"
     "  target: f32[2,3]  from given\n"
     "hint: write under lucid.no_grad(), or into a clone()"
 )
@@ -109,9 +110,11 @@ def a_write_into_a_leaf(x, i):
 
 
 @expect(
-    "a view of a leaf Variable that requires grad is being used in an in-place operation.\n"
+    "a view of a leaf Variable that requires grad is being used in an in-place operation. "
+    "(x[index] = value)\n"
     "  target: f32[3]  from +1 x[0] = 1\n"
-    "  leaf:   f32[2,3]  from given"
+    "  leaf:   f32[2,3]  from given\n"
+    "hint: write under lucid.no_grad(), or into a clone()"
 )
 def a_write_into_a_part_of_a_leaf(x, i):
     x[0] = 1
@@ -288,7 +291,8 @@ def the_negative_of_bools(x, i):
 
 @expect(
     "grad can be implicitly created only for scalar outputs\n"
-    "  output 0: f32[2,3]  from +1 return (x * 2).backward()"
+    "  output 0: f32[2,3]  from +1 return (x * 2).backward()\n"
+    "hint: l.sum().backward() or l.backward(gradient)"
 )
 def a_backward_without_seed(x, i):
     return (x * 2).backward()
@@ -296,7 +300,8 @@ def a_backward_without_seed(x, i):
 
 @expect(
     "element 0 of tensors does not require grad and does not have a grad_fn\n"
-    "  element 0: f32[]  from +1 return x.detach().sum().backward()"
+    "  element 0: f32[]  from +1 return x.detach().sum().backward()\n"
+    "hint: it was computed under no_grad, or no leaf has requires_grad=True"
 )
 def a_backward_of_nothing(x, i):
     return x.detach().sum().backward()
@@ -362,10 +367,10 @@ def targets(x, i):
 
 
 @expect(
-    "cross_entropy: indices must be int64 or int32, not f32[2]\n"
+    "cross_entropy: expected an int64 target of class indices, but got lucid.float32\n"
     "  input:  f32[2,3]  from given\n"
     "  target: f32[2]  from +1 return F.cross_entropy(x, lucid.ones(2))\n"
-    "hint: index.long()"
+    "hint: target.long()"
 )
 def targets_of_floats(x, i):
     return F.cross_entropy(x, lucid.ones(2))

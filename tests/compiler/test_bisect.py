@@ -21,7 +21,6 @@ from lucid.ir import Graph, ops
 from lucid.ir.interpret import interpret
 from lucid.ir.passes import Rules, rewrite
 from lucid.ir.passes import pipeline as pipelines
-from lucid.ir.reduce import reduce
 from lucid.ir.text import parse
 
 MOST_NODES = 5
@@ -161,47 +160,3 @@ def test_a_right_step_has_no_culprit(tmp_path: Path) -> None:
 def test_what_is_not_compiled_is_refused() -> None:
     with pytest.raises(lucid.ArgumentError, match="bisect: function is not a compiled function"):
         lucid.debug.bisect(lambda x: x, lucid.ones(2))
-
-
-CHAIN = """
-graph step {
-  arg   %x: f32[4,3]
-  arg   %w: f32[3]
-  state %n: f32[4]
-
-  %a = sin %x
-  %b = mul %a, %w
-  %c = tanh %b
-  %d = sum %c {axes = [1]}
-  %e = add %d, %n
-  write %n, %e
-  return %c, %d
-}
-"""
-
-
-@pytest.mark.parametrize("op", ["sin", "mul", "tanh", "sum", "add"])
-def test_reduce_leaves_what_fails(op: str) -> None:
-    graph = parse(CHAIN)
-    text = str(graph)
-    small = reduce(graph, lambda part: any(node.op.name == op for node in part.nodes))
-    (node,) = small.nodes
-    assert node.op.name == op and small.outputs == [node.result] and not small.writes
-    assert {x.value.name for x in small.inputs} == {x.name for x in node.operands}
-    assert str(parse(str(small))) == str(small)
-    assert str(graph) == text
-
-
-def test_reduce_keeps_what_fails_together_and_what_does_not_fail() -> None:
-    graph = parse(CHAIN)
-
-    def fails(part: Graph) -> bool:
-        names = [node.op.name for node in part.nodes]
-        if "sum" not in names:
-            raise ValueError("another error isn't the failure")
-        return "sin" in names and bool(part.writes)
-
-    small = reduce(graph, fails)
-    assert [node.op.name for node in small.nodes] == ["sin", "sum", "add"]
-    assert [cell.name for cell, _ in small.writes] == ["n"]
-    assert str(reduce(graph, lambda part: False)) == str(graph)

@@ -338,6 +338,7 @@ def test_a_tensor_from_outside_keeps_its_gradient(agree, act, is_inside, is_stat
     agree(scenario)
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute")
 @pytest.mark.parametrize("is_hooked", [False, True])
 @pytest.mark.parametrize("is_base", [False, True])
 def test_results_contribute_to_a_view_that_the_step_has_written(agree, is_base, is_hooked):

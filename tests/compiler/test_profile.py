@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import itertools
+import json
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -145,17 +148,77 @@ def test_keyword_arguments_are_passed_on() -> None:
 def test_the_table_is_aligned_and_has_the_slowest_kernel_first() -> None:
     _, step = training(Cube.apply)
     profile = step.profile(lucid.ones(5, 8), calls=2)
-    head, hosts, empty, titles, *rows = str(profile).split("\n")
+    head, around, memory, hosts, empty, titles, *rows = str(profile).split("\n")
     assert head.startswith("step: ") and " µs per call, median of 2: " in head
+    assert around.startswith("around it, µs: signature ") and ", results " in around
+    assert memory.startswith("memory: arguments 160 B, state ")
     assert hosts.startswith("calls of Python, µs: ") and empty == ""
     assert titles.split() == (
-        ["µs", "%", "kind", "name", "parts", "computes", "of", "kB", "GB/s", "GF/s"]
+        ["µs", "%", "calls", "kind", "name", "parts", "computes", "of", "kB", "GB/s", "GF/s"]
     )
     times = [float(row.split()[0]) for row in rows]
-    assert len(rows) == len(profile.rows) and times == sorted(times, reverse=True)
+    assert len(rows) == len({row.name for row in profile.rows})
+    assert times == sorted(times, reverse=True)
     column = titles.index("kind")
     assert {row[column - 2 : column] for row in rows} == {"  "}
     assert all(row[column:].split()[0] in ("map", "reduce", "contract", "host") for row in rows)
+
+
+def test_totals_add_up_to_the_native_time_however_they_are_named() -> None:
+    _, step = training()
+    profile = step.profile(lucid.ones(5, 8), calls=3)
+    native = sum(row.seconds for row in profile.rows)
+    for by in profiling.BY:
+        totals = profile.totals(by)
+        assert sum(total.seconds for total in totals) == pytest.approx(native)
+        assert [x.seconds for x in totals] == sorted((x.seconds for x in totals), reverse=True)
+        assert totals[0].name in profile.table(by, 1)
+        assert f"… and {len(totals) - 1} more: " in profile.table(by, 1)
+    assert {x.name for x in profile.totals("kernel")} == {row.name for row in profile.rows}
+    assert len(profile.totals("call")) == len(profile.rows)
+    assert {"model.0", "model.1", "optimizer.step"} <= {x.name for x in profile.totals("module")}
+    assert {"matmul", "sqrt", "where"} <= {x.name for x in profile.totals("op")}
+    line = line_of(training, "loss = model")
+    names = {x.name for x in profile.totals("line")}
+    assert {f"test_profile.py:{line}", f"grad of test_profile.py:{line}"} <= names
+    with pytest.raises(lucid.OptionError, match="totals are by kernel, line, module, op, call"):
+        profile.totals("file")
+    with pytest.raises(lucid.OptionError, match="not 'file'"):
+        step.profile(lucid.ones(5, 8), by="file")
+
+
+def test_a_kernel_of_two_lines_is_shared_out_by_their_work() -> None:
+    def body(x, w):
+        y = x @ w
+        return y + 1
+
+    profile = lucid.compile(body).profile(lucid.ones(64, 64), lucid.ones(64, 64), calls=1)
+    (row,) = profile.rows
+    product, added = profile.totals("line")
+    assert product.name.endswith(str(line_of(body, "x @ w")))
+    assert product.seconds + added.seconds == pytest.approx(row.seconds)
+    assert product.seconds > 10 * added.seconds > 0
+
+
+def test_around_the_step_is_broken_down() -> None:
+    _, step = training()
+    profile = step.profile(lucid.ones(5, 8), calls=3)
+    assert list(profile.around) == ["signature", "guards", "results"]
+    assert sum(profile.around.values()) == pytest.approx(profile.python_seconds)
+    assert profile.memory["arguments"] == 160 and profile.memory["state"] > 4 * (8 * 16 + 16)
+
+
+def test_a_profile_is_written_for_perfetto(tmp_path: Path) -> None:
+    _, step = training()
+    profile = step.profile(lucid.ones(5, 8), calls=3)
+    profile.export_chrome_trace(tmp_path / "step.json")
+    events = json.loads((tmp_path / "step.json").read_text())["traceEvents"]
+    whole, *kernels = events
+    assert whole["name"] == "step" and {x["ph"] for x in events} == {"X"}
+    assert [x["name"] for x in kernels] == [row.name for row in profile.rows]
+    for one, other in itertools.pairwise(kernels):
+        assert one["ts"] + one["dur"] == pytest.approx(other["ts"], abs=0.01)
+    assert all(x["ts"] + x["dur"] <= whole["dur"] + 0.01 for x in kernels)
 
 
 def test_work_that_threads_share_is_measured_as_a_whole() -> None:
@@ -237,7 +300,7 @@ def test_a_step_with_another_program_at_each_call_has_no_profile() -> None:
         return step(x)
 
     with pytest.raises(lucid.LucidError) as caught:
-        profiling.profile("step", lambda: call(lucid.ones(2)), lambda: step._latest.executable, 2)
+        profiling.profile("step", lambda: call(lucid.ones(2)), lambda: step._latest, 2, {})
     assert str(caught.value) == (
         "profile: the calls of step run different programs, or none\n"
         "hint: step.stats.retrace_reasons and step.stats.eager_reasons say why"

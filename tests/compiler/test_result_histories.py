@@ -167,7 +167,7 @@ def test_outputs_of_one_function_are_results_side_by_side(agree):
 
 # ---------------------------------------------------------------------- leaves of the step's own
 
-NEW_LEAF = "it returns or keeps a tensor that is a new leaf, f32[2]"
+NEW_LEAF = "it returns or keeps a tensor that is a new leaf\n  tensor: f32[2]"
 
 
 def test_a_leaf_made_in_the_step_gets_its_gradient_outside(agree):

@@ -90,6 +90,7 @@ def test_the_scheduler_may_step_inside(agree, schedule):
     agree(scenario, traces=1)
 
 
+@pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler.step")
 def test_a_scheduler_in_a_trace_that_fails_does_not_move(agree):
     def scenario(compile):
         model = nn.Linear(4, 3)

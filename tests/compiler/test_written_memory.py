@@ -306,7 +306,7 @@ def test_the_refusal_names_what_is_written_and_where(run):
     assert target.startswith("  target: f32[6] of strides (1,)  from test_written_memory.py:")
     assert memory == "  memory: f32[4,6] of strides (1, 1)"
     assert line.startswith("  in test_written_memory.py:") and line.endswith("   x[1] = 7.0")
-    assert hint == "hint: write into x.clone()"
+    assert hint.endswith("or write into x.clone()")
 
 
 @pytest.mark.parametrize("mode", ["eager", "state", "argument"])

@@ -355,7 +355,7 @@ def test_batch_norm_2d_standardizes_channels_of_images_only() -> None:
         layer(lucid.tensor(x)).detach().numpy(), (x - mean) / np.sqrt(variance + 1e-5), rtol=1e-10
     )
     with pytest.raises(
-        lucid.ShapeError, match=r"^expected 4D input \(got 2D input\)\n  input: +f32"
+        lucid.ShapeError, match=r"^BatchNorm2d: expected 4D input \(got 2D input\)\n  input: +f32"
     ):
         layer(lucid.zeros(4, 3))
 

@@ -292,6 +292,7 @@ def test_an_optimizer_and_its_schedule_may_be_made_in_the_step() -> None:
     assert_allclose(p.tolist(), expected.tolist(), rtol=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler.step")
 @pytest.mark.parametrize(
     ("body", "reason"),
     [

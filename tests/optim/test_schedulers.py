@@ -14,6 +14,9 @@ from lucid import nn, optim
 from lucid.optim import lr_scheduler as schedules
 from lucid.optim import swa_utils
 
+# The rates alone are looked at.
+pytestmark = pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler.step")
+
 BASE = 0.5
 Make = Callable[[optim.Optimizer], schedules.LRScheduler]
 

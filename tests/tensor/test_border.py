@@ -28,7 +28,7 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
     (lambda: x.mean(foo=1), "mean: got an unexpected keyword argument 'foo'"),
     (lambda: nn.Linear(3, 2)(None), r"Linear.forward: argument 'input' \(position 1\)"),
     (lambda: nn.Conv2d(1, 1, 1)([1.0]), r"Conv2d.forward: argument 'input' .* not list"),
-    (lambda: nn.Sequential(nn.Linear(3, 2))(ARRAY), "must be a Tensor, not ndarray"),
+    (lambda: nn.Sequential(nn.Linear(3, 2))(ARRAY), "must be Tensor, not ndarray"),
     (lambda: nn.LSTM(3, 3)("a"), "LSTM.forward: argument 'input' .* not str"),
     (lambda: lucid.max(x, 1, out=x), "max: out= takes 2 tensors, not lucid.Tensor"),
     (lambda: lucid.exp(x, out=ARRAY), "exp: out= takes a Tensor, not ndarray"),

@@ -70,7 +70,7 @@ WRONG: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: lucid.zeros(), TypeError, "missing the size"),
     (lambda: lucid.tensor([[1], [2, 3]]), ValueError, "the same length on each level"),
     (lambda: lucid.tensor([2**70]), ValueError, "a value doesn't fit lucid.int64"),
-    (lambda: lucid.tensor("a"), TypeError, "operands are tensors and Python numbers, not str"),
+    (lambda: lucid.tensor("a"), TypeError, "tensor: data must be numbers, not str"),
     (lambda: lucid.tensor(np.zeros(2, np.float16)), TypeError, "arrays of dtype float16 are not"),
     (lambda: lucid.from_numpy([1]), TypeError, r"expected np.ndarray \(got list\)"),
     (lambda: lucid.arange(0, 5, 0), ValueError, "step must be nonzero"),

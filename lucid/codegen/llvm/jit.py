@@ -40,10 +40,12 @@ class Library:
     Attributes:
         addresses: exported function name to address.
         nbytes: of the object files.
+        was_compiled: whether LLVM has just made it; False: it was on disk.
     """
 
     addresses: Mapping[str, int]
     nbytes: int
+    was_compiled: bool
     _tracker: llvm.ResourceTracker = field(repr=False)
 
 
@@ -153,12 +155,16 @@ def compile_assembly(text: str, target: Target) -> str:
 
 
 def link_objects(
-    images: Sequence[bytes], exports: Sequence[str], imports: Mapping[str, int] | None = None
+    images: Sequence[bytes],
+    exports: Sequence[str],
+    imports: Mapping[str, int] | None = None,
+    *,
+    was_compiled: bool = False,
 ) -> Library:
     """Load object files and resolve them against each other, this process, and `imports`.
 
     Args:
-        imports: name to address.
+        imports: name to address; `was_compiled`: what `Library` is to say of it.
 
     Raises:
         CodegenError: a symbol is missing.
@@ -180,7 +186,7 @@ def link_objects(
         try:
             tracker = builder.link(_linker[0], f"lucid{_linked}")
             addresses = {name: tracker[name] for name in exports}
-            return Library(addresses, sum(map(len, images)), tracker)
+            return Library(addresses, sum(map(len, images)), was_compiled, tracker)
         except (RuntimeError, KeyError) as error:
             raise CodegenError(str(error)) from error
 

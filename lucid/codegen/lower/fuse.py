@@ -8,7 +8,7 @@ All choices follow the items' order, so that equal graphs give equal kernels.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from math import prod
 
 from lucid.codegen import costs
@@ -54,6 +54,9 @@ _WHOLE_OPERANDS = (
     "random_uniform", "random_normal",
 )  # fmt: skip
 _PRODUCTS = ("matmul", "contract")
+_OTHER_LOOPS = "its elements aren't those that the other's loops go over"
+_OTHER_ELEMENTS = "it reads another element than the one that is computed there"
+_LONG_ROW = "a whole row must be summed first, and it is too long for the cache"
 
 
 def _in_kernel(item: Item) -> tuple[bool, int]:
@@ -73,12 +76,27 @@ def _block_of(terms: Sequence[tuple[int, int]], group: FusionGroup) -> int:
     return next((n for n in cuts if n < hint(sizes[0])), 0)
 
 
+def _inherent(item: Item, group: FusionGroup, other: FusionGroup) -> str:
+    """Why nobody has tried to put an item where what it reads is computed."""
+    if other.kind == "opaque":
+        return f"{other.items[0].op} is a kernel of its own"
+    if group.kind == "opaque":
+        return f"{item.op} is a kernel of its own"
+    if item.op in _WHOLE_OPERANDS:
+        return f"{item.op} reads elements of it in an order of its own"
+    if other.closed:
+        return f"the loop of {other.items[0].op} takes in nothing more"
+    return "each is in the kernel of something else that it reads"
+
+
 class Fusion:
     """The groups of an item list.
 
     Attributes:
         precedence: which groups must run before which.
         computed: the item that computes a value.
+        apart: why an item is not in the group of one that it reads; what is said of items that
+            come together after all means nothing. `why_apart` reads it.
     """
 
     def __init__(self, items: ItemList, fuse: bool = True) -> None:
@@ -88,6 +106,7 @@ class Fusion:
         self.groups: dict[int, FusionGroup] = {}
         self.group_of: dict[Item, FusionGroup] = {}
         self.precedence = Precedence()
+        self.apart: dict[tuple[Item, Item], str] = {}
         self._readers: dict[Item, list[Item]] = {}
         self._computed_operands: dict[Item, list[tuple[Value, Item]]] = {}
         self.computed: dict[Value, Item] = {
@@ -125,6 +144,18 @@ class Fusion:
         """Place an item of the end in a group of its own."""
         self._start(item, "closed")
         return self.group_of[item]
+
+    def why_apart(self) -> Iterator[tuple[Item, Item, str]]:
+        """Each item, and one in another group that reads it: what kept the two apart."""
+        for item, group in self.group_of.items():
+            for _, producer in self.computed_operands(item):
+                other = self.group_of.get(producer)
+                if other is not None and other is not group:
+                    yield (
+                        producer,
+                        item,
+                        self.apart.get((producer, item)) or _inherent(item, group, other),
+                    )
 
     # Placing one item -------------------------------------------------------------------
 
@@ -254,18 +285,27 @@ class Fusion:
 
     def _try(self, item: Item, group: FusionGroup) -> bool:
         limit = costs.EPILOGUE if group.kind == "contract" else costs.LOOP
-        if group.cost + costs.cost_of(item.op) > limit or self._makes_cycle(item, group):
-            return False
+        if group.cost + costs.cost_of(item.op) > limit:
+            return self._refuse(item, group, "one kernel would compute too much at a time")
+        if self._makes_cycle(item, group):
+            return self._refuse(item, group, "another kernel has to run between them")
         if self._needs_memory_of(item, group.forms):
-            return False
+            return self._refuse(item, group, "it reads memory that the other still fills")
         reduces = is_reduction(item)
         while True:
             try:
                 return self._join_reduction(item, group) if reduces else self._join(item, group)
             except SplitNeeded as needed:
                 if not group.can_split:
-                    return False
+                    return self._refuse(item, group, _OTHER_LOOPS)
                 group.split(needed.dim, needed.inner)
+
+    def _refuse(self, item: Item, group: FusionGroup, why: str) -> bool:
+        """False; and note why an item isn't in the group of what it reads."""
+        for _, producer in self.computed_operands(item):
+            if producer in group.forms:
+                self.apart[producer, item] = why
+        return False
 
     def _needs_memory_of(self, item: Item, others: Container[Item]) -> bool:
         """Whether an item reads memory that others fill: it is complete only after the kernel."""
@@ -276,14 +316,16 @@ class Fusion:
 
     def _join(self, item: Item, group: FusionGroup) -> bool:
         forms = self._propose(item, item.shape, group)
-        if forms is None or not self._reads_in_place(item, forms, group):
-            return False
+        if forms is None:
+            return self._refuse(item, group, _OTHER_LOOPS)
+        if not self._reads_in_place(item, forms, group):
+            return self._refuse(item, group, _OTHER_ELEMENTS)
         if group.kind == "contract" and not self._follows(item, forms, group):
-            return False
+            return self._refuse(item, group, "all that reads it sums it, in loops of their own")
         if costs.cost_of(item.op) > costs.ONE_BY_ONE and self._are_dots(group):
-            return False
+            return self._refuse(item, group, "dot products come one by one, not in full vectors")
         if self._repeats_long_row(forms, group, self._stage(item, group)):
-            return False
+            return self._refuse(item, group, _LONG_ROW)
         self._enter(item, group, forms)
         return True
 
@@ -350,17 +392,19 @@ class Fusion:
     def _join_reduction(self, item: Item, group: FusionGroup) -> bool:
         shape = item.operands[0].shape
         forms = self._propose(item, shape, group)
-        if group.kind == "contract" or forms is None:
-            return False
+        if group.kind == "contract":
+            return self._refuse(item, group, "the kernel of a product sums nothing else")
+        if forms is None:
+            return self._refuse(item, group, _OTHER_LOOPS)
         axes = reduced_axes(item)
         dims = frozenset[int]().union(*(forms[axis].dims for axis in axes))
         covered = frozenset[int]().union(*(f.dims for f in forms))
         if covered != set(group.sizes) or (group.reduced and group.reduced != dims):
-            return False
+            return self._refuse(item, group, "it goes over other axes than the other's sums")
         if not self._reads_in_place(item, forms, group):
-            return False
+            return self._refuse(item, group, _OTHER_ELEMENTS)
         if self._repeats_long_row(forms, group, self._stage(item, group)):
-            return False
+            return self._refuse(item, group, _LONG_ROW)
         self._enter_reduction(item, group, forms)
         return True
 
@@ -536,17 +580,20 @@ class Fusion:
     def _try_merge(self, item: Item, other: FusionGroup) -> bool:
         group = self.group_of[item]
         limit = costs.EPILOGUE if group.kind == "contract" else costs.LOOP
-        if other.kind == "contract" or group.cost + other.cost > limit:
-            return False
+        if other.kind == "contract":
+            return self._refuse(item, other, "it is in the kernel of another product")
+        if group.cost + other.cost > limit:
+            return self._refuse(item, other, "one kernel would compute too much at a time")
         if self.precedence.has_path_between(group.number, other.number):
-            return False
+            return self._refuse(item, other, "another kernel has to run between them")
         while True:
             try:
-                return self._merge(item, group, other)
+                merged = self._merge(item, group, other)
+                return merged or self._refuse(item, other, _OTHER_LOOPS)
             except SplitNeeded as needed:
                 owner = group if needed.dim in group.sizes else other
                 if not owner.can_split:
-                    return False
+                    return self._refuse(item, other, _OTHER_LOOPS)
                 owner.split(needed.dim, needed.inner)
 
     def _merge(self, item: Item, group: FusionGroup, other: FusionGroup) -> bool:

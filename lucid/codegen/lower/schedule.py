@@ -19,7 +19,7 @@ from lucid.codegen.lower.items import ItemList
 from lucid.codegen.lower.layouts import choose_layouts
 from lucid.codegen.lower.legalize import legalize
 from lucid.codegen.program.memory_plan import place, size_of
-from lucid.codegen.program.program import KernelCall, Program, lifetimes
+from lucid.codegen.program.program import Apart, KernelCall, Program, lifetimes
 from lucid.codegen.program.verify import verify_program
 from lucid.ir import ops
 from lucid.ir.clone import copy_graph
@@ -61,6 +61,7 @@ def make_program(
     _drop_copies_to_outputs(fusion)
     choose_layouts(fusion, stored, target)
     calls: list[KernelCall] = []
+    first: dict[FusionGroup, int] = {}
     for group in _ordered(fusion):
         if not _has_effect(group, stored):
             continue
@@ -70,6 +71,7 @@ def make_program(
         for part, given in kernel.partition(args, items.new_temp, target):
             moved, origins = part.relocate()
             calls.append(KernelCall(moved, given, origins, checked_by, nodes))
+            first.setdefault(group, len(calls) - 1)
         calls[-1].leaves = _leaves(group, stored)
     offsets, size = place(lifetimes(calls))
     cells = [cell for cell, _ in graph.writes]
@@ -77,10 +79,27 @@ def make_program(
     written = [numbers[cell] for cell in cells]
     live = [n for n, entry in enumerate(graph.inputs) if entry.kind == "live"]
     inputs, outputs = items.inputs, items.outputs
-    program = Program(graph, calls, inputs, outputs, offsets, size, written, live, tuple(strides))
+    program = Program(
+        graph, calls, inputs, outputs, offsets, size, written, live, tuple(strides),
+        lambda: _apart(fusion, first),
+    )  # fmt: skip
+    if program.is_open:  # which is kept, and would keep all that planning knew
+        known = program.apart()
+        program.apart = lambda: known
     if VERIFY.read() and not program.is_open:
         verify_program(program)
     return program
+
+
+def _apart(fusion: Fusion, first: dict[FusionGroup, int]) -> list[Apart]:
+    """Which calls are no single one, and why; `first` has each group's first call."""
+    found: dict[Apart, None] = {}
+    for producer, item, why in fusion.why_apart():
+        groups = [fusion.group_of[producer], fusion.group_of[item]]
+        earlier, later = (first.get(group) for group in groups)
+        if earlier is not None and later is not None:
+            found[Apart(earlier, later, (producer.op, item.op), why)] = None
+    return sorted(found)
 
 
 def _lowered_body(node: Node, body: Graph, graph: Graph, target: Target, fuse: bool) -> Program:

@@ -42,8 +42,9 @@ class _Instance:
         )
         strides = tuple(self._known(steps) for steps in program.strides)
         return Program(
-            graph, calls, inputs, outputs, offsets, size, program.written, program.live, strides
-        )
+            graph, calls, inputs, outputs, offsets, size, program.written, program.live, strides,
+            program.apart,
+        )  # fmt: skip
 
     def _known(self, x: Any) -> Any:
         return replaced(x, self._value_of)

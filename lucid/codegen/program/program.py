@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from lucid.codegen.kernel_ir.kernel import Kernel, Origins
 from lucid.codegen.kernel_ir.regions import Buffer, BufferView
@@ -54,6 +55,20 @@ class KernelCall:
         return f"call {name}({', '.join(f'{x} + {at}' if at else str(x) for x, at in pairs)})"
 
 
+class Apart(NamedTuple):
+    """Two calls by their numbers, of which the later one reads what the earlier one computes.
+
+    Attributes:
+        ops: what is computed, and what reads it.
+        why: they are no single kernel.
+    """
+
+    earlier: int
+    later: int
+    ops: tuple[str, str]
+    why: str
+
+
 @dataclass(slots=True)
 class Program:
     """What a compiled step does.
@@ -63,6 +78,7 @@ class Program:
         written: numbers of the inputs that the step writes.
         live: numbers of the inputs that are scalars in the table itself.
         strides: of the inputs, in elements.
+        apart: what kept calls apart of which one reads what another has computed, if that is known.
     """
 
     graph: Graph
@@ -74,6 +90,7 @@ class Program:
     written: list[int]
     live: list[int]
     strides: tuple[Strides, ...]
+    apart: Callable[[], Sequence[Apart]] = field(default=tuple, repr=False)
 
     @property
     def is_open(self) -> bool:

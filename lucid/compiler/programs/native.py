@@ -185,6 +185,11 @@ def _measured() -> tuple[Entry, _Offsets] | None:
         return None
 
 
+def is_measured() -> bool:
+    """Whether objects lie in memory as native code expects; or it is switched off."""
+    return _measured() is not None
+
+
 def native_calls(program: Program, types: Sequence[PlainType]) -> NativeCalls | None:
     """The short way through calls of a program; None where calls stay in Python, or not yet.
 

@@ -54,6 +54,7 @@ from lucid.runtime.entry.layout import LONG_WAY
 from lucid.runtime.entry.words import MOST_ARGUMENTS
 from lucid.runtime.executable import Executable, Results, compile_graph
 from lucid.runtime.open_programs import Families
+from lucid.runtime.progress import at
 from lucid.runtime.reuse import Reusable
 from lucid.runtime.stages import Stages
 from lucid.tensor.claims import Keys, held, lock, unlocked, wait_for
@@ -103,7 +104,8 @@ class Program:
         executable: the native program.
         compile_seconds: tracing and compiling together.
         hosts: the host calls, in order.
-        path: the outcomes of its exits; links: programs that took over, by what was found then.
+        path: the outcomes of its exits; questions: what each asks, with the user's line.
+        links: programs that took over, by what was found then.
         places: those that its trace knew from its start; outline: what it leaves, besides what it
             computes. Both are for audits.
         is_claiming: whether it writes something that threads may share.
@@ -113,9 +115,11 @@ class Program:
             none, or not before a call has bound the state.
         reads: how the short way reads the places; made_natively: the only result that it makes.
         is_simple: whether a short call has nothing to do after the step but to return its result.
-        differentiable: how results get their history; None: they have none.
+        differentiable: how results get their history; None: they have none. cut: what it keeps.
+        grads: how it uses `.grad` of leaves, and what it leaves there; None: nothing.
         undo: takes back what the trace made for the step; None once a call has run.
         key: of the calls that it may serve; used: how many there had been when it last served one.
+        number: of its trace among its function's; stage_seconds: what took how long to compile it.
     """
 
     def __init__(
@@ -129,7 +133,7 @@ class Program:
     ) -> None:
         self._families = families
         self._objects = call.objects  # kept alive: the signature holds their identities
-        self.key, self.used = call.key, 0
+        self.key, self.used, self.number = call.key, 0, 0
         self.description = description
         self.optimize = optimize
         self._unchecked: Executable | None = None  # the same without a check of what it makes
@@ -137,6 +141,9 @@ class Program:
         self.places, self.outline = trace.places, outline_of(trace)
         self.undo = trace.undo
         self.compile_seconds = trace.seconds + self.executable.compile_seconds
+        stages = {"trace": trace.seconds, "passes": self.pass_seconds.get("optimize", 0.0)}
+        later = self.executable.stage_seconds or {"placing": self.executable.compile_seconds}
+        self.stage_seconds = stages | dict(later)
         self.native: NativeCalls | None = None
         self.enter: Callable[..., Any] | None = None
         self._quick: list[PlainType] | None = None
@@ -159,6 +166,7 @@ class Program:
                 del cell.value
 
     def _compile(self, trace: Trace) -> Executable:
+        at("passes")
         by_value = {cell.value: strides for cell, strides in trace.cells}
         strides = [by_value.get(entry.value) for entry in trace.graph.inputs]
         self._strides = strides
@@ -176,7 +184,7 @@ class Program:
         self.recorded = recorded = copy_graph(as_recorded(graph))
         if found is None:
             self.optimize(graph, log)
-        self.path, self._questions = trace.path, trace.questions
+        self.path, self.questions = trace.path, trace.questions
         self.links: dict[tuple[int, ...], weakref.ref[Program]] = {}
         self._take_hosts(graph, flat or graph.nodes)
         if found is None:
@@ -187,8 +195,8 @@ class Program:
         after = cache(partial(texts_of, recorded, self.optimize))
         texts = {"trace": lambda: str(recorded)}
         texts |= {name: partial(_text, after, name) for name in log.changed[:count]}
-        if trace.left.history is not None:
-            cut = trace.left.history.tape.cut
+        self.cut = cut = None if trace.left.history is None else trace.left.history.tape.cut
+        if cut is not None:
             texts["residuals"] = lambda: str(cut)
         texts |= {name: partial(_text, after, name) for name in log.changed[count:]}
         self.stages = Stages(texts).then(executable.stages)
@@ -240,7 +248,7 @@ class Program:
         if isinstance(error, Differs):
             passed = self._passed[len(error.made) - 1]
             return Departure(self.path[:passed], error.made, error.reason, self)
-        question, before = self._questions[error.number], self.path[error.number]
+        question, before = self.questions[error.number], self.path[error.number]
         path = (*self.path[: error.number], error.found)
         reason = f"{question}: {before} -> {error.found}"
         return Departure(path, made_in(error.frame), reason, self)
@@ -281,7 +289,7 @@ class Program:
         """Note what other threads' steps may not work with meanwhile."""
         written = {value for value, _ in trace.graph.writes}
         cells = [cell for cell, _ in trace.cells if cell.value in written]
-        uses = [*self.guards.grads_read, *(use for use, _ in self._grads)]
+        uses = [*self.guards.grads_read, *(use for use, _ in self.grads)]
         owners = [_owner(cell.storage) for cell in cells if cell.kind == "state"]
         leaves = [use.leaf for use in uses if use.leaf is not None]
         self.claims: Keys = frozenset(map(id, (*owners, *leaves)))
@@ -302,7 +310,7 @@ class Program:
     def _take_outcomes(self, trace: Trace, compiled: CompileWalk) -> None:
         left = trace.left
         self.counters = left.counters
-        self._grads = left.grads
+        self.grads = left.grads
         self._effects = trace.effects
         self._training = trace.training
         history = left.history
@@ -316,7 +324,7 @@ class Program:
             if isinstance(late, FromLate):
                 self.early += late.early.values()
         self._has_given = any(isinstance(leaf, GivenContainer) for leaf in left.leaves)
-        outcomes = (*left.leaves, *(outcome for _, outcome in self._grads if outcome is not None))
+        outcomes = (*left.leaves, *(outcome for _, outcome in self.grads if outcome is not None))
         self.gradients = Gradients(self.executable, left.grads, outcomes)
 
     # ------------------------------------------------------------------ guards

@@ -269,7 +269,7 @@ class Finisher:
         if leaf.requires_grad or _is_leaf(leaf):
             recorder.run_op_by_op(
                 "it returns or keeps a tensor that requires grad on memory of an argument or of a "
-                f"tensor from outside, {leaf._describe()}"
+                f"tensor from outside\n  tensor: {leaf._describe()}"
             )
         counter = leaf._counter
         version = counter.value if counter in recorder.own_counters else None
@@ -290,7 +290,7 @@ class Finisher:
         if leaf._retains_grad or _is_leaf(leaf):
             how = "keeps its gradient by retain_grad()" if leaf._retains_grad else "is a new leaf"
             self._recorder.run_op_by_op(
-                f"it returns or keeps a tensor that {how}, {leaf._describe()}"
+                f"it returns or keeps a tensor that {how}\n  tensor: {leaf._describe()}"
             )
 
     def _computed(self, leaf: TensorCore) -> FromProgram:
@@ -322,8 +322,8 @@ class Finisher:
                 outcome = None if grad is None else self._outcome(grad)
                 if grad is not None and outcome is not None and _is_open(grad, outcome):
                     self._recorder.run_op_by_op(
-                        "it leaves a gradient with a history in the .grad of "
-                        f"{use.leaf._describe()}, by backward(create_graph=True)"
+                        "it leaves a gradient with a history in a .grad, by "
+                        f"backward(create_graph=True)\n  tensor: {use.leaf._describe()}"
                     )
                 found.append((use, outcome))
         return found

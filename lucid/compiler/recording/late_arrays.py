@@ -176,7 +176,7 @@ class LateArray(LateData):
     def what(self) -> str:
         if self.tensor is None:
             return "an array that NumPy computes of the step's data"
-        return f"the data of {self.tensor._describe()}, by numpy()"
+        return f"the data of {self.tensor._type}, by numpy()"
 
     def operand(self) -> Value:
         """Gives up where its memory was written since."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Any
 
 from lucid.compiler.guards.calls import GuardCollector
+from lucid.compiler.inputs.cells import GradUse
 from lucid.compiler.recording.recorder import Recorder
+from lucid.compiler.results.outcomes import FromProgram, Outcome
 from lucid.ir.graph import Graph, Node
 from lucid.ir.location import Location
 from lucid.tensor.core import TensorCore
@@ -37,6 +39,15 @@ def name_inputs(recorder: Recorder, collector: GuardCollector) -> None:
         if cell.leaf is not None:
             entry.source = names.get(cell.leaf._storage, "") + ".grad"
         entry.value.name = identifier(entry.source)
+
+
+def name_gradients(graph: Graph, grads: Iterable[tuple[GradUse, Outcome | None]]) -> None:
+    """Name the gradients that the step leaves by their leaves: `layer_weight.grad`."""
+    for use, outcome in grads:
+        if use.name and isinstance(outcome, FromProgram):
+            value = graph.outputs[outcome.slot]
+            if value.producer is not None and not value.name:
+                value.name = f"{identifier(use.name)}.grad"
 
 
 def _storage_names(collector: GuardCollector) -> dict[Storage, str]:

@@ -218,7 +218,7 @@ class Recorder(TracedMemory):
         found = self.known(tensor)
         if found is None:
             self.hosts.leave()
-            self.exits.op_by_op(f"it looks at the data of {tensor._describe()}, by {what}")
+            self.exits.op_by_op(f"it looks at the data of {tensor._type}, by {what}")
         assert found is not None
         return found
 

@@ -35,7 +35,7 @@ from lucid.compiler.inputs.signature import Call, named_arguments
 from lucid.compiler.recording import texts
 from lucid.compiler.recording.arguments import StandIns
 from lucid.compiler.recording.finishing import Finisher, Left
-from lucid.compiler.recording.names import name_inputs
+from lucid.compiler.recording.names import name_gradients, name_inputs
 from lucid.compiler.recording.outside import Outside
 from lucid.compiler.recording.recorder import Recorder, recording
 from lucid.compiler.recording.stand_in_functions import StandInFunctions
@@ -171,6 +171,7 @@ def _record(
                 rebinding.forget()
                 _refuse_escaped(recorder, ran.handles)
                 name_inputs(recorder, collector)
+                name_gradients(recorder.graph, ran.left.grads)
                 return _trace_of(recorder, collector, ran, rebinding, call)
             except BaseException:
                 collector.put_back()

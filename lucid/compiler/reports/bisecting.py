@@ -19,9 +19,11 @@ from lucid.ir.clone import copy_graph, rewritten
 from lucid.ir.graph import Graph
 from lucid.ir.interpret import every_value, interpret
 from lucid.ir.passes.pipeline import Pass, Pipeline, name_of
-from lucid.ir.reduce import named, part, reduce
+from lucid.ir.reduce import reduce_graph
+from lucid.ir.selecting import part_of
 from lucid.ir.strides import contiguous_strides
 from lucid.ir.text.parser import parse
+from lucid.ir.text.printer import value_names
 from lucid.runtime.executable import compile_graph
 
 Inputs = Sequence[np.ndarray | float]
@@ -62,9 +64,8 @@ def bisect(
         if wrong is None:
             return Bisection("")
         graph, node = wrong
-        graph = named(graph)
-        small = part(graph, [wrong[0].nodes.index(node)], True)
-        return _written(derivative_of(node), small, _by_name(wrong[0], inputs), path)
+        values = _by_name(graph, inputs)
+        return _written(derivative_of(node), part_of(graph, [node]), values, path)
     before = rewritten(found.recorded, found.optimize)
     rewrite = _wrong_pass(found, inputs)
     if rewrite is not None:
@@ -77,9 +78,14 @@ def bisect(
     values = _by_name(before, inputs)
 
     def fails(graph: Graph) -> bool:
-        return fault(graph, [values[entry.value.name] for entry in graph.inputs])
+        try:
+            return fault(graph, [values[entry.value.name] for entry in graph.inputs])
+        except Exception:  # of a part that can't be compiled, or run
+            return False
 
-    return _written(culprit, reduce(before, fails), values, path)
+    whole = part_of(before, before.nodes)  # which names all values as its text does
+    small = reduce_graph(whole, fails) if fails(whole) else whole
+    return _written(culprit, small, values, path)
 
 
 def _written(
@@ -95,13 +101,13 @@ def _written(
 
 
 def _by_name(graph: Graph, inputs: Inputs) -> Mapping[str, np.ndarray | float]:
-    """All values of a graph by the names that `reduce` gives them; live numbers stay numbers."""
-    graph = named(graph)
+    """All values of a graph by the names in its text; live numbers stay numbers."""
+    names = value_names(graph)
     values: dict[str, np.ndarray | float] = {
-        value.name: array for value, array in every_value(graph, inputs).items()
+        names[value]: array for value, array in every_value(graph, inputs).items()
     }
     live = zip(graph.inputs, inputs, strict=True)
-    return values | {x.value.name: given for x, given in live if x.kind == "live"}
+    return values | {names[x.value]: given for x, given in live if x.kind == "live"}
 
 
 def _wrong_pass(program: Program, inputs: Inputs) -> tuple[str, Graph, Fault] | None:

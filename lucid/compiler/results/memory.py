@@ -241,8 +241,8 @@ class TracedMemory(LiveNumbers):
         """Give up when the step computes with such."""
         for tensor in self.outer[:1]:
             self.run_op_by_op(
-                "it computes with a tensor from outside that has a history, and is no argument: "
-                f"{tensor._describe()}"
+                "it computes with a tensor from outside that has a history, and is no argument\n"
+                f"  tensor: {tensor._describe()}"
             )
 
     # ------------------------------------------------------------------ what must be put back

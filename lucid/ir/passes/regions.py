@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lucid.ir import ops
-from lucid.ir.clone import copy_node
+from lucid.ir.clone import copy_graph, copy_node
 from lucid.ir.graph import Graph, Node, Region, Value, freeze_attributes
 from lucid.ir.passes.dce import dce, drop_unused_functions
+from lucid.ir.selecting import parts_of
 
 
 def outline(graph: Graph) -> bool:
@@ -229,3 +230,134 @@ def _inline(graph: Graph, call: Node, inlined: list[Node]) -> list[Value]:
     for old, new in zip(call.results, results, strict=True):
         new.name = old.name or new.name
     return results
+
+
+def outline_repeated(graph: Graph) -> bool:
+    """Repeated layers -> calls of one function, as are updates of parameters that are alike.
+
+    Layers are the Modules with a number in their path (`blocks.0`, `blocks.1`), of the outermost
+    such family; their gradients are another function. What is there once stays as it is. The graph
+    computes the same; `inline` takes it back.
+    """
+    marks = _repeated_spans(graph)
+    if not marks:
+        return False
+    trial = copy_graph(graph)
+    once = _marked_once(trial, [marks.get(node) for node in graph.nodes], set(graph.functions))
+    kept = {node: region for node, region in marks.items() if region not in once}
+    for node in graph.nodes:
+        node.region = kept.get(node, node.region)
+    if kept:
+        _Outliner(graph).outline(graph, 0)
+    return bool(kept)
+
+
+def _marked_once(
+    graph: Graph, regions: Sequence[Region | None], known: set[str]
+) -> set[Region | None]:
+    """Which of these regions of the nodes become functions that nothing else calls."""
+    for node, region in zip(graph.nodes, regions, strict=True):
+        node.region = region or node.region
+    order = [region for region, _ in _spans(graph.nodes, 0) if region is not None]
+    _Outliner(graph).outline(graph, 0)
+    calls = [str(node.attributes["function"]) for node in graph.nodes if node.op is ops.call]
+    made = [name for name in calls if name not in known]
+    return {region for region, name in zip(order, made, strict=True) if made.count(name) == 1}
+
+
+def _repeated_spans(graph: Graph) -> dict[Node, Region]:
+    """A region for each span of nodes that may be a repeated one; none for other nodes."""
+    families: dict[str, set[str]] = {}
+    for node in graph.nodes:
+        for prefix, index in _numbered(node.scope):
+            families.setdefault(prefix, set()).add(index)
+    updates = _gather_updates(graph)
+    parts = parts_of(graph)
+    keys: list[tuple[str, object] | None] = []
+    for node in graph.nodes:
+        layers = (x for x in _numbered(node.scope) if len(families[x[0]]) > 1)
+        layer = next(layers, None)
+        suffix = "" if parts[node] == "forward" else f".{parts[node]}"
+        if any(region.kind == "region" for region in _regions(node)) or node.op.has_effect:
+            keys.append(None)
+        elif layer is not None:
+            keys.append((f"{layer[0].rpartition('.')[2]}{suffix}", layer))
+        elif node in updates:
+            keys.append((node.scope or "update", updates[node]))
+        else:
+            keys.append(None)
+    found: dict[Node, Region] = {}
+    previous: tuple[str, object] | None = None
+    region: Region | None = None
+    for node, key in zip(graph.nodes, keys, strict=True):
+        if key is not None:
+            if key != previous or region is None:
+                region = Region(key[0], None, node.region)
+            found[node] = region
+        previous = key
+    return found
+
+
+def _regions(node: Node) -> list[Region]:
+    found, region = [], node.region
+    while region is not None:
+        found.append(region)
+        region = region.parent
+    return found
+
+
+def _numbered(scope: str) -> list[tuple[str, str]]:
+    """Where a path has numbers: `m.blocks.3.mlp.0` gives (m.blocks, 3) and (m.blocks.3.mlp, 0)."""
+    words = scope.split(".")
+    return [(".".join(words[:at]), word) for at, word in enumerate(words) if at and word.isdigit()]
+
+
+def _updates(graph: Graph) -> dict[Node, Value]:
+    """The nodes that compute one parameter's update, by the first state that they write.
+
+    Scalars that several of them read, such as a learning rate, belong to none.
+    """
+    parts, users = parts_of(graph), graph.uses()
+    owner: dict[Node, Value] = {}
+    first: dict[Value, Value] = {}  # of the cells whose updates have nodes in common
+    for cell, new in graph.writes:
+        queue = [new]
+        while queue:
+            node = queue.pop().producer
+            if node is None or parts[node] != "update" or all(not x.shape for x in node.results):
+                continue
+            if node in owner:
+                one, other = _root(first, owner[node]), _root(first, cell)
+                if one is not other:
+                    first[other] = one
+                continue
+            owner[node] = cell
+            queue += node.operands
+    found = {node: _root(first, cell) for node, cell in owner.items()}
+    for node in reversed(graph.nodes):
+        if parts[node] == "update" and node not in found:
+            readers = {found.get(x) for result in node.results for x in users.get(result, ())}
+            (reader, *others) = readers or {None}
+            if reader is not None and not others:
+                found[node] = reader
+    return found
+
+
+def _gather_updates(graph: Graph) -> dict[Node, Value]:
+    """Put the nodes of each update next to each other, at the end: nothing else reads them."""
+    found, users = _updates(graph), graph.uses()
+    for node in reversed(graph.nodes):
+        readers = (x for result in node.results for x in users.get(result, ()))
+        if node in found and any(found.get(x) is not found[node] for x in readers):
+            del found[node]
+    order = {cell: number for number, (cell, _) in enumerate(graph.writes)}
+    rest = [node for node in graph.nodes if node not in found]
+    late = [node for node in graph.nodes if node in found]
+    graph.nodes = rest + sorted(late, key=lambda node: order[found[node]])
+    return found
+
+
+def _root(first: dict[Value, Value], cell: Value) -> Value:
+    while cell in first:
+        cell = first[cell]
+    return cell

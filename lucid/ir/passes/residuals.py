@@ -40,16 +40,17 @@ class Cut:
 
     def __str__(self) -> str:
         """A line for each value: bytes that are kept, or the bytes that its work is worth."""
-        lines = [f"kept      {_described(x)}, {x.type.nbytes:,} bytes" for x in self.kept]
+        lines = [f"kept      {described(x)}, {x.type.nbytes:,} bytes" for x in self.kept]
         lines += [
-            f"repeated  {_described(node.results[0])}, work of {_work(node) or 0:,.0f} bytes"
+            f"repeated  {described(node.results[0])}, work of {_work(node) or 0:,.0f} bytes"
             for node in self.repeated
             if node.operands
         ]
         return "\n".join(lines)
 
 
-def _described(value: Value) -> str:
+def described(value: Value) -> str:
+    """A value in a line: its name, op and type, its Module and the user's line."""
     node = value.producer
     parts = [f"%{value.name}"] if value.name else []
     parts += [] if node is None else [node.op.name]

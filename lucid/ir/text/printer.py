@@ -142,12 +142,17 @@ def _header(title: str, graph: Graph, names: dict[Value, str], tables: _Tables) 
     return [*lines, ""]
 
 
+def node_text(node: Node, names: dict[Value, str]) -> str:
+    """A node alone: `%y = mul %x, %x : f32[3]`."""
+    if not node.results:
+        return _expression(node, names)
+    types = ", ".join(str(result.type) for result in node.results)
+    types = types if len(node.results) == 1 else f"({types})"
+    return f"{_listed(node.results, names)} = {_expression(node, names)} : {types}"
+
+
 def _node_line(node: Node, names: dict[Value, str], tables: _Tables) -> str:
-    line = f"  {_expression(node, names)}"
-    if node.results:
-        types = ", ".join(str(result.type) for result in node.results)
-        types = types if len(node.results) == 1 else f"({types})"
-        line = f"  {_listed(node.results, names)} = {line.lstrip()} : {types}"
+    line = f"  {node_text(node, names)}"
     notes = []
     if node.location is not None:
         notes.append(tables.location(node.location))

@@ -12,9 +12,8 @@ from lucid.functions.checks import in_range
 from lucid.functions.softmax import log_softmax
 from lucid.ir import ops
 from lucid.ir.errors import DTypeError, OptionError, ShapeError
-from lucid.ir.types import u8
+from lucid.ir.types import i64, u8
 from lucid.nn.functional.calls import apply, where
-from lucid.nn.functional.embedding import check_index
 from lucid.nn.functional.reduction import check_reduction
 from lucid.tensor.tensor import Tensor
 
@@ -136,10 +135,14 @@ def _index_and_weights(
 
 
 def _classes(name: str, target: Tensor) -> Tensor:
-    """Targets as indices, which may be bytes as well. Raises `DTypeError`."""
+    """Targets as indices: int64, or bytes. Raises `DTypeError`."""
     if target.dtype is u8:
         return target.long()
-    check_index(name, target)
+    if target.dtype is not i64:
+        raise DTypeError(
+            f"{name}: expected an int64 target of class indices, but got {target.dtype!r}\n"
+            "hint: target.long()"
+        )
     return target
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from lucid.ir.errors import ShapeError
+from math import prod
+
+from lucid.ir.errors import DTypeError, ShapeError
+from lucid.ir.types import f32
 from lucid.tensor.tensor import Tensor
 
 
@@ -12,11 +15,17 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     Shapes: input (*, k), weight (n, k) or (k,), bias (n,) or (); result (*, n) or (*).
     Raises `ShapeError` when the last axes differ.
     """
+    if input.dtype is not weight.dtype:
+        raise DTypeError(
+            f"linear: input is {input.dtype!r}, weight is {weight.dtype!r}\n"
+            f"  input:  {input._type}\n  weight: {weight._type}\n"
+            f"hint: {'input.float()' if weight.dtype is f32 else 'input.to(weight.dtype)'}"
+        )
     if input.ndim == 0 or weight.ndim not in (1, 2) or input.shape[-1] != weight.shape[-1]:
         raise ShapeError(
             f"linear: input of shape {list(input.shape)} and weight of shape {list(weight.shape)} "
             "don't fit: their last axes must be equal\n"
-            f"  input:  {input._type}\n  weight: {weight._type}"
+            f"  input:  {input._type}\n  weight: {weight._type}{_remedy(input, weight)}"
         )
     if weight.ndim == 1 or input.ndim == 1:
         y = weight @ input if weight.ndim == 2 else input @ weight
@@ -26,3 +35,13 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         rows = input.reshape(-1, input.shape[-1]) if input.shape[-1] else input.flatten(0, -2)
         y = (rows @ weight.T).reshape(*input.shape[:-1], weight.shape[0])
     return y if bias is None else y + bias
+
+
+def _remedy(input: Tensor, weight: Tensor) -> str:
+    """The hint where the input's last axes together, or its last axis but one, would fit."""
+    shape, wanted = tuple(input.shape), weight.shape[-1]
+    if len(shape) > 2 and prod(shape[1:]) == wanted:
+        return "\nhint: put an nn.Flatten() before it"
+    if len(shape) > 1 and shape[-2] == wanted:
+        return "\nhint: the last axis is the one of features: input.transpose(-1, -2)"
+    return ""

@@ -7,7 +7,7 @@ from typing import Any
 from lucid.autograd import Function
 from lucid.functions.arguments import typed
 from lucid.functions.checks import require
-from lucid.ir.errors import OptionError, ShapeError
+from lucid.ir.errors import DTypeError, OptionError, ShapeError
 from lucid.nn.functional.activation import logsigmoid
 from lucid.nn.functional.calls import apply, where
 from lucid.nn.functional.reduction import check_reduction, reduce_loss, warn_if_broadcast
@@ -96,6 +96,7 @@ def binary_cross_entropy(
     """
     check_reduction(reduction)
     _same_shape("binary_cross_entropy", input, target)
+    _require_float("binary_cross_entropy", input, target)
     for name, given in (("input", input), ("target", target)):
         require(
             (given >= 0) & (given <= 1),
@@ -122,11 +123,20 @@ def binary_cross_entropy_with_logits(
     """
     check_reduction(reduction)
     _same_shape("binary_cross_entropy_with_logits", input, target)
+    _require_float("binary_cross_entropy_with_logits", input, target)
     log_on = logsigmoid(input)
     if pos_weight is not None:
         log_on = log_on * ((pos_weight - 1.0) * target + 1.0)
     loss = (1.0 - target) * input - log_on
     return reduce_loss(loss if weight is None else loss * weight, reduction)
+
+
+def _require_float(name: str, input: Tensor, target: Tensor) -> None:
+    if not target.dtype.is_floating_point:
+        raise DTypeError(
+            f"{name}: expected a floating point target, but got {target.dtype!r}\n"
+            f"  input:  {input._type}\n  target: {target._type}\nhint: target.float()"
+        )
 
 
 def _same_shape(name: str, input: Tensor, target: Tensor) -> None:

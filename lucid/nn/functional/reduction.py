@@ -12,7 +12,9 @@ REDUCTIONS = ("none", "mean", "sum")
 def check_reduction(reduction: str) -> None:
     """Raise `OptionError` unless `reduction` is "none", "mean" or "sum"."""
     if reduction not in REDUCTIONS:
-        raise OptionError(f"{reduction} is not a valid value for reduction: none, mean or sum")
+        raise OptionError(
+            f"{reduction} is not a valid value for reduction\nhint: it is 'none', 'mean' or 'sum'"
+        )
 
 
 def reduce_loss(loss: Tensor, reduction: str) -> Tensor:

@@ -85,7 +85,9 @@ class _BatchNorm(_NormBase):
     def forward(self, input: Tensor) -> Tensor:
         if input.ndim not in self.ranks:
             accepted = " or ".join(f"{rank}D" for rank in self.ranks)
-            raise ShapeError(f"expected {accepted} input (got {input.ndim}D input)")
+            raise ShapeError(
+                f"{type(self).__name__}: expected {accepted} input (got {input.ndim}D input)"
+            )
         if input.shape[1] != self.num_features:
             raise ShapeError(
                 f"{type(self).__name__}: expected {self.num_features} channels on axis 1, got "

@@ -16,7 +16,9 @@ class _DropoutNd(Module):
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
         super().__init__()
         if not 0.0 <= p <= 1.0:
-            raise OptionError(f"dropout probability has to be between 0 and 1, but got {p}")
+            raise OptionError(
+                f"{type(self).__name__}: dropout probability has to be between 0 and 1, but got {p}"
+            )
         self.p = p
         self.inplace = inplace
 

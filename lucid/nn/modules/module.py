@@ -10,6 +10,7 @@ from lucid.compiler.recording import hooks as trace_hooks
 from lucid.device import check_device
 from lucid.dtypes import as_dtype
 from lucid.ir.errors import ArgumentError, MissingRuleError, OptionError
+from lucid.ir.frames import leave
 from lucid.ir.types import DType, f32, f64
 from lucid.layouts import check_memory_format
 from lucid.nn import tracing
@@ -32,6 +33,7 @@ from lucid.nn.modules.hooked import (
 from lucid.nn.modules.hooked import (
     register_module_full_backward_pre_hook as register_module_full_backward_pre_hook,
 )
+from lucid.nn.modules.places import note_module
 from lucid.nn.modules.state_hooks import StateHooked
 from lucid.nn.parameter import Buffer, Parameter, TransientBuffer
 from lucid.nn.state import IncompatibleKeys, load_state, save_state
@@ -78,13 +80,18 @@ class Module(Hooked, StateHooked):
         )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if not trace_hooks.is_tracing():
-            compiled = self.__dict__.get("_compiled_call")
-            if compiled is None:
+        try:
+            if not trace_hooks.is_tracing():
+                compiled = self.__dict__.get("_compiled_call")
+                if compiled is None:
+                    return call_module(self, args, kwargs)
+                return compiled(*args, **kwargs)
+            with tracing.running(self):
                 return call_module(self, args, kwargs)
-            return compiled(*args, **kwargs)
-        with tracing.running(self):
-            return call_module(self, args, kwargs)
+        except Exception as error:
+            note_module(error, self)
+            leave(error)
+            raise
 
     def compile(self, **options: Any) -> None:
         """Let calls of this module run compiled from now on, hooks included: it stays what it is.
@@ -116,7 +123,9 @@ class Module(Hooked, StateHooked):
                 if trace_hooks.is_tracing():
                     tracing.meet(self, tracing.path_of(self))
                 return held[name]
-        raise NoSuchAttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+        error = NoSuchAttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+        error.name, error.obj = name, self  # Python suggests a similar name
+        raise error
 
     def __setattr__(self, name: str, value: Any) -> None:
         register = self._register_for(name, value)
@@ -141,9 +150,7 @@ class Module(Hooked, StateHooked):
         for kind, register, expected in _OWN:
             if isinstance(value, kind):
                 if "_parameters" not in self.__dict__:
-                    raise NoSuchAttributeError(
-                        f"cannot assign {expected} before Module.__init__() call"
-                    )
+                    raise self._too_early(expected)
                 return register
         for register, expected in _EXPECTED.items():
             if name in self.__dict__.get(register, ()):
@@ -154,6 +161,12 @@ class Module(Hooked, StateHooked):
                     f"({expected} or None expected)"
                 )
         return None
+
+    def _too_early(self, what: str) -> NoSuchAttributeError:
+        return NoSuchAttributeError(
+            f"cannot assign {what} before Module.__init__() call\n"
+            f"hint: {type(self).__name__}.__init__ must call super().__init__() first"
+        )
 
     def __delattr__(self, name: str) -> None:
         tracing.note_change()
@@ -170,7 +183,7 @@ class Module(Hooked, StateHooked):
 
     def _check_name(self, what: str, name: str, register: str) -> None:
         if "_parameters" not in self.__dict__:
-            raise NoSuchAttributeError(f"cannot assign {what} before Module.__init__() call")
+            raise self._too_early(what)
         if not isinstance(name, str):
             raise ArgumentError(f"{what} name should be a string. Got {type(name).__name__}")
         if "." in name or not name:
@@ -216,7 +229,10 @@ class Module(Hooked, StateHooked):
     def add_module(self, name: str, module: Module | None) -> None:
         """Add a submodule; it can be read as an attribute of this name."""
         if module is not None and not isinstance(module, Module):
-            raise ArgumentError(f"{type(module).__name__} is not a Module subclass")
+            raise ArgumentError(
+                f"{type(module).__name__} is not a Module subclass"
+                + (f"\nhint: unpack it: {type(self).__name__}(*modules)" * (type(module) is list))
+            )
         self._check_name("module", name, "_modules")
         self._modules[name] = module
         tracing.note_change()

@@ -4,6 +4,7 @@ import sys
 from typing import Any
 
 from lucid.functions.border import explain_calls
+from lucid.ir.frames import edge_of_module
 from lucid.nn.utils import rnn
 from lucid.nn.utils.clip_grad import (
     clip_grad_norm_,
@@ -59,3 +60,6 @@ def __getattr__(name: str) -> Any:
     if name in _NORMS:
         return getattr(import_module("lucid.nn.utils.norms"), name)
     raise AttributeError(f"module 'lucid.nn.utils' has no attribute {name!r}")
+
+
+edge_of_module(__name__)

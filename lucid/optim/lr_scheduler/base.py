@@ -22,7 +22,9 @@ from lucid.tensor.writing import write_
 def check_optimizer(optimizer: object) -> None:
     """Raise `ArgumentError` unless it is an optimizer."""
     if not isinstance(optimizer, Optimizer):
-        raise ArgumentError(f"{type(optimizer).__name__} is not an Optimizer")
+        raise ArgumentError(
+            f"{type(optimizer).__name__} is not an Optimizer\nhint: pass the optimizer first"
+        )
 
 
 def rate_of(group: ParamGroup, key: str = "lr") -> Any:
@@ -127,6 +129,11 @@ class LRScheduler:
 
     def _advance(self, epoch: int | None) -> None:
         """Do what `step` means, now."""
+        if self._step_count == 1 and self.optimizer.is_known_unused():
+            warn(
+                "Detected call of `lr_scheduler.step()` before `optimizer.step()`: the first value "
+                "of the schedule is skipped\nhint: call opt.step() first, then scheduler.step()"
+            )
         self._step_count += 1
         if epoch is None:
             self.last_epoch += 1

@@ -1,0 +1,47 @@
+"""Scripts: what is compiled in them, explained."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import runpy
+import sys
+import traceback
+
+from lucid.compiler.compiled import Compiled, collecting
+from lucid.ir.errors import LucidError
+
+
+def explain(options: argparse.Namespace) -> int:
+    """Run a script as `python` would, then explain each compiled step that it has called."""
+    before = sys.argv[:], sys.path[:]
+    sys.argv = [str(options.script), *options.arguments]
+    sys.path.insert(0, str(options.script.resolve().parent))
+    code = 0
+    with collecting() as found:
+        try:
+            runpy.run_path(str(options.script), run_name="__main__")
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        except Exception:
+            traceback.print_exc()
+            code = 1
+        finally:
+            sys.argv, sys.path = before
+    steps = [step for step in found if step.stats.traces or step.stats.eager_reasons]
+    if not steps:
+        sys.stdout.write(f"{options.script}: no compiled function was called\n")
+    for number, step in enumerate(steps):
+        sys.stdout.write(f"\n{_explained(step, options.full)}\n")
+        if options.html is not None and step.stats.traces:
+            options.html.mkdir(parents=True, exist_ok=True)
+            name = re.sub(r"\W+", "_", getattr(step, "__name__", type(step).__name__))
+            step.report(options.html / f"{number}_{name}.html")
+    return code
+
+
+def _explained(step: Compiled, full: bool) -> str:
+    try:
+        return str(step.explain(full=full))
+    except LucidError:  # nothing of it is compiled
+        return f"{step!r}\n{step.stats}"

@@ -1,0 +1,371 @@
+"""Why a compiled step is as it is: traces, kernels and what kept them apart, memory, gradients."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import groupby
+from typing import Any
+
+from lucid.codegen.program.program import KernelCall, lifetimes
+from lucid.codegen.program.program import Program as Lowered
+from lucid.compiler.programs.program import Program
+from lucid.compiler.reports.kernels import Described, describe
+from lucid.compiler.reports.statistics import Stats
+from lucid.compiler.reports.tables import cut, micro, size, table
+from lucid.compiler.results.outcomes import Outcome
+from lucid.ir.passes.residuals import described
+
+MOST = 10  # of each kind of thing, in a short text
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """A kernel that reads what another one computes, and why they aren't one.
+
+    Attributes:
+        kernel: the later one's name; call: its number in the step.
+        ops: what is computed, and what reads it.
+    """
+
+    kernel: str
+    call: int
+    ops: tuple[str, str]
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class KernelNote:
+    """A call of a kernel.
+
+    Attributes:
+        call: its number in the step; name, kind, ops, place: as in profiles.
+        modules: whose work it does.
+        seconds: what it is expected to take, by its shapes: `profile` measures.
+        apart: who reads what it computes in a kernel of its own.
+        parts: how many pieces threads share.
+    """
+
+    call: int
+    name: str
+    kind: str
+    ops: tuple[str, ...]
+    place: str
+    modules: tuple[str, ...]
+    seconds: float
+    bytes: int
+    flops: int
+    parts: int
+    apart: tuple[Neighbour, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Temp:
+    """Memory of the arena: `first` and `last` are the numbers of the calls that use it."""
+
+    name: str
+    offset: int
+    bytes: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryNote:
+    """The memory of one call, in bytes.
+
+    Attributes:
+        arguments, state, results: outside of the step: what it is given, finds, and makes.
+        written: of the state that it writes in place.
+        arena: for all temps; separately: what they would take if no memory was used again.
+    """
+
+    arguments: int
+    state: int
+    written: int
+    results: int
+    arena: int
+    separately: int
+    temps: tuple[Temp, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GradientNote:
+    """A gradient that the step computes; `is_stored`: whether memory is kept for it, and `why`."""
+
+    leaf: str
+    is_stored: bool
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What `step.explain()` says; `print` shows it, `to_dict` has it as plain data.
+
+    Attributes:
+        name: of the step.
+        signature: of the calls that the program serves; branches: what it asks of values, with the
+            user's line and this program's answer.
+        stats: counts, and each trace with its reason; guards: what of Python each call compares.
+        kernels: the calls in order; memory: where they work.
+        gradients: which of them are stored; residuals: what is kept, or computed again, for a
+            backward outside of the step.
+        is_full: whether the text shows all, or the ten of each kind that cost most.
+    """
+
+    name: str
+    signature: str
+    branches: tuple[tuple[str, int], ...]
+    stats: Stats
+    guards: tuple[str, ...]
+    kernels: tuple[KernelNote, ...]
+    memory: MemoryNote
+    gradients: tuple[GradientNote, ...]
+    residuals: tuple[str, ...]
+    is_full: bool = False
+
+    @property
+    def stage_seconds(self) -> dict[str, float]:
+        """What the stages of the compiler took, over all traces."""
+        total: Counter[str] = Counter()
+        for traced in self.stats.history:
+            total.update(traced.stage_seconds)
+        return dict(total)
+
+    @property
+    def eager(self) -> dict[str, int]:
+        """How many calls ran op by op, by the reason."""
+        return dict(Counter(self.stats.eager_reasons))
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as dicts, lists, numbers and strings."""
+        stats = self.stats
+        counts = ("calls", "traces", "restarts", "paths", "exits", "audits", "dropped", "reused")
+        return {
+            "name": self.name,
+            "signature": self.signature,
+            "counts": {key: getattr(stats, key) for key in (*counts, "cache_hits")},
+            "programs": [asdict(served) for served in stats.programs],
+            "traces": [traced.to_dict() for traced in stats.history],
+            "guards": list(self.guards),
+            "branches": [{"question": text, "answer": answer} for text, answer in self.branches],
+            "kernels": [asdict(kernel) for kernel in self.kernels],
+            "memory": asdict(self.memory),
+            "gradients": [asdict(gradient) for gradient in self.gradients],
+            "residuals": list(self.residuals),
+            "op_by_op": self.eager,
+            "stage_seconds": self.stage_seconds,
+            "pass_seconds": dict(stats.pass_seconds),
+        }
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        stats = self.stats
+        yield f"{self.name}({self.signature})"
+        yield from _indented("calls and traces", self._traces())
+        if self.is_full:
+            yield from _indented("guards", self.guards)
+        if self.branches:
+            yield from _indented(
+                "branches on values", [f"{text} is {answer}" for text, answer in self.branches]
+            )
+        reasons = (f"{count} calls: {why}" for why, count in Counter(stats.eager_reasons).items())
+        yield from _indented("op by op", self._most([*reasons]))
+        yield from _indented("kernels, by the time that they should take", self._kernels())
+        yield from _indented("kept apart, by the time of the two", self._apart())
+        yield from _indented("memory", self._memory())
+        yield from _indented("gradients", self._gradients())
+        yield from _indented("kept for a backward outside", self._most([*self.residuals]))
+        yield from _indented("compile time", self._compiling())
+
+    def _most(self, lines: list[str]) -> list[str]:
+        """The first lines, and how many there are besides."""
+        if self.is_full or len(lines) <= MOST:
+            return lines
+        return [*lines[:MOST], f"… and {len(lines) - MOST} more: explain(full=True)"]
+
+    def _traces(self) -> Iterator[str]:
+        head, *rest = str(replace(self.stats, eager_reasons=[], history=[])).splitlines()
+        yield head
+        yield from rest if self.is_full else rest[: MOST + 1]
+        history = self.stats.history
+        shown = history[1:] if self.is_full else history[1:][-MOST:]
+        if len(shown) < len(history) - 1:
+            yield f"… {len(history) - 1 - len(shown)} earlier traces: explain(full=True)"
+        for traced in shown:
+            yield f"traced for {traced}"
+
+    def _kernels(self) -> list[str]:
+        def costs(kernel: KernelNote) -> float:
+            return -kernel.seconds
+
+        whole = sum(kernel.seconds for kernel in self.kernels) or 1.0
+        rows = [("µs", "%", "kind", "name", "parts", "computes", "of", "in", "bytes")]
+        rows += [
+            (
+                micro(kernel.seconds),
+                f"{100 * kernel.seconds / whole:.0f}",
+                kernel.kind,
+                kernel.name,
+                str(kernel.parts) if kernel.parts > 1 else "",
+                ", ".join(kernel.ops) if self.is_full else cut(", ".join(kernel.ops)),
+                kernel.place if self.is_full else cut(kernel.place),
+                cut(", ".join(kernel.modules)),
+                size(kernel.bytes),
+            )
+            for kernel in sorted(self.kernels, key=costs)
+        ]
+        titles, *lines = table(rows, left=(2, 3, 5, 6, 7))
+        return [f"{len(self.kernels)} calls", titles, *self._most(lines)]
+
+    def _apart(self) -> list[str]:
+        found: dict[str, float] = {}
+        for kernel in self.kernels:
+            for other in kernel.apart:
+                seconds = kernel.seconds + self.kernels[other.call].seconds
+                ops = f"{other.ops[0]} -> {other.ops[1]}"
+                text = f"{kernel.name} and {other.kernel}, {ops}: {other.why}"
+                found[text] = found.get(text, 0.0) + seconds
+        return self._most(sorted(found, key=lambda text: -found[text]))
+
+    def _memory(self) -> Iterator[str]:
+        memory = self.memory
+        yield (
+            f"arguments {size(memory.arguments)}, state {size(memory.state)} "
+            f"({size(memory.written)} written in place), results {size(memory.results)}"
+        )
+        yield (
+            f"temps {size(memory.arena)} for {len(memory.temps)} of {size(memory.separately)} "
+            "together"
+        )
+        largest = sorted(memory.temps, key=lambda temp: -temp.bytes)
+        shown = largest if self.is_full else largest[:3]
+        for temp in shown:
+            yield f"  {temp.name}: {size(temp.bytes)}, calls {temp.first} to {temp.last}"
+
+    def _gradients(self) -> list[str]:
+        lines = []
+        for (is_stored, why), group in groupby(
+            sorted(self.gradients, key=lambda x: (x.is_stored, x.why)),
+            key=lambda x: (x.is_stored, x.why),
+        ):
+            names = [x.leaf for x in group]
+            listed = ", ".join(names if self.is_full else names[:4])
+            more = "" if self.is_full or len(names) <= 4 else f" and {len(names) - 4} more"
+            lines.append(f"{'stored' if is_stored else 'not stored'}: {listed}{more}: {why}")
+        return lines
+
+    def _compiling(self) -> Iterator[str]:
+        stats = self.stats
+        stages = ", ".join(f"{name} {x * 1e3:.1f} ms" for name, x in self.stage_seconds.items())
+        yield f"{stats.compile_seconds * 1e3:.1f} ms in {stats.traces} traces: {stages}"
+        passes = ", ".join(
+            f"{name} {x * 1e3:.1f} ms"
+            for name, x in stats.pass_seconds.most_common(None if self.is_full else MOST)
+        )
+        yield f"passes: {passes}"
+        yield (
+            f"machine code: {stats.cache_hits} of {stats.traces} from the cache or other programs"
+            f", {stats.reused} for other sizes of an earlier one"
+        )
+
+
+def _indented(title: str, lines: Iterator[str] | Sequence[str]) -> Iterator[str]:
+    found = [line for text in lines for line in text.splitlines()]
+    if found:
+        yield f"{title}:"
+        yield from (f"  {line}" for line in found)
+
+
+def explain(name: str, signature: str, stats: Stats, program: Program, full: bool) -> Explanation:
+    """Explain a program of a step."""
+    lowered = program.executable.lower()
+    return Explanation(
+        name,
+        signature,
+        tuple(zip(program.questions, program.path, strict=False)),
+        stats,
+        tuple(sorted({x.path for x in program.guards.guards if x.was_read})),
+        tuple(_kernels(lowered, program)),
+        _memory(lowered),
+        tuple(_gradients(program)),
+        tuple(_residuals(program)),
+        full,
+    )
+
+
+def _kernels(lowered: Lowered, program: Program) -> Iterator[KernelNote]:
+    described = list(describe(lowered.calls))
+    apart: dict[int, dict[Neighbour, None]] = {}
+    for earlier, later, ops, why in lowered.apart():
+        apart.setdefault(earlier, {})[Neighbour(described[later].name, later, ops, why)] = None
+    for number, (call, what) in enumerate(zip(lowered.calls, described, strict=True)):
+        yield _kernel(number, call, what, program, tuple(apart.get(number, ())))
+
+
+def _kernel(
+    number: int, call: KernelCall, what: Described, program: Program, apart: tuple[Neighbour, ...]
+) -> KernelNote:
+    work, parts = call.kernel.work(call.args), call.kernel.parts
+    return KernelNote(
+        number,
+        what.name,
+        what.kind,
+        what.ops,
+        what.place,
+        tuple(dict.fromkeys(node.scope for node in call.nodes if node.scope)),
+        call.kernel.seconds(program.executable.target),
+        work.bytes,
+        work.flops,
+        1 if parts is None else parts.count,
+        apart,
+    )
+
+
+def _memory(lowered: Lowered) -> MemoryNote:
+    spans = lifetimes(lowered.calls)
+    inputs = lowered.graph.inputs
+    written = {cell for cell, _ in lowered.graph.writes}
+    temps = tuple(
+        Temp(str(buffer), offset, int(buffer.size) * buffer.dtype.itemsize, *spans[buffer])
+        for buffer, offset in lowered.offsets.items()
+    )
+    return MemoryNote(
+        sum(entry.value.type.nbytes for entry in inputs if entry.kind == "arg"),
+        sum(entry.value.type.nbytes for entry in inputs if entry.kind == "state"),
+        sum(entry.value.type.nbytes for entry in inputs if entry.value in written),
+        sum(value.type.nbytes for value in dict.fromkeys(lowered.graph.outputs)),
+        lowered.arena_bytes,
+        sum(temp.bytes for temp in temps),
+        temps,
+    )
+
+
+def _gradients(program: Program) -> Iterator[GradientNote]:
+    left = dict(program.grads)
+    found = {use: None for use in program.guards.grads_read if use.was_set}  # None, as before
+    for use, outcome in (found | left).items():
+        leaf = use.name or ("a tensor" if use.position < 0 else f"argument {use.position}")
+        yield GradientNote(leaf, outcome is not None, _why(outcome, use.was_read))
+
+
+def _why(outcome: Outcome | None, was_read: bool) -> str:
+    if outcome is None:
+        return ".grad is None after the step: it is a value within it, fused where it is used"
+    if was_read:
+        return ".grad is there after the step, and what was there before is read"
+    return ".grad is there after the step, where others may read it"
+
+
+def _residuals(program: Program) -> Iterator[str]:
+    if program.cut is None:
+        return
+    kept = sorted(program.cut.kept, key=lambda value: -value.type.nbytes)
+    for value in kept:
+        yield f"kept, {size(value.type.nbytes)}: {described(value)}"
+    for node in program.cut.repeated:
+        if node.operands:
+            yield f"computed again: {described(node.results[0])}"

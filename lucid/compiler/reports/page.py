@@ -1,0 +1,505 @@
+"""`step.report(...)`: one HTML page that says all of a compiled step, and needs nothing else."""
+
+from __future__ import annotations
+
+import base64
+import json
+import linecache
+import math
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from lucid.compiler.programs.program import Program
+from lucid.compiler.reports.explaining import Explanation, KernelNote
+from lucid.compiler.reports.kernel_graph import kernel_graph
+from lucid.compiler.reports.picture import COLORS, svg
+from lucid.compiler.reports.profiling import Profile, weights
+from lucid.compiler.reports.roofline import Roof, roof
+from lucid.compiler.reports.tables import micro, size
+from lucid.ir.clone import copy_graph
+from lucid.ir.graph import Graph, Node
+from lucid.ir.location import Location
+from lucid.ir.passes.regions import outline_repeated
+from lucid.ir.selecting import parts_of
+from lucid.ir.text.printer import node_text, value_names
+
+MOST_NODES = 8000  # of a graph that is shown as it is; in a larger one repeated layers are one
+MOST_KERNELS = 600  # in the picture
+_AROUND = 2  # lines of source that are shown before and after those that compute something
+_PLACEHOLDERS = ("TITLE", "BODY", "DATA")
+_TEMPLATE = Path(__file__).with_name("page.html")
+
+
+@dataclass(frozen=True)
+class Report:
+    """A page on one program of a step. In a notebook it shows itself.
+
+    Attributes:
+        explanation: what it says; profile: the times, None where they are expected ones.
+    """
+
+    explanation: Explanation
+    profile: Profile | None
+    program: Program
+
+    @cached_property
+    def html(self) -> str:
+        """The page: no file, server or network is needed to read it."""
+        page = _TEMPLATE.read_text(encoding="utf-8")
+        made = _Page(self.explanation, self.profile, self.program)
+        texts = (escape(self.explanation.name), made.body(), made.data())
+        for placeholder, text in zip(_PLACEHOLDERS, texts, strict=True):
+            before, _, after = page.partition(f"<!--{placeholder}-->")
+            page = before + text + after
+        return page
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the page to a file."""
+        Path(path).write_text(self.html, encoding="utf-8")
+
+    def _repr_html_(self) -> str:
+        data = base64.b64encode(self.html.encode()).decode()
+        return (
+            f'<iframe src="data:text/html;base64,{data}" width="100%" height="700" '
+            f'title="{escape(self.explanation.name)}" style="border:0"></iframe>'
+        )
+
+    def __repr__(self) -> str:
+        return f"<report on {self.explanation.name}({self.explanation.signature})>"
+
+
+class _Page:
+    def __init__(self, explanation: Explanation, profile: Profile | None, program: Program) -> None:
+        self._explained, self._profile, self._program = explanation, profile, program
+        kernels = explanation.kernels
+        self._seconds = (
+            [x.seconds for x in profile.rows] if profile else [x.seconds for x in kernels]
+        )
+        self._calls = program.executable.calls
+        self._how = "measured" if profile else "expected by shapes: pass arguments to measure"
+
+    def body(self) -> str:
+        sections = (
+            ("overview", "Overview", self._overview()),
+            ("source", "Source", self._source()),
+            ("graph", "Graph", _GRAPH),
+            ("kernels", "Kernels", self._kernels()),
+            ("roofline", "Roofline", self._roofline(roof())),
+            ("memory", "Memory", self._memory()),
+            ("traces", "Traces and guards", self._traces()),
+            ("compiler", "Compiler", self._compiler()),
+        )
+        links = "".join(f'<a href="#{key}">{title}</a>' for key, title, _ in sections)
+        return (
+            f'<nav aria-label="sections">{links}</nav><main>'
+            + "".join(
+                f'<section id="{key}" aria-labelledby="h-{key}"><h2 id="h-{key}">{title}</h2>{text}'
+                "</section>"
+                for key, title, text in sections
+            )
+            + "</main>"
+        )
+
+    def _overview(self) -> str:
+        explained, stats = self._explained, self._explained.stats
+        whole = self._profile.seconds if self._profile else sum(self._seconds)
+        cards = (
+            ("a call", f"{micro(whole)} µs", self._how),
+            ("calls", f"{stats.calls:,}", f"{len(set(explained.eager))} reasons to run op by op"),
+            (
+                "traces",
+                str(stats.traces),
+                f"{stats.exits} exits, {stats.cache_hits} from the cache",
+            ),
+            ("kernels", str(len(explained.kernels)), f"{self._functions()} different ones"),
+            ("temps", size(explained.memory.arena), f"state {size(explained.memory.state)}"),
+            ("compiling", f"{stats.compile_seconds * 1e3:.0f} ms", "of all traces"),
+        )
+        shown = "".join(
+            f"<div class=card><b>{escape(value)}</b><span>{escape(name)}</span>"
+            f"<small>{escape(note)}</small></div>"
+            for name, value, note in cards
+        )
+        gradients = Counter(
+            ("stored" if x.is_stored else "not stored", x.why) for x in explained.gradients
+        )
+        lines = [f"{count} gradients {kind}: {why}" for (kind, why), count in gradients.items()]
+        lines += [f"{text} is {answer}" for text, answer in explained.branches]
+        lines += [f"op by op, {count} calls: {why}" for why, count in explained.eager.items()]
+        return (
+            f"<p><code>{escape(explained.name)}({escape(explained.signature)})</code></p>"
+            f"<div class=cards>{shown}</div>{_list(lines)}"
+        )
+
+    def _functions(self) -> int:
+        return len({kernel.name for kernel in self._explained.kernels})
+
+    # Source -------------------------------------------------------------------------------
+
+    def _line_seconds(self) -> tuple[dict[Location, float], dict[Location, float]]:
+        """Of each line what its own computation takes, and what its gradient does."""
+        own: dict[Location, float] = {}
+        gradient: dict[Location, float] = {}
+        for call, seconds in zip(self._calls, self._seconds, strict=True):
+            for node, part in weights(call.nodes):
+                if node.location is not None:
+                    times = own if node.gradient_of is None else gradient
+                    times[node.location] = times.get(node.location, 0.0) + part * seconds
+        return own, gradient
+
+    def _source(self) -> str:
+        own, gradient = self._line_seconds()
+        files: dict[str, set[int]] = {}
+        for place in {**own, **gradient}:
+            files.setdefault(place.file, set()).add(place.line)
+        most = max([*own.values(), *gradient.values()], default=1.0) or 1.0
+        tables = []
+        for file, lines in sorted(files.items()):
+            rows = []
+            before = 0
+            for line in sorted(_surrounded(lines, file)):
+                if before and line > before + 1:
+                    rows.append("<tr class=gap><td colspan=4>⋯</td></tr>")
+                before = line
+                place = Location(file, line)
+                code = linecache.getline(file, line).rstrip() or " "
+                rows.append(
+                    f"<tr><td class=num>{line}</td>"
+                    f"{_bar(own.get(place), most)}{_bar(gradient.get(place), most)}"
+                    f"<td><code>{escape(code)}</code></td></tr>"
+                )
+            tables.append(
+                f"<h3>{escape(os.path.basename(file))}</h3><table class=source><thead><tr>"
+                "<th>line</th><th>µs</th><th>its gradient, µs</th><th></th></tr></thead><tbody>"
+                f"{''.join(rows)}</tbody></table>"
+            )
+        return f"<p class=note>Time per line, {self._how}.</p>{''.join(tables)}"
+
+    # Kernels ------------------------------------------------------------------------------
+
+    def _kernels(self) -> str:
+        rows = []
+        for kernel, seconds in zip(self._explained.kernels, self._seconds, strict=True):
+            apart = _by_reason(kernel)
+            rows.append(
+                (
+                    (str(kernel.call), kernel.call),
+                    (kernel.name, kernel.name),
+                    (kernel.kind, kernel.kind),
+                    (micro(seconds), seconds),
+                    (", ".join(kernel.ops), ", ".join(kernel.ops)),
+                    (kernel.place, kernel.place),
+                    (", ".join(kernel.modules), ", ".join(kernel.modules)),
+                    (size(kernel.bytes), kernel.bytes),
+                    (_rate(kernel.bytes, seconds), _per(kernel.bytes, seconds)),
+                    (_rate(kernel.flops, seconds), _per(kernel.flops, seconds)),
+                    ("\n".join(apart), "\n".join(apart)),
+                )
+            )
+        titles = ("#", "name", "kind", "µs", "computes", "of", "in", "bytes", "GB/s", "GF/s")
+        picture = (
+            f"<div class=scroll tabindex=0 aria-label='kernels and their dependences'>"
+            f"{svg(kernel_graph(self._calls))}</div>"
+            if len(rows) <= MOST_KERNELS
+            else "<p class=note>Too many kernels for a picture.</p>"
+        )
+        return (
+            f"<p class=note>Times {self._how}. A title sorts; the box filters.</p>"
+            '<p><label>filter <input type=search data-filters="kernel-table"></label></p>'
+            + _table("kernel-table", (*titles, "kept apart from"), rows)
+            + f"<details><summary>what depends on what</summary>{picture}</details>"
+        )
+
+    def _roofline(self, limits: Roof) -> str:
+        points = [
+            (x.flops / x.bytes, x.flops / seconds, x, seconds)
+            for x, seconds in zip(self._explained.kernels, self._seconds, strict=True)
+            if x.flops and x.bytes and seconds > 0
+        ]
+        return _roofline_svg(points, limits, max(self._seconds, default=1.0)) + (
+            f"<p class=note>Products reach {limits.flops * 1e-9:.0f} GF/s on this machine, memory "
+            f"{limits.bandwidth * 1e-9:.1f} GB/s, the nearest cache "
+            f"{limits.cache_bandwidth * 1e-9:.0f} GB/s, each measured with lucid's own kernels. "
+            f"Area: a kernel's time, {self._how}.</p>"
+        )
+
+    # Memory, traces, compiler -------------------------------------------------------------
+
+    def _memory(self) -> str:
+        memory = self._explained.memory
+        count = len(self._calls)
+        live = [0] * max(count, 1)
+        for temp in memory.temps:
+            for number in range(temp.first, temp.last + 1):
+                live[number] += temp.bytes
+        rows = [
+            ((x.name, x.name), (size(x.bytes), x.bytes), (str(x.first), x.first))
+            + ((str(x.last), x.last), (str(x.offset), x.offset))
+            for x in sorted(memory.temps, key=lambda x: -x.bytes)
+        ]
+        text = (
+            f"Arguments {size(memory.arguments)}, state {size(memory.state)} "
+            f"({size(memory.written)} written in place), results {size(memory.results)}; "
+            f"temps {size(memory.arena)}, {size(memory.separately)} if none shared memory."
+        )
+        return (
+            f"<p>{text}</p>{_memory_svg(live, memory.arena)}<details><summary>{len(rows)} temps"
+            "</summary>"
+            + _table("temp-table", ("temp", "bytes", "first call", "last call", "offset"), rows)
+            + "</details>"
+        )
+
+    def _traces(self) -> str:
+        stats = self._explained.stats
+        programs = [
+            ((str(x.calls), x.calls), ("".join(map(str, x.path)), str(x.path)))
+            + ((x.signature, x.signature),)
+            for x in stats.programs
+        ]
+        history = []
+        for number, x in enumerate(stats.history):
+            place = "" if x.location is None else f"{x.location}   {x.location.text}"
+            history.append(
+                ((str(number), number), (x.kind, x.kind), (x.reason, x.reason), (place, place))
+                + ((f"{x.seconds * 1e3:.1f}", x.seconds), (x.source, x.source))
+            )
+        titles = ("#", "why", "old → new", "your line", "ms", "code from")
+        return (
+            _table("program-table", ("calls", "path", "serves"), programs)
+            + "<h3>Traces</h3>"
+            + _table("trace-table", titles, history)
+            + f"<details><summary>{len(self._explained.guards)} guards of this program</summary>"
+            + f"{_list(self._explained.guards)}</details>"
+        )
+
+    def _compiler(self) -> str:
+        explained = self._explained
+        stages = explained.stage_seconds
+        whole = sum(stages.values()) or 1.0
+        bars = "".join(
+            f"<tr><td>{escape(name)}</td>{_bar(seconds, whole, 1e3)}</tr>"
+            for name, seconds in stages.items()
+        )
+        passes = [
+            ((name, name), (f"{seconds * 1e3:.2f}", seconds))
+            for name, seconds in explained.stats.pass_seconds.most_common()
+        ]
+        residuals = ""
+        if explained.residuals:
+            residuals = f"<h3>Kept for a backward outside</h3>{_list(explained.residuals)}"
+        return (
+            "<table class=source><thead><tr><th>stage</th><th>ms</th></tr></thead><tbody>"
+            f"{bars}</tbody></table><details><summary>passes</summary>"
+            + _table("pass-table", ("pass", "ms"), passes)
+            + f"</details>{residuals}"
+        )
+
+    # The graph ----------------------------------------------------------------------------
+
+    def data(self) -> str:
+        """The graph as JSON, which the page shows as a tree."""
+        graph = self._program.recorded
+        if len(graph.nodes) > MOST_NODES:
+            graph = copy_graph(graph)
+            outline_repeated(graph)
+        functions = {name: _nodes(body) for name, body in graph.functions.items()}
+        found = {"graph": _nodes(graph), "functions": functions}
+        return json.dumps(found, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def _by_reason(kernel: KernelNote) -> list[str]:
+    """What kept a kernel apart from others, a line for each reason."""
+    found: dict[str, dict[str, None]] = {}
+    for other in kernel.apart:
+        found.setdefault(other.why, {})[other.kernel] = None
+    return [f"{', '.join(names)}: {why}" for why, names in found.items()]
+
+
+_GRAPH = (
+    "<p class=note>As recorded, by part, Module and Function; Enter opens and closes. An operand "
+    "leads to what computes it.</p>"
+    "<p><label>find <input type=search id=find></label> <span id=found role=status></span></p>"
+    "<div id=tree></div>"
+)
+
+
+def _nodes(graph: Graph) -> list[list[Any]]:
+    """Of each node: name, text, part, path, line, and the function that it calls."""
+    names, parts = value_names(graph), parts_of(graph)
+    return [
+        [
+            names[node.results[0]] if node.results else "",
+            node_text(node, names),
+            parts[node],
+            node.scope,
+            "" if node.location is None else str(node.location),
+            _called(node, graph),
+        ]
+        for node in graph.nodes
+    ]
+
+
+def _called(node: Node, graph: Graph) -> str:
+    name = node.attributes.get("function", "")
+    return name if name in graph.functions else ""
+
+
+def _surrounded(lines: Iterable[int], file: str) -> set[int]:
+    last = len(linecache.getlines(file))
+    found = {at for line in lines for at in range(line - _AROUND, line + _AROUND + 1)}
+    return {line for line in found if 1 <= line <= last} | {*lines}
+
+
+def _bar(amount: float | None, most: float, unit: float = 1e6) -> str:
+    if not amount:
+        return "<td class=bar></td>"
+    share = 100 * amount / most
+    return f"<td class=bar><i style='width:{share:.1f}%'></i><span>{amount * unit:.2f}</span></td>"
+
+
+def _list(lines: Sequence[str]) -> str:
+    return f"<ul>{''.join(f'<li>{escape(line)}</li>' for line in lines)}</ul>" if lines else ""
+
+
+Cell = tuple[str, float | str]  # what is shown, and what it is sorted by
+
+
+def _table(name: str, titles: Sequence[str], rows: Sequence[tuple[Cell, ...]]) -> str:
+    """A table whose titles are buttons that sort it."""
+    head = "".join(f"<th><button type=button>{escape(title)}</button></th>" for title in titles)
+    body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
+    return (
+        f"<div class=scroll tabindex=0><table class=sorted id={name}><thead><tr>{head}</tr></thead>"
+        f"<tbody>{body}</tbody></table></div>"
+    )
+
+
+def _cell(cell: Cell) -> str:
+    text, key = cell
+    if isinstance(key, str):
+        return f"<td>{escape(text)}</td>"
+    return f'<td class=num data-key="{key:.6g}">{escape(text)}</td>'
+
+
+def _per(amount: float, seconds: float) -> float:
+    return amount / seconds * 1e-9 if seconds > 0 else 0.0
+
+
+def _rate(amount: float, seconds: float) -> str:
+    return f"{_per(amount, seconds):.1f}" if amount and seconds > 0 else ""
+
+
+# Pictures -----------------------------------------------------------------------------------
+
+_W, _H, _LEFT, _BOTTOM = 760, 360, 60, 40
+
+
+def _ticks(low: float, high: float) -> Iterator[int]:
+    """The powers of ten in a range."""
+    yield from range(math.ceil(low), math.floor(high) + 1)
+
+
+def _roofline_svg(
+    points: Sequence[tuple[float, float, KernelNote, float]], limits: Roof, longest: float
+) -> str:
+    """Operations per second over operations per byte, in logarithms."""
+    ridge = limits.flops / limits.bandwidth
+    xs = [math.log10(x) for x, _, _, _ in points] + [math.log10(ridge), -1.5, 2.0]
+    ys = [math.log10(y) for _, y, _, _ in points] + [math.log10(limits.flops), 8.0]
+    left, right, low, high = min(xs) - 0.3, max(xs) + 0.3, min(ys) - 0.2, max(ys) + 0.3
+
+    def at(x: float, y: float) -> str:
+        return f"{_x(x):.1f},{_y(y):.1f}"
+
+    def _x(x: float) -> float:
+        return _LEFT + (x - left) / (right - left) * (_W - _LEFT - 10)
+
+    def _y(y: float) -> float:
+        return _H - _BOTTOM - (y - low) / (high - low) * (_H - _BOTTOM - 10)
+
+    parts = [_svg_head("kernels under the roofline of this machine")]
+    for power in _ticks(left, right):
+        label = f"{10.0**power:g}"
+        parts.append(_grid(_x(power), 10, _x(power), _H - _BOTTOM, label, _x(power), _H - 22))
+    for power in _ticks(low, high):
+        label = f"{10.0 ** (power - 9):g}"
+        parts.append(_grid(_LEFT, _y(power), _W - 10, _y(power), label, _LEFT - 22, _y(power) + 4))
+    parts.append(f'<text x="{_W // 2}" y="{_H - 6}" class=label>operations per byte</text>')
+    parts.append('<text x="4" y="12" class=label style="text-anchor:start">GF/s</text>')
+    peak = math.log10(limits.flops)
+    for bandwidth, style in ((limits.bandwidth, "roof"), (limits.cache_bandwidth, "roof cache")):
+        slope = math.log10(bandwidth)
+        start = max(left, low - slope)
+        corner = min(peak - slope, right)
+        line = [at(start, start + slope), at(corner, corner + slope)]
+        line += [at(right, peak)] if corner < right else []
+        parts.append(f'<polyline class="{style}" points="{" ".join(line)}"/>')
+    for x, y, kernel, seconds in sorted(points, key=lambda point: -point[3]):
+        radius = 3 + 11 * math.sqrt(seconds / longest)
+        title = f"{kernel.name} {', '.join(kernel.ops)}\n{kernel.place}\n{micro(seconds)} µs"
+        color = COLORS.get(kernel.kind, "#888")
+        parts.append(
+            f'<circle cx="{_x(math.log10(x)):.1f}" cy="{_y(math.log10(y)):.1f}" r="{radius:.1f}" '
+            f'fill="{color}" fill-opacity=".65"><title>{escape(title)}</title></circle>'
+        )
+    kinds = dict.fromkeys(kernel.kind for _, _, kernel, _ in points)
+    for number, kind in enumerate(kinds):
+        y = 24 + 16 * number
+        parts.append(
+            f'<circle cx="{_LEFT + 14}" cy="{y}" r="5" fill="{COLORS.get(kind, "#888")}"/>'
+        )
+        parts.append(
+            f'<text x="{_LEFT + 24}" y="{y + 4}" class=label style="text-anchor:start">'
+            f"{escape(kind)}</text>"
+        )
+    return "".join([*parts, "</svg>"])
+
+
+def _memory_svg(live: Sequence[int], arena: int) -> str:
+    """Bytes that temps need, over the calls of a step."""
+    most = max([*live, arena, 1])
+    step = (_W - _LEFT - 10) / len(live)
+
+    def _y(nbytes: float) -> float:
+        return _H - _BOTTOM - nbytes / most * (_H - _BOTTOM - 20)
+
+    parts = [_svg_head("memory of temps over the step")]
+    for part in (0.0, 0.5, 1.0):
+        y = _y(most * part)
+        parts.append(_grid(_LEFT, y, _W - 10, y, size(most * part), _LEFT - 30, y + 4))
+    corners = [f"{_LEFT},{_y(0):.1f}"]
+    for number, nbytes in enumerate(live):
+        x = _LEFT + number * step
+        corners += [f"{x:.1f},{_y(nbytes):.1f}", f"{x + step:.1f},{_y(nbytes):.1f}"]
+    corners.append(f"{_LEFT + len(live) * step:.1f},{_y(0):.1f}")
+    parts.append(f'<polygon class=area points="{" ".join(corners)}"/>')
+    top = f"{_y(arena):.1f}"
+    parts.append(
+        f'<line class="roof" x1="{_LEFT}" x2="{_W - 10}" y1="{top}" y2="{top}"/>'
+        f'<text x="{_W - 12}" y="{_y(arena) - 4:.1f}" class=label style="text-anchor:end">arena'
+        f'</text><text x="{_W // 2}" y="{_H - 6}" class=label>calls of kernels, '
+        f"0 to {len(live) - 1}</text>"
+    )
+    return "".join([*parts, "</svg>"])
+
+
+def _svg_head(label: str) -> str:
+    return (
+        f'<svg viewBox="0 0 {_W} {_H}" role="img" aria-label="{label}" class="chart" '
+        'xmlns="http://www.w3.org/2000/svg">'
+    )
+
+
+def _grid(
+    x: float, y: float, to_x: float, to_y: float, label: str, at_x: float, at_y: float
+) -> str:
+    return (
+        f'<line class=grid x1="{x:.1f}" y1="{y:.1f}" x2="{to_x:.1f}" y2="{to_y:.1f}"/>'
+        f'<text class=label x="{at_x:.1f}" y="{at_y:.1f}">{escape(label)}</text>'
+    )

@@ -1,0 +1,140 @@
+"""The graph of kernels in files: a picture (SVG), DOT, GraphML, or JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lucid.ir.errors import ArgumentError
+
+if TYPE_CHECKING:
+    import networkx
+
+_WIDTH, _HEIGHT, _GAP, _ROW = 150, 26, 14, 58
+_SWEEPS = 4  # over the rows, to put kernels near those that they read
+
+
+def write_kernel_graph(graph: networkx.DiGraph[int], path: str | os.PathLike[str]) -> None:
+    """Write the graph as the file's name says: .svg, .dot, .graphml or .json.
+
+    Raises `ArgumentError` for another ending.
+    """
+    ending = Path(path).suffix.lower()
+    if ending not in _WRITERS:
+        raise ArgumentError(
+            f"export_kernel_graph: {os.fspath(path)!r} doesn't say as what\n"
+            f"hint: let it end in {', '.join(_WRITERS)}"
+        )
+    Path(path).write_text(_WRITERS[ending](graph), encoding="utf-8")
+
+
+def svg(graph: networkx.DiGraph[int]) -> str:
+    """A picture, in which kernels stand below those that they depend on.
+
+    Reference: Sugiyama et al., "Methods for visual understanding of hierarchical system
+    structures", 1981.
+    """
+    rows = _rows(graph)
+    place = {
+        number: (_GAP + (_WIDTH + _GAP) * at, _GAP + _ROW * rank)
+        for rank, row in enumerate(rows)
+        for at, number in enumerate(row)
+    }
+    width = max((x for x, _ in place.values()), default=0) + _WIDTH + _GAP
+    height = _ROW * max(len(rows), 1) + _GAP
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+        f'width="{width}" height="{height}" role="img" aria-label="kernels" '
+        'font-family="sans-serif" font-size="11">'
+    ]
+    for one, other, edge in graph.edges(data=True):
+        (x, y), (to_x, to_y) = place[one], place[other]
+        start, end = y + _HEIGHT, to_y
+        middle = (start + end) // 2
+        dashes = "" if "flow" in edge["dependence"] else ' stroke-dasharray="3 3"'
+        parts.append(
+            f'<path d="M{x + _WIDTH // 2} {start}C{x + _WIDTH // 2} {middle} '
+            f'{to_x + _WIDTH // 2} {middle} {to_x + _WIDTH // 2} {end}" fill="none" '
+            f'stroke="#8a94a6" stroke-opacity=".55"{dashes}/>'
+        )
+    for number, (x, y) in place.items():
+        node = graph.nodes[number]
+        title = escape(f"{node['label']}\n{node['lines']}")
+        text = escape(f"{node['name']} {node['ops']}"[:24])
+        parts.append(
+            f'<g><title>{title}</title><rect x="{x}" y="{y}" width="{_WIDTH}" '
+            f'height="{_HEIGHT}" rx="4" fill="{COLORS.get(node["kind"], "#888")}"/>'
+            f'<text x="{x + 6}" y="{y + 17}" fill="#fff">{text}</text></g>'
+        )
+    return "".join([*parts, "</svg>"])
+
+
+COLORS = {
+    "map": "#2f6f9f",
+    "reduce": "#7a4fa3",
+    "scan": "#7a4fa3",
+    "contract": "#b3541e",
+    "sort": "#3d7a3d",
+    "scatter": "#3d7a3d",
+    "check": "#6b6b6b",
+    "copy": "#6b6b6b",
+    "loop": "#94313f",
+    "host": "#94313f",
+}
+
+
+def _rows(graph: networkx.DiGraph[int]) -> list[list[int]]:
+    """The kernels by the longest way to them; in a row near those that they depend on."""
+    rank: dict[int, int] = {}
+    for number in sorted(graph):  # the order of the step
+        rank[number] = max((rank[x] + 1 for x in graph.predecessors(number)), default=0)
+    rows: list[list[int]] = [[] for _ in range(max(rank.values(), default=-1) + 1)]
+    for number, at in rank.items():
+        rows[at].append(number)
+    for _ in range(_SWEEPS):
+        column = {number: i for row in rows for i, number in enumerate(row)}
+        for row in rows:
+            row.sort(key=lambda number: _mean([column[x] for x in graph.predecessors(number)]))
+    return rows
+
+
+def _mean(places: list[int]) -> float:
+    return sum(places) / len(places) if places else 0.0
+
+
+def _dot(graph: networkx.DiGraph[int]) -> str:
+    lines = ["digraph kernels {", "  node [shape=box];"]
+    for number, node in graph.nodes(data=True):
+        lines.append(f"  {number} [{_attributes(node)}];")
+    for one, other, edge in graph.edges(data=True):
+        lines.append(f"  {one} -> {other} [{_attributes(edge)}];")
+    return "\n".join([*lines, "}", ""])
+
+
+def _attributes(found: dict[str, Any]) -> str:
+    # JSON's strings are DOT's, but for what stands for a newline in a label.
+    return ", ".join(f"{key}={json.dumps(str(value))}" for key, value in found.items())
+
+
+def _graphml(graph: networkx.DiGraph[int]) -> str:
+    import networkx
+
+    return "\n".join(networkx.generate_graphml(graph)) + "\n"
+
+
+def _json(graph: networkx.DiGraph[int]) -> str:
+    import networkx
+
+    return json.dumps(networkx.node_link_data(graph, edges="edges"))
+
+
+_WRITERS: dict[str, Callable[[networkx.DiGraph[int]], str]] = {
+    ".svg": svg,
+    ".dot": _dot,
+    ".graphml": _graphml,
+    ".json": _json,
+}

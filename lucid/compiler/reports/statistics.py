@@ -1,0 +1,212 @@
+"""What happened to a compiled function so far: counts, and why it was traced each time."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from lucid.compiler.inputs.signature import Description
+from lucid.compiler.reports.tables import table
+from lucid.ir.location import Location
+
+_TENSOR = re.compile(r"(\w+)(\[[\d,]*\])(.*)")
+_PLAIN = ("int ", "an int", "bool ", "float ", "a float", "str ", "bytes ", "complex ", "None")
+_OF_CALLS = {"grad mode": "mode", "default dtype": "mode"}
+_OF_ATTRIBUTES = {"training": "mode", "requires_grad": "flag"}
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """One trace of a function.
+
+    Attributes:
+        kind: why there was one: "first", "shape", "dtype", "layout", "flag", "scalar", "mode" or
+            "structure" of what the call was given, "guard" for a value that the function reads,
+            "path" for another way through branches on values, "host" for a call of Python that did
+            something else.
+        reason: in words: what, old -> new.
+        location: the user's line: that reads the value, or that made the call.
+        signature: of the call, in the user's names.
+        seconds: tracing and compiling; `stage_seconds`: of it by stage, `pass_seconds`: by pass.
+        source: where machine code came from: "LLVM", "cache", or "other sizes".
+        kernels: how many calls of kernels a step is.
+    """
+
+    kind: str
+    reason: str
+    location: Location | None
+    signature: str
+    seconds: float
+    stage_seconds: Mapping[str, float]
+    pass_seconds: Mapping[str, float]
+    source: str
+    kernels: int
+
+    def __str__(self) -> str:
+        """One line: `shape: x: f32[2,4] -> f32[3,4]   at train.py:12   step(x)`."""
+        place = "" if self.location is None else f"   at {self.location}"
+        text = "" if self.location is None else f"   {self.location.text}".rstrip()
+        return " ".join(f"{self.kind}: {self.reason}{place}{text}".splitlines())
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data."""
+        found = {name: getattr(self, name) for name in self.__slots__}
+        found["location"] = None if self.location is None else str(self.location)
+        found["stage_seconds"] = dict(self.stage_seconds)
+        found["pass_seconds"] = dict(self.pass_seconds)
+        return found
+
+
+def kind_of_change(reason: str) -> str:
+    """What sort of thing a reason for a trace is about, of arguments and of what was read.
+
+    >>> kind_of_change("x: f32[2,4] -> f32[3,4]"), kind_of_change("model.training: True -> False")
+    ('shape', 'mode')
+    """
+    name, _, change = reason.partition("; ")[0].partition(": ")
+    before, _, after = change.partition(" -> ")
+    if name in _OF_CALLS:
+        return _OF_CALLS[name]
+    attribute = name.rpartition(".")[2]
+    if attribute in _OF_ATTRIBUTES and name != attribute:
+        return _OF_ATTRIBUTES[attribute]
+    old, new = _TENSOR.fullmatch(before), _TENSOR.fullmatch(after)
+    if old is not None and new is not None:
+        for number, kind in ((1, "dtype"), (2, "shape")):
+            if old[number] != new[number]:
+                return kind
+        return "layout" if "of strides" in (old[3] + new[3]) else "flag"
+    if any(text.startswith(_PLAIN) for text in (before, after)):
+        return "scalar"
+    return "structure"
+
+
+def signature_text(description: Description) -> str:
+    """A call in the user's names: `x: f32[2,4], n: int 2`, and what of its modes isn't usual."""
+    usual = {"grad mode": "on", "default dtype": "lucid.float32"}
+    parts = [f"{name}: {text}" for name, text in description.items() if usual.get(name) != text]
+    return ", ".join(parts) or "no arguments"
+
+
+class CallCounts:
+    """How many calls each program has served: native code counts those of all programs in one.
+
+    Who begins a call with another program than the one before says so, and the calls in between
+    were the latter's.
+    """
+
+    def __init__(self) -> None:
+        self._of: Counter[int] = Counter()
+        self._credited = 0
+
+    def credit(self, latest: int | None, program: int, calls: int) -> None:
+        """The latest of `calls` was `program`'s; those that nobody has noted were `latest`'s."""
+        self.settle(latest, calls - 1)
+        self._of[program] += 1
+        self._credited = calls
+
+    def settle(self, latest: int | None, calls: int) -> None:
+        """All of `calls` that nobody has noted were the latest program's."""
+        if latest is not None and calls > self._credited:
+            self._of[latest] += calls - self._credited
+            self._credited = calls
+
+    def __getitem__(self, program: int) -> int:
+        return self._of[program]
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What one program was made for, and how many calls it has served.
+
+    Attributes:
+        signature: of those calls; `path`: the outcomes of its branches on values.
+    """
+
+    signature: str
+    path: tuple[int, ...]
+    calls: int
+
+
+@dataclass(repr=False)
+class Stats:
+    """What happened to a compiled function so far; `print` shows a small table.
+
+    Attributes:
+        traces: how often it was traced; 1 in a healthy training loop.
+        restarts: how often a trace began again, with what it had to know from its start.
+        calls: calls that ran natively; counted in memory where native code counts them too.
+        retrace_reasons: for each trace after the first, the guard that failed: old -> new. Of
+            these, and of the next ones, the last few thousand are kept.
+        history: each trace, with its reason, the user's line and what it took.
+        programs: what each program serves and how often, as `served` tells.
+        compile_seconds: tracing and compiling, in all.
+        pass_seconds: how much of that each pass took, by name. A pipeline's time, such as that of
+            "optimize", includes its passes'.
+        eager_reasons: for each call that had to run op by op, why; it is logged as a warning too.
+        paths: how many of the traces were for another way through branches on values.
+        exits: how often a branch on a value went another way than in the program that was running.
+        audits: how many calls were traced again, to be sure that nothing has moved unseen.
+        dropped: how many programs there was no room for any more; see `LIMIT`.
+        reused: how many traces found code that earlier ones had made for other sizes.
+        cache_hits: how many found all their machine code on disk, or loaded.
+        skipped: calls that made a NaN or an infinity, and were left out by `nan="skip"`.
+    """
+
+    traces: int = 0
+    restarts: int = 0
+    retrace_reasons: list[str] = field(default_factory=list)
+    history: list[Traced] = field(default_factory=list)
+    compile_seconds: float = 0.0
+    pass_seconds: Counter[str] = field(default_factory=Counter)
+    eager_reasons: list[str] = field(default_factory=list)
+    paths: int = 0
+    exits: int = 0
+    audits: int = 0
+    dropped: int = 0
+    reused: int = 0
+    cache_hits: int = 0
+    skipped: int = 0
+    counted: np.ndarray = field(default_factory=lambda: np.zeros(2, np.int64), compare=False)
+    served: Callable[[], Sequence[Served]] = field(default=tuple, compare=False)
+
+    def __repr__(self) -> str:
+        names = ("traces", "calls", "retrace_reasons", "compile_seconds", "eager_reasons")
+        return f"Stats({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
+
+    def __str__(self) -> str:
+        counts = f"calls {self.calls}, traces {self.traces}, exits {self.exits}"
+        counts += f", op by op {len(self.eager_reasons)}, from the cache {self.cache_hits}"
+        lines = [f"{counts}, compiled in {self.compile_seconds:.2f} s"]
+        rows = [("calls", "path", "signature")]
+        for served in self.programs:
+            path = "".join(map(str, served.path)) if max(served.path, default=0) < 2 else "…"
+            rows.append((str(served.calls), path, served.signature))
+        if self.programs:
+            lines += table(rows, left=(1, 2))
+        lines += [f"traced for {traced}" for traced in self.history[1:][-10:]]
+        lines += [
+            f"op by op, {count} calls: {reason.splitlines()[0]}"
+            for reason, count in Counter(self.eager_reasons).most_common(3)
+        ]
+        return "\n".join(lines)
+
+    @property
+    def programs(self) -> Sequence[Served]:
+        return self.served()
+
+    @property
+    def calls(self) -> int:
+        return int(self.counted[0])
+
+    def add_call(self) -> None:
+        self.counted[0] += 1
+
+    @property
+    def compiles(self) -> int:
+        return self.traces

@@ -1,0 +1,130 @@
+"""What a user sees of a traceback: their own lines, without the library's between them.
+
+Each function that users call catches what leaves it, lets `leave` cut the traceback, and raises it
+again with a bare `raise`. Python adds no entry for a frame that does so, and none of the library's
+is left. `LUCID_TRACEBACK=full` keeps them all.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable
+from types import FunctionType, TracebackType
+from typing import Any, TypeVar, cast
+
+from lucid.ir import environment
+from lucid.ir.location import LIBRARY
+from lucid.ir.whose_code import is_users_file
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def leave(error: BaseException) -> None:
+    """Cut an error's traceback, unless the library itself has called the function that it leaves.
+
+    To be called in that function, in the handler that raises it again.
+    """
+    if sys._getframe(2).f_code.co_filename.startswith(LIBRARY) or _is_full():
+        return
+    shown: BaseException | None = error
+    seen: set[int] = set()  # a user may have raised two errors from each other
+    while shown is not None and id(shown) not in seen:
+        seen.add(id(shown))
+        shown.__traceback__ = _users(shown.__traceback__)
+        shown = shown.__cause__ or (None if shown.__suppress_context__ else shown.__context__)
+
+
+def _is_full() -> bool:
+    return environment.TRACEBACK.read() == "full"
+
+
+def cause(error: BaseException) -> BaseException | None:
+    """What an error that says more is raised `from`: the first one is shown in full alone."""
+    return error if _is_full() else None
+
+
+def _users(entry: TracebackType | None) -> TracebackType | None:
+    """The entries that aren't the library's, nor of what it has called beside the user's code."""
+    kept, librarys = [], False
+    while entry is not None:
+        file = entry.tb_frame.f_code.co_filename
+        librarys = file.startswith(LIBRARY) or (librarys and not is_users_file(file))
+        if not librarys:
+            kept.append(entry)
+        entry = entry.tb_next
+    last = None
+    for entry in reversed(kept):
+        entry.tb_next = last
+        last = entry
+    return last
+
+
+# ---------------------------------------------------------------------- functions as users get them
+
+
+def edge(function: F) -> F:
+    """The function as users call it: what leaves it has the traceback that they are to see."""
+
+    @functools.wraps(function)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            leave(error)
+            raise
+
+    @functools.wraps(function)
+    def generated(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return (yield from function(*args, **kwargs))
+        except Exception as error:
+            leave(error)
+            raise
+
+    return cast(F, generated if inspect.isgeneratorfunction(function) else called)
+
+
+_edge = functools.cache(edge)  # of one function, one: others compare what they find by identity
+
+
+def edge_of_class(cls: type) -> type:
+    """Let the public methods and the operators of a class be such functions; return the class."""
+    for name, value in list(vars(cls).items()):
+        if name.startswith("_") and not (name.startswith("__") and name.endswith("__")):
+            continue
+        found = _edged(value)
+        if found is not value:
+            setattr(cls, name, found)
+    return cls
+
+
+# The last one catches by itself what leaves it: a wrapper would be a part of its time.
+_BARE = {"__new__", "__init_subclass__", "__class_getitem__", "__del__", "__call__"}
+
+
+def _edged(value: Any) -> Any:
+    if isinstance(value, (classmethod, staticmethod)):
+        return type(value)(_edged(value.__func__))
+    is_plain = type(value) is FunctionType and value.__code__.co_filename.startswith(LIBRARY)
+    if not is_plain or value.__name__ in _BARE or hasattr(value, "__wrapped__"):
+        return value
+    if inspect.iscoroutinefunction(value):
+        return value
+    return _edge(value)
+
+
+def edge_of_module(name: str) -> None:
+    """Let a module's public functions, and its own classes' methods, be such functions."""
+    module = sys.modules[name]
+    names = vars(module)
+    own = [key for key, value in names.items() if getattr(value, "__module__", None) == name]
+    for key in names.get("__all__", [key for key in own if not key.startswith("_")]):
+        value = names.get(key)
+        if isinstance(value, type):
+            for cls in value.__mro__:
+                if cls.__module__.partition(".")[0] == "lucid":
+                    edge_of_class(cls)
+        elif (found := _edged(value)) is not value:
+            setattr(module, key, found)

@@ -1,0 +1,439 @@
+"""PyTorch's profiler: what ran within a block, compiled steps by kernel and eager ops one by one.
+
+>>> import lucid
+>>> step = lucid.compile(lambda x: (x * 2).exp())
+>>> _ = step(lucid.ones(3))
+>>> with lucid.profiler.profile() as prof:
+...     _ = step(lucid.ones(3))
+>>> [event.name.split(":")[0] for event in prof.events()]
+['<lambda>', 'k0']
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ContextDecorator, ExitStack
+from dataclasses import dataclass
+from typing import Any, Self
+
+from lucid.compiler.compiled import Compiled
+from lucid.compiler.reports.events import event, write_events
+from lucid.compiler.reports.kernels import describe
+from lucid.compiler.reports.tables import table
+from lucid.ir.errors import ArgumentError, OptionError
+from lucid.ir.op import Op
+from lucid.runtime.executable import Executable
+from lucid.runtime.timed import TimedStep
+from lucid.tensor import core
+from lucid.tensor.context import context
+
+
+class ProfilerActivity(enum.Enum):
+    """What is looked at; there is just the processor."""
+
+    CPU = 0
+
+
+class ProfilerAction(enum.Enum):
+    """What a profiler does until its next `step`."""
+
+    NONE = 0
+    WARMUP = 1
+    RECORD = 2
+    RECORD_AND_SAVE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that has run.
+
+    Attributes:
+        name: a compiled function's, a kernel's with what it computes, an op's, or what
+            `record_function` was given.
+        category: "step", "kernel", "op" or "user".
+        start, seconds: by `time.perf_counter`. Of a kernel the latter is measured, and `start`
+            follows from what came before it in its step.
+        place: the user's lines; shapes: of an op's operands; bytes, flops: of a kernel.
+    """
+
+    name: str
+    category: str
+    start: float
+    seconds: float
+    place: str = ""
+    shapes: tuple[tuple[int, ...], ...] = ()
+    bytes: int = 0
+    flops: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EventAverage:
+    """All events of a name: how many, and their time, self time without what ran within them."""
+
+    key: str
+    count: int
+    cpu_time_total: float
+    self_cpu_time_total: float
+    input_shapes: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def cpu_time(self) -> float:
+        """Microseconds of one, as all times here."""
+        return self.cpu_time_total / self.count
+
+
+class EventAverages(list[EventAverage]):
+    """What `key_averages` gives; `print` shows a table."""
+
+    def table(self, sort_by: str | None = "self_cpu_time_total", row_limit: int = 100) -> str:
+        """A table of `row_limit` rows, the largest first.
+
+        Args:
+            sort_by: "self_cpu_time_total", "cpu_time_total", "cpu_time" or "count"; None: as they
+                came.
+
+        Raises: `OptionError` for another word.
+        """
+        keys = ("self_cpu_time_total", "cpu_time_total", "cpu_time", "count")
+        if sort_by is not None and sort_by not in keys:
+            raise OptionError(f"table: rows are sorted by {', '.join(keys)}, not {sort_by!r}")
+        rows = list(self)
+        if sort_by is not None:
+            rows.sort(key=lambda row: -getattr(row, sort_by))
+        whole = sum(row.self_cpu_time_total for row in self) or 1.0
+        titles = ("name", "self %", "self µs", "total µs", "average µs", "calls")
+        cells = [
+            (
+                row.key if len(row.key) <= 60 else row.key[:59] + "…",
+                f"{100 * row.self_cpu_time_total / whole:.1f}",
+                f"{row.self_cpu_time_total:.2f}",
+                f"{row.cpu_time_total:.2f}",
+                f"{row.cpu_time:.2f}",
+                str(row.count),
+            )
+            for row in (rows if row_limit < 0 else rows[:row_limit])
+        ]
+        return "\n".join(table([titles, *cells], left=(0,)))
+
+    def total_average(self) -> EventAverage:
+        """All of them as one."""
+        total = sum(row.self_cpu_time_total for row in self)
+        return EventAverage("Total", sum(row.count for row in self), total, total)
+
+    def __str__(self) -> str:
+        return self.table()
+
+
+_active: list[profile] = []
+
+
+class profile:  # noqa: N801 - the name PyTorch gives it
+    """Note what runs within the block; of other threads steps and ops, but not kernels.
+
+    A compiled step is an event, and so is each of its kernels, unless that call has compiled it;
+    outside of compiled steps each op is one. Steps run as in `step.profile`, a little slower.
+
+    Args:
+        activities: `[ProfilerActivity.CPU]`, or None.
+        schedule: what to do at which step, as `schedule` makes it; `step()` goes on to the next.
+        on_trace_ready: called with the profiler when a cycle of the schedule is over, and at the
+            end of the block without one.
+        record_shapes: whether events of ops have the shapes of their operands.
+        profile_memory, with_stack, with_flops, with_modules: PyTorch's. Events have lines, bytes
+            and operations anyway.
+
+    Raises: `ArgumentError` in a block of another profiler.
+    """
+
+    def __init__(
+        self,
+        *,
+        activities: Iterable[ProfilerActivity] | None = None,
+        schedule: Callable[[int], ProfilerAction] | None = None,
+        on_trace_ready: Callable[[profile], Any] | None = None,
+        record_shapes: bool = False,
+        profile_memory: bool = False,
+        with_stack: bool = False,
+        with_flops: bool = False,
+        with_modules: bool = False,
+    ) -> None:
+        self._schedule = schedule
+        self._on_trace_ready = on_trace_ready
+        self._record_shapes = record_shapes
+        self.step_num = 0
+        self.current_action = ProfilerAction.RECORD if schedule is None else schedule(0)
+        self._events: list[Event] = []
+        self._raw: list[tuple[Compiled, Executable, float, float, list[int]]] = []
+        self._timed: dict[Executable, TimedStep] = {}
+        self._open = ExitStack()
+        self._thread = 0
+
+    # The block ----------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Begin, where there is no block."""
+        if _active:
+            raise ArgumentError("profile: another profiler is running")
+        _active.append(self)
+        self._thread = threading.get_ident()
+        self._open.callback(_active.remove, self)
+        self._open.callback(setattr, Compiled, "__call__", Compiled.__call__)
+        self._open.callback(setattr, core, "_evaluate", core._evaluate)
+        setattr(Compiled, "__call__", self._noting_calls(Compiled.__call__))  # noqa: B010
+        core._evaluate = self._noting_ops(core._evaluate)
+
+    def stop(self) -> None:
+        """End; `on_trace_ready` is called if there is anything to be told."""
+        self._settle()
+        self._open.close()
+        self._timed.clear()
+        if self._on_trace_ready is not None and self._is_recording:
+            self._on_trace_ready(self)
+
+    def step(self) -> None:
+        """Go on to the next step of the schedule."""
+        if self.current_action is ProfilerAction.RECORD_AND_SAVE:
+            self._settle()
+            if self._on_trace_ready is not None:
+                self._on_trace_ready(self)
+            self._events.clear()
+        self.step_num += 1
+        if self._schedule is not None:
+            self.current_action = self._schedule(self.step_num)
+
+    @property
+    def _is_recording(self) -> bool:
+        return self.current_action in (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE)
+
+    def _noting_calls(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(call)
+        def noting(compiled: Compiled, *args: Any, **kwargs: Any) -> Any:
+            if not self._is_recording or context.recorder is not None:
+                return call(compiled, *args, **kwargs)
+            if threading.get_ident() == self._thread:
+                self._watch(compiled)
+            begin = time.perf_counter()
+            try:
+                return call(compiled, *args, **kwargs)
+            finally:
+                seconds = time.perf_counter() - begin
+                self._note_call(compiled, begin, seconds)
+
+        return noting
+
+    def _watch(self, compiled: Compiled) -> None:
+        """Let the next call of this thread note how long each kernel takes."""
+        latest = compiled._latest
+        if latest is not None and latest.executable not in self._timed:
+            self._timed[latest.executable] = self._open.enter_context(latest.executable.timed())
+        for timed in self._timed.values():
+            timed.forget()
+
+    def _note_call(self, compiled: Compiled, begin: float, seconds: float) -> None:
+        self._events.append(Event(_name(compiled), "step", begin, seconds))
+        if threading.get_ident() != self._thread:
+            return
+        latest = compiled._latest
+        timed = None if latest is None else self._timed.get(latest.executable)
+        if latest is not None and timed is not None and timed.was_called:
+            self._raw.append((compiled, latest.executable, begin, seconds, timed.read()))
+
+    def _noting_ops(self, evaluate: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(evaluate)
+        def noting(op: Op, operands: Sequence[Any], attributes: Any) -> Any:
+            if not self._is_recording:
+                return evaluate(op, operands, attributes)
+            begin = time.perf_counter()
+            result = evaluate(op, operands, attributes)
+            seconds = time.perf_counter() - begin
+            shapes = tuple(x.shape for x in operands) if self._record_shapes else ()
+            place = "" if result._line is None else _place(result._line)
+            self._events.append(Event(op.name, "op", begin, seconds, place, shapes))
+            return result
+
+        return noting
+
+    def _settle(self) -> None:
+        """Make events of kernels of the ticks so far."""
+        units: dict[Executable, float] = {}
+        calls: dict[Executable, list[Any]] = {}
+        for _, native, begin, seconds, ticks in self._raw:
+            if native not in units:
+                units[native] = self._timed[native].seconds_per_tick()
+                known = native.calls
+                calls[native] = list(zip(known, describe(known), strict=True))
+            unit = units[native]
+            at = begin + max(0.0, seconds - sum(ticks) * unit) / 2
+            for (call, what), count in zip(calls[native], ticks, strict=True):
+                work = call.kernel.work(call.args)
+                name = f"{what.name}: {', '.join(what.ops)}"
+                took = count * unit
+                self._events.append(
+                    Event(name, "kernel", at, took, what.place, (), work.bytes, work.flops)
+                )
+                at += took
+        self._raw.clear()
+
+    # What was noted -----------------------------------------------------------------------
+
+    def events(self) -> list[Event]:
+        """All events by their begin, those around others first."""
+        self._settle()
+        return sorted(self._events, key=lambda x: (x.start, -x.seconds))
+
+    def key_averages(
+        self, group_by_input_shape: bool = False, group_by_stack_n: int = 0
+    ) -> EventAverages:
+        """The events of each name together; with shapes those of each name and shapes.
+
+        Args:
+            group_by_stack_n: more than 0 tells lines apart.
+        """
+        groups: dict[Any, list[tuple[Event, float]]] = {}
+        for found, own in _own_seconds(self.events()):
+            shapes = found.shapes if group_by_input_shape else ()
+            place = found.place if group_by_stack_n > 0 else ""
+            groups.setdefault((found.name, shapes, place), []).append((found, own))
+        return EventAverages(
+            EventAverage(
+                f"{name}  {place}" if place else name,
+                len(group),
+                sum(x.seconds for x, _ in group) * 1e6,
+                sum(own for _, own in group) * 1e6,
+                shapes,
+            )
+            for (name, shapes, place), group in groups.items()
+        )
+
+    def export_chrome_trace(self, path: str | os.PathLike[str]) -> None:
+        """Write the events for Perfetto (ui.perfetto.dev) or chrome://tracing."""
+        found = self.events()
+        first = found[0].start if found else 0.0
+        details = (
+            {"of": x.place, "shapes": str(x.shapes), "bytes": x.bytes, "flops": x.flops}
+            for x in found
+        )
+        write_events(
+            path,
+            [
+                event(x.name, x.category, x.start - first, x.seconds, more)
+                for x, more in zip(found, details, strict=True)
+            ],
+        )
+
+
+def _own_seconds(found: Sequence[Event]) -> Iterator[tuple[Event, float]]:
+    """Each event with its time less that of the events right within it."""
+    inside = [0.0] * len(found)
+    around: list[int] = []
+    for number, one in enumerate(found):
+        while around and found[around[-1]].start + found[around[-1]].seconds <= one.start:
+            around.pop()
+        if around:
+            inside[around[-1]] += one.seconds
+        around.append(number)
+    for one, within in zip(found, inside, strict=True):
+        yield one, max(0.0, one.seconds - within)
+
+
+def _name(compiled: Compiled) -> str:
+    function = compiled.__wrapped__
+    return str(getattr(function, "__name__", type(function).__name__))
+
+
+def _place(line: Any) -> str:
+    file, number = line
+    return f"{os.path.basename(file)}:{number}"
+
+
+class record_function(ContextDecorator):  # noqa: N801 - the name PyTorch gives it
+    """Name a block, or each call of a function, in what a profiler notes.
+
+    Within a compiled step it does nothing: there are only kernels.
+    """
+
+    def __init__(self, name: str, args: str | None = None) -> None:
+        self.name = name
+        self._begins: list[float] = []
+
+    def __enter__(self) -> Self:
+        if _active and context.recorder is None:
+            self._begins.append(time.perf_counter())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._begins and context.recorder is None:
+            begin = self._begins.pop()
+            for profiler in _active:
+                if profiler._is_recording:
+                    seconds = time.perf_counter() - begin
+                    profiler._events.append(Event(self.name, "user", begin, seconds))
+
+
+def schedule(
+    *, wait: int, warmup: int, active: int, repeat: int = 0, skip_first: int = 0
+) -> Callable[[int], ProfilerAction]:
+    """What to do at each step: after `skip_first` ones cycles of waiting, warming up, recording.
+
+    Args:
+        repeat: how many cycles there are; 0: no end.
+
+    Raises: `ArgumentError` where nothing is recorded, or a count is negative.
+    """
+    if active < 1 or min(wait, warmup, repeat, skip_first) < 0:
+        raise ArgumentError("schedule: active is at least 1, and nothing is negative")
+    length = wait + warmup + active
+
+    def action(step: int) -> ProfilerAction:
+        cycle, at = divmod(step - skip_first, length)
+        if cycle < 0 or (repeat and cycle >= repeat) or at < wait:
+            return ProfilerAction.NONE
+        if at < wait + warmup:
+            return ProfilerAction.WARMUP
+        is_last = at == length - 1
+        return ProfilerAction.RECORD_AND_SAVE if is_last else ProfilerAction.RECORD
+
+    return action
+
+
+def tensorboard_trace_handler(
+    dir_name: str, worker_name: str | None = None, use_gzip: bool = False
+) -> Callable[[profile], None]:
+    """An `on_trace_ready` that writes each trace to a file of its own in a folder.
+
+    Raises: `OptionError` for `use_gzip`.
+    """
+    if use_gzip:
+        raise OptionError("tensorboard_trace_handler: traces are written as plain JSON")
+
+    def handle(profiler: profile) -> None:
+        os.makedirs(dir_name, exist_ok=True)
+        name = f"{worker_name or os.getpid()}.{time.time_ns()}.pt.trace.json"
+        profiler.export_chrome_trace(os.path.join(dir_name, name))
+
+    return handle
+
+
+__all__ = [
+    "Event",
+    "EventAverage",
+    "EventAverages",
+    "ProfilerAction",
+    "ProfilerActivity",
+    "profile",
+    "record_function",
+    "schedule",
+    "tensorboard_trace_handler",
+]

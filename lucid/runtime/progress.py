@@ -1,0 +1,64 @@
+"""One line about a compilation that takes long, on a terminal, with the stage that it is at."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+from typing import Self
+
+from lucid.ir.logs import say
+
+AFTER_SECONDS = 1.0
+
+logger = logging.getLogger("lucid.compile")
+_of_thread = threading.local()
+
+
+class Progress:
+    """A compilation, while the block lasts. Its line is said once, by a thread that waits for it.
+
+    Nothing is started where standard error is no terminal, or the logger `lucid.compile` is set to
+    say less than warnings.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.stage = "trace"
+        self._timer: threading.Timer | None = None
+
+    def __enter__(self) -> Self:
+        self._before = getattr(_of_thread, "progress", None)
+        _of_thread.progress = self
+        if self._before is None and _is_terminal() and logger.isEnabledFor(logging.WARNING):
+            self._timer = threading.Timer(AFTER_SECONDS, self._say)
+            self._timer.daemon = True
+            self._timer.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _of_thread.progress = self._before
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _say(self) -> None:
+        say(
+            "compile",
+            "compiling %s has taken %g s so far, and is at the %s",
+            self.name,
+            AFTER_SECONDS,
+            self.stage,
+            level=logging.WARNING,
+        )
+
+
+def at(stage: str) -> None:
+    """Note which stage this thread's compilation has come to."""
+    progress = getattr(_of_thread, "progress", None)
+    if progress is not None:
+        progress.stage = stage
+
+
+def _is_terminal() -> bool:
+    error = sys.stderr
+    return error is not None and error.isatty()

@@ -1,0 +1,58 @@
+"""A compilation that takes long says so on a terminal, once, with its stage."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+
+import pytest
+
+import lucid
+from lucid.ir import Graph
+from lucid.runtime import progress
+
+
+def slow(graph: Graph) -> bool:
+    time.sleep(0.3)
+    return False
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "AFTER_SECONDS", 0.1)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+
+
+def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [x.getMessage() for x in caplog.records if x.name == "lucid.compile"]
+
+
+@pytest.mark.usefixtures("terminal")
+def test_it_is_one_line_with_the_stage(caplog: pytest.LogCaptureFixture) -> None:
+    step = lucid.compile(lambda x: x + 1, passes=[slow])
+    step(lucid.ones(3))
+    step(lucid.ones(3))
+    assert lines(caplog) == ["compiling <lambda> has taken 0.1 s so far, and is at the passes"]
+
+
+@pytest.mark.usefixtures("terminal")
+def test_what_is_fast_says_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    lucid.compile(lambda x: x + 1)(lucid.ones(3))
+    time.sleep(0.2)
+    assert lines(caplog) == []
+
+
+@pytest.mark.usefixtures("terminal")
+def test_logging_switches_it_off(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.ERROR, "lucid.compile")
+    lucid.compile(lambda x: x + 1, passes=[slow])(lucid.ones(3))
+    assert lines(caplog) == []
+
+
+def test_nothing_is_said_where_nobody_looks(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "AFTER_SECONDS", 0.1)
+    lucid.compile(lambda x: x + 1, passes=[slow])(lucid.ones(3))
+    assert lines(caplog) == []
